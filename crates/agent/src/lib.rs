@@ -1,0 +1,1 @@
+//! The agent that the CLR loads: libsidewalk.so.

@@ -1,0 +1,2 @@
+//! The binary `sidewalk`.
+fn main() {}

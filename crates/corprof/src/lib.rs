@@ -1,0 +1,1 @@
+//! The CLR Profiling API for Rust, with its call rules as types.

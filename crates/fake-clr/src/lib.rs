@@ -1,0 +1,1 @@
+//! A scripted ICorProfilerInfo that enforces the call rules as the CLR does.

@@ -1,0 +1,232 @@
+//! The model that every output is written from.
+//!
+//! Not a format and not a file: plain data with public fields. Invariants: every id is an index
+//! into the table of its kind; `StackId`s form a forest in which a parent's index is smaller than
+//! its child's.
+
+/// Index into [`Profile::strings`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct StringId(pub u32);
+/// Index into [`Profile::frames`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+/// Index into [`Profile::stacks`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+/// Index into [`Profile::threads`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ThreadId(pub u32);
+/// Index into [`Profile::modules`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ModuleId(pub u32);
+/// Index into [`Profile::runtimes`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct RuntimeId(pub u32);
+/// Index into [`Profile::processes`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ProcessId(pub u32);
+
+pub use recording::{Event, Tier, WalkEnd};
+
+/// What colour a frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FrameKind {
+    /// A managed method; its tier is in [`Frame::tier`].
+    Managed,
+    /// Code of the runtime itself (libcoreclr, libclrjit, the GC, System.*.Native).
+    Runtime,
+    /// Other native code.
+    Native,
+    /// IL stubs, precode, dispatch stubs.
+    Stub,
+    /// A frame that stands for something that is not code: `[broken: …]`, `[truncated]`.
+    Pseudo,
+    /// Unknown code.
+    Unknown,
+}
+
+/// One frame: everything a report may show of it. Two frames are the same frame iff all fields
+/// are equal; `--by method` merges those that differ only in line and tier.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Frame {
+    /// Readable name: `Namespace.Type.Method`, a demangled native function, `[truncated]`.
+    pub name: StringId,
+    /// Kind.
+    pub kind: FrameKind,
+    /// Tier of managed code.
+    pub tier: Tier,
+    /// Its module, where known.
+    pub module: Option<ModuleId>,
+    /// Its runtime, for managed frames and stubs.
+    pub runtime: Option<RuntimeId>,
+    /// Source file, where known.
+    pub file: Option<StringId>,
+    /// Source line, 0 where not known.
+    pub line: u32,
+    /// Inlined into the frame that follows towards the root (native only).
+    pub inlined: bool,
+    /// Where a symbolizer can look it up.
+    pub location: Location,
+}
+
+/// What a frame was before anybody gave it a name or a line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Location {
+    /// Nothing more to look up.
+    None,
+    /// Native: address as the ELF file of `Frame::module` has it.
+    Svma(u64),
+    /// Managed: MethodDef token and IL offset in `Frame::module`.
+    Il {
+        /// MethodDef token.
+        token: u32,
+        /// Bytes; `u32::MAX` where not known.
+        offset: u32,
+    },
+}
+
+/// A stack is a frame and the stack of its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stack {
+    /// The caller, `None` at the root.
+    pub parent: Option<StackId>,
+    /// The leaf.
+    pub frame: FrameId,
+}
+
+/// A loaded file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Module {
+    /// Full path.
+    pub path: String,
+    /// It is a .NET module (else ELF).
+    pub managed: bool,
+    /// Build-id or MVID.
+    pub id_bytes: Vec<u8>,
+    /// Address minus svma.
+    pub bias: u64,
+    /// Where in `path` the file begins.
+    pub file_offset: u64,
+}
+
+/// A CLR of one process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runtime {
+    /// Process.
+    pub process: ProcessId,
+    /// `8.0.4`.
+    pub version: String,
+    /// Recorded, or refused by policy.
+    pub recorded: bool,
+}
+
+/// A process of the recording.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Process id of the kernel.
+    pub pid: u32,
+    /// Parent's.
+    pub parent: u32,
+    /// Words of the command line.
+    pub command: Vec<String>,
+    /// Nanoseconds since 1970 when recording began.
+    pub start_unix_ns: u64,
+    /// CLOCK_MONOTONIC at that instant.
+    pub start_ns: u64,
+    /// CLOCK_MONOTONIC of the last thing known of it.
+    pub end_ns: u64,
+    /// It said goodbye ([`recording::Record::End`]); else it was killed or the file is cut.
+    pub ended: bool,
+}
+
+/// A thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Thread {
+    /// Process.
+    pub process: ProcessId,
+    /// Thread id of the kernel.
+    pub tid: u32,
+    /// Name, never empty (`thread 1234` where it has none).
+    pub name: String,
+    /// It has run managed code.
+    pub managed: bool,
+    /// First seen, nanoseconds of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// Ended, where known.
+    pub end_ns: Option<u64>,
+}
+
+/// One sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Thread.
+    pub thread: ThreadId,
+    /// Stack, leaf.
+    pub stack: StackId,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// What for.
+    pub event: Event,
+    /// Amount in the event's unit.
+    pub value: u64,
+    /// How the walk ended.
+    pub end: WalkEnd,
+}
+
+/// The honest line, in numbers. Counts are over all processes.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Health {
+    /// Samples in the recording.
+    pub samples: u64,
+    /// Samples that could not be taken, by reason, most first.
+    pub lost: Vec<(String, u64)>,
+    /// Walks that did not reach the root, by reason, most first.
+    pub broken: Vec<(String, u64)>,
+    /// Walks cut at the depth allowed.
+    pub truncated: u64,
+    /// Frames in all samples.
+    pub frames: u64,
+    /// Frames in all samples that belong to nothing we know.
+    pub unknown_frames: u64,
+    /// e.g. `perf task-clock`.
+    pub engine: String,
+    /// e.g. `signal`.
+    pub walker: String,
+    /// Interval asked for, nanoseconds.
+    pub interval_ns: u64,
+    /// Depth at which stacks are cut.
+    pub max_depth: u32,
+    /// CPU time of the agents, nanoseconds.
+    pub agent_cpu_ns: u64,
+    /// CPU time of the processes, nanoseconds.
+    pub target_cpu_ns: u64,
+    /// Most memory that an agent held, bytes.
+    pub agent_memory: u64,
+    /// Time in signal handlers, nanoseconds.
+    pub handler_ns: u64,
+    /// Things a reader should be told, such as a recording that ends in the middle.
+    pub notes: Vec<String>,
+}
+
+/// A whole profile.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Profile {
+    /// Interned strings.
+    pub strings: Vec<String>,
+    /// Interned frames.
+    pub frames: Vec<Frame>,
+    /// Interned stacks, parents before children.
+    pub stacks: Vec<Stack>,
+    /// Modules.
+    pub modules: Vec<Module>,
+    /// Runtimes.
+    pub runtimes: Vec<Runtime>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Samples by time.
+    pub samples: Vec<Sample>,
+    /// The honest line.
+    pub health: Health,
+}

@@ -1,0 +1,321 @@
+//! What a recording says: one enum, every variant a fact that the agent learned.
+//!
+//! It is not the encoding (`writer`, `reader`) and not the picture (`profile`). The invariant: a
+//! record refers only to ids that earlier records of the same process have defined, so a stream
+//! cut anywhere after a whole block can be read up to there.
+//!
+//! Ids (`module`, `method`, `frame`, `stack`, `thread`) are dense, start at 0 and belong to one
+//! process of the recording. Times are nanoseconds of CLOCK_MONOTONIC; [`Record::Process`] ties
+//! them to the wall clock.
+
+use std::borrow::Cow;
+
+/// Which process of the recording a block belongs to. Made by the agent at start; unique even
+/// when a pid is used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ProcessKey(pub u64);
+
+/// How far a body of managed code has been compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Tier {
+    /// Not known.
+    Unknown = 0,
+    /// Quick, unoptimised code.
+    Tier0 = 1,
+    /// Tier-0 code with counters.
+    Tier0Instrumented = 2,
+    /// Tier-1 code with counters (from hot ReadyToRun code).
+    Tier1Instrumented = 3,
+    /// Optimised code after call counting.
+    Tier1 = 4,
+    /// Optimised code entered in the middle of a running tier-0 loop.
+    Osr = 5,
+    /// Code compiled ahead of time.
+    ReadyToRun = 6,
+    /// Optimised at once, tiering not used.
+    Optimized = 7,
+    /// Not optimised at all (debug build, or minimal options).
+    MinOpts = 8,
+}
+
+/// What kind of code a [`Record::Method`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum MethodKind {
+    /// IL of a module, JITted or ReadyToRun.
+    Il = 0,
+    /// A DynamicMethod.
+    Dynamic = 1,
+    /// A stub in IL that the runtime made (P/Invoke marshalling, delegate shuffles, …).
+    IlStub = 2,
+}
+
+/// What kind of file a [`Record::Module`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ModuleKind {
+    /// An ELF object.
+    Native = 0,
+    /// A .NET module.
+    Managed = 1,
+}
+
+/// One frame, as the agent resolved it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Frame<'a> {
+    /// A managed method.
+    Managed {
+        /// [`Record::Method`].
+        method: u32,
+        /// Tier of the body that ran.
+        tier: Tier,
+        /// IL offset of the instruction (of the call, for a frame that is not the leaf), where
+        /// the runtime has a map. Bytes.
+        il_offset: Option<u32>,
+    },
+    /// Native code.
+    Native {
+        /// [`Record::Module`] of kind native.
+        module: u32,
+        /// Address as the ELF file has it (stated virtual memory address). Already moved back
+        /// into the call instruction where the frame is a caller, so look it up as it is.
+        svma: u64,
+    },
+    /// Code that the runtime generated and that is no method: precode, dispatch and jump stubs,
+    /// write barriers.
+    Stub {
+        /// [`Record::Runtime`].
+        runtime: u8,
+        /// What it is, e.g. `write barrier`.
+        name: Cow<'a, str>,
+    },
+    /// Code that belongs to nothing that we know.
+    Unknown {
+        /// Its address.
+        address: u64,
+    },
+    /// Where a walk ended other than at the thread's root: `broken: no unwind rule`,
+    /// `truncated`. Shown in square brackets.
+    Pseudo {
+        /// The text without brackets.
+        text: Cow<'a, str>,
+    },
+}
+
+/// What a sample was taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Event {
+    /// The thread used CPU time. Value: nanoseconds.
+    Cpu = 0,
+    /// Time passed, running or not. Value: nanoseconds.
+    Wall = 1,
+    /// An exception was thrown. Value: 1.
+    Exception = 2,
+    /// Memory was allocated. Value: bytes.
+    Alloc = 3,
+    /// A lock was waited for. Value: nanoseconds.
+    Contention = 4,
+    /// A garbage collection. Value: nanoseconds of pause.
+    Gc = 5,
+    /// A method was compiled. Value: nanoseconds.
+    Jit = 6,
+    /// A class was loaded. Value: 1.
+    ClassLoad = 7,
+    /// A module was loaded. Value: 1.
+    ModuleLoad = 8,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum WalkEnd {
+    /// At the thread's root: the stack is whole.
+    Root = 0,
+    /// Cut at the depth that the user allowed.
+    Truncated = 1,
+    /// Anywhere else; the last frame is a [`Frame::Pseudo`] that says why.
+    Broken = 2,
+}
+
+/// One fact of a recording.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Record<'a> {
+    /// First record of each process.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// Parent's process id.
+        parent: u32,
+        /// The command line, words joined by NUL as the kernel has it.
+        command: Cow<'a, str>,
+        /// Wall clock at `time_ns`: nanoseconds since 1970.
+        unix_ns: u64,
+        /// CLOCK_MONOTONIC at the same instant.
+        time_ns: u64,
+    },
+    /// How samples are taken.
+    Engine {
+        /// e.g. `perf task-clock`, `timer_create`, with what a reader must know (`user time only`).
+        engine: Cow<'a, str>,
+        /// The walker's name, `signal`.
+        walker: Cow<'a, str>,
+        /// The event that is sampled by time ([`Event::Cpu`] or [`Event::Wall`]).
+        event: Event,
+        /// Interval asked for.
+        interval_ns: u64,
+        /// Depth at which stacks are cut.
+        max_depth: u32,
+    },
+    /// A CLR of this process.
+    Runtime {
+        /// Its index, dense from 0.
+        runtime: u8,
+        /// `8.0.4`.
+        version: Cow<'a, str>,
+        /// Recorded, or refused by policy.
+        recorded: bool,
+    },
+    /// A thread.
+    Thread {
+        /// Its id in the recording.
+        thread: u32,
+        /// Id of the kernel.
+        tid: u32,
+        /// Its name; empty where it has none. A later record for the same id renames it.
+        name: Cow<'a, str>,
+        /// It has run managed code.
+        managed: bool,
+        /// When we first saw it.
+        time_ns: u64,
+    },
+    /// A thread ended.
+    ThreadEnd {
+        /// Its id in the recording.
+        thread: u32,
+        /// When.
+        time_ns: u64,
+        /// CPU time it used while recorded, nanoseconds.
+        cpu_ns: u64,
+    },
+    /// A loaded file.
+    Module {
+        /// Its id.
+        module: u32,
+        /// Native or managed.
+        kind: ModuleKind,
+        /// The runtime that loaded it, for a managed one.
+        runtime: Option<u8>,
+        /// Full path, or a name where there is no file.
+        path: Cow<'a, str>,
+        /// Address minus svma (native) or the image base (managed).
+        bias: u64,
+        /// ELF build-id, or the MVID of a .NET module. Empty where there is none.
+        id_bytes: Cow<'a, [u8]>,
+        /// Offset in `path` at which the file begins (a library inside an archive, a module
+        /// inside a single-file app).
+        file_offset: u64,
+    },
+    /// A managed method. Names are the metadata's own; `profile` makes them readable.
+    Method {
+        /// Its id.
+        method: u32,
+        /// The runtime.
+        runtime: u8,
+        /// What it is.
+        kind: MethodKind,
+        /// Its module, where it has one.
+        module: Option<u32>,
+        /// MethodDef token, 0 where there is none.
+        token: u32,
+        /// Namespace and type as metadata has them, nested types joined by `+`, generic
+        /// arguments of the type, where known, as `[A,B]` behind the whole name:
+        /// `System.Collections.Generic.Dictionary`2+Enumerator[System.Int32,System.__Canon]`.
+        type_name: Cow<'a, str>,
+        /// Method name as metadata has it, generic arguments behind it in `[…]`.
+        name: Cow<'a, str>,
+    },
+    /// A frame.
+    Frame {
+        /// Its id.
+        frame: u32,
+        /// What it is.
+        value: Frame<'a>,
+    },
+    /// A stack: `frame` called from the stack `parent`.
+    Stack {
+        /// Its id.
+        stack: u32,
+        /// The caller's stack; `None` where `frame` is the root.
+        parent: Option<u32>,
+        /// The leaf of this stack.
+        frame: u32,
+    },
+    /// One sample.
+    Sample {
+        /// [`Record::Thread`].
+        thread: u32,
+        /// [`Record::Stack`].
+        stack: u32,
+        /// When.
+        time_ns: u64,
+        /// What for.
+        event: Event,
+        /// Amount in the event's unit.
+        value: u64,
+        /// How the walk ended.
+        end: WalkEnd,
+    },
+    /// Samples that could not be taken, since the last such record of the same reason.
+    Lost {
+        /// e.g. `ring full`, `no stack bounds`.
+        reason: Cow<'a, str>,
+        /// How many.
+        count: u64,
+    },
+    /// Walks that ended neither at the root nor by truncation, by reason, since the last such
+    /// record (the samples themselves are [`Record::Sample`]s).
+    Broken {
+        /// The reason, as in the pseudo-frame.
+        reason: Cow<'a, str>,
+        /// How many.
+        count: u64,
+    },
+    /// Totals since the process was recorded; the last one holds.
+    Stats {
+        /// When.
+        time_ns: u64,
+        /// CPU time of the agent's own thread, nanoseconds.
+        agent_cpu_ns: u64,
+        /// CPU time of the whole process, nanoseconds.
+        target_cpu_ns: u64,
+        /// Memory that the agent holds in the process, bytes.
+        agent_memory: u64,
+        /// Nanoseconds spent in the signal handler, all threads.
+        handler_ns: u64,
+    },
+    /// Something a reader should be told (`a profiler was already set: …`).
+    Note {
+        /// One sentence.
+        text: Cow<'a, str>,
+    },
+    /// The process ended, or the recording of it was stopped: nothing follows for this process.
+    End {
+        /// When.
+        time_ns: u64,
+    },
+    /// A symbol looked up after recording, so that the file can be read on another machine.
+    /// Written by the tool, not the agent.
+    Symbol {
+        /// [`Record::Frame`], a native one.
+        frame: u32,
+        /// Demangled function name; inlined functions are further records for the same frame,
+        /// innermost first.
+        name: Cow<'a, str>,
+        /// Source file, empty where not known.
+        file: Cow<'a, str>,
+        /// Line, 0 where not known.
+        line: u32,
+    },
+}

@@ -1,0 +1,1 @@
+//! Timers, signals, and the ring from handler to agent.

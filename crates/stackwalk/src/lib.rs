@@ -1,0 +1,1 @@
+//! Registers and stack to frames: native, managed, and back.

@@ -1,0 +1,1 @@
+//! Native symbols and managed lines for a profile.

@@ -1,0 +1,1 @@
+//! Finds runtimes, builds workloads, records, asserts shares (tests only).

@@ -1,0 +1,2 @@
+//! Set-up, demo, test, bench, dist.
+fn main() {}
