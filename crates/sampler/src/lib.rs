@@ -1,1 +1,24 @@
 //! Timers, signals, and the ring from handler to agent.
+//!
+//! This crate decides *when* a thread is sampled, runs the signal handler on that thread, and
+//! carries what the walker found to the agent thread. It does not walk stacks (the walk is a
+//! function pointer given at start), knows nothing of the CLR, and names nothing: addresses in,
+//! addresses out.
+//!
+//! The invariant: code reachable from the handler takes no lock, allocates nothing, touches no
+//! thread-local of this library, makes no call that could, and leaves `errno` as it was. The
+//! crate is `no_std` without `alloc`, so most of what would break that cannot be named here.
+//!
+//! Who may call what:
+//! - [`Sampler`] is shared (`&'static`): any thread, never the handler;
+//! - [`Reader`] is the one consumer: the agent thread;
+//! - the handler calls the [`WalkFn`].
+#![cfg_attr(not(test), no_std)]
+
+mod api;
+mod config;
+mod counters;
+
+pub use api::{Reader, SampleView, Sampler, SlotId};
+pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
+pub use counters::{Counters, DiscardReason};

@@ -1,0 +1,155 @@
+//! What the caller gives: configuration, the walk function, and the errors it can get back.
+
+use core::fmt;
+
+/// How CPU samples are timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EngineChoice {
+    /// [`EngineKind::PerfTaskClock`] where the kernel allows it with kernel time, else
+    /// [`EngineKind::Timer`].
+    #[default]
+    Auto,
+    /// perf_event or an error.
+    Perf,
+    /// `timer_create`.
+    Timer,
+    /// Wall-clock samples by [`crate::Reader::wall_tick`].
+    Wall,
+}
+
+/// The engine at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum EngineKind {
+    /// One perf_event task clock for each thread, kernel time counted.
+    PerfTaskClock = 1,
+    /// The same where the kernel forbids kernel time: a tick that falls into the kernel is not
+    /// delivered.
+    PerfTaskClockUser = 2,
+    /// One POSIX timer on each thread's CPU clock. It ticks at the kernel's HZ at most.
+    Timer = 3,
+    /// Wall clock, driven by the agent thread.
+    Wall = 4,
+}
+
+impl EngineKind {
+    /// The name for reports, with what a reader must know.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerfTaskClock => "perf task-clock",
+            Self::PerfTaskClockUser => "perf task-clock, user time only",
+            Self::Timer => "timer_create",
+            Self::Wall => "wall",
+        }
+    }
+}
+
+/// The walker's private memory, one block per thread, aligned to a cache line (64 bytes), of
+/// [`Config::scratch_len`] bytes. Zero when a thread is registered for the first time; later it
+/// holds whatever the last walk (of this or an earlier thread) left.
+#[repr(C, align(64))]
+pub struct Scratch {
+    _opaque: [u8; 0],
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct WalkResult {
+    /// Frames written to `out`, leaf first. More than `cap` counts as `cap`.
+    pub depth: u32,
+    /// How the walk ended; the walker's own code, carried as it is.
+    pub end: u8,
+    /// Not 0: the walker refused and there is no sample; counted in
+    /// [`crate::Counters::refused_by_walker`] under this code (codes from 16 on share the last
+    /// counter).
+    pub reason: u8,
+}
+
+/// The walk, called in the handler on the sampled thread.
+///
+/// `context` is the interrupted context; `stack_end` the upper end of the thread's stack (exclusive,
+/// every read must lie below it); `scratch` as [`Scratch`] says; `out` has room for `cap` words.
+/// It must hold every rule of a signal handler: no lock, no allocation, no thread-local of a
+/// loaded library, no panic.
+pub type WalkFn = unsafe extern "C" fn(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult;
+
+/// How to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Which engine.
+    pub engine: EngineChoice,
+    /// Nanoseconds of CPU time (of wall time for [`EngineChoice::Wall`]) per sample: 100,000
+    /// (10,000 Hz) to 1,000,000,000 (1 Hz).
+    pub interval_ns: u64,
+    /// The signal, 1 to 31. SIGPROF by default. Real-time signals are refused: when their queue
+    /// is full the kernel sends SIGIO in their place, which ends a process that does not handle it
+    /// (Linux fs/fcntl.c, `send_sigio_to_task`).
+    pub signal: i32,
+    /// Most frames in a stack, 1 to 32,768.
+    pub max_depth: u32,
+    /// Bytes of ring per thread; rounded up to a power of two, at least `4 * max_depth * 8`.
+    pub ring_len: u32,
+    /// Bytes of [`Scratch`] per thread.
+    pub scratch_len: u32,
+    /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
+    /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
+    pub walk_alternate_stack: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            engine: EngineChoice::Auto,
+            interval_ns: 10_000_000,
+            signal: libc::SIGPROF,
+            max_depth: 2048,
+            ring_len: 64 * 1024,
+            scratch_len: 4096,
+            walk_alternate_stack: false,
+        }
+    }
+}
+
+/// Why the sampler could not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// A field of [`Config`] is out of range; its name.
+    Config(&'static str),
+    /// A sampler runs already in this process.
+    AlreadyStarted,
+    /// All slots are in use.
+    TooManyThreads,
+    /// The slot was unregistered, or belongs to another thread by now.
+    StaleSlot,
+    /// The thread does not exist (any more).
+    NoSuchThread,
+    /// This engine cannot be had here: a system call and its errno.
+    Os {
+        /// The system call.
+        call: &'static str,
+        /// Its errno.
+        errno: i32,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(field) => write!(f, "sampler configuration: {field} is out of range"),
+            Self::AlreadyStarted => f.write_str("a sampler runs already in this process"),
+            Self::TooManyThreads => f.write_str("more threads than the sampler has slots"),
+            Self::StaleSlot => f.write_str("the thread's slot has been given back"),
+            Self::NoSuchThread => f.write_str("no such thread"),
+            Self::Os { call, errno } => write!(f, "{call} failed with errno {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,112 @@
+//! What was not sampled, and what sampling cost.
+
+/// Why a signal of ours gave no sample. Each has a counter; none is silent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum DiscardReason {
+    /// The thread's ring had no room: the agent thread did not keep up.
+    RingFull = 0,
+    /// The signal names a slot that is free, or that belongs to another thread by now (a signal
+    /// that was on its way when the thread was unregistered).
+    UnknownThread = 1,
+    /// The thread's stack bounds are not known yet.
+    NoStackBounds = 2,
+    /// The handler was already running on this thread.
+    Nested = 3,
+    /// Too little room below the stack pointer to walk safely.
+    StackNearlyFull = 4,
+    /// The stack pointer lies neither on the thread's stack nor on its alternate stack.
+    OffStack = 5,
+    /// The interrupted code ran on the alternate signal stack.
+    AlternateStack = 6,
+    /// A signal with our number that we did not send, and no earlier handler to pass it to.
+    Foreign = 7,
+    /// A signal with our number that we did not send, passed to the handler installed before us.
+    /// No sample is lost.
+    Chained = 8,
+    /// The walker refused; see [`Counters::refused_by_walker`] for its reasons.
+    Walker = 9,
+    /// Wall clock: the last signal has not been handled yet (the thread blocks it, or waits in
+    /// the kernel uninterruptibly). No time is lost: the next sample's value covers it.
+    SignalPending = 10,
+}
+
+impl DiscardReason {
+    /// How many there are.
+    pub const COUNT: usize = 11;
+
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::RingFull,
+        Self::UnknownThread,
+        Self::NoStackBounds,
+        Self::Nested,
+        Self::StackNearlyFull,
+        Self::OffStack,
+        Self::AlternateStack,
+        Self::Foreign,
+        Self::Chained,
+        Self::Walker,
+        Self::SignalPending,
+    ];
+
+    /// The name for reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring full",
+            Self::UnknownThread => "unknown thread",
+            Self::NoStackBounds => "no stack bounds",
+            Self::Nested => "nested signal",
+            Self::StackNearlyFull => "stack nearly full",
+            Self::OffStack => "stack pointer off the stack",
+            Self::AlternateStack => "on the alternate stack",
+            Self::Foreign => "foreign signal",
+            Self::Chained => "foreign signal, passed on",
+            Self::Walker => "refused by the walker",
+            Self::SignalPending => "signal still pending",
+        }
+    }
+
+    /// Whether a sample was lost by it.
+    pub const fn loses_sample(self) -> bool {
+        !matches!(self, Self::Foreign | Self::Chained | Self::SignalPending)
+    }
+}
+
+/// What happened since the counters were last taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Samples committed to a ring.
+    pub samples: u64,
+    /// Intervals those samples stand for (more than `samples` where a timer ticks slower than
+    /// asked or a signal was late).
+    pub intervals: u64,
+    /// CPU time (wall time for the wall engine) those samples stand for, nanoseconds.
+    pub value_ns: u64,
+    /// Time spent in the handler from its first to its last instruction, nanoseconds, samples
+    /// and refusals together. Entering and leaving the kernel is not in it.
+    pub handler_ns: u64,
+    /// Runs of the handler for a signal of ours.
+    pub signals: u64,
+    /// Signals that gave no sample, by [`DiscardReason`].
+    pub discarded: [u64; DiscardReason::COUNT],
+    /// [`DiscardReason::Walker`], by [`crate::WalkResult::reason`].
+    pub refused_by_walker: [u64; 16],
+}
+
+impl Counters {
+    /// Count of one reason.
+    pub fn discarded(&self, reason: DiscardReason) -> u64 {
+        self.discarded.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// Samples that were lost: the sum of the reasons for which
+    /// [`DiscardReason::loses_sample`].
+    pub fn lost(&self) -> u64 {
+        DiscardReason::ALL
+            .iter()
+            .filter(|r| r.loses_sample())
+            .map(|r| self.discarded(*r))
+            .sum()
+    }
+}
