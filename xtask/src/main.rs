@@ -1,2 +1,48 @@
-//! Set-up, demo, test, bench, dist.
-fn main() {}
+//! `cargo xtask`: what a newcomer, CI and a release need to run, in one place.
+//!
+//! Not a build system: cargo builds. Every command does the set-up that it
+//! needs by itself, so that each works as the first one in a fresh checkout.
+
+mod fetch;
+mod process;
+mod setup;
+mod workloads;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  setup [--all]   find or fetch the .NET runtimes and compile workloads/
+                  (--all: the .NET 10 single-file app too)
+
+Everything that is fetched is kept in a cache (SIDEWALK_CACHE, else
+~/.cache/sidewalk), so only the first run needs the network.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["setup"] => setup::run(false).map(drop),
+        ["setup", "--all"] => setup::run(true).map(drop),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        [] => bail!("no command given\n\n{USAGE}"),
+        [command, ..] => bail!("unknown command or option: {command}\n\n{USAGE}"),
+    }
+}

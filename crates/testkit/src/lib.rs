@@ -1,1 +1,15 @@
-//! Finds runtimes, builds workloads, records, asserts shares (tests only).
+//! What tests, benches and `cargo xtask` share: where the runtimes, the
+//! compiled workloads and our own binaries are, and how to start them.
+//!
+//! Nothing here fetches or builds: `cargo xtask setup` does that and leaves a
+//! [`Setup`] file, which this crate reads. Invariant: a thing that a test asks
+//! for is there and whole, or the test fails with a message that names the
+//! command to run. It is never skipped.
+
+mod layout;
+mod runtime;
+mod workload;
+
+pub use layout::{cache_dir, profile_dir, repository, target_dir};
+pub use runtime::{App10, Runtime, Setup};
+pub use workload::{Workload, workload, workload_names};

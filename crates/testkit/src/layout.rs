@@ -1,0 +1,45 @@
+//! Paths: the repository, its target folder and the cache of fetched things.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The root of the repository that this crate was compiled in.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Cargo's target folder (`CARGO_TARGET_DIR`, else `target` in the repository).
+pub fn target_dir() -> PathBuf {
+    let path = match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) if !dir.is_empty() => repository().join(dir),
+        _ => repository().join("target"),
+    };
+    path.canonicalize().unwrap_or(path)
+}
+
+/// Where the `sidewalk` binary and the agent under test lie: `SIDEWALK_BIN_DIR`,
+/// else `target/release`.
+///
+/// Acceptance tests measure what users get, so they use the release build
+/// whatever profile they are compiled with.
+pub fn profile_dir() -> PathBuf {
+    match env::var_os("SIDEWALK_BIN_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
+        _ => target_dir().join("release"),
+    }
+}
+
+/// The cache of fetched runtimes and compilers, shared by all checkouts of one
+/// user: `SIDEWALK_CACHE`, else `$XDG_CACHE_HOME/sidewalk`, else
+/// `~/.cache/sidewalk`, else a folder in the target folder.
+pub fn cache_dir() -> PathBuf {
+    let set = |name: &str| {
+        env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    set("SIDEWALK_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|d| d.join("sidewalk")))
+        .or_else(|| set("HOME").map(|d| d.join(".cache").join("sidewalk")))
+        .unwrap_or_else(|| target_dir().join("cache"))
+}

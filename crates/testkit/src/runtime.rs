@@ -1,0 +1,168 @@
+//! The .NET runtimes that set-up found or fetched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::target_dir;
+
+/// What `cargo xtask setup` leaves behind for tests, in `target/setup.json`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Setup {
+    /// The runtimes to test on, the default one (.NET 8) first.
+    pub runtimes: Vec<Runtime>,
+    /// The .NET 10 single-file app, after `cargo xtask setup --all`.
+    pub app10: Option<App10>,
+}
+
+/// One installed .NET runtime.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Runtime {
+    /// Version of the shared framework, such as `8.0.4`.
+    pub version: String,
+    /// The `dotnet` executable.
+    pub dotnet: PathBuf,
+}
+
+/// A real third-party app with CoreCLR linked into its executable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct App10 {
+    /// Version of the CoreCLR inside, such as `10.0.12`.
+    pub version: String,
+    /// The executable.
+    pub executable: PathBuf,
+}
+
+impl Setup {
+    /// The file that holds the set-up of this checkout.
+    pub fn path() -> PathBuf {
+        target_dir().join("setup.json")
+    }
+
+    /// Reads the set-up of this checkout.
+    ///
+    /// # Errors
+    /// A sentence with the command to run, when there is none or a part of it
+    /// has gone.
+    pub fn read() -> Result<Setup, String> {
+        let path = Self::path();
+        let text = std::fs::read_to_string(&path).map_err(|e| advice(&path, &e.to_string()))?;
+        let setup: Setup =
+            serde_json::from_str(&text).map_err(|e| advice(&path, &e.to_string()))?;
+        for runtime in &setup.runtimes {
+            if !runtime.dotnet.is_file() {
+                return Err(advice(&runtime.dotnet, "the runtime is gone"));
+            }
+        }
+        Ok(setup)
+    }
+}
+
+fn advice(path: &Path, why: &str) -> String {
+    format!("{}: {why}. Run `cargo xtask setup` first.", path.display())
+}
+
+impl Runtime {
+    /// Every runtime that tests run on: .NET 8, then .NET Core 3.1.
+    ///
+    /// # Panics
+    /// When set-up has not been run.
+    pub fn all() -> Vec<Runtime> {
+        let setup = Setup::read().unwrap_or_else(|e| panic!("{e}"));
+        assert!(
+            !setup.runtimes.is_empty(),
+            "{}",
+            advice(&Setup::path(), "it lists no runtime")
+        );
+        setup.runtimes
+    }
+
+    /// The default runtime, .NET 8.
+    ///
+    /// # Panics
+    /// When set-up has not been run.
+    pub fn net8() -> Runtime {
+        Self::with_prefix("8.")
+    }
+
+    /// The oldest supported runtime, .NET Core 3.1.
+    ///
+    /// # Panics
+    /// When set-up has not been run.
+    pub fn core31() -> Runtime {
+        Self::with_prefix("3.1.")
+    }
+
+    fn with_prefix(prefix: &str) -> Runtime {
+        Self::all()
+            .into_iter()
+            .find(|r| r.version.starts_with(prefix))
+            .unwrap_or_else(|| {
+                panic!(
+                    "{}",
+                    advice(&Setup::path(), &format!("no runtime {prefix}x"))
+                )
+            })
+    }
+
+    /// Whether this is .NET Core 3.1, whose libcoreclr keeps no frame pointers.
+    pub fn is_core31(&self) -> bool {
+        self.version.starts_with("3.1.")
+    }
+
+    /// The folder of the shared framework (`libcoreclr.so`,
+    /// `System.Private.CoreLib.dll` and the rest).
+    pub fn framework_dir(&self) -> PathBuf {
+        self.root()
+            .join("shared/Microsoft.NETCore.App")
+            .join(&self.version)
+    }
+
+    /// The folder of the `dotnet` executable.
+    pub fn root(&self) -> &Path {
+        self.dotnet.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// A command that runs the managed program `dll` on exactly this runtime.
+    pub fn command(&self, dll: &Path) -> Command {
+        let mut command = Command::new(&self.dotnet);
+        self.add_arguments(&mut command, dll);
+        command
+    }
+
+    /// Appends `dotnet exec … dll` to a command line, for programs that start
+    /// other programs.
+    pub fn add_to(&self, command: &mut Command, dll: &Path) {
+        command.arg(&self.dotnet);
+        self.add_arguments(command, dll);
+    }
+
+    fn add_arguments(&self, command: &mut Command, dll: &Path) {
+        command
+            .args(["exec", "--fx-version", &self.version])
+            .arg(dll);
+        // No libicu is needed, and nothing outside the repository has a say.
+        command
+            .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+            .env("DOTNET_CLI_TELEMETRY_OPTOUT", "1")
+            .env("DOTNET_NOLOGO", "1")
+            .env_remove("DOTNET_STARTUP_HOOKS")
+            .env_remove("CORECLR_ENABLE_PROFILING")
+            .env_remove("CORECLR_PROFILER");
+    }
+}
+
+impl App10 {
+    /// The .NET 10 single-file app.
+    ///
+    /// # Panics
+    /// When `cargo xtask setup --all` has not been run.
+    pub fn get() -> App10 {
+        let setup = Setup::read().unwrap_or_else(|e| panic!("{e}"));
+        match setup.app10 {
+            Some(app) if app.executable.is_file() => app,
+            _ => panic!("the .NET 10 app is not there. Run `cargo xtask setup --all` first."),
+        }
+    }
+}

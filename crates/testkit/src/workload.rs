@@ -1,0 +1,60 @@
+//! The compiled C# programs of `workloads/`.
+
+use std::path::PathBuf;
+
+use crate::layout::{repository, target_dir};
+
+/// One compiled workload.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Its folder's name under `workloads/`.
+    pub name: String,
+    /// The program.
+    pub dll: PathBuf,
+    /// Its portable PDB.
+    pub pdb: PathBuf,
+}
+
+impl Workload {
+    /// Where set-up puts the compiled workload called `name`, whether or not
+    /// it is there.
+    pub fn at(name: &str) -> Workload {
+        let dir = target_dir().join("workloads").join(name);
+        Workload {
+            name: name.to_owned(),
+            dll: dir.join(format!("{name}.dll")),
+            pdb: dir.join(format!("{name}.pdb")),
+        }
+    }
+}
+
+/// The compiled workload called `name`.
+///
+/// # Panics
+/// When it has not been compiled.
+pub fn workload(name: &str) -> Workload {
+    let workload = Workload::at(name);
+    assert!(
+        workload.dll.is_file(),
+        "{}: the workload is not compiled. Run `cargo xtask setup` first.",
+        workload.dll.display()
+    );
+    workload
+}
+
+/// The names of all workloads in the repository, sorted.
+///
+/// # Errors
+/// What reading the folder `workloads/` answered.
+pub fn workload_names() -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(repository().join("workloads"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().join(format!("{name}.csproj")).is_file() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}

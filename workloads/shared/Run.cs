@@ -1,0 +1,79 @@
+using System;
+using System.Diagnostics;
+using System.Globalization;
+
+namespace Workloads
+{
+    /// <summary>
+    /// How long a workload goes on, and how it prints its answers.
+    /// A workload takes one argument: a number of seconds (default 2), or
+    /// rounds=N for a fixed amount of work.
+    ///
+    /// It prints lines `key value…`. A line that starts with `result` is the
+    /// same in every run, recorded or not; `share` and `measured` lines hold
+    /// what the program measured about itself.
+    /// </summary>
+    public sealed class Run
+    {
+        private readonly Stopwatch watch = Stopwatch.StartNew();
+        private readonly double seconds = 2;
+        private readonly long limit = long.MaxValue;
+        private long rounds;
+
+        public Run(string[] args)
+        {
+            foreach (string arg in args)
+            {
+                if (arg.StartsWith("rounds=", StringComparison.Ordinal))
+                {
+                    limit = long.Parse(arg.Substring(7), CultureInfo.InvariantCulture);
+                    seconds = double.MaxValue;
+                }
+                else if (char.IsDigit(arg[0]))
+                {
+                    seconds = double.Parse(arg, CultureInfo.InvariantCulture);
+                }
+            }
+        }
+
+        /// <summary>Whether another round is due.</summary>
+        public bool More()
+        {
+            if (rounds >= limit || watch.Elapsed.TotalSeconds >= seconds)
+            {
+                return false;
+            }
+            rounds++;
+            return true;
+        }
+
+        /// <summary>Whether the time is over; for other threads, counts nothing.</summary>
+        public bool Over => watch.Elapsed.TotalSeconds >= seconds;
+
+        /// <summary>Prints a line that is the same in every run.</summary>
+        public static void Result(string name, object value)
+        {
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "result {0} {1}", name, value));
+        }
+
+        /// <summary>Prints a share of CPU time, in percent.</summary>
+        public static void Share(string name, double percent)
+        {
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "share {0} {1:F3}", name, percent));
+        }
+
+        /// <summary>Prints something measured.</summary>
+        public static void Measured(string name, object value)
+        {
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "measured {0} {1}", name, value));
+        }
+
+        /// <summary>Prints rounds, wall and CPU time; the last thing a workload does.</summary>
+        public void End()
+        {
+            Measured("rounds", rounds);
+            Measured("wall_ms", watch.Elapsed.TotalMilliseconds.ToString("F3", CultureInfo.InvariantCulture));
+            Measured("cpu_ms", (Clock.ProcessCpu() / 1e6).ToString("F3", CultureInfo.InvariantCulture));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Compiling `workloads/`.
+//!
+//! Every workload is compiled against the reference set of .NET Core 3.1, so
+//! that one assembly runs on every supported runtime. The compiler is the
+//! SDK's where there is an SDK; else Roslyn from its package, run on .NET 8 and
+//! called through Python. A workload is compiled again only when its sources,
+//! the options or the compiler have changed.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use testkit::{Runtime, Setup, Workload};
+
+use crate::fetch::{Cache, sha256};
+use crate::process::run_quietly;
+
+/// Options of the compiler, beside output, references and sources.
+const OPTIONS: [&str; 8] = [
+    "/noconfig",
+    "/nologo",
+    "/target:exe",
+    "/optimize+",
+    "/debug:portable",
+    "/unsafe+",
+    "/deterministic+",
+    "/langversion:10",
+];
+
+/// One assembly runs on 3.1 and later: it asks for 3.1 and accepts any newer.
+const RUNTIME_CONFIG: &str = r#"{
+  "runtimeOptions": {
+    "tfm": "netcoreapp3.1",
+    "framework": { "name": "Microsoft.NETCore.App", "version": "3.1.0" },
+    "rollForward": "LatestMajor",
+    "configProperties": { "System.Globalization.Invariant": true }
+  }
+}
+"#;
+
+const DRIVER: &str = include_str!("compile.py");
+
+struct Job {
+    workload: Workload,
+    sources: Vec<PathBuf>,
+    stamp: String,
+}
+
+/// Compiles what is out of date.
+pub(crate) fn compile(cache: &Cache, own: Option<&Path>, setup: &Setup) -> Result<()> {
+    let compiler = own.and_then(sdk_compiler);
+    let who = compiler
+        .as_deref()
+        .unwrap_or(Path::new(DRIVER))
+        .to_string_lossy()
+        .into_owned();
+    let mut jobs = Vec::new();
+    for name in testkit::workload_names()? {
+        let sources = sources(&name)?;
+        let stamp = stamp(&sources, &who)?;
+        let workload = Workload::at(&name);
+        let current = fs::read_to_string(stamp_path(&workload)).is_ok_and(|s| s == stamp);
+        if !current {
+            jobs.push(Job {
+                workload,
+                sources,
+                stamp,
+            });
+        }
+    }
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = jobs.iter().map(|j| j.workload.name.as_str()).collect();
+    eprintln!("compiling workloads: {}", names.join(", "));
+    let net8 = find(setup, "8.")?;
+    let references = references(&find(setup, "3.1.")?)?;
+    for job in &jobs {
+        fs::create_dir_all(folder(&job.workload))?;
+        // No stamp while the files are being replaced.
+        fs::remove_file(stamp_path(&job.workload)).ok();
+    }
+    match compiler {
+        Some(csc) => with_sdk(&csc, own, &references, &jobs)?,
+        None => with_package(cache, &net8, &references, &jobs)?,
+    }
+    for job in &jobs {
+        fs::write(
+            job.workload.dll.with_extension("runtimeconfig.json"),
+            RUNTIME_CONFIG,
+        )?;
+        fs::write(stamp_path(&job.workload), &job.stamp)?;
+    }
+    Ok(())
+}
+
+fn find(setup: &Setup, prefix: &str) -> Result<Runtime> {
+    setup
+        .runtimes
+        .iter()
+        .find(|r| r.version.starts_with(prefix))
+        .cloned()
+        .with_context(|| format!("no runtime {prefix}x"))
+}
+
+fn folder(workload: &Workload) -> &Path {
+    workload.dll.parent().unwrap_or(Path::new("."))
+}
+
+fn stamp_path(workload: &Workload) -> PathBuf {
+    folder(workload).join("stamp")
+}
+
+/// The C# files of one workload: its own and those that all share.
+fn sources(name: &str) -> Result<Vec<PathBuf>> {
+    let root = testkit::repository().canonicalize()?.join("workloads");
+    let mut files = Vec::new();
+    for dir in [root.join(name), root.join("shared")] {
+        for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "cs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn stamp(sources: &[PathBuf], compiler: &str) -> Result<String> {
+    let mut all = format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n").into_bytes();
+    for path in sources {
+        all.extend(path.to_string_lossy().bytes());
+        all.push(b'\n');
+        all.extend(fs::read(path)?);
+    }
+    Ok(sha256(&all))
+}
+
+/// The managed assemblies of a framework.
+fn references(runtime: &Runtime) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(runtime.framework_dir())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let managed = [
+            "System.",
+            "Microsoft.",
+            "mscorlib.",
+            "netstandard.",
+            "WindowsBase.",
+        ]
+        .iter()
+        .any(|prefix| name.starts_with(prefix));
+        if managed && name.ends_with(".dll") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn options(job: &Job, references: &[PathBuf]) -> Vec<String> {
+    let mut all: Vec<String> = OPTIONS.iter().map(|&o| o.to_owned()).collect();
+    all.push(format!("/out:{}", job.workload.dll.display()));
+    all.push(format!("/pdb:{}", job.workload.pdb.display()));
+    all.extend(
+        references
+            .iter()
+            .map(|r| format!("/reference:{}", r.display())),
+    );
+    all.extend(job.sources.iter().map(|s| s.display().to_string()));
+    all
+}
+
+/// The compiler of the newest SDK in an installation.
+fn sdk_compiler(root: &Path) -> Option<PathBuf> {
+    let mut found: Vec<(Vec<u32>, PathBuf)> = fs::read_dir(root.join("sdk"))
+        .ok()?
+        .flatten()
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let version = name
+                .split(['.', '-'])
+                .map_while(|part| part.parse().ok())
+                .collect();
+            (version, entry.path().join("Roslyn/bincore/csc.dll"))
+        })
+        .filter(|(_, csc)| csc.is_file())
+        .collect();
+    found.sort();
+    found.pop().map(|(_, csc)| csc)
+}
+
+fn with_sdk(csc: &Path, own: Option<&Path>, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
+    let dotnet = own
+        .context("an SDK without its installation")?
+        .join("dotnet");
+    for job in jobs {
+        run_quietly(
+            Command::new(&dotnet)
+                .arg("exec")
+                .arg(csc)
+                .args(options(job, references))
+                .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1"),
+        )?;
+    }
+    Ok(())
+}
+
+fn with_package(cache: &Cache, net8: &Runtime, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
+    let roslyn = cache.roslyn()?;
+    let modules = cache.pythonnet()?;
+    let work = json!({
+        "dotnet_root": net8.root(),
+        "runtime_version": net8.version,
+        "roslyn": roslyn,
+        "jobs": jobs.iter().map(|job| json!({
+            "out": job.workload.dll,
+            "pdb": job.workload.pdb,
+            "options": options(job, references),
+        })).collect::<Vec<_>>(),
+    });
+    let mut child = Command::new("python3")
+        .args(["-c", DRIVER])
+        .env("PYTHONPATH", modules)
+        .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("cannot run python3")?;
+    let mut input = child.stdin.take().context("python3 has no input")?;
+    input.write_all(work.to_string().as_bytes())?;
+    drop(input);
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("compiling the workloads failed ({status})");
+    }
+    Ok(())
+}
