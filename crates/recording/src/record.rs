@@ -319,3 +319,267 @@ pub enum Record<'a> {
         line: u32,
     },
 }
+
+impl Tier {
+    /// The tier with this code; a code of a newer version is [`Tier::Unknown`].
+    #[must_use]
+    pub fn from_code(code: u8) -> Tier {
+        match code {
+            1 => Tier::Tier0,
+            2 => Tier::Tier0Instrumented,
+            3 => Tier::Tier1Instrumented,
+            4 => Tier::Tier1,
+            5 => Tier::Osr,
+            6 => Tier::ReadyToRun,
+            7 => Tier::Optimized,
+            8 => Tier::MinOpts,
+            _ => Tier::Unknown,
+        }
+    }
+}
+
+impl MethodKind {
+    /// The kind with this code; a code of a newer version is [`MethodKind::Il`].
+    #[must_use]
+    pub fn from_code(code: u8) -> MethodKind {
+        match code {
+            1 => MethodKind::Dynamic,
+            2 => MethodKind::IlStub,
+            _ => MethodKind::Il,
+        }
+    }
+}
+
+impl ModuleKind {
+    /// The kind with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<ModuleKind> {
+        match code {
+            0 => Some(ModuleKind::Native),
+            1 => Some(ModuleKind::Managed),
+            _ => None,
+        }
+    }
+}
+
+impl Event {
+    /// The event with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Event> {
+        Some(match code {
+            0 => Event::Cpu,
+            1 => Event::Wall,
+            2 => Event::Exception,
+            3 => Event::Alloc,
+            4 => Event::Contention,
+            5 => Event::Gc,
+            6 => Event::Jit,
+            7 => Event::ClassLoad,
+            8 => Event::ModuleLoad,
+            _ => return None,
+        })
+    }
+}
+
+impl WalkEnd {
+    /// The end with this code; a code of a newer version is [`WalkEnd::Broken`].
+    #[must_use]
+    pub fn from_code(code: u8) -> WalkEnd {
+        match code {
+            0 => WalkEnd::Root,
+            1 => WalkEnd::Truncated,
+            _ => WalkEnd::Broken,
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// The same frame without borrowing.
+    #[must_use]
+    pub fn into_owned(self) -> Frame<'static> {
+        match self {
+            Frame::Managed {
+                method,
+                tier,
+                il_offset,
+            } => Frame::Managed {
+                method,
+                tier,
+                il_offset,
+            },
+            Frame::Native { module, svma } => Frame::Native { module, svma },
+            Frame::Stub { runtime, name } => Frame::Stub {
+                runtime,
+                name: owned(name),
+            },
+            Frame::Unknown { address } => Frame::Unknown { address },
+            Frame::Pseudo { text } => Frame::Pseudo { text: owned(text) },
+        }
+    }
+}
+
+impl Record<'_> {
+    /// The same record without borrowing.
+    #[must_use]
+    pub fn into_owned(self) -> Record<'static> {
+        match self {
+            Record::Process {
+                pid,
+                parent,
+                command,
+                unix_ns,
+                time_ns,
+            } => Record::Process {
+                pid,
+                parent,
+                command: owned(command),
+                unix_ns,
+                time_ns,
+            },
+            Record::Engine {
+                engine,
+                walker,
+                event,
+                interval_ns,
+                max_depth,
+            } => Record::Engine {
+                engine: owned(engine),
+                walker: owned(walker),
+                event,
+                interval_ns,
+                max_depth,
+            },
+            Record::Runtime {
+                runtime,
+                version,
+                recorded,
+            } => Record::Runtime {
+                runtime,
+                version: owned(version),
+                recorded,
+            },
+            Record::Thread {
+                thread,
+                tid,
+                name,
+                managed,
+                time_ns,
+            } => Record::Thread {
+                thread,
+                tid,
+                name: owned(name),
+                managed,
+                time_ns,
+            },
+            Record::ThreadEnd {
+                thread,
+                time_ns,
+                cpu_ns,
+            } => Record::ThreadEnd {
+                thread,
+                time_ns,
+                cpu_ns,
+            },
+            Record::Module {
+                module,
+                kind,
+                runtime,
+                path,
+                bias,
+                id_bytes,
+                file_offset,
+            } => Record::Module {
+                module,
+                kind,
+                runtime,
+                path: owned(path),
+                bias,
+                id_bytes: Cow::Owned(id_bytes.into_owned()),
+                file_offset,
+            },
+            Record::Method {
+                method,
+                runtime,
+                kind,
+                module,
+                token,
+                type_name,
+                name,
+            } => Record::Method {
+                method,
+                runtime,
+                kind,
+                module,
+                token,
+                type_name: owned(type_name),
+                name: owned(name),
+            },
+            Record::Frame { frame, value } => Record::Frame {
+                frame,
+                value: value.into_owned(),
+            },
+            Record::Stack {
+                stack,
+                parent,
+                frame,
+            } => Record::Stack {
+                stack,
+                parent,
+                frame,
+            },
+            Record::Sample {
+                thread,
+                stack,
+                time_ns,
+                event,
+                value,
+                end,
+            } => Record::Sample {
+                thread,
+                stack,
+                time_ns,
+                event,
+                value,
+                end,
+            },
+            Record::Lost { reason, count } => Record::Lost {
+                reason: owned(reason),
+                count,
+            },
+            Record::Broken { reason, count } => Record::Broken {
+                reason: owned(reason),
+                count,
+            },
+            Record::Stats {
+                time_ns,
+                agent_cpu_ns,
+                target_cpu_ns,
+                agent_memory,
+                handler_ns,
+            } => Record::Stats {
+                time_ns,
+                agent_cpu_ns,
+                target_cpu_ns,
+                agent_memory,
+                handler_ns,
+            },
+            Record::Note { text } => Record::Note { text: owned(text) },
+            Record::End { time_ns } => Record::End { time_ns },
+            Record::Symbol {
+                frame,
+                name,
+                file,
+                line,
+            } => Record::Symbol {
+                frame,
+                name: owned(name),
+                file: owned(file),
+                line,
+            },
+        }
+    }
+}
+
+fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}

@@ -1,0 +1,539 @@
+//! One record as bytes, and back.
+//!
+//! Not blocks (`block`, `writer`, `reader`). The invariant: [`decode`] of what [`encode`] wrote,
+//! with the same [`Deltas`], gives the same record; `docs/recording-format.md` has the table of
+//! kinds and fields.
+//!
+//! Rules of change: a kind's number is never used again for something else; fields are only ever
+//! added at the end of a body, and the reader takes a default where an older body ends. A reader
+//! skips kinds that it does not know by their length.
+
+use std::borrow::Cow;
+
+use crate::record::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
+use crate::wire::{Body, Malformed, put_bytes, put_delta, put_str, put_varint};
+
+pub(crate) const KIND_SAMPLE: u8 = 1;
+pub(crate) const KIND_STACK: u8 = 2;
+pub(crate) const KIND_FRAME: u8 = 3;
+pub(crate) const KIND_THREAD: u8 = 4;
+pub(crate) const KIND_THREAD_END: u8 = 5;
+pub(crate) const KIND_LOST: u8 = 6;
+pub(crate) const KIND_BROKEN: u8 = 7;
+pub(crate) const KIND_METHOD: u8 = 8;
+pub(crate) const KIND_MODULE: u8 = 9;
+pub(crate) const KIND_PROCESS: u8 = 10;
+pub(crate) const KIND_ENGINE: u8 = 11;
+pub(crate) const KIND_RUNTIME: u8 = 12;
+pub(crate) const KIND_STATS: u8 = 13;
+pub(crate) const KIND_NOTE: u8 = 14;
+pub(crate) const KIND_END: u8 = 15;
+pub(crate) const KIND_SYMBOL: u8 = 16;
+
+/// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
+const SHORT_HEAD: u8 = 0x80;
+
+/// What numbers are written relative to. Starts afresh in every block, so that a block can be read
+/// without the one before it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Deltas {
+    time: u64,
+    next_frame: u64,
+    next_stack: u64,
+    sample_thread: u64,
+    sample_stack: u64,
+    sample_value: u64,
+}
+
+/// Appends the head of a record: its kind and the length of its body.
+pub(crate) fn put_head(out: &mut Vec<u8>, kind: u8, length: usize) {
+    if kind < 8 && length < 16 {
+        out.push(SHORT_HEAD | kind << 4 | length as u8);
+    } else {
+        out.push(kind);
+        put_varint(out, length as u64);
+    }
+}
+
+/// Reads a head: kind, and the body's bytes, which are taken off `block`.
+pub(crate) fn take_record<'a>(block: &mut Body<'a>) -> Result<(u8, &'a [u8]), Malformed> {
+    let head = block.byte()?;
+    let (kind, length) = if head & SHORT_HEAD != 0 {
+        ((head >> 4) & 7, usize::from(head & 15))
+    } else {
+        (
+            head,
+            usize::try_from(block.varint()?).map_err(|_| Malformed)?,
+        )
+    };
+    Ok((kind, block.take(length)?))
+}
+
+impl Deltas {
+    fn put_time(&mut self, out: &mut Vec<u8>, time: u64) {
+        put_delta(out, self.time, time);
+        self.time = time;
+    }
+
+    fn take_time(&mut self, body: &mut Body<'_>) -> Result<u64, Malformed> {
+        self.time = body.delta(self.time)?;
+        Ok(self.time)
+    }
+}
+
+/// Appends the body of `record` to `out` and returns its kind.
+pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>) -> u8 {
+    match record {
+        Record::Sample {
+            thread,
+            stack,
+            time_ns,
+            event,
+            value,
+            end,
+        } => {
+            let same_value = *value == deltas.sample_value;
+            out.push(*end as u8 | u8::from(same_value) << 2 | (*event as u8) << 3);
+            put_delta(out, deltas.sample_thread, u64::from(*thread));
+            put_delta(out, deltas.sample_stack, u64::from(*stack));
+            deltas.put_time(out, *time_ns);
+            if !same_value {
+                put_varint(out, *value);
+            }
+            deltas.sample_thread = u64::from(*thread);
+            deltas.sample_stack = u64::from(*stack);
+            deltas.sample_value = *value;
+            KIND_SAMPLE
+        }
+        Record::Stack {
+            stack,
+            parent,
+            frame,
+        } => {
+            put_delta(out, deltas.next_stack, u64::from(*stack));
+            deltas.next_stack = u64::from(*stack) + 1;
+            put_varint(out, u64::from(*frame));
+            // A parent is older than its child, so the distance back is positive and 0 is free
+            // to say "none"; the shift by one below keeps any other value readable too.
+            match parent {
+                None => put_varint(out, 0),
+                Some(parent) => {
+                    let back = i64::from(*stack) - i64::from(*parent);
+                    put_varint(out, 1 + ((back << 1) ^ (back >> 63)) as u64);
+                }
+            }
+            KIND_STACK
+        }
+        Record::Frame { frame, value } => {
+            put_delta(out, deltas.next_frame, u64::from(*frame));
+            deltas.next_frame = u64::from(*frame) + 1;
+            encode_frame(value, out);
+            KIND_FRAME
+        }
+        Record::Thread {
+            thread,
+            tid,
+            name,
+            managed,
+            time_ns,
+        } => {
+            put_varint(out, u64::from(*thread));
+            put_varint(out, u64::from(*tid));
+            out.push(u8::from(*managed));
+            deltas.put_time(out, *time_ns);
+            put_str(out, name);
+            KIND_THREAD
+        }
+        Record::ThreadEnd {
+            thread,
+            time_ns,
+            cpu_ns,
+        } => {
+            put_varint(out, u64::from(*thread));
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *cpu_ns);
+            KIND_THREAD_END
+        }
+        Record::Lost { reason, count } => {
+            put_varint(out, *count);
+            put_str(out, reason);
+            KIND_LOST
+        }
+        Record::Broken { reason, count } => {
+            put_varint(out, *count);
+            put_str(out, reason);
+            KIND_BROKEN
+        }
+        Record::Method {
+            method,
+            runtime,
+            kind,
+            module,
+            token,
+            type_name,
+            name,
+        } => {
+            put_varint(out, u64::from(*method));
+            out.push(*runtime);
+            out.push(*kind as u8);
+            put_option(out, module.map(u64::from));
+            put_varint(out, u64::from(*token));
+            put_str(out, type_name);
+            put_str(out, name);
+            KIND_METHOD
+        }
+        Record::Module {
+            module,
+            kind,
+            runtime,
+            path,
+            bias,
+            id_bytes,
+            file_offset,
+        } => {
+            put_varint(out, u64::from(*module));
+            out.push(*kind as u8);
+            put_option(out, runtime.map(u64::from));
+            put_varint(out, *bias);
+            put_varint(out, *file_offset);
+            put_bytes(out, id_bytes);
+            put_str(out, path);
+            KIND_MODULE
+        }
+        Record::Process {
+            pid,
+            parent,
+            command,
+            unix_ns,
+            time_ns,
+        } => {
+            put_varint(out, u64::from(*pid));
+            put_varint(out, u64::from(*parent));
+            put_varint(out, *unix_ns);
+            deltas.put_time(out, *time_ns);
+            put_str(out, command);
+            KIND_PROCESS
+        }
+        Record::Engine {
+            engine,
+            walker,
+            event,
+            interval_ns,
+            max_depth,
+        } => {
+            put_str(out, engine);
+            put_str(out, walker);
+            out.push(*event as u8);
+            put_varint(out, *interval_ns);
+            put_varint(out, u64::from(*max_depth));
+            KIND_ENGINE
+        }
+        Record::Runtime {
+            runtime,
+            version,
+            recorded,
+        } => {
+            out.push(*runtime);
+            out.push(u8::from(*recorded));
+            put_str(out, version);
+            KIND_RUNTIME
+        }
+        Record::Stats {
+            time_ns,
+            agent_cpu_ns,
+            target_cpu_ns,
+            agent_memory,
+            handler_ns,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *agent_cpu_ns);
+            put_varint(out, *target_cpu_ns);
+            put_varint(out, *agent_memory);
+            put_varint(out, *handler_ns);
+            KIND_STATS
+        }
+        Record::Note { text } => {
+            put_str(out, text);
+            KIND_NOTE
+        }
+        Record::End { time_ns } => {
+            deltas.put_time(out, *time_ns);
+            KIND_END
+        }
+        Record::Symbol {
+            frame,
+            name,
+            file,
+            line,
+        } => {
+            put_varint(out, u64::from(*frame));
+            put_varint(out, u64::from(*line));
+            put_str(out, name);
+            put_str(out, file);
+            KIND_SYMBOL
+        }
+    }
+}
+
+fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
+    put_varint(out, value.map_or(0, |value| value + 1));
+}
+
+const FRAME_MANAGED: u8 = 0;
+const FRAME_NATIVE: u8 = 1;
+const FRAME_STUB: u8 = 2;
+const FRAME_UNKNOWN: u8 = 3;
+const FRAME_PSEUDO: u8 = 4;
+
+fn encode_frame(frame: &Frame<'_>, out: &mut Vec<u8>) {
+    match frame {
+        Frame::Managed {
+            method,
+            tier,
+            il_offset,
+        } => {
+            out.push(FRAME_MANAGED);
+            put_varint(out, u64::from(*method));
+            out.push(*tier as u8);
+            put_option(out, il_offset.map(u64::from));
+        }
+        Frame::Native { module, svma } => {
+            out.push(FRAME_NATIVE);
+            put_varint(out, u64::from(*module));
+            put_varint(out, *svma);
+        }
+        Frame::Stub { runtime, name } => {
+            out.push(FRAME_STUB);
+            out.push(*runtime);
+            put_str(out, name);
+        }
+        Frame::Unknown { address } => {
+            out.push(FRAME_UNKNOWN);
+            put_varint(out, *address);
+        }
+        Frame::Pseudo { text } => {
+            out.push(FRAME_PSEUDO);
+            put_str(out, text);
+        }
+    }
+}
+
+/// Reads the body of a record.
+///
+/// `Ok(None)`: a kind or a value that only a newer version knows; the record is to be skipped.
+pub(crate) fn decode<'a>(
+    kind: u8,
+    body: &'a [u8],
+    deltas: &mut Deltas,
+) -> Result<Option<Record<'a>>, Malformed> {
+    let mut body = Body(body);
+    let body = &mut body;
+    Ok(Some(match kind {
+        KIND_SAMPLE => {
+            let flags = body.byte()?;
+            let thread = body.delta32(deltas.sample_thread)?;
+            let stack = body.delta32(deltas.sample_stack)?;
+            let time_ns = deltas.take_time(body)?;
+            let value = if flags & 4 == 0 {
+                body.varint()?
+            } else {
+                deltas.sample_value
+            };
+            deltas.sample_thread = u64::from(thread);
+            deltas.sample_stack = u64::from(stack);
+            deltas.sample_value = value;
+            let Some(event) = Event::from_code(flags >> 3) else {
+                return Ok(None);
+            };
+            let end = WalkEnd::from_code(flags & 3);
+            Record::Sample {
+                thread,
+                stack,
+                time_ns,
+                event,
+                value,
+                end,
+            }
+        }
+        KIND_STACK => {
+            let stack = body.delta32(deltas.next_stack)?;
+            deltas.next_stack = u64::from(stack) + 1;
+            let frame = body.varint32()?;
+            let parent = match body.varint()? {
+                0 => None,
+                coded => {
+                    let coded = coded - 1;
+                    let back = (coded >> 1) as i64 ^ -((coded & 1) as i64);
+                    let parent = i64::from(stack).checked_sub(back).ok_or(Malformed)?;
+                    Some(u32::try_from(parent).map_err(|_| Malformed)?)
+                }
+            };
+            Record::Stack {
+                stack,
+                parent,
+                frame,
+            }
+        }
+        KIND_FRAME => {
+            let frame = body.delta32(deltas.next_frame)?;
+            deltas.next_frame = u64::from(frame) + 1;
+            Record::Frame {
+                frame,
+                value: decode_frame(body)?,
+            }
+        }
+        KIND_THREAD => {
+            let (thread, tid) = (body.varint32()?, body.varint32()?);
+            let managed = body.byte()? != 0;
+            let time_ns = deltas.take_time(body)?;
+            Record::Thread {
+                thread,
+                tid,
+                name: body.text()?,
+                managed,
+                time_ns,
+            }
+        }
+        KIND_THREAD_END => {
+            let thread = body.varint32()?;
+            let time_ns = deltas.take_time(body)?;
+            Record::ThreadEnd {
+                thread,
+                time_ns,
+                cpu_ns: body.varint()?,
+            }
+        }
+        KIND_LOST => {
+            let count = body.varint()?;
+            Record::Lost {
+                reason: body.text()?,
+                count,
+            }
+        }
+        KIND_BROKEN => {
+            let count = body.varint()?;
+            Record::Broken {
+                reason: body.text()?,
+                count,
+            }
+        }
+        KIND_METHOD => Record::Method {
+            method: body.varint32()?,
+            runtime: body.byte()?,
+            kind: MethodKind::from_code(body.byte()?),
+            module: take_option32(body)?,
+            token: body.varint32()?,
+            type_name: body.text()?,
+            name: body.text()?,
+        },
+        KIND_MODULE => {
+            let module = body.varint32()?;
+            let Some(kind) = ModuleKind::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            let runtime = match take_option32(body)? {
+                None => None,
+                Some(runtime) => Some(u8::try_from(runtime).map_err(|_| Malformed)?),
+            };
+            let (bias, file_offset) = (body.varint()?, body.varint()?);
+            let id_bytes = Cow::Borrowed(body.bytes()?);
+            let path = body.text()?;
+            Record::Module {
+                module,
+                kind,
+                runtime,
+                path,
+                bias,
+                id_bytes,
+                file_offset,
+            }
+        }
+        KIND_PROCESS => {
+            let (pid, parent, unix_ns) = (body.varint32()?, body.varint32()?, body.varint()?);
+            let time_ns = deltas.take_time(body)?;
+            Record::Process {
+                pid,
+                parent,
+                command: body.text()?,
+                unix_ns,
+                time_ns,
+            }
+        }
+        KIND_ENGINE => {
+            let (engine, walker) = (body.text()?, body.text()?);
+            let Some(event) = Event::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            let (interval_ns, max_depth) = (body.varint()?, body.varint32()?);
+            Record::Engine {
+                engine,
+                walker,
+                event,
+                interval_ns,
+                max_depth,
+            }
+        }
+        KIND_RUNTIME => {
+            let (runtime, recorded) = (body.byte()?, body.byte()? != 0);
+            Record::Runtime {
+                runtime,
+                version: body.text()?,
+                recorded,
+            }
+        }
+        KIND_STATS => Record::Stats {
+            time_ns: deltas.take_time(body)?,
+            agent_cpu_ns: body.varint()?,
+            target_cpu_ns: body.varint()?,
+            agent_memory: body.varint()?,
+            handler_ns: body.varint()?,
+        },
+        KIND_NOTE => Record::Note { text: body.text()? },
+        KIND_END => Record::End {
+            time_ns: deltas.take_time(body)?,
+        },
+        KIND_SYMBOL => {
+            let (frame, line) = (body.varint32()?, body.varint32()?);
+            Record::Symbol {
+                frame,
+                name: body.text()?,
+                file: body.text()?,
+                line,
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn take_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
+    match body.varint()? {
+        0 => Ok(None),
+        value => u32::try_from(value - 1).map(Some).map_err(|_| Malformed),
+    }
+}
+
+fn decode_frame<'a>(body: &mut Body<'a>) -> Result<Frame<'a>, Malformed> {
+    Ok(match body.byte()? {
+        FRAME_MANAGED => Frame::Managed {
+            method: body.varint32()?,
+            tier: Tier::from_code(body.byte()?),
+            il_offset: take_option32(body)?,
+        },
+        FRAME_NATIVE => Frame::Native {
+            module: body.varint32()?,
+            svma: body.varint()?,
+        },
+        FRAME_STUB => Frame::Stub {
+            runtime: body.byte()?,
+            name: body.text()?,
+        },
+        FRAME_UNKNOWN => Frame::Unknown {
+            address: body.varint()?,
+        },
+        FRAME_PSEUDO => Frame::Pseudo { text: body.text()? },
+        // The frame must stay defined: stacks refer to it.
+        _ => Frame::Pseudo {
+            text: Cow::Borrowed("a kind of frame of a newer version"),
+        },
+    })
+}

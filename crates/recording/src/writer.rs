@@ -1,0 +1,140 @@
+//! Records in, blocks out. Runs on the agent's own thread, in the profiled process.
+//!
+//! No IO: the caller sends what [`Writer::take_block_into`] appends. The invariant: it holds at
+//! most [`MAX_BLOCK`] bytes of records plus fixed buffers, and neither `push` nor `take` can panic.
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+
+use crate::block::{BLOCK_HEADER, BLOCK_VERSION, BlockHeader, FLUSH_AT, MAX_BLOCK};
+use crate::codec::{self, Deltas};
+use crate::record::{ProcessKey, Record};
+
+/// What became of a pushed record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Pushed {
+    /// It is in the current block.
+    Kept,
+    /// It is in the current block, and the block is big enough to be taken.
+    FlushDue,
+    /// It is not in the block: the block is full ([`MAX_BLOCK`]). Take the block and push again,
+    /// or count the record as lost.
+    Refused,
+}
+
+/// Turns the records of one process into blocks.
+///
+/// Allocates when its buffers grow towards their bounds, not per record. Not for a signal handler.
+pub struct Writer {
+    process: ProcessKey,
+    sequence: u32,
+    deltas: Deltas,
+    has_end: bool,
+    records: Vec<u8>,
+    body: Vec<u8>,
+    table: CompressTable,
+}
+
+impl Writer {
+    /// A writer for a process, at its first block.
+    #[must_use]
+    pub fn new(process: ProcessKey) -> Writer {
+        Writer::resume(process, 0)
+    }
+
+    /// A writer that goes on behind block `sequence - 1` of the process: for the tool, which adds
+    /// symbols to what an agent has sent.
+    #[must_use]
+    pub fn resume(process: ProcessKey, sequence: u32) -> Writer {
+        Writer {
+            process,
+            sequence,
+            deltas: Deltas::default(),
+            has_end: false,
+            records: Vec::new(),
+            body: Vec::new(),
+            table: CompressTable::large(),
+        }
+    }
+
+    /// The process that this writer writes for.
+    #[must_use]
+    pub fn process(&self) -> ProcessKey {
+        self.process
+    }
+
+    /// Bytes of records that wait in the current block.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Adds a record to the current block. Strings longer than 16 KiB are cut.
+    pub fn push(&mut self, record: &Record<'_>) -> Pushed {
+        let before = self.deltas;
+        self.body.clear();
+        let kind = codec::encode(record, &mut self.deltas, &mut self.body);
+        // A head is at most 1 + 10 bytes.
+        if self.records.len() + self.body.len() + 11 > MAX_BLOCK {
+            self.deltas = before;
+            return Pushed::Refused;
+        }
+        codec::put_head(&mut self.records, kind, self.body.len());
+        self.records.extend_from_slice(&self.body);
+        self.has_end |= matches!(record, Record::End { .. });
+        if self.records.len() >= FLUSH_AT {
+            Pushed::FlushDue
+        } else {
+            Pushed::Kept
+        }
+    }
+
+    /// Closes the current block and returns it, `None` where it holds no record.
+    pub fn take_block(&mut self) -> Option<Vec<u8>> {
+        let mut block = Vec::new();
+        self.take_block_into(&mut block).then_some(block)
+    }
+
+    /// Closes the current block and appends it to `out`; `false` where it holds no record.
+    pub fn take_block_into(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.records.is_empty() {
+            return false;
+        }
+        let start = out.len();
+        let payload_at = start + BLOCK_HEADER;
+        out.resize(payload_at + get_maximum_output_size(self.records.len()), 0);
+        let room = out.get_mut(payload_at..).unwrap_or_default();
+        let packed = compress_into_with_table(&self.records, room, &mut self.table);
+        let compressed = match packed {
+            Ok(length) if length < self.records.len() => {
+                out.truncate(payload_at + length);
+                true
+            }
+            // It does not shrink.
+            _ => {
+                out.truncate(payload_at);
+                out.extend_from_slice(&self.records);
+                false
+            }
+        };
+        let payload = out.get(payload_at..).unwrap_or_default();
+        let header = BlockHeader {
+            version: BLOCK_VERSION,
+            compressed,
+            is_end: self.has_end,
+            process: self.process,
+            sequence: self.sequence,
+            raw_length: self.records.len() as u32,
+            payload_length: payload.len() as u32,
+            payload_checksum: crc32fast::hash(payload),
+        };
+        if let Some(place) = out.get_mut(start..payload_at) {
+            place.copy_from_slice(&header.to_bytes());
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.deltas = Deltas::default();
+        self.has_end = false;
+        self.records.clear();
+        true
+    }
+}
