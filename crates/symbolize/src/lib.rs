@@ -1,1 +1,50 @@
-//! Native symbols and managed lines for a profile.
+//! Names and lines for the frames of a profile, looked up in the files that the program ran.
+//!
+//! Native frames get function names, inlined callees and lines from ELF symbols and DWARF;
+//! managed frames get lines from portable PDBs. It names no managed method (the agent did) and
+//! never reads the profiled process.
+//!
+//! Invariant: a file is believed only if it is the one that was loaded. An ELF file must have the
+//! recorded build-id, a .NET module the recorded MVID, a PDB the id that its module names.
+//! Whatever is wrong with a file is an entry in the [`Report`], never an error and never a panic.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod debug_file;
+mod demangle;
+mod elf;
+mod file;
+mod metadata;
+mod pe;
+mod portable_pdb;
+mod symbolizer;
+
+pub use apply::symbolize;
+pub use demangle::demangle;
+pub use symbolizer::{ManagedLine, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer};
+
+use std::path::PathBuf;
+
+/// What to look up, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Look up native frames.
+    pub native: bool,
+    /// Show native functions that the compiler inlined as frames of their own.
+    pub inlined: bool,
+    /// Look up source lines of managed frames.
+    pub managed_lines: bool,
+    /// Folders with separate debug files, laid out as `/usr/lib/debug` is.
+    pub debug_folders: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            native: true,
+            inlined: true,
+            managed_lines: true,
+            debug_folders: vec![PathBuf::from("/usr/lib/debug")],
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Puts looked-up names and lines into a profile.
+//!
+//! Frames that were inlined become frames of their own, so stacks grow; the invariant of the model
+//! (a parent's index is smaller than its child's) is kept because stacks are rebuilt in order.
+
+use std::collections::HashMap;
+
+use profile::Profile;
+use profile::model::{Frame, FrameId, Location, Stack, StackId, StringId};
+
+use crate::{Options, Report, Symbolizer};
+
+/// Looks up every frame of `profile` that still has a location: native frames get names, lines
+/// and inlined callees, managed frames get lines.
+pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
+    let mut symbolizer = Symbolizer::new(options.clone());
+    let mut strings = Strings::new(std::mem::take(&mut profile.strings));
+
+    // What each old frame becomes, innermost first. Never empty.
+    let mut frames: Vec<Frame> = Vec::with_capacity(profile.frames.len());
+    let mut interned: HashMap<Frame, FrameId> = HashMap::with_capacity(profile.frames.len());
+    let mut replacement: Vec<Vec<FrameId>> = Vec::with_capacity(profile.frames.len());
+    for frame in &profile.frames {
+        let expanded = expand(frame, profile, options, &mut symbolizer, &mut strings);
+        let ids = expanded.into_iter().map(|frame| {
+            *interned.entry(frame).or_insert_with_key(|frame| {
+                frames.push(frame.clone());
+                FrameId(index(frames.len() - 1))
+            })
+        });
+        replacement.push(ids.collect());
+    }
+
+    let mut stacks: Vec<Stack> = Vec::with_capacity(profile.stacks.len());
+    let mut known: HashMap<Stack, StackId> = HashMap::with_capacity(profile.stacks.len());
+    let mut moved: Vec<StackId> = Vec::with_capacity(profile.stacks.len());
+    for stack in &profile.stacks {
+        let mut parent = stack.parent.map(|old| moved[old.0 as usize]);
+        for frame in replacement[stack.frame.0 as usize].iter().rev() {
+            let new = Stack {
+                parent,
+                frame: *frame,
+            };
+            let id = *known.entry(new).or_insert_with(|| {
+                stacks.push(new);
+                StackId(index(stacks.len() - 1))
+            });
+            parent = Some(id);
+        }
+        // Every replacement has at least one frame, so there is a stack.
+        moved.push(parent.unwrap_or(StackId(0)));
+    }
+    for sample in &mut profile.samples {
+        sample.stack = moved[sample.stack.0 as usize];
+    }
+    profile.frames = frames;
+    profile.stacks = stacks;
+    profile.strings = strings.all;
+    symbolizer.report()
+}
+
+/// The frames that stand for `frame`, innermost first.
+fn expand(
+    frame: &Frame,
+    profile: &Profile,
+    options: &Options,
+    symbolizer: &mut Symbolizer,
+    strings: &mut Strings,
+) -> Vec<Frame> {
+    let module = frame
+        .module
+        .and_then(|id| profile.modules.get(id.0 as usize));
+    match (frame.location, module) {
+        (Location::Svma(svma), Some(module)) if options.native => {
+            let symbols = symbolizer.native(module, svma);
+            let outermost = symbols.len().saturating_sub(1);
+            let expanded: Vec<Frame> = symbols
+                .iter()
+                .enumerate()
+                .map(|(position, symbol)| Frame {
+                    name: strings.intern(&symbol.name),
+                    file: (!symbol.file.is_empty()).then(|| strings.intern(&symbol.file)),
+                    line: symbol.line,
+                    inlined: position < outermost,
+                    location: Location::None,
+                    ..frame.clone()
+                })
+                .collect();
+            if expanded.is_empty() {
+                vec![frame.clone()]
+            } else {
+                expanded
+            }
+        }
+        (Location::Il { token, offset }, Some(module))
+            if options.managed_lines && offset != u32::MAX =>
+        {
+            let mut named = frame.clone();
+            if let Some(found) = symbolizer.managed_line(module, token, offset) {
+                named.file = Some(strings.intern(&found.file));
+                named.line = found.line;
+                named.location = Location::None;
+            }
+            vec![named]
+        }
+        _ => vec![frame.clone()],
+    }
+}
+
+/// Ids are 32 bits wide in the model; memory ends long before they do.
+fn index(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+struct Strings {
+    all: Vec<String>,
+    ids: HashMap<String, StringId>,
+}
+
+impl Strings {
+    fn new(all: Vec<String>) -> Self {
+        let ids = all
+            .iter()
+            .enumerate()
+            .map(|(id, text)| (text.clone(), StringId(index(id))))
+            .collect();
+        Self { all, ids }
+    }
+
+    fn intern(&mut self, text: &str) -> StringId {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = StringId(index(self.all.len()));
+        self.all.push(text.to_owned());
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+}

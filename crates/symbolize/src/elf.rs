@@ -1,0 +1,280 @@
+//! Functions and lines of one ELF file.
+//!
+//! Everything needed is copied out when the file is opened, so that the file can be closed. The
+//! invariant of a lookup: an address outside every symbol gets no name, rather than the name of
+//! whatever exported function comes before it (libcoreclr.so without its debug file has a few
+//! dozen exports for megabytes of code).
+
+use std::fs::File;
+use std::sync::Arc;
+
+use gimli::{EndianArcSlice, RunTimeEndian};
+use object::elf::{FileHeader32, FileHeader64, SHF_EXECINSTR};
+use object::read::elf::{ElfFile, FileHeader};
+use object::read::{Object, ObjectSection, ObjectSymbol, ReadCacheRange};
+use object::{Endianness, FileKind, SectionFlags, SectionKind, SymbolKind, SymbolSection};
+
+use crate::demangle::demangle;
+use crate::file::PartialFile;
+use crate::symbolizer::NativeSymbol;
+
+/// A section larger than this, once unpacked, is not read.
+const LARGEST_SECTION: u64 = 1 << 30;
+
+/// One function of a symbol table.
+struct Function {
+    start: u64,
+    /// Exclusive. Where the symbol has no size: the start of the next symbol.
+    end: u64,
+    name: Box<str>,
+}
+
+type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// What was read from one ELF file.
+pub(crate) struct Elf {
+    /// NT_GNU_BUILD_ID, empty where there is none.
+    pub(crate) build_id: Vec<u8>,
+    /// File name in `.gnu_debuglink`.
+    pub(crate) debug_link: Option<String>,
+    /// It has a full symbol table, not only dynamic symbols.
+    pub(crate) has_symbol_table: bool,
+    /// By start, not overlapping unless the file's symbols do.
+    functions: Vec<Function>,
+    dwarf: Option<addr2line::Context<Reader>>,
+}
+
+impl Elf {
+    /// Reads the symbols and debug information of `file`.
+    ///
+    /// # Errors
+    /// It is not an ELF file that can be read; the text says why.
+    pub(crate) fn read(file: &PartialFile) -> Result<Self, String> {
+        let data = file.range();
+        let kind = FileKind::parse(data).map_err(|e| e.to_string())?;
+        match kind {
+            FileKind::Elf64 => Self::parse::<FileHeader64<Endianness>>(data),
+            FileKind::Elf32 => Self::parse::<FileHeader32<Endianness>>(data),
+            other => Err(format!("not an ELF file but {other:?}")),
+        }
+    }
+
+    fn parse<'data, H>(data: ReadCacheRange<'data, File>) -> Result<Self, String>
+    where
+        H: FileHeader<Endian = Endianness>,
+    {
+        let elf = ElfFile::<'data, H, ReadCacheRange<'data, File>>::parse(data)
+            .map_err(|e| e.to_string())?;
+        let build_id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
+        let debug_link = elf
+            .gnu_debuglink()
+            .ok()
+            .flatten()
+            .map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+        let has_symbol_table = elf.symbols().next().is_some();
+        let functions = functions(&elf, has_symbol_table);
+        let dwarf = dwarf(&elf);
+        Ok(Self {
+            build_id,
+            debug_link,
+            has_symbol_table,
+            functions,
+            dwarf,
+        })
+    }
+
+    /// It has DWARF for at least one unit.
+    pub(crate) fn has_debug_information(&self) -> bool {
+        self.dwarf.is_some()
+    }
+
+    /// Has any name at all.
+    pub(crate) fn has_symbols(&self) -> bool {
+        !self.functions.is_empty() || self.dwarf.is_some()
+    }
+
+    /// The function at `svma` and those inlined there, innermost first. Empty where not known.
+    pub(crate) fn lookup(&self, svma: u64) -> Vec<NativeSymbol> {
+        let mut found = self.dwarf_frames(svma);
+        let symbol = self.function_at(svma);
+        match (found.last_mut(), symbol) {
+            // The outermost DWARF frame may have a line and no name.
+            (Some(outermost), Some(name)) if outermost.name.is_empty() => {
+                outermost.name = demangle(name).into_owned();
+            }
+            (None, Some(name)) => found.push(NativeSymbol {
+                name: demangle(name).into_owned(),
+                file: String::new(),
+                line: 0,
+            }),
+            _ => {}
+        }
+        if found.iter().any(|frame| frame.name.is_empty()) {
+            found.retain(|frame| !frame.name.is_empty());
+        }
+        found
+    }
+
+    fn dwarf_frames(&self, svma: u64) -> Vec<NativeSymbol> {
+        let mut found = Vec::new();
+        let Some(context) = &self.dwarf else {
+            return found;
+        };
+        let Ok(mut frames) = context.find_frames(svma).skip_all_loads() else {
+            return found;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame
+                .function
+                .as_ref()
+                .and_then(|function| {
+                    function
+                        .raw_name()
+                        .ok()
+                        .map(|raw| demangle(&raw).into_owned())
+                })
+                .unwrap_or_default();
+            let (file, line) = frame.location.map_or((String::new(), 0), |location| {
+                (
+                    location.file.unwrap_or_default().to_owned(),
+                    location.line.unwrap_or_default(),
+                )
+            });
+            found.push(NativeSymbol { name, file, line });
+            if found.len() >= MOST_INLINED {
+                break;
+            }
+        }
+        found
+    }
+
+    fn function_at(&self, svma: u64) -> Option<&str> {
+        let after = self.functions.partition_point(|f| f.start <= svma);
+        // Symbols may nest (a label inside a function): the nearest one that still holds.
+        self.functions[..after]
+            .iter()
+            .rev()
+            .take(MOST_NESTED)
+            .find(|f| svma < f.end)
+            .map(|f| &*f.name)
+    }
+}
+
+/// Deeper inlining than this is not real.
+const MOST_INLINED: usize = 256;
+/// How many preceding symbols are tried before an address counts as outside of all.
+const MOST_NESTED: usize = 16;
+
+fn functions<'data, H>(
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, File>>,
+    has_symbol_table: bool,
+) -> Vec<Function>
+where
+    H: FileHeader<Endian = Endianness>,
+{
+    struct Candidate<'n> {
+        start: u64,
+        size: u64,
+        preference: u8,
+        name: &'n str,
+        section_end: u64,
+    }
+    let mut candidates: Vec<Candidate<'data>> = Vec::new();
+    let mut add =
+        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, File>>| {
+            let is_function = match symbol.kind() {
+                SymbolKind::Text => true,
+                // Assembly without `.type`: only a full table tells code labels from the rest.
+                SymbolKind::Unknown => has_symbol_table && symbol.size() == 0,
+                _ => false,
+            };
+            let SymbolSection::Section(index) = symbol.section() else {
+                return;
+            };
+            if !is_function || symbol.address() == 0 {
+                return;
+            }
+            let Ok(section) = elf.section_by_index(index) else {
+                return;
+            };
+            // Not `kind()`: in a debug file the code sections are empty (SHT_NOBITS).
+            let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
+                return;
+            };
+            if !sh_flags.contains(SHF_EXECINSTR) {
+                return;
+            }
+            let Ok(name) = symbol.name() else { return };
+            if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
+                return;
+            }
+            candidates.push(Candidate {
+                start: symbol.address(),
+                size: symbol.size(),
+                preference: u8::from(symbol.size() == 0) * 4
+                    + u8::from(symbol.is_weak()) * 2
+                    + u8::from(symbol.is_local()),
+                name,
+                section_end: section.address().saturating_add(section.size()),
+            });
+        };
+    elf.symbols().for_each(&mut add);
+    elf.dynamic_symbols().for_each(&mut add);
+
+    // Of several names for one address: sized before unsized, strong before weak, global before
+    // local, fewer leading underscores, then alphabetical, so that the result is stable.
+    candidates.sort_by_key(|c| {
+        let underscores = c.name.bytes().take_while(|b| *b == b'_').count();
+        (c.start, c.preference, underscores, c.name)
+    });
+    candidates.dedup_by_key(|c| c.start);
+    let starts: Vec<u64> = candidates.iter().map(|c| c.start).collect();
+    candidates
+        .iter()
+        .enumerate()
+        .map(|(index, c)| {
+            let end = if c.size > 0 {
+                c.start.saturating_add(c.size)
+            } else {
+                let next = starts.get(index + 1).copied().unwrap_or(u64::MAX);
+                next.min(c.section_end)
+            };
+            Function {
+                start: c.start,
+                end,
+                name: c.name.into(),
+            }
+        })
+        .collect()
+}
+
+fn dwarf<'data, H>(
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, File>>,
+) -> Option<addr2line::Context<Reader>>
+where
+    H: FileHeader<Endian = Endianness>,
+{
+    let endian = if elf.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
+    };
+    let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+        let bytes: Arc<[u8]> = elf
+            .section_by_name(id.name())
+            .filter(|section| section.kind() != SectionKind::UninitializedData)
+            .and_then(|section| {
+                let compressed = section.compressed_data().ok()?;
+                if compressed.uncompressed_size > LARGEST_SECTION {
+                    return None;
+                }
+                compressed.decompress().ok()
+            })
+            .map_or_else(|| Arc::from(&[][..]), |bytes| Arc::from(&*bytes));
+        Ok(EndianArcSlice::new(bytes, endian))
+    };
+    elf.section_by_name(".debug_info")
+        .filter(|section| section.kind() != SectionKind::UninitializedData)?;
+    let dwarf = gimli::Dwarf::load(load).ok()?;
+    addr2line::Context::from_dwarf(dwarf).ok()
+}

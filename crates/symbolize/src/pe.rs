@@ -1,0 +1,147 @@
+//! What a .NET module (a PE file) says about its debug information.
+//!
+//! The module may lie inside another file (single-file apps). A ReadyToRun image for Linux has
+//! the machine field xored with the operating system's number, so the machine is not looked at.
+
+use std::fs::File;
+use std::io::Read;
+
+use object::LittleEndian as LE;
+use object::pe::{
+    DebugType, IMAGE_DEBUG_TYPE_CODEVIEW, IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR,
+    IMAGE_DIRECTORY_ENTRY_DEBUG, ImageDebugDirectory, ImageNtHeaders32, ImageNtHeaders64,
+};
+use object::read::pe::{ImageNtHeaders, PeFile};
+use object::read::{ReadCacheRange, ReadRef};
+
+use crate::file::PartialFile;
+use crate::metadata::{Bytes, Metadata};
+
+/// `IMAGE_DEBUG_TYPE` 17: a portable PDB inside the module.
+const EMBEDDED_PORTABLE_PDB: DebugType = DebugType(17);
+/// Minor version of a CodeView entry that names a portable PDB: "PM".
+const PORTABLE: u16 = 0x504d;
+/// More debug entries than any compiler writes.
+const MOST_ENTRIES: usize = 64;
+/// Larger embedded PDBs are not unpacked.
+const LARGEST_PDB: u64 = 256 << 20;
+
+/// The twenty bytes that tie a portable PDB to its module: GUID and stamp.
+pub(crate) type PdbId = [u8; 20];
+
+/// What a module says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ModuleDebug {
+    /// Module version id, as in metadata.
+    pub(crate) mvid: Option<[u8; 16]>,
+    /// Path and id of its portable PDB.
+    pub(crate) code_view: Option<(String, PdbId)>,
+    /// A portable PDB inside the module, unpacked.
+    pub(crate) embedded: Option<Vec<u8>>,
+}
+
+impl ModuleDebug {
+    /// Reads the headers and debug entries of `file`.
+    ///
+    /// # Errors
+    /// It is not a PE file that can be read; the text says why.
+    pub(crate) fn read(file: &PartialFile) -> Result<Self, String> {
+        let data = file.range();
+        let text = |error: object::Error| error.to_string();
+        let magic = object::read::pe::optional_header_magic(data).map_err(text)?;
+        if magic == object::pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC {
+            Self::from_pe(&PeFile::<ImageNtHeaders64, _>::parse(data).map_err(text)?)
+        } else {
+            Self::from_pe(&PeFile::<ImageNtHeaders32, _>::parse(data).map_err(text)?)
+        }
+    }
+
+    fn from_pe<'a, H: ImageNtHeaders>(
+        pe: &PeFile<'a, H, ReadCacheRange<'a, File>>,
+    ) -> Result<Self, String> {
+        let data = pe.data();
+        let sections = pe.section_table();
+        let directories = pe.data_directories();
+        let mut found = Self::default();
+
+        if let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR.into())
+            && let Ok(header) = directory.data(data, &sections)
+        {
+            // IMAGE_COR20_HEADER: size, versions, then the metadata directory.
+            let mut header = Bytes(header);
+            header.take(8);
+            if let (Some(address), Some(size)) = (header.u32(), header.u32())
+                && let Some((offset, available)) = sections
+                    .iter()
+                    .find_map(|section| section.pe_file_range_at(address))
+                && let Ok(metadata) = data.read_bytes_at(offset.into(), size.min(available).into())
+            {
+                found.mvid = Metadata::parse(metadata).and_then(|m| m.module_version_id());
+            }
+        }
+
+        let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_DEBUG.into()) else {
+            return Ok(found);
+        };
+        let entries = directory
+            .data(data, &sections)
+            .map_err(|error| error.to_string())?;
+        let count = (entries.len() / size_of::<ImageDebugDirectory>()).min(MOST_ENTRIES);
+        let (entries, _) = object::pod::slice_from_bytes::<ImageDebugDirectory>(entries, count)
+            .map_err(|()| "the debug directory cannot be read".to_owned())?;
+        for entry in entries {
+            let content = |limit: u64| {
+                let size = u64::from(entry.size_of_data.get(LE));
+                if size > limit {
+                    return None;
+                }
+                data.read_bytes_at(entry.pointer_to_raw_data.get(LE).into(), size)
+                    .ok()
+            };
+            match entry.typ.get(LE) {
+                IMAGE_DEBUG_TYPE_CODEVIEW if entry.minor_version.get(LE) == PORTABLE => {
+                    found.code_view = content(1 << 16)
+                        .and_then(|bytes| code_view(bytes, entry.time_date_stamp.get(LE)));
+                }
+                EMBEDDED_PORTABLE_PDB => {
+                    found.embedded = content(LARGEST_PDB).and_then(unpack);
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn code_view(bytes: &[u8], stamp: u32) -> Option<(String, PdbId)> {
+    let mut cursor = Bytes(bytes);
+    if cursor.take(4)? != b"RSDS" {
+        return None;
+    }
+    let guid = cursor.take(16)?;
+    cursor.u32()?;
+    let length = cursor.0.iter().position(|byte| *byte == 0)?;
+    let path = String::from_utf8_lossy(cursor.0.get(..length)?).into_owned();
+    let mut id = [0; 20];
+    id[..16].copy_from_slice(guid);
+    id[16..].copy_from_slice(&stamp.to_le_bytes());
+    Some((path, id))
+}
+
+/// `MPDB`, the unpacked size, then raw deflate.
+fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut cursor = Bytes(bytes);
+    if cursor.take(4)? != b"MPDB" {
+        return None;
+    }
+    let size = u64::from(cursor.u32()?);
+    if size > LARGEST_PDB {
+        return None;
+    }
+    let mut unpacked = Vec::new();
+    flate2::read::DeflateDecoder::new(cursor.0)
+        .take(size)
+        .read_to_end(&mut unpacked)
+        .ok()?;
+    (u64::try_from(unpacked.len()) == Ok(size)).then_some(unpacked)
+}

@@ -1,0 +1,350 @@
+//! Keeps the files that were read, and answers lookups by module.
+//!
+//! One [`Symbolizer`] serves many lookups; a file is read when it is first asked for. It knows
+//! nothing of stacks: `apply` puts the answers into a profile, the command line puts them into a
+//! recording.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use profile::model::Module;
+
+use crate::Options;
+use crate::debug_file;
+use crate::elf::Elf;
+use crate::file::{PartialFile, read_limited};
+use crate::pe::ModuleDebug;
+use crate::portable_pdb::PortablePdb;
+
+/// Larger PDB files are not read.
+const LARGEST_PDB_FILE: u64 = 512 << 20;
+
+/// A native function at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeSymbol {
+    /// Demangled name, never empty.
+    pub name: String,
+    /// Source file, empty where not known.
+    pub file: String,
+    /// Line, 0 where not known.
+    pub line: u32,
+}
+
+/// A source line of a managed method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedLine {
+    /// Source file as the compiler knew it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// Where names and lines of a module came from, or why there are none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SymbolSource {
+    /// DWARF and symbols, from this file.
+    DebugInformation(PathBuf),
+    /// A full symbol table, from this file.
+    SymbolTable(PathBuf),
+    /// Only the names that the file exports: most functions have none.
+    ExportsOnly,
+    /// This portable PDB.
+    Pdb(PathBuf),
+    /// The portable PDB inside the module.
+    EmbeddedPdb,
+    /// There is no such file, or it is not a file of its kind; why.
+    Unreadable(String),
+    /// The file is not the one that was loaded: its build-id or MVID differs.
+    Changed,
+    /// The file has no symbols, or the module no PDB.
+    NoSymbols,
+    /// There is a PDB at this path that belongs to another build.
+    PdbOfOtherBuild(PathBuf),
+}
+
+/// What came of one module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleReport {
+    /// Its path.
+    pub path: String,
+    /// It is a .NET module.
+    pub managed: bool,
+    /// Where its symbols came from.
+    pub source: SymbolSource,
+    /// Addresses looked up.
+    pub asked: u64,
+    /// Addresses for which something was found.
+    pub found: u64,
+}
+
+/// What came of all lookups, in the order in which modules were first asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The modules.
+    pub modules: Vec<ModuleReport>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    path: String,
+    file_offset: u64,
+    id_bytes: Vec<u8>,
+}
+
+struct Native {
+    /// In order of preference: the debug file, then the file itself.
+    files: Vec<Elf>,
+    report: ModuleReport,
+    cache: HashMap<u64, Vec<NativeSymbol>>,
+}
+
+struct Managed {
+    pdb: Option<PortablePdb>,
+    report: ModuleReport,
+    cache: HashMap<(u32, u32), Option<ManagedLine>>,
+}
+
+/// Looks up names and lines.
+pub struct Symbolizer {
+    options: Options,
+    native: HashMap<Key, Native>,
+    managed: HashMap<Key, Managed>,
+    order: Vec<(bool, Key)>,
+}
+
+impl Symbolizer {
+    /// Opens nothing yet.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            native: HashMap::new(),
+            managed: HashMap::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// The native function at `svma` of `module`, preceded by those inlined there, innermost
+    /// first. Empty where nothing is known.
+    pub fn native(&mut self, module: &Module, svma: u64) -> &[NativeSymbol] {
+        let order = &mut self.order;
+        let options = &self.options;
+        let native = self.native.entry(key(module)).or_insert_with(|| {
+            order.push((false, key(module)));
+            open_native(module, options)
+        });
+        native.report.asked += 1;
+        let inlined = self.options.inlined;
+        let found = native.cache.entry(svma).or_insert_with(|| {
+            let mut found = native
+                .files
+                .iter()
+                .map(|file| file.lookup(svma))
+                .find(|found| !found.is_empty())
+                .unwrap_or_default();
+            if !inlined && found.len() > 1 {
+                found.drain(..found.len() - 1);
+            }
+            found
+        });
+        native.report.found += u64::from(!found.is_empty());
+        found
+    }
+
+    /// The source line of the code at `il_offset` of the method `token` of `module`.
+    pub fn managed_line(
+        &mut self,
+        module: &Module,
+        token: u32,
+        il_offset: u32,
+    ) -> Option<&ManagedLine> {
+        let order = &mut self.order;
+        let managed = self.managed.entry(key(module)).or_insert_with(|| {
+            order.push((true, key(module)));
+            open_managed(module)
+        });
+        managed.report.asked += 1;
+        let pdb = &managed.pdb;
+        let found = managed.cache.entry((token, il_offset)).or_insert_with(|| {
+            let (file, line) = pdb.as_ref()?.line(token, il_offset)?;
+            Some(ManagedLine { file, line })
+        });
+        managed.report.found += u64::from(found.is_some());
+        found.as_ref()
+    }
+
+    /// What came of all lookups so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let modules = self.order.iter().filter_map(|(is_managed, key)| {
+            if *is_managed {
+                self.managed.get(key).map(|m| m.report.clone())
+            } else {
+                self.native.get(key).map(|n| n.report.clone())
+            }
+        });
+        Report {
+            modules: modules.collect(),
+        }
+    }
+}
+
+fn key(module: &Module) -> Key {
+    Key {
+        path: module.path.clone(),
+        file_offset: module.file_offset,
+        id_bytes: module.id_bytes.clone(),
+    }
+}
+
+fn open_native(module: &Module, options: &Options) -> Native {
+    let (files, source) = match native_files(module, options) {
+        Ok(found) => found,
+        Err(source) => (Vec::new(), source),
+    };
+    Native {
+        files,
+        report: ModuleReport {
+            path: module.path.clone(),
+            managed: false,
+            source,
+            asked: 0,
+            found: 0,
+        },
+        cache: HashMap::new(),
+    }
+}
+
+fn native_files(
+    module: &Module,
+    options: &Options,
+) -> Result<(Vec<Elf>, SymbolSource), SymbolSource> {
+    let path = Path::new(&module.path);
+    let own = PartialFile::open(path, module.file_offset)
+        .map_err(|error| error.to_string())
+        .and_then(|file| Elf::read(&file));
+    // Without the file itself its debug file may still be there, found by the recorded id.
+    let own = match own {
+        Ok(own) if !module.id_bytes.is_empty() && own.build_id != module.id_bytes => {
+            Err(SymbolSource::Changed)
+        }
+        Ok(own) => Ok(own),
+        Err(why) => Err(SymbolSource::Unreadable(why)),
+    };
+    let build_id = match &own {
+        Ok(own) => &own.build_id,
+        Err(_) => &module.id_bytes,
+    };
+    let link = own.as_ref().ok().and_then(|own| own.debug_link.as_deref());
+
+    let separate = if build_id.is_empty() || own.as_ref().is_ok_and(Elf::has_debug_information) {
+        None
+    } else {
+        debug_file::candidates(path, build_id, link, &options.debug_folders)
+            .into_iter()
+            .find_map(|candidate| {
+                let file = PartialFile::open(&candidate, 0).ok()?;
+                let elf = Elf::read(&file).ok()?;
+                (elf.build_id == *build_id && elf.has_symbols()).then_some((candidate, elf))
+            })
+    };
+
+    let describe = |elf: &Elf, path: &Path| {
+        if elf.has_debug_information() {
+            SymbolSource::DebugInformation(path.to_owned())
+        } else if elf.has_symbol_table {
+            SymbolSource::SymbolTable(path.to_owned())
+        } else if elf.has_symbols() {
+            SymbolSource::ExportsOnly
+        } else {
+            SymbolSource::NoSymbols
+        }
+    };
+    match (separate, own) {
+        (Some((found_at, elf)), own) => {
+            let source = describe(&elf, &found_at);
+            Ok((std::iter::once(elf).chain(own.ok()).collect(), source))
+        }
+        (None, Ok(own)) => {
+            let source = describe(&own, path);
+            Ok((vec![own], source))
+        }
+        (None, Err(source)) => Err(source),
+    }
+}
+
+fn open_managed(module: &Module) -> Managed {
+    let (pdb, source) = match find_pdb(module) {
+        Ok((pdb, source)) => (Some(pdb), source),
+        Err(source) => (None, source),
+    };
+    Managed {
+        pdb,
+        report: ModuleReport {
+            path: module.path.clone(),
+            managed: true,
+            source,
+            asked: 0,
+            found: 0,
+        },
+        cache: HashMap::new(),
+    }
+}
+
+fn find_pdb(module: &Module) -> Result<(PortablePdb, SymbolSource), SymbolSource> {
+    let path = Path::new(&module.path);
+    let debug = PartialFile::open(path, module.file_offset)
+        .map_err(|error| error.to_string())
+        .and_then(|file| ModuleDebug::read(&file))
+        .map_err(SymbolSource::Unreadable)?;
+    if let Ok(recorded) = <[u8; 16]>::try_from(module.id_bytes.as_slice())
+        && debug.mvid.is_some_and(|mvid| mvid != recorded)
+    {
+        return Err(SymbolSource::Changed);
+    }
+    let expected = debug.code_view.as_ref().map(|(_, id)| *id);
+    // An embedded PDB is part of the module that was just checked; a CodeView entry beside it
+    // names the same id, and where it does not the file has been tampered with.
+    if let Some(pdb) = debug.embedded.and_then(PortablePdb::new)
+        && (expected.is_none() || pdb.id() == expected)
+    {
+        return Ok((pdb, SymbolSource::EmbeddedPdb));
+    }
+    let Some((recorded_path, id)) = debug.code_view else {
+        return Err(SymbolSource::NoSymbols);
+    };
+    let mut other_build = None;
+    for candidate in pdb_candidates(path, &recorded_path) {
+        let Ok(bytes) = read_limited(&candidate, LARGEST_PDB_FILE) else {
+            continue;
+        };
+        match PortablePdb::new(bytes) {
+            Some(pdb) if pdb.id() == Some(id) => {
+                return Ok((pdb, SymbolSource::Pdb(candidate)));
+            }
+            _ => other_build = Some(candidate),
+        }
+    }
+    Err(other_build.map_or(SymbolSource::NoSymbols, SymbolSource::PdbOfOtherBuild))
+}
+
+/// Beside the module under the recorded name, beside it under its own name, then the path that
+/// the compiler wrote to.
+fn pdb_candidates(module: &Path, recorded: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    // Compiled on Windows or here: either separator.
+    let name = recorded.rsplit(['/', '\\']).next().unwrap_or(recorded);
+    if let Some(folder) = module.parent()
+        && !name.is_empty()
+        && name != ".."
+    {
+        found.push(folder.join(name));
+    }
+    found.push(module.with_extension("pdb"));
+    if recorded.starts_with('/') {
+        found.push(PathBuf::from(recorded));
+    }
+    found.dedup();
+    found
+}
