@@ -61,7 +61,7 @@ mod tests {
             ("main", "main"),
             ("", ""),
             ("memcpy@@GLIBC_2.14", "memcpy"),
-            ("_ZN6Thread12UnhijackThreadEv", "Thread::UnhijackThread"),
+            ("_ZN6Thread14UnhijackThreadEv", "Thread::UnhijackThread"),
             (
                 "_ZN3WKS7gc_heap10mark_phaseEiii",
                 "WKS::gc_heap::mark_phase",

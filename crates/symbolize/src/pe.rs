@@ -64,7 +64,7 @@ impl ModuleDebug {
         let directories = pe.data_directories();
         let mut found = Self::default();
 
-        if let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR.into())
+        if let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR)
             && let Ok(header) = directory.data(data, &sections)
         {
             // IMAGE_COR20_HEADER: size, versions, then the metadata directory.
@@ -80,7 +80,7 @@ impl ModuleDebug {
             }
         }
 
-        let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_DEBUG.into()) else {
+        let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_DEBUG) else {
             return Ok(found);
         };
         let entries = directory
