@@ -6,6 +6,7 @@
 //! dozen exports for megabytes of code).
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{EndianArcSlice, RunTimeEndian};
@@ -39,6 +40,8 @@ pub(crate) struct Elf {
     pub(crate) debug_link: Option<String>,
     /// It has a full symbol table, not only dynamic symbols.
     pub(crate) has_symbol_table: bool,
+    /// Addresses of code. Functions that the linker dropped keep their DWARF, at address 0 or so.
+    code: Vec<Range<u64>>,
     /// By start, not overlapping unless the file's symbols do.
     functions: Vec<Function>,
     dwarf: Option<addr2line::Context<Reader>>,
@@ -72,12 +75,18 @@ impl Elf {
             .flatten()
             .map(|(name, _)| String::from_utf8_lossy(name).into_owned());
         let has_symbol_table = elf.symbols().next().is_some();
+        let code = elf
+            .sections()
+            .filter(is_code)
+            .map(|section| section.address()..section.address().saturating_add(section.size()))
+            .collect();
         let functions = functions(&elf, has_symbol_table);
         let dwarf = dwarf(&elf);
         Ok(Self {
             build_id,
             debug_link,
             has_symbol_table,
+            code,
             functions,
             dwarf,
         })
@@ -95,6 +104,9 @@ impl Elf {
 
     /// The function at `svma` and those inlined there, innermost first. Empty where not known.
     pub(crate) fn lookup(&self, svma: u64) -> Vec<NativeSymbol> {
+        if !self.code.iter().any(|range| range.contains(&svma)) {
+            return Vec::new();
+        }
         let mut found = self.dwarf_frames(svma);
         let symbol = self.function_at(svma);
         match (found.last_mut(), symbol) {
@@ -160,6 +172,14 @@ impl Elf {
     }
 }
 
+/// Not by `kind()`: in a debug file the code sections are empty (SHT_NOBITS).
+fn is_code<'data>(section: &impl ObjectSection<'data>) -> bool {
+    match section.flags() {
+        SectionFlags::Elf { sh_flags, .. } => sh_flags.contains(SHF_EXECINSTR),
+        _ => false,
+    }
+}
+
 /// Deeper inlining than this is not real.
 const MOST_INLINED: usize = 256;
 /// How many preceding symbols are tried before an address counts as outside of all.
@@ -197,11 +217,7 @@ where
             let Ok(section) = elf.section_by_index(index) else {
                 return;
             };
-            // Not `kind()`: in a debug file the code sections are empty (SHT_NOBITS).
-            let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
-                return;
-            };
-            if !sh_flags.contains(SHF_EXECINSTR) {
+            if !is_code(&section) {
                 return;
             }
             let Ok(name) = symbol.name() else { return };

@@ -6,6 +6,9 @@ use std::path::Path;
 use profile::model::Module;
 use symbolize::{Options, SymbolSource, Symbolizer};
 
+/// Line of `outer`.
+const OUTER: u32 = line!() + 3;
+
 #[inline(never)]
 fn outer(value: u64) -> u64 {
     black_box(value) + 1
@@ -40,7 +43,7 @@ fn function_file_and_line() {
     let found = symbolizer.native(&module, svma_of_outer(&module)).to_vec();
     assert_eq!(found.last().unwrap().name, "native::outer");
     assert!(found.last().unwrap().file.ends_with("tests/native.rs"));
-    assert!((11..14).contains(&found.last().unwrap().line));
+    assert!((OUTER..OUTER + 3).contains(&found.last().unwrap().line));
     let report = symbolizer.report();
     assert_eq!(
         report.modules[0].source,
