@@ -154,6 +154,8 @@ pub struct Thread {
     pub start_ns: u64,
     /// Ended, where known.
     pub end_ns: Option<u64>,
+    /// CPU time it used while recorded, nanoseconds; known when it has ended.
+    pub cpu_ns: Option<u64>,
 }
 
 /// One sample.
@@ -192,6 +194,8 @@ pub struct Health {
     pub engine: String,
     /// e.g. `signal`.
     pub walker: String,
+    /// The event that is sampled by time, where the recording says so.
+    pub event: Option<Event>,
     /// Interval asked for, nanoseconds.
     pub interval_ns: u64,
     /// Depth at which stacks are cut.
@@ -229,4 +233,94 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// The honest line.
     pub health: Health,
+}
+
+impl Profile {
+    /// Text of a string.
+    #[must_use]
+    pub fn string(&self, id: StringId) -> &str {
+        &self.strings[id.0 as usize]
+    }
+
+    /// A frame.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    /// A frame's name.
+    #[must_use]
+    pub fn name(&self, id: FrameId) -> &str {
+        self.string(self.frame(id).name)
+    }
+
+    /// A stack.
+    #[must_use]
+    pub fn stack(&self, id: StackId) -> Stack {
+        self.stacks[id.0 as usize]
+    }
+
+    /// A module.
+    #[must_use]
+    pub fn module(&self, id: ModuleId) -> &Module {
+        &self.modules[id.0 as usize]
+    }
+
+    /// A runtime.
+    #[must_use]
+    pub fn runtime(&self, id: RuntimeId) -> &Runtime {
+        &self.runtimes[id.0 as usize]
+    }
+
+    /// A process.
+    #[must_use]
+    pub fn process(&self, id: ProcessId) -> &Process {
+        &self.processes[id.0 as usize]
+    }
+
+    /// A thread.
+    #[must_use]
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id.0 as usize]
+    }
+
+    /// The frames of a stack, leaf first.
+    pub fn frames_of(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut next = Some(stack);
+        std::iter::from_fn(move || {
+            let Stack { parent, frame } = self.stack(next?);
+            next = parent;
+            Some(frame)
+        })
+    }
+}
+
+impl Module {
+    /// The last part of its path: `libc.so.6`.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+impl Process {
+    /// What to call it: the program of its command line without folders, for `dotnet app.dll` the
+    /// app; `process 1234` where there is no command line.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+        let Some(first) = self
+            .command
+            .first()
+            .map(base)
+            .filter(|name| !name.is_empty())
+        else {
+            return format!("process {}", self.pid);
+        };
+        if first != "dotnet" {
+            return first;
+        }
+        let app = self.command[1..].iter().find(|word| word.ends_with(".dll"));
+        app.map_or(first, base)
+    }
 }

@@ -1,0 +1,74 @@
+//! Other frames in the same stacks: what a symbolizer found, or frames left out.
+//!
+//! It does not say which frames (that is the caller's). The invariants: every sample stays; a
+//! stack that would become empty is one pseudo frame.
+
+use std::collections::HashMap;
+
+use crate::builder::Builder;
+use crate::model::{Frame, FrameId, FrameKind, Location, Profile, StackId, Tier};
+
+/// What a frame becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Replacement {
+    /// These frames, innermost first, so the last one is the function and those before it are
+    /// inlined into it. Names and files must be strings of the profile ([`Builder::string`]).
+    Frames(Vec<Frame>),
+    /// Nothing.
+    Remove,
+}
+
+/// The profile with some frames replaced in every stack.
+///
+/// Stacks that become the same are merged, frames that nothing uses any longer are left out, ids
+/// change. A stack without frames becomes `[native]`.
+#[must_use]
+pub fn replace_frames(profile: Profile, replacements: &HashMap<FrameId, Replacement>) -> Profile {
+    let mut profile = profile;
+    let old_stacks = std::mem::take(&mut profile.stacks);
+    let old_frames = std::mem::take(&mut profile.frames);
+    let mut builder = Builder::from_profile(profile);
+    let mut new_stacks: Vec<Option<StackId>> = Vec::with_capacity(old_stacks.len());
+    for stack in &old_stacks {
+        let parent = stack
+            .parent
+            .and_then(|parent| new_stacks[parent.0 as usize]);
+        let new = match replacements.get(&stack.frame) {
+            None => {
+                let frame = builder.frame(old_frames[stack.frame.0 as usize].clone());
+                Some(builder.stack(parent, frame))
+            }
+            Some(Replacement::Remove) => parent,
+            Some(Replacement::Frames(frames)) => {
+                frames.iter().rev().fold(parent, |parent, frame| {
+                    let frame = builder.frame(frame.clone());
+                    Some(builder.stack(parent, frame))
+                })
+            }
+        };
+        new_stacks.push(new);
+    }
+    let mut samples = std::mem::take(&mut builder.profile.samples);
+    for sample in &mut samples {
+        sample.stack = match new_stacks[sample.stack.0 as usize] {
+            Some(stack) => stack,
+            None => {
+                let name = builder.string("[native]");
+                let frame = builder.frame(Frame {
+                    name,
+                    kind: FrameKind::Pseudo,
+                    tier: Tier::Unknown,
+                    module: None,
+                    runtime: None,
+                    file: None,
+                    line: 0,
+                    inlined: false,
+                    location: Location::None,
+                });
+                builder.stack(None, frame)
+            }
+        };
+    }
+    builder.profile.samples = samples;
+    builder.finish()
+}

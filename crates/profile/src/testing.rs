@@ -1,0 +1,435 @@
+//! Canonical profiles for tests, here and in crates that write profiles out.
+//!
+//! Each is made from records, the way a real one is: [`records`](Scene::records) for tests of
+//! files, [`profile`](Scene::profile) for tests of outputs. The invariant: a scene is the same
+//! always; change one and many snapshots change.
+
+use recording::{
+    Event, Frame, MethodKind, ModuleKind, ProcessKey, Pushed, Record, Tier, WalkEnd, Writer,
+    file_header,
+};
+
+use crate::import::Import;
+use crate::model::Profile;
+
+/// 10 ms, the interval of all scenes.
+pub const INTERVAL: u64 = 10_000_000;
+
+/// The instant at which scenes begin, CLOCK_MONOTONIC.
+const START: u64 = 5_000_000_000;
+
+/// A recording in memory, being written.
+///
+/// The methods return ids as records use them and define each thing once, in order.
+#[derive(Default)]
+pub struct Scene {
+    records: Vec<(ProcessKey, Record<'static>)>,
+    current: Ids,
+    clock: u64,
+}
+
+/// The next id of each kind in the process that is being written.
+#[derive(Default)]
+struct Ids {
+    process: u64,
+    threads: u32,
+    modules: u32,
+    methods: u32,
+    frames: u32,
+    stacks: u32,
+    runtimes: u8,
+}
+
+impl Scene {
+    /// Begins a process.
+    #[must_use]
+    pub fn new(pid: u32, command: &[&str]) -> Scene {
+        let mut scene = Scene {
+            clock: START,
+            ..Scene::default()
+        };
+        scene.process(pid, 1, command);
+        scene
+    }
+
+    /// Begins a further process; what follows belongs to it.
+    pub fn process(&mut self, pid: u32, parent: u32, command: &[&str]) {
+        self.current = Ids {
+            process: u64::from(pid),
+            ..Ids::default()
+        };
+        self.push(Record::Process {
+            pid,
+            parent,
+            command: command.join("\0").into(),
+            unix_ns: 1_700_000_000_000_000_000 + self.clock - START,
+            time_ns: self.clock,
+        });
+        self.push(Record::Engine {
+            engine: "perf task-clock".into(),
+            walker: "signal".into(),
+            event: Event::Cpu,
+            interval_ns: INTERVAL,
+            max_depth: 1024,
+        });
+    }
+
+    /// Adds any record.
+    pub fn push(&mut self, record: Record<'static>) {
+        self.records
+            .push((ProcessKey(self.current.process), record));
+    }
+
+    /// Defines a runtime that is recorded.
+    pub fn runtime(&mut self, version: &'static str) -> u8 {
+        let runtime = self.current.runtimes;
+        self.current.runtimes += 1;
+        self.push(Record::Runtime {
+            runtime,
+            version: version.into(),
+            recorded: true,
+        });
+        runtime
+    }
+
+    /// Defines a thread.
+    pub fn thread(&mut self, tid: u32, name: &'static str, managed: bool) -> u32 {
+        let thread = self.current.threads;
+        self.current.threads += 1;
+        let time_ns = self.clock;
+        self.push(Record::Thread {
+            thread,
+            tid,
+            name: name.into(),
+            managed,
+            time_ns,
+        });
+        thread
+    }
+
+    /// Defines a native module; its build-id is made of its path.
+    pub fn native_module(&mut self, path: &'static str) -> u32 {
+        self.module(ModuleKind::Native, None, path)
+    }
+
+    /// Defines a .NET module.
+    pub fn managed_module(&mut self, runtime: u8, path: &'static str) -> u32 {
+        self.module(ModuleKind::Managed, Some(runtime), path)
+    }
+
+    fn module(&mut self, kind: ModuleKind, runtime: Option<u8>, path: &'static str) -> u32 {
+        let module = self.current.modules;
+        self.current.modules += 1;
+        let id_bytes: Vec<u8> = path.bytes().rev().take(8).collect();
+        self.push(Record::Module {
+            module,
+            kind,
+            runtime,
+            path: path.into(),
+            bias: 0x7F00_0000_0000 + u64::from(module) * 0x100_0000,
+            id_bytes: id_bytes.into(),
+            file_offset: 0,
+        });
+        module
+    }
+
+    /// Defines a method of IL and returns its id. Names as metadata has them.
+    pub fn method(
+        &mut self,
+        runtime: u8,
+        module: u32,
+        type_name: &'static str,
+        name: &'static str,
+    ) -> u32 {
+        let method = self.current.methods;
+        self.current.methods += 1;
+        self.push(Record::Method {
+            method,
+            runtime,
+            kind: MethodKind::Il,
+            module: Some(module),
+            token: 0x0600_0001 + method,
+            type_name: type_name.into(),
+            name: name.into(),
+        });
+        method
+    }
+
+    /// Defines a managed frame.
+    pub fn managed(&mut self, method: u32, tier: Tier, il_offset: u32) -> u32 {
+        self.frame(Frame::Managed {
+            method,
+            tier,
+            il_offset: Some(il_offset),
+        })
+    }
+
+    /// Defines a native frame with its symbol.
+    pub fn native(&mut self, module: u32, svma: u64, name: &'static str) -> u32 {
+        let frame = self.frame(Frame::Native { module, svma });
+        self.push(Record::Symbol {
+            frame,
+            name: name.into(),
+            file: "".into(),
+            line: 0,
+        });
+        frame
+    }
+
+    /// Defines any frame.
+    pub fn frame(&mut self, value: Frame<'static>) -> u32 {
+        let frame = self.current.frames;
+        self.current.frames += 1;
+        self.push(Record::Frame { frame, value });
+        frame
+    }
+
+    /// Defines the stack of these frames, root first.
+    pub fn stack(&mut self, frames: &[u32]) -> u32 {
+        let mut parent = None;
+        for &frame in frames {
+            let stack = self.current.stacks;
+            self.current.stacks += 1;
+            self.push(Record::Stack {
+                stack,
+                parent,
+                frame,
+            });
+            parent = Some(stack);
+        }
+        parent.expect("a stack has frames")
+    }
+
+    /// Takes `count` CPU samples of whole stacks, one each 10 ms.
+    pub fn samples(&mut self, thread: u32, stack: u32, count: u32) {
+        for _ in 0..count {
+            self.sample(thread, stack, Event::Cpu, INTERVAL, WalkEnd::Root);
+        }
+    }
+
+    /// Takes one sample, 10 ms after the one before.
+    pub fn sample(&mut self, thread: u32, stack: u32, event: Event, value: u64, end: WalkEnd) {
+        self.clock += INTERVAL;
+        let time_ns = self.clock;
+        self.push(Record::Sample {
+            thread,
+            stack,
+            time_ns,
+            event,
+            value,
+            end,
+        });
+    }
+
+    /// Ends the process: statistics, goodbye.
+    pub fn end(&mut self) {
+        let time_ns = self.clock;
+        self.push(Record::Stats {
+            time_ns,
+            agent_cpu_ns: 2_500_000,
+            target_cpu_ns: time_ns - START,
+            agent_memory: 3 << 20,
+            handler_ns: 400_000,
+        });
+        self.push(Record::End { time_ns });
+    }
+
+    /// The records.
+    #[must_use]
+    pub fn records(&self) -> &[(ProcessKey, Record<'static>)] {
+        &self.records
+    }
+
+    /// The recording as a file.
+    #[must_use]
+    pub fn file(&self) -> Vec<u8> {
+        let mut file = file_header("sidewalk testing");
+        let mut writers: Vec<Writer> = Vec::new();
+        for (process, record) in &self.records {
+            let at = writers
+                .iter()
+                .position(|writer| writer.process() == *process);
+            let at = at.unwrap_or_else(|| {
+                writers.push(Writer::new(*process));
+                writers.len() - 1
+            });
+            if writers[at].push(record) != Pushed::Kept {
+                writers[at].take_block_into(&mut file);
+            }
+        }
+        for writer in &mut writers {
+            writer.take_block_into(&mut file);
+        }
+        file
+    }
+
+    /// The profile that the records are.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let mut import = Import::new();
+        for (process, record) in &self.records {
+            import.record(*process, record);
+        }
+        import.finish()
+    }
+}
+
+/// One process, three threads, 100 samples: 60 in `Sample.Worker.Hash`, 25 in
+/// `Sample.Worker.Parse` below it (optimised), 5 in native `memcpy`, 4 in the GC on a thread of
+/// its own, 3 in a write barrier, 2 broken and 1 cut; 3 samples lost.
+#[must_use]
+pub fn tiny() -> Scene {
+    let mut scene = Scene::new(4242, &["/opt/dotnet/dotnet", "sample.dll", "--fast"]);
+    let runtime = scene.runtime("8.0.4");
+    let libc = scene.native_module("/usr/lib/x86_64-linux-gnu/libc.so.6");
+    let clr = scene.native_module("/opt/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so");
+    let corelib = scene.managed_module(
+        runtime,
+        "/opt/dotnet/shared/Microsoft.NETCore.App/8.0.4/System.Private.CoreLib.dll",
+    );
+    let app = scene.managed_module(runtime, "/srv/app/sample.dll");
+    let main_thread = scene.thread(4242, ".NET Main", true);
+    let worker_thread = scene.thread(4250, "", true);
+    let gc_thread = scene.thread(4251, ".NET Server GC", false);
+
+    let program = scene.method(runtime, app, "Sample.Program", "Main");
+    let hash = scene.method(runtime, app, "Sample.Worker", "Hash");
+    let parse = scene.method(runtime, app, "Sample.Worker", "Parse");
+    let start = scene.method(runtime, corelib, "System.Threading.Thread", "StartCallback");
+
+    let libc_start = scene.native(libc, 0x2_7CD0, "__libc_start_main");
+    let run_main = scene.native(clr, 0x1A_0010, "RunMain");
+    let call = scene.native(clr, 0x2F_3444, "CallDescrWorkerInternal");
+    let thread_start = scene.native(libc, 0x8_9134, "start_thread");
+    let memcpy = scene.native(libc, 0x9_C120, "__memmove_avx_unaligned_erms");
+    let gc = scene.native(
+        clr,
+        0x44_5AB0,
+        "SVR::gc_heap::mark_object_simple(unsigned char**)",
+    );
+    let main_frame = scene.managed(program, Tier::Tier0, 12);
+    let start_frame = scene.managed(start, Tier::ReadyToRun, 30);
+    let hash_frame = scene.managed(hash, Tier::Tier1, 44);
+    let hash_osr = scene.managed(hash, Tier::Osr, 44);
+    let parse_frame = scene.managed(parse, Tier::Tier1, 7);
+    let barrier = scene.frame(Frame::Stub {
+        runtime,
+        name: "write barrier".into(),
+    });
+    let broken = scene.frame(Frame::Pseudo {
+        text: "broken: no unwind rule".into(),
+    });
+    let truncated = scene.frame(Frame::Pseudo {
+        text: "truncated".into(),
+    });
+
+    let main_root = [libc_start, run_main, call, main_frame];
+    let on = |root: &[u32], rest: &[u32]| [root, rest].concat();
+    let hash_stack = scene.stack(&on(&main_root, &[hash_frame]));
+    let hash_osr_stack = scene.stack(&on(&main_root, &[hash_osr]));
+    scene.samples(main_thread, hash_osr_stack, 10);
+    scene.samples(main_thread, hash_stack, 30);
+    let worker_root = [thread_start, start_frame];
+    let worker_stack = scene.stack(&on(&worker_root, &[hash_frame]));
+    scene.samples(worker_thread, worker_stack, 20);
+    let parse_stack = scene.stack(&on(&worker_root, &[hash_frame, parse_frame]));
+    scene.samples(worker_thread, parse_stack, 25);
+    let memcpy_stack = scene.stack(&on(&main_root, &[hash_frame, memcpy]));
+    scene.samples(main_thread, memcpy_stack, 5);
+    let gc_stack = scene.stack(&[thread_start, gc]);
+    scene.samples(gc_thread, gc_stack, 4);
+    let barrier_stack = scene.stack(&on(&main_root, &[hash_frame, barrier]));
+    scene.samples(main_thread, barrier_stack, 3);
+    let broken_stack = scene.stack(&[broken, gc]);
+    for _ in 0..2 {
+        scene.sample(
+            gc_thread,
+            broken_stack,
+            Event::Cpu,
+            INTERVAL,
+            WalkEnd::Broken,
+        );
+    }
+    let cut_stack = scene.stack(&[truncated, hash_frame, parse_frame]);
+    scene.sample(
+        worker_thread,
+        cut_stack,
+        Event::Cpu,
+        INTERVAL,
+        WalkEnd::Truncated,
+    );
+    scene.push(Record::Broken {
+        reason: "no unwind rule".into(),
+        count: 2,
+    });
+    scene.push(Record::Lost {
+        reason: "ring full".into(),
+        count: 2,
+    });
+    scene.push(Record::Lost {
+        reason: "no stack bounds".into(),
+        count: 1,
+    });
+    scene.end();
+    scene
+}
+
+/// One process with two CLRs: a method of 8.0.4 calls through native code into one of 3.1.23,
+/// which calls back; both have a `Shared.Step`. 40 samples, and 10 exceptions thrown.
+#[must_use]
+pub fn two_runtimes() -> Scene {
+    let mut scene = Scene::new(77, &["/usr/bin/host"]);
+    let new = scene.runtime("8.0.4");
+    let old = scene.runtime("3.1.23");
+    let bridge = scene.native_module("/srv/bridge/libbridge.so");
+    let new_app = scene.managed_module(new, "/srv/new/App.dll");
+    let old_app = scene.managed_module(old, "/srv/old/App.dll");
+    let thread = scene.thread(77, "host", true);
+    let main = scene.method(new, new_app, "App.Program", "Main");
+    let new_step = scene.method(new, new_app, "Shared", "Step");
+    let old_step = scene.method(old, old_app, "Shared", "Step");
+    let main = scene.managed(main, Tier::Tier0, 1);
+    let new_step = scene.managed(new_step, Tier::Tier1, 2);
+    let old_step = scene.managed(old_step, Tier::Optimized, 3);
+    let cross = scene.native(bridge, 0x1234, "bridge_call");
+    let only_new = scene.stack(&[main, new_step]);
+    let into_old = scene.stack(&[main, new_step, cross, old_step]);
+    let and_back = scene.stack(&[main, new_step, cross, old_step, cross, new_step]);
+    scene.samples(thread, only_new, 10);
+    scene.samples(thread, into_old, 20);
+    scene.samples(thread, and_back, 10);
+    for _ in 0..10 {
+        scene.sample(thread, into_old, Event::Exception, 1, WalkEnd::Root);
+    }
+    scene.end();
+    scene
+}
+
+/// Recursion: `Deep.Program.Down` calls itself 5,000 times, sampled at the bottom 8 times, and 2
+/// samples that were cut at 1,024 frames.
+#[must_use]
+pub fn deep() -> Scene {
+    let mut scene = Scene::new(99, &["/opt/dotnet/dotnet", "deep.dll"]);
+    let runtime = scene.runtime("8.0.4");
+    let app = scene.managed_module(runtime, "/srv/app/deep.dll");
+    let thread = scene.thread(99, ".NET Main", true);
+    let main = scene.method(runtime, app, "Deep.Program", "Main");
+    let down = scene.method(runtime, app, "Deep.Program", "Down");
+    let main = scene.managed(main, Tier::Tier0, 5);
+    let down = scene.managed(down, Tier::Tier1, 9);
+    let truncated = scene.frame(Frame::Pseudo {
+        text: "truncated".into(),
+    });
+    let mut whole = vec![main];
+    whole.resize(5_001, down);
+    let whole = scene.stack(&whole);
+    scene.samples(thread, whole, 8);
+    let mut cut = vec![truncated];
+    cut.resize(1_025, down);
+    let cut = scene.stack(&cut);
+    for _ in 0..2 {
+        scene.sample(thread, cut, Event::Cpu, INTERVAL, WalkEnd::Truncated);
+    }
+    scene.end();
+    scene
+}
