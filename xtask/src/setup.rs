@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use testkit::{App10, Runtime, Setup};
+use testkit::{App10, Runtime, Setup, Tools};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
 use crate::process::on_path;
@@ -23,18 +23,37 @@ pub(crate) fn run(all: bool) -> Result<Setup> {
         eprintln!("runtime {}: {}", runtime.version, runtime.dotnet.display());
         setup.runtimes.push(runtime);
     }
-    if all || cache.has(&APP_10) {
-        let folder = cache.wheel(&APP_10)?;
-        let app = App10 {
-            version: "10.0.12".to_owned(),
-            executable: folder.join(APP_10.executable),
-        };
-        eprintln!("app on .NET {}: {}", app.version, app.executable.display());
-        setup.app10 = Some(app);
+    if all {
+        setup.tools = Some(tools(&cache)?);
+    } else if let Ok(before) = Setup::read() {
+        // Not asked for, not taken away.
+        setup.tools = before
+            .tools
+            .filter(|tools| tools.app10.executable.is_file());
     }
     workloads::compile(&cache, own.as_deref(), &setup)?;
     write(&setup)?;
     Ok(setup)
+}
+
+/// What only tests need.
+fn tools(cache: &Cache) -> Result<Tools> {
+    let app = cache.wheel(&APP_10)?;
+    let app10 = App10 {
+        version: "10.0.12".to_owned(),
+        executable: app.join(APP_10.executable),
+    };
+    eprintln!(
+        "app on .NET {}: {}",
+        app10.version,
+        app10.executable.display()
+    );
+    Ok(Tools {
+        app10,
+        go: cache.go()?,
+        node: cache.node()?,
+        speedscope: cache.speedscope()?,
+    })
 }
 
 /// The user's own .NET: `DOTNET_ROOT`, else the folder of `dotnet` on PATH.

@@ -11,5 +11,5 @@ mod runtime;
 mod workload;
 
 pub use layout::{cache_dir, profile_dir, repository, target_dir};
-pub use runtime::{App10, Runtime, Setup};
+pub use runtime::{App10, Runtime, Setup, Tools};
 pub use workload::{Workload, workload, workload_names};

@@ -12,8 +12,21 @@ use crate::layout::target_dir;
 pub struct Setup {
     /// The runtimes to test on, the default one (.NET 8) first.
     pub runtimes: Vec<Runtime>,
-    /// The .NET 10 single-file app, after `cargo xtask setup --all`.
-    pub app10: Option<App10>,
+    /// What only tests need, after `cargo xtask setup --all`.
+    pub tools: Option<Tools>,
+}
+
+/// What the acceptance tests need beside the runtimes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tools {
+    /// The .NET 10 single-file app.
+    pub app10: App10,
+    /// The `go` executable, for `go tool pprof`.
+    pub go: PathBuf,
+    /// The `node` executable.
+    pub node: PathBuf,
+    /// The built site of speedscope, with its importer.
+    pub speedscope: PathBuf,
 }
 
 /// One installed .NET runtime.
@@ -153,16 +166,16 @@ impl Runtime {
     }
 }
 
-impl App10 {
-    /// The .NET 10 single-file app.
+impl Tools {
+    /// What set-up left.
     ///
     /// # Panics
     /// When `cargo xtask setup --all` has not been run.
-    pub fn get() -> App10 {
+    pub fn get() -> Tools {
         let setup = Setup::read().unwrap_or_else(|e| panic!("{e}"));
-        match setup.app10 {
-            Some(app) if app.executable.is_file() => app,
-            _ => panic!("the .NET 10 app is not there. Run `cargo xtask setup --all` first."),
+        match setup.tools {
+            Some(tools) if tools.app10.executable.is_file() => tools,
+            _ => panic!("the test tools are not there. Run `cargo xtask setup --all` first."),
         }
     }
 }
