@@ -3,9 +3,11 @@
 //! Not a build system: cargo builds. Every command does the set-up that it
 //! needs by itself, so that each works as the first one in a fresh checkout.
 
+mod demo;
 mod fetch;
 mod process;
 mod setup;
+mod test;
 mod workloads;
 
 use std::process::ExitCode;
@@ -15,8 +17,11 @@ use anyhow::{Result, bail};
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
+  demo            record a sample program and write its flame graph
+  test            everything that CI runs
+  stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
-                  (--all: the .NET 10 single-file app too)
+                  (--all: what only tests need too)
 
 Everything that is fetched is kept in a cache (SIDEWALK_CACHE, else
 ~/.cache/sidewalk), so only the first run needs the network.
@@ -38,6 +43,13 @@ fn run(arguments: &[String]) -> Result<()> {
     match arguments.as_slice() {
         ["setup"] => setup::run(false).map(drop),
         ["setup", "--all"] => setup::run(true).map(drop),
+        ["demo"] => demo::run_demo(),
+        ["test"] => test::all(),
+        ["stress"] => test::stress(60),
+        ["stress", seconds] => match seconds.parse() {
+            Ok(seconds) => test::stress(seconds),
+            Err(_) => bail!("not a number of seconds: {seconds}"),
+        },
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

@@ -15,6 +15,17 @@ fn shown(command: &Command) -> String {
         .join(" ")
 }
 
+/// Runs a command with our own output streams.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run `{}`", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", shown(command));
+    }
+    Ok(())
+}
+
 /// Runs a command silently; its output is shown only if it fails.
 pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let output = command

@@ -43,3 +43,29 @@ pub fn cache_dir() -> PathBuf {
         .or_else(|| set("HOME").map(|d| d.join(".cache").join("sidewalk")))
         .unwrap_or_else(|| target_dir().join("cache"))
 }
+
+/// The `sidewalk` command under test.
+///
+/// # Panics
+/// When it has not been built.
+pub fn sidewalk() -> PathBuf {
+    built("sidewalk")
+}
+
+/// The agent under test, `libsidewalk.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn agent() -> PathBuf {
+    built("libsidewalk.so")
+}
+
+fn built(name: &str) -> PathBuf {
+    let path = profile_dir().join(name);
+    assert!(
+        path.is_file(),
+        "{} is not built. Run `cargo build --release` first (`cargo xtask test` does).",
+        path.display()
+    );
+    path
+}

@@ -10,6 +10,6 @@ mod layout;
 mod runtime;
 mod workload;
 
-pub use layout::{cache_dir, profile_dir, repository, target_dir};
+pub use layout::{agent, cache_dir, profile_dir, repository, sidewalk, target_dir};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use workload::{Workload, workload, workload_names};

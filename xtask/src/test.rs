@@ -1,0 +1,92 @@
+//! `cargo xtask test`: everything that CI runs.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::process::{on_path, run};
+use crate::setup;
+
+/// Builds what users get: the command and the agent, optimised.
+pub(crate) fn build() -> Result<()> {
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "sidewalk",
+        "--package",
+        "agent",
+    ]))
+}
+
+/// Sets up, builds, checks and tests. Stops at the first thing that fails.
+pub(crate) fn all() -> Result<()> {
+    let start = Instant::now();
+    setup::run(true)?;
+    step("cargo fmt");
+    run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    step("cargo clippy");
+    run(&mut cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    step("release build");
+    build()?;
+    step("documentation");
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    // Last, so that its summary closes the output.
+    step("tests");
+    if on_path("cargo-nextest").is_some() {
+        run(&mut cargo(&[
+            "nextest",
+            "run",
+            "--workspace",
+            "--no-fail-fast",
+        ]))?;
+    } else {
+        run(&mut cargo(&[
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--lib",
+            "--bins",
+            "--tests",
+        ]))?;
+    }
+    eprintln!("everything passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// The acceptance tests that run for a minute each, at 5,000 Hz.
+pub(crate) fn stress(seconds: u32) -> Result<()> {
+    setup::run(true)?;
+    build()?;
+    let mut test = cargo(&[
+        "test",
+        "--package",
+        "testkit",
+        "--test",
+        "stress",
+        "--",
+        "--nocapture",
+    ]);
+    run(test.env("SIDEWALK_STRESS_SECONDS", seconds.to_string()))
+}
+
+fn step(name: &str) {
+    eprintln!("\n== {name}");
+}
+
+/// The cargo that runs us, in the repository.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(testkit::repository());
+    command
+}
