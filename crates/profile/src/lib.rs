@@ -8,6 +8,7 @@ mod builder;
 mod import;
 pub mod model;
 pub mod names;
+pub mod ops;
 mod rewrite;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -26,7 +26,7 @@ pub struct RuntimeId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-pub use recording::{Event, Tier, WalkEnd};
+pub use recording::{Event, Tier, Unit, WalkEnd};
 
 /// What colour a frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

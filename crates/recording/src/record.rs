@@ -381,6 +381,47 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Event::Cpu => "cpu",
+            Event::Wall => "wall",
+            Event::Exception => "exception",
+            Event::Alloc => "alloc",
+            Event::Contention => "contention",
+            Event::Gc => "gc",
+            Event::Jit => "jit",
+            Event::ClassLoad => "class-load",
+            Event::ModuleLoad => "module-load",
+        }
+    }
+
+    /// What [`Record::Sample`]'s value counts.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        match self {
+            Event::Cpu | Event::Wall | Event::Contention | Event::Gc | Event::Jit => {
+                Unit::Nanoseconds
+            }
+            Event::Alloc => Unit::Bytes,
+            Event::Exception | Event::ClassLoad | Event::ModuleLoad => Unit::Count,
+        }
+    }
+}
+
+/// Unit of a sample's value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unit {
+    /// Time.
+    Nanoseconds,
+    /// Memory.
+    Bytes,
+    /// Pieces.
+    Count,
+}
+
 impl WalkEnd {
     /// The end with this code; a code of a newer version is [`WalkEnd::Broken`].
     #[must_use]

@@ -1,0 +1,132 @@
+//! Profiles with less in them.
+//!
+//! The invariant: samples are left out, never changed (but for the frames that
+//! [`without_native`] takes out). `health` stays what the recording said: the honest line is about
+//! the recording, not about what one looks at.
+
+use std::collections::HashMap;
+
+use regex::Regex;
+
+use super::group::runtime_labels;
+use crate::model::{Event, FrameId, FrameKind, Profile, RuntimeId, StackId};
+use crate::rewrite::{Replacement, replace_frames};
+
+/// Which samples to keep: those to which everything that is set applies.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Taken for this event.
+    pub event: Option<Event>,
+    /// Of the process with this pid.
+    pub pid: Option<u32>,
+    /// Of a thread whose name or tid matches.
+    pub thread: Option<Regex>,
+    /// With a frame of this runtime: a version (`8.0.4`), or the beginning of one up to a dot
+    /// (`8`, `8.0`).
+    pub runtime: Option<String>,
+    /// With a frame whose name matches.
+    pub frame: Option<Regex>,
+    /// Without any frame whose name matches.
+    pub no_frame: Option<Regex>,
+    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC.
+    pub from_ns: Option<u64>,
+    /// Taken before this time, nanoseconds of CLOCK_MONOTONIC.
+    pub until_ns: Option<u64>,
+}
+
+impl Filter {
+    /// The profile with only the samples that pass. Tables stay, so ids do.
+    #[must_use]
+    pub fn apply(&self, mut profile: Profile) -> Profile {
+        let threads: Vec<bool> = profile
+            .threads
+            .iter()
+            .map(|thread| {
+                let pid = profile.process(thread.process).pid;
+                let matches = |regex: &Regex| {
+                    regex.is_match(&thread.name) || regex.is_match(&thread.tid.to_string())
+                };
+                self.pid.is_none_or(|wanted| wanted == pid)
+                    && self.thread.as_ref().is_none_or(matches)
+            })
+            .collect();
+        let runtimes: Vec<bool> = runtime_labels(&profile)
+            .iter()
+            .map(|label| {
+                self.runtime
+                    .as_ref()
+                    .is_some_and(|wanted| is_version(label, wanted))
+            })
+            .collect();
+        let of_runtime = |runtime: RuntimeId| runtimes[runtime.0 as usize];
+        let with_runtime = self.runtime.as_ref().map(|_| {
+            stacks_with(&profile, |frame| {
+                profile.frame(frame).runtime.is_some_and(of_runtime)
+            })
+        });
+        let stacks_matching = |regex: &Regex| {
+            let names: Vec<bool> = profile
+                .strings
+                .iter()
+                .map(|name| regex.is_match(name))
+                .collect();
+            stacks_with(&profile, |frame| {
+                names[profile.frame(frame).name.0 as usize]
+            })
+        };
+        let with_frame = self.frame.as_ref().map(stacks_matching);
+        let without = self.no_frame.as_ref().map(stacks_matching);
+
+        let has = |stacks: &Option<Vec<bool>>, stack: StackId| {
+            stacks
+                .as_ref()
+                .is_none_or(|stacks| stacks[stack.0 as usize])
+        };
+        let mut samples = std::mem::take(&mut profile.samples);
+        samples.retain(|sample| {
+            self.event.is_none_or(|event| event == sample.event)
+                && self.from_ns.is_none_or(|from| sample.time_ns >= from)
+                && self.until_ns.is_none_or(|until| sample.time_ns < until)
+                && threads[sample.thread.0 as usize]
+                && has(&with_runtime, sample.stack)
+                && has(&with_frame, sample.stack)
+                && !(without.is_some() && has(&without, sample.stack))
+        });
+        profile.samples = samples;
+        profile
+    }
+}
+
+fn is_version(label: &str, wanted: &str) -> bool {
+    label
+        .strip_prefix(wanted)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ']))
+}
+
+/// For each stack whether any of its frames is one.
+fn stacks_with(profile: &Profile, is_one: impl Fn(FrameId) -> bool) -> Vec<bool> {
+    let frames: Vec<bool> = (0..profile.frames.len() as u32)
+        .map(|id| is_one(FrameId(id)))
+        .collect();
+    let mut stacks: Vec<bool> = Vec::with_capacity(profile.stacks.len());
+    for stack in &profile.stacks {
+        let above = stack.parent.is_some_and(|parent| stacks[parent.0 as usize]);
+        stacks.push(above || frames[stack.frame.0 as usize]);
+    }
+    stacks
+}
+
+/// The profile without native frames (the runtime's own are native too). Samples with nothing
+/// else in their stack are in `[native]`.
+#[must_use]
+pub fn without_native(profile: Profile) -> Profile {
+    let native = |kind| matches!(kind, FrameKind::Native | FrameKind::Runtime);
+    let removed: HashMap<FrameId, Replacement> = profile
+        .frames
+        .iter()
+        .enumerate()
+        .filter(|(_, frame)| native(frame.kind))
+        .map(|(id, _)| (FrameId(id as u32), Replacement::Remove))
+        .collect();
+    replace_frames(profile, &removed)
+}

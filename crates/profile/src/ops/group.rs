@@ -1,0 +1,212 @@
+//! Which frames are one row of a report.
+//!
+//! The invariant: a frame is in exactly one group; groups are in the order in which their first
+//! frame stands in the profile.
+
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
+
+use crate::model::{Frame, FrameId, FrameKind, ModuleId, Profile, StringId};
+
+/// By what a report groups.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum By {
+    /// Frames of one method (or native function), whatever line, tier and address.
+    Method,
+    /// Frames of one line of one method.
+    Line,
+    /// Frames of one file of code.
+    Module,
+    /// Frames of one CLR version; native frames are one group.
+    Runtime,
+    /// Samples of one thread.
+    Thread,
+    /// Samples of one event.
+    Event,
+    /// Samples of one process.
+    Process,
+}
+
+/// One row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// What to show: unique enough to read, not to look up by.
+    pub label: String,
+    /// Kind of its frames; `None` where the group is not of frames.
+    pub kind: Option<FrameKind>,
+    /// Its first frame, to look up file, line, module and runtime; `None` where the group is not
+    /// of frames.
+    pub frame: Option<FrameId>,
+    /// Module of its frames, where that is one.
+    pub module: Option<ModuleId>,
+}
+
+/// All frames of a profile, grouped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Groups {
+    /// The groups.
+    pub groups: Vec<Group>,
+    /// For each frame, the index of its group.
+    pub of_frame: Vec<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Method(Method),
+    Line(Method, Option<StringId>, u32),
+    Module(Option<ModuleId>, Option<FrameKind>),
+    Runtime(Option<u32>, Option<FrameKind>),
+    All,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Method {
+    name: StringId,
+    kind: FrameKind,
+    module: Option<ModuleId>,
+    runtime: Option<u32>,
+}
+
+impl Groups {
+    /// Groups the frames. `by` a thing that is not of frames (thread, event, process) makes one
+    /// group of all.
+    #[must_use]
+    pub fn new(profile: &Profile, by: By) -> Groups {
+        let labels = runtime_labels(profile);
+        let distinct: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
+        let index = |label: &str| distinct.iter().position(|known| *known == label);
+        let version: Vec<u32> = labels
+            .iter()
+            .map(|label| index(label).unwrap_or_default() as u32)
+            .collect();
+        let used: BTreeSet<u32> = profile
+            .frames
+            .iter()
+            .filter_map(|frame| frame.runtime)
+            .map(|runtime| version[runtime.0 as usize])
+            .collect();
+        let tell_apart = used.len() > 1;
+
+        let mut groups = Groups {
+            groups: Vec::new(),
+            of_frame: Vec::new(),
+        };
+        let mut known: HashMap<Key, u32> = HashMap::new();
+        for (id, frame) in profile.frames.iter().enumerate() {
+            let runtime = frame.runtime.map(|runtime| version[runtime.0 as usize]);
+            let key = key_of(frame, by, runtime);
+            let next = groups.groups.len() as u32;
+            let group = *known.entry(key).or_insert(next);
+            if group == next {
+                let suffix = frame.runtime.filter(|_| tell_apart);
+                let suffix = suffix.map(|runtime| labels[runtime.0 as usize].as_str());
+                groups.groups.push(Group {
+                    label: label_of(profile, frame, key, suffix, &labels),
+                    kind: kind_of(frame, key),
+                    frame: Some(FrameId(id as u32)),
+                    module: match key {
+                        Key::Runtime(..) | Key::All => None,
+                        _ => frame.module,
+                    },
+                });
+            }
+            groups.of_frame.push(group);
+        }
+        groups
+    }
+
+    /// The group of a frame.
+    #[must_use]
+    pub fn of(&self, frame: FrameId) -> u32 {
+        self.of_frame[frame.0 as usize]
+    }
+}
+
+fn key_of(frame: &Frame, by: By, runtime: Option<u32>) -> Key {
+    let method = Method {
+        name: frame.name,
+        kind: frame.kind,
+        module: frame.module,
+        runtime,
+    };
+    // What has no module is told apart by what it is.
+    let kind = Some(frame.kind);
+    match by {
+        By::Method => Key::Method(method),
+        By::Line => Key::Line(method, frame.file, frame.line),
+        By::Module => Key::Module(frame.module, kind.filter(|_| frame.module.is_none())),
+        By::Runtime => match frame.kind {
+            FrameKind::Native | FrameKind::Runtime => Key::Runtime(None, Some(FrameKind::Native)),
+            _ => Key::Runtime(runtime, kind.filter(|_| runtime.is_none())),
+        },
+        By::Thread | By::Event | By::Process => Key::All,
+    }
+}
+
+fn kind_of(frame: &Frame, key: Key) -> Option<FrameKind> {
+    match key {
+        Key::Runtime(Some(_), _) => Some(FrameKind::Managed),
+        Key::Runtime(None, kind) => kind,
+        Key::All => None,
+        _ => Some(frame.kind),
+    }
+}
+
+fn label_of(
+    profile: &Profile,
+    frame: &Frame,
+    key: Key,
+    suffix: Option<&str>,
+    labels: &[String],
+) -> String {
+    let without_code = || match frame.kind {
+        FrameKind::Managed => "[dynamic code]",
+        FrameKind::Stub => "[stubs]",
+        FrameKind::Pseudo => "[not walked]",
+        FrameKind::Unknown => "[unknown]",
+        FrameKind::Native | FrameKind::Runtime => "[native]",
+    };
+    let mut label = match key {
+        Key::Method(_) => profile.string(frame.name).to_owned(),
+        Key::Line(_, file, line) => {
+            let mut label = profile.string(frame.name).to_owned();
+            if let Some(file) = file {
+                let file = profile.string(file);
+                let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
+                label.push_str(&format!(" ({file}:{line})"));
+            }
+            label
+        }
+        Key::Module(Some(module), _) => profile.module(module).file_name().to_owned(),
+        Key::Module(None, _) => without_code().to_owned(),
+        Key::Runtime(..) => {
+            let runtime = frame
+                .runtime
+                .map(|runtime| format!(".NET {}", labels[runtime.0 as usize]));
+            return runtime.unwrap_or_else(|| without_code().to_owned());
+        }
+        Key::All => return "all".to_owned(),
+    };
+    if let Some(suffix) = suffix {
+        label.push_str(&format!(" [{suffix}]"));
+    }
+    label
+}
+
+/// What to call each runtime of the profile: its version, with a number behind where one process
+/// has several of the same version.
+#[must_use]
+pub fn runtime_labels(profile: &Profile) -> Vec<String> {
+    let each = profile.runtimes.iter().enumerate().map(|(index, runtime)| {
+        let before = &profile.runtimes[..index];
+        let same = before
+            .iter()
+            .filter(|other| other.process == runtime.process && other.version == runtime.version);
+        match same.count() {
+            0 => runtime.version.clone(),
+            count => format!("{} #{}", runtime.version, count + 1),
+        }
+    });
+    each.collect()
+}

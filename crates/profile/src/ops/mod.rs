@@ -1,0 +1,39 @@
+//! What reports are made of: sums, trees, and profiles with less in them.
+//!
+//! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
+//! the self sums add up to all samples; every order is the same for the same profile.
+
+mod filter;
+mod group;
+mod totals;
+mod tree;
+
+pub use filter::{Filter, without_native};
+pub use group::{By, Group, Groups, runtime_labels};
+pub use totals::{Row, events, main_event, totals};
+pub use tree::{Direction, Node, Tree};
+
+/// How much was sampled: the number of samples and the sum of their values, in the unit of their
+/// event. A sum over several events has no meaning as value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
+pub struct Weight {
+    /// Sum of the values (nanoseconds, bytes, pieces).
+    pub value: u64,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl Weight {
+    /// The weight of one sample with this value.
+    #[must_use]
+    pub fn of(value: u64) -> Weight {
+        Weight { value, samples: 1 }
+    }
+}
+
+impl std::ops::AddAssign for Weight {
+    fn add_assign(&mut self, other: Weight) {
+        self.value = self.value.saturating_add(other.value);
+        self.samples += other.samples;
+    }
+}

@@ -1,0 +1,211 @@
+//! The merged call tree: what a flame graph draws.
+//!
+//! The invariants: node 0 is the root and stands for all samples; a parent has the smaller index;
+//! a node's total is its own weight and its children's totals; siblings are the heaviest first and
+//! then by label, so the order is always the same.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+
+use super::Weight;
+use super::group::{By, Group, Groups};
+use crate::model::{Profile, Sample};
+
+/// From where the tree grows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Direction {
+    /// Thread roots first; below a node is what it called.
+    #[default]
+    Callees,
+    /// Leaves first; below a node is what called it.
+    Callers,
+}
+
+/// A place in the tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Index into [`Tree::groups`]; `None` for the root.
+    pub group: Option<u32>,
+    /// The node above, `None` for the root.
+    pub parent: Option<u32>,
+    /// The nodes below, heaviest first.
+    pub children: Vec<u32>,
+    /// Samples that end here.
+    pub own: Weight,
+    /// Samples that end here or below.
+    pub total: Weight,
+}
+
+/// A merged call tree.
+///
+/// ```
+/// # use profile::ops::{By, Direction, Tree};
+/// let profile = profile::testing::tiny().profile();
+/// let tree = Tree::new(&profile, By::Method, Direction::Callees, |_| true);
+/// assert_eq!(tree.root().total.samples, 100);
+/// let heaviest = &tree.nodes[tree.root().children[0] as usize];
+/// assert_eq!(tree.label(heaviest), "start_thread");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// What nodes stand for.
+    pub groups: Vec<Group>,
+    /// The nodes, root first.
+    pub nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// The tree of the samples that `include` takes. Several events in one tree make values
+    /// without meaning: take one.
+    ///
+    /// Grouped by module or runtime, frames of the same group that follow each other are one node.
+    #[must_use]
+    pub fn new(
+        profile: &Profile,
+        by: By,
+        direction: Direction,
+        include: impl Fn(&Sample) -> bool,
+    ) -> Tree {
+        let Groups { groups, of_frame } = Groups::new(profile, by);
+        let mut own = vec![Weight::default(); profile.stacks.len()];
+        for sample in profile.samples.iter().filter(|sample| include(sample)) {
+            own[sample.stack.0 as usize] += Weight::of(sample.value);
+        }
+        let mut growing = Growing {
+            nodes: vec![Node::new(None, None)],
+            known: HashMap::new(),
+            merge_runs: matches!(by, By::Module | By::Runtime),
+        };
+        match direction {
+            Direction::Callees => growing.callees(profile, &of_frame, &own),
+            Direction::Callers => growing.callers(profile, &of_frame, &own),
+        }
+        let mut tree = Tree {
+            groups,
+            nodes: growing.nodes,
+        };
+        tree.sum();
+        tree
+    }
+
+    /// The node that stands for all samples.
+    #[must_use]
+    pub fn root(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    /// What to show for a node; `all` for the root.
+    #[must_use]
+    pub fn label(&self, node: &Node) -> &str {
+        node.group
+            .map_or("all", |group| self.groups[group as usize].label.as_str())
+    }
+
+    /// Goes through the tree depth first, in the order of siblings, without recursion.
+    /// `visit(index, depth)` says whether to go below; the root has depth 0.
+    pub fn walk(&self, mut visit: impl FnMut(u32, usize) -> bool) {
+        let mut waiting = vec![(0u32, 0usize)];
+        while let Some((index, depth)) = waiting.pop() {
+            if visit(index, depth) {
+                let children = &self.nodes[index as usize].children;
+                waiting.extend(children.iter().rev().map(|&child| (child, depth + 1)));
+            }
+        }
+    }
+
+    /// Fills totals and children.
+    fn sum(&mut self) {
+        for index in (1..self.nodes.len()).rev() {
+            let node = &mut self.nodes[index];
+            let own = node.own;
+            node.total += own;
+            let (total, parent) = (node.total, node.parent.unwrap_or(0) as usize);
+            self.nodes[parent].total += total;
+        }
+        let own = self.nodes[0].own;
+        self.nodes[0].total += own;
+        let mut order: Vec<u32> = (1..self.nodes.len() as u32).collect();
+        order.sort_by_cached_key(|&index| {
+            let node = &self.nodes[index as usize];
+            (Reverse(node.total), rank(&self.groups, node))
+        });
+        for index in order {
+            let parent = self.nodes[index as usize].parent.unwrap_or(0) as usize;
+            self.nodes[parent].children.push(index);
+        }
+    }
+}
+
+/// Orders nodes of the same weight: by label, then by group.
+fn rank(groups: &[Group], node: &Node) -> (String, Option<u32>) {
+    let label = node.group.map(|group| groups[group as usize].label.clone());
+    (label.unwrap_or_default(), node.group)
+}
+
+impl Node {
+    fn new(group: Option<u32>, parent: Option<u32>) -> Node {
+        Node {
+            group,
+            parent,
+            children: Vec::new(),
+            own: Weight::default(),
+            total: Weight::default(),
+        }
+    }
+}
+
+struct Growing {
+    nodes: Vec<Node>,
+    known: HashMap<(u32, u32), u32>,
+    merge_runs: bool,
+}
+
+impl Growing {
+    fn child(&mut self, parent: u32, group: u32) -> u32 {
+        if self.merge_runs && self.nodes[parent as usize].group == Some(group) {
+            return parent;
+        }
+        let next = self.nodes.len() as u32;
+        let node = *self.known.entry((parent, group)).or_insert(next);
+        if node == next {
+            self.nodes.push(Node::new(Some(group), Some(parent)));
+        }
+        node
+    }
+
+    fn callees(&mut self, profile: &Profile, of_frame: &[u32], own: &[Weight]) {
+        // Parents come before children: backwards to see which stacks are used at all, forwards
+        // to make their nodes.
+        let mut used: Vec<bool> = own.iter().map(|weight| weight.samples > 0).collect();
+        for (index, stack) in profile.stacks.iter().enumerate().rev() {
+            if let (true, Some(parent)) = (used[index], stack.parent) {
+                used[parent.0 as usize] = true;
+            }
+        }
+        let mut node_of: Vec<u32> = vec![0; profile.stacks.len()];
+        for (index, stack) in profile.stacks.iter().enumerate() {
+            if used[index] {
+                let parent = stack.parent.map_or(0, |parent| node_of[parent.0 as usize]);
+                node_of[index] = self.child(parent, of_frame[stack.frame.0 as usize]);
+                self.nodes[node_of[index] as usize].own += own[index];
+            }
+        }
+    }
+
+    fn callers(&mut self, profile: &Profile, of_frame: &[u32], own: &[Weight]) {
+        for (index, weight) in own
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| weight.samples > 0)
+        {
+            let mut node = 0;
+            let mut next = Some(index);
+            while let Some(stack) = next.map(|index| profile.stacks[index]) {
+                node = self.child(node, of_frame[stack.frame.0 as usize]);
+                next = stack.parent.map(|parent| parent.0 as usize);
+            }
+            self.nodes[node as usize].own += *weight;
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Sums and trees of the canonical scenes, and laws that hold for any profile.
+
+use profile::model::{
+    Event, Frame, FrameKind, Location, Process, ProcessId, Profile, Sample, Thread, ThreadId, Tier,
+    WalkEnd,
+};
+use profile::ops::{
+    By, Direction, Filter, Tree, Weight, events, main_event, totals, without_native,
+};
+use profile::{Builder, testing};
+use proptest::prelude::*;
+use regex::Regex;
+
+fn table(profile: &Profile, by: By) -> String {
+    let line = |row: &profile::ops::Row| {
+        let kind = row
+            .group
+            .kind
+            .map_or(String::new(), |kind| format!("  {kind:?}"));
+        let (own, total) = (row.own.samples, row.total.samples);
+        format!("{own:>4} {total:>4}  {}{kind}\n", row.group.label)
+    };
+    totals(profile, by, |_| true).iter().map(line).collect()
+}
+
+fn drawn(tree: &Tree) -> String {
+    let mut text = String::new();
+    tree.walk(|index, depth| {
+        let node = &tree.nodes[index as usize];
+        let (own, total) = (node.own.samples, node.total.samples);
+        text.push_str(&format!(
+            "{own:>4} {total:>4}  {}{}\n",
+            "  ".repeat(depth),
+            tree.label(node)
+        ));
+        true
+    });
+    text
+}
+
+#[test]
+fn tables_of_tiny() {
+    let profile = testing::tiny().profile();
+    let all = [
+        By::Method,
+        By::Module,
+        By::Runtime,
+        By::Thread,
+        By::Event,
+        By::Process,
+    ];
+    let tables: Vec<_> = all
+        .into_iter()
+        .map(|by| format!("{by:?}\n{}", table(&profile, by)))
+        .collect();
+    insta::assert_snapshot!(tables.join("\n"));
+}
+
+#[test]
+fn trees_of_tiny() {
+    let profile = testing::tiny().profile();
+    let tree = |by, direction| drawn(&Tree::new(&profile, by, direction, |_| true));
+    insta::assert_snapshot!("tiny_callees", tree(By::Method, Direction::Callees));
+    insta::assert_snapshot!("tiny_callers", tree(By::Method, Direction::Callers));
+    insta::assert_snapshot!("tiny_modules", tree(By::Module, Direction::Callees));
+}
+
+#[test]
+fn two_runtimes_are_told_apart() {
+    let profile = testing::two_runtimes().profile();
+    insta::assert_snapshot!(drawn(&Tree::new(&profile, By::Method, Direction::Callees, |sample| {
+        sample.event == Event::Cpu
+    })), @r"
+       0   40  all
+       0   40    App.Program.Main [8.0.4]
+      10   40      Shared.Step [8.0.4]
+       0   30        bridge_call
+      20   30          Shared.Step [3.1.23]
+       0   10            bridge_call
+      10   10              Shared.Step [8.0.4]
+    ");
+    insta::assert_snapshot!(table(&profile, By::Runtime), @r"
+      30   40  .NET 3.1.23  Managed
+      20   50  .NET 8.0.4  Managed
+       0   40  [native]  Native
+    ");
+}
+
+#[test]
+fn recursion_counts_once_in_totals_and_no_depth_overflows() {
+    let profile = testing::deep().profile();
+    insta::assert_snapshot!(table(&profile, By::Method), @r"
+      10   10  Deep.Program.Down  Managed
+       0    8  Deep.Program.Main  Managed
+       0    2  [truncated]  Pseudo
+    ");
+    let tree = Tree::new(&profile, By::Method, Direction::Callers, |_| true);
+    let mut deepest = 0;
+    tree.walk(|_, depth| {
+        deepest = deepest.max(depth);
+        true
+    });
+    assert_eq!(deepest, 5_001);
+}
+
+#[test]
+fn without_native_keeps_every_sample() {
+    let profile = without_native(testing::tiny().profile());
+    insta::assert_snapshot!(drawn(&Tree::new(&profile, By::Method, Direction::Callees, |_| true)), @r"
+       0  100  all
+       0   48    Sample.Program.Main
+      45   48      Sample.Worker.Hash
+       3    3        [write barrier]
+       0   45    System.Threading.Thread.StartCallback
+      20   45      Sample.Worker.Hash
+      25   25        Sample.Worker.Parse
+       4    4    [native]
+       2    2    [broken: no unwind rule]
+       0    1    [truncated]
+       0    1      Sample.Worker.Hash
+       1    1        Sample.Worker.Parse
+    ");
+}
+
+#[test]
+fn filters() {
+    let regex = |text: &str| Some(Regex::new(text).unwrap());
+    let table: [(&str, Filter, usize); 10] = [
+        ("nothing set", Filter::default(), 100),
+        (
+            "thread by name",
+            Filter {
+                thread: regex("Server GC"),
+                ..Filter::default()
+            },
+            6,
+        ),
+        (
+            "thread by tid",
+            Filter {
+                thread: regex("^4250$"),
+                ..Filter::default()
+            },
+            46,
+        ),
+        (
+            "pid",
+            Filter {
+                pid: Some(4242),
+                ..Filter::default()
+            },
+            100,
+        ),
+        (
+            "no such pid",
+            Filter {
+                pid: Some(1),
+                ..Filter::default()
+            },
+            0,
+        ),
+        (
+            "event",
+            Filter {
+                event: Some(Event::Wall),
+                ..Filter::default()
+            },
+            0,
+        ),
+        (
+            "runtime",
+            Filter {
+                runtime: Some("8".into()),
+                ..Filter::default()
+            },
+            94,
+        ),
+        (
+            "other runtime",
+            Filter {
+                runtime: Some("8.0.41".into()),
+                ..Filter::default()
+            },
+            0,
+        ),
+        (
+            "frame",
+            Filter {
+                frame: regex("Parse$"),
+                ..Filter::default()
+            },
+            26,
+        ),
+        (
+            "no frame",
+            Filter {
+                no_frame: regex("Parse$"),
+                ..Filter::default()
+            },
+            74,
+        ),
+    ];
+    for (name, filter, expected) in table {
+        let profile = filter.apply(testing::tiny().profile());
+        assert_eq!(profile.samples.len(), expected, "{name}");
+        assert_eq!(profile.health.samples, 100, "{name}");
+    }
+    let profile = testing::tiny().profile();
+    let (from_ns, until_ns) = (profile.samples[10].time_ns, profile.samples[30].time_ns);
+    let filter = Filter {
+        from_ns: Some(from_ns),
+        until_ns: Some(until_ns),
+        ..Filter::default()
+    };
+    assert_eq!(filter.apply(profile).samples.len(), 20);
+}
+
+#[test]
+fn the_event_sampled_by_time_is_the_main_one() {
+    let profile = testing::two_runtimes().profile();
+    let cpu = Weight {
+        samples: 40,
+        value: 40 * testing::INTERVAL,
+    };
+    let thrown = Weight {
+        samples: 10,
+        value: 10,
+    };
+    assert_eq!(
+        events(&profile),
+        [(Event::Cpu, cpu), (Event::Exception, thrown)]
+    );
+    assert_eq!(main_event(&profile), Some(Event::Cpu));
+    let only = Filter {
+        event: Some(Event::Exception),
+        ..Filter::default()
+    }
+    .apply(profile);
+    assert_eq!(main_event(&only), Some(Event::Exception));
+    assert_eq!(main_event(&Profile::default()), None);
+}
+
+/// Any profile: few names, so that recursion and shared prefixes happen.
+fn any_profile() -> impl Strategy<Value = Profile> {
+    let stack = proptest::collection::vec(0..6u32, 1..9);
+    let sample = (stack, 0..2u32, 0..3u8, 0..1_000u64);
+    proptest::collection::vec(sample, 0..40).prop_map(|samples| {
+        let mut builder = Builder::new();
+        let process = |pid| Process {
+            pid,
+            parent: 0,
+            command: vec!["x".into()],
+            start_unix_ns: 0,
+            start_ns: 0,
+            end_ns: 0,
+            ended: true,
+        };
+        builder.profile.processes = vec![process(1), process(2)];
+        for process in 0..2 {
+            builder.profile.threads.push(Thread {
+                process: ProcessId(process),
+                tid: process,
+                name: format!("t{process}"),
+                managed: true,
+                start_ns: 0,
+                end_ns: None,
+                cpu_ns: None,
+            });
+        }
+        for (time_ns, (stack, thread, event, value)) in samples.into_iter().enumerate() {
+            let frames: Vec<_> = stack
+                .iter()
+                .map(|&number| {
+                    let name = builder.string(&format!("f{}", number / 2));
+                    let native = number >= 4;
+                    builder.frame(Frame {
+                        name,
+                        kind: if native {
+                            FrameKind::Native
+                        } else {
+                            FrameKind::Managed
+                        },
+                        tier: Tier::Unknown,
+                        module: None,
+                        runtime: None,
+                        file: None,
+                        line: number,
+                        inlined: false,
+                        location: Location::None,
+                    })
+                })
+                .collect();
+            let stack = builder.stack_of(&frames).unwrap();
+            builder.profile.samples.push(Sample {
+                thread: ThreadId(thread),
+                stack,
+                time_ns: time_ns as u64,
+                event: Event::from_code(event).unwrap(),
+                value,
+                end: WalkEnd::Root,
+            });
+        }
+        builder.finish()
+    })
+}
+
+fn sum(weights: impl IntoIterator<Item = Weight>) -> Weight {
+    let mut sum = Weight::default();
+    weights.into_iter().for_each(|weight| sum += weight);
+    sum
+}
+
+const ALL: [By; 7] = [
+    By::Method,
+    By::Line,
+    By::Module,
+    By::Runtime,
+    By::Thread,
+    By::Event,
+    By::Process,
+];
+
+proptest! {
+    #[test]
+    fn self_sums_are_all_samples_and_totals_never_more(profile in any_profile()) {
+        let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
+        for by in ALL {
+            let rows = totals(&profile, by, |_| true);
+            prop_assert_eq!(sum(rows.iter().map(|row| row.own)), all, "{:?}", by);
+            for row in &rows {
+                prop_assert!(row.own.samples <= row.total.samples);
+                prop_assert!(row.total.samples <= all.samples && row.total.value <= all.value);
+            }
+        }
+    }
+
+    #[test]
+    fn totals_count_a_sample_once(profile in any_profile()) {
+        // The slow way, straight from the definition.
+        for row in totals(&profile, By::Line, |_| true) {
+            let frame = row.group.frame.unwrap();
+            let having = profile.samples.iter().filter(|sample| {
+                profile.frames_of(sample.stack).any(|other| other == frame)
+            });
+            prop_assert_eq!(sum(having.map(|sample| Weight::of(sample.value))), row.total);
+        }
+    }
+
+    #[test]
+    fn a_tree_adds_up_both_ways(profile in any_profile()) {
+        let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
+        for by in ALL {
+            for direction in [Direction::Callees, Direction::Callers] {
+                let tree = Tree::new(&profile, by, direction, |_| true);
+                prop_assert_eq!(tree.root().total, all);
+                let mut visited = 0;
+                tree.walk(|_, _| { visited += 1; true });
+                prop_assert_eq!(visited, tree.nodes.len());
+                for (index, node) in tree.nodes.iter().enumerate() {
+                    let children: Vec<_> =
+                        node.children.iter().map(|&child| &tree.nodes[child as usize]).collect();
+                    let mut below = sum(children.iter().map(|child| child.total));
+                    below += node.own;
+                    prop_assert_eq!(below, node.total);
+                    prop_assert!(children.iter().all(|child| child.parent == Some(index as u32)));
+                    prop_assert!(children.is_sorted_by(|a, b| a.total >= b.total));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rewriting_keeps_samples_and_order(profile in any_profile()) {
+        let before: Vec<_> = profile.samples.iter().map(|sample| sample.time_ns).collect();
+        let after = without_native(profile.clone());
+        prop_assert_eq!(after.samples.iter().map(|s| s.time_ns).collect::<Vec<_>>(), before);
+        for (old, new) in profile.samples.iter().zip(&after.samples) {
+            let kept: Vec<_> = profile
+                .frames_of(old.stack)
+                .filter(|frame| profile.frame(*frame).kind != FrameKind::Native)
+                .map(|frame| profile.name(frame))
+                .collect();
+            let found: Vec<_> = after.frames_of(new.stack).map(|frame| after.name(frame)).collect();
+            prop_assert_eq!(if kept.is_empty() { vec!["[native]"] } else { kept }, found);
+        }
+        let parents_first = after.stacks.iter().enumerate();
+        for (index, stack) in parents_first {
+            prop_assert!(stack.parent.is_none_or(|parent| (parent.0 as usize) < index));
+        }
+    }
+}
