@@ -1,0 +1,147 @@
+//! The rule cache: lookup address → packed rule, direct-mapped, for all threads at once.
+//!
+//! It holds no address that is not also in the code map, and it is not a source of truth: any
+//! entry may vanish at any time. The invariant: one atomic word is one whole entry (33 bits of
+//! address, 31 bits of rule; the index gives the other 14 address bits), so a reader sees a
+//! whole entry or none, whatever writers do.
+//!
+//! Why one global cache and not one per thread: a hit is one load from memory that is mostly
+//! read; a hundred threads share what one of them learned, and 128 KiB is all there is.
+
+use crate::rule::PACKED_BITS;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const INDEX_BITS: u32 = 14;
+const SLOTS: usize = 1 << INDEX_BITS;
+const INDEX_MASK: u64 = SLOTS as u64 - 1;
+/// Addresses that fit: user space of x86-64 with four-level paging.
+pub(crate) const ADDRESS_LIMIT: u64 = 1 << 47;
+
+/// See the module's text.
+pub(crate) struct RuleCache {
+    slots: [AtomicU64; SLOTS],
+}
+
+/// Index and tag of an address below [`ADDRESS_LIMIT`]. The tag and the index together give the
+/// address back: the index is the low bits mixed with a function of the tag alone.
+#[inline]
+fn place(address: u64) -> (usize, u64) {
+    let tag = address >> INDEX_BITS;
+    let mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS);
+    (((address ^ mixed) & INDEX_MASK) as usize, tag)
+}
+
+impl RuleCache {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: [const { AtomicU64::new(0) }; SLOTS],
+        }
+    }
+
+    /// The packed rule for `address`, 0 if the cache does not have it.
+    #[inline]
+    pub(crate) fn get(&self, address: u64) -> u32 {
+        let (index, tag) = place(address);
+        let word = self
+            .slots
+            .get(index)
+            .map_or(0, |slot| slot.load(Ordering::Relaxed));
+        // An empty word could only match tag 0, the lowest 16 KiB: its rule is 0, "none".
+        if word >> PACKED_BITS == tag {
+            (word & ((1 << PACKED_BITS) - 1)) as u32
+        } else {
+            0
+        }
+    }
+
+    /// Keeps `packed` for `address`, in place of whatever had its slot.
+    pub(crate) fn put(&self, address: u64, packed: u32) {
+        if address >= ADDRESS_LIMIT {
+            return;
+        }
+        let (index, tag) = place(address);
+        if let Some(slot) = self.slots.get(index) {
+            slot.store(tag << PACKED_BITS | u64::from(packed), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets `address`.
+    pub(crate) fn forget(&self, address: u64) {
+        let (index, tag) = place(address);
+        if let Some(slot) = self.slots.get(index) {
+            let word = slot.load(Ordering::Relaxed);
+            if word >> PACKED_BITS == tag {
+                // If another address took the slot meanwhile, its entry stays.
+                let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Forgets every address in `range`.
+    pub(crate) fn invalidate(&self, range: &Range<u64>) {
+        if range.end.saturating_sub(range.start) <= 1024 {
+            range.clone().for_each(|address| self.forget(address));
+            return;
+        }
+        for (index, slot) in self.slots.iter().enumerate() {
+            let word = slot.load(Ordering::Relaxed);
+            let tag = word >> PACKED_BITS;
+            let mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS);
+            let address = tag << INDEX_BITS | ((index as u64 ^ mixed) & INDEX_MASK);
+            if word != 0 && range.contains(&address) {
+                let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cache() -> Box<RuleCache> {
+        Box::new(RuleCache::new())
+    }
+
+    #[test]
+    fn keeps_the_last_of_two_in_one_slot() {
+        let cache = cache();
+        let first = 0x7f12_3456_789a;
+        let second = (1..)
+            .map(|n| first + n)
+            .find(|&n| place(n).0 == place(first).0)
+            .unwrap();
+        cache.put(first, 5);
+        cache.put(second, 6);
+        assert_eq!(cache.get(first), 0);
+        assert_eq!(cache.get(second), 6);
+        cache.forget(first);
+        assert_eq!(cache.get(second), 6);
+        cache.forget(second);
+        assert_eq!(cache.get(second), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn gives_back_what_was_put(address in 0..ADDRESS_LIMIT, packed in 1u32..1 << 31) {
+            let cache = cache();
+            cache.put(address, packed);
+            prop_assert_eq!(cache.get(address), packed);
+            prop_assert_eq!(cache.get(address ^ 1 << 46), 0);
+            cache.invalidate(&(address + 1..address + 5000));
+            prop_assert_eq!(cache.get(address), packed);
+            cache.invalidate(&(address.saturating_sub(5000)..address + 1));
+            prop_assert_eq!(cache.get(address), 0);
+        }
+
+        #[test]
+        fn any_address_may_be_asked(address: u64, packed in 1u32..1 << 31) {
+            let cache = cache();
+            cache.put(address, packed);
+            let expected = if address < ADDRESS_LIMIT { packed } else { 0 };
+            prop_assert_eq!(cache.get(address), expected);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Grace periods: when memory that a walk may still be reading can be freed.
+//!
+//! A walk enters and exits; whoever unpublishes something hands it over with [`Grace::retire`]
+//! and never waits. It is not a lock: a walk is never delayed and never delays anybody. The
+//! invariant: something is freed only after both counters of readers were seen at 0 at a time
+//! after it was unpublished. A reader counts itself before it loads a pointer, so whoever could
+//! have seen the thing has left by then. The two counters are there for progress only: new
+//! readers count on one side while the other drains (SRCU, as in the Linux kernel).
+
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Its own cache line, so that the two sides do not disturb each other.
+#[repr(align(64))]
+struct Side(AtomicUsize);
+
+/// Something that awaits its end.
+struct Retired {
+    /// Freed by being dropped.
+    _what: Box<dyn Any + Send>,
+    bytes: usize,
+    /// Which sides were seen empty since.
+    seen: [bool; 2],
+}
+
+/// See the module's text.
+pub(crate) struct Grace {
+    phase: AtomicUsize,
+    sides: [Side; 2],
+    retired: Mutex<Vec<Retired>>,
+}
+
+/// A walk that may hold pointers into the code map. Async-signal-safe.
+pub(crate) struct Reader<'grace> {
+    side: &'grace AtomicUsize,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.side.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Grace {
+    pub(crate) const fn new() -> Self {
+        Self {
+            phase: AtomicUsize::new(0),
+            sides: [const { Side(AtomicUsize::new(0)) }; 2],
+            retired: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Counts a reader in. Two atomic operations; callable in a signal handler.
+    #[inline]
+    pub(crate) fn enter(&self) -> Reader<'_> {
+        let [even, odd] = &self.sides;
+        let side = if self.phase.load(Ordering::Relaxed) & 1 == 0 {
+            &even.0
+        } else {
+            &odd.0
+        };
+        side.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `reclaim`: the count is visible before any pointer is loaded.
+        fence(Ordering::SeqCst);
+        Reader { side }
+    }
+
+    /// Takes over something that was unpublished. Frees what can be freed by now.
+    /// Not in a signal handler.
+    pub(crate) fn retire(&self, what: Box<dyn Any + Send>, bytes: usize) {
+        let mut retired = self.lock();
+        retired.push(Retired {
+            _what: what,
+            bytes,
+            seen: [false; 2],
+        });
+        // Amortised: the list stays short without a look at it on every call.
+        if retired.len().is_multiple_of(32) {
+            self.pass(&mut retired);
+        }
+    }
+
+    /// Frees what no walk can hold any more; says how many things remain. Never waits. Not in a
+    /// signal handler.
+    pub(crate) fn reclaim(&self) -> usize {
+        let mut retired = self.lock();
+        self.pass(&mut retired);
+        self.pass(&mut retired);
+        retired.len()
+    }
+
+    /// Bytes that wait to be freed.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().iter().map(|item| item.bytes).sum()
+    }
+
+    fn pass(&self, retired: &mut Vec<Retired>) {
+        // Pairs with the fence in `enter`: whatever was unpublished before is invisible to a
+        // reader that is not yet in a count read below.
+        fence(Ordering::SeqCst);
+        let empty = self
+            .sides
+            .each_ref()
+            .map(|side| side.0.load(Ordering::SeqCst) == 0);
+        for item in retired.iter_mut() {
+            for (seen, empty) in item.seen.iter_mut().zip(empty) {
+                *seen |= empty;
+            }
+        }
+        // New readers go to a side that is empty now, so that the other one drains.
+        let active = self.phase.load(Ordering::Relaxed) & 1;
+        if empty.get(1 - active) == Some(&true) && empty.get(active) == Some(&false) {
+            self.phase.store(1 - active, Ordering::Relaxed);
+        }
+        retired.retain(|item| item.seen != [true; 2]);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Retired>> {
+        // The list is a plain vector: a panic elsewhere cannot have left it half-made.
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_reader_holds_back_what_was_retired_while_it_ran() {
+        let grace = Grace::new();
+        let what = Arc::new(());
+        let reader = grace.enter();
+        grace.retire(Box::new(what.clone()), 10);
+        assert_eq!((grace.reclaim(), grace.waiting()), (1, 10));
+        assert_eq!(Arc::strong_count(&what), 2);
+        // A reader that came after does not hold it back: it is on the other side.
+        let later = grace.enter();
+        assert_eq!(grace.reclaim(), 1);
+        drop(reader);
+        assert_eq!(grace.reclaim(), 0);
+        assert_eq!(Arc::strong_count(&what), 1);
+        drop(later);
+    }
+
+    #[test]
+    fn readers_without_end_do_not_stop_reclaiming() {
+        let grace = Grace::new();
+        let what = Arc::new(());
+        grace.retire(Box::new(what.clone()), 0);
+        let mut reader = grace.enter();
+        let mut left = 1;
+        for _ in 0..10 {
+            // There is always at least one reader.
+            let next = grace.enter();
+            drop(std::mem::replace(&mut reader, next));
+            left = grace.reclaim();
+        }
+        assert_eq!(left, 0);
+        assert_eq!(Arc::strong_count(&what), 1);
+    }
+}

@@ -1,0 +1,292 @@
+//! JIT bodies: how code that the CLR's JIT made is unwound.
+//!
+//! It does not find bodies (the runtime's JITCompilationFinished does) and does not keep them
+//! (the code map does). The invariant: what the runtime's private structures say is believed only
+//! where it is consistent in itself and with what the profiling API said; else the instructions
+//! of the prologue are read; else the frame pointer is assumed, and the frame says so.
+//!
+//! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
+//! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
+
+use crate::rule::{FRAME_POINTER, Rule};
+use crate::{unwind_info, x86};
+
+/// Where a body's unwind rules come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Source {
+    /// The UNWIND_INFO that the JIT left beside the code.
+    Header = 0,
+    /// The decoded instructions of the prologue.
+    Prologue = 1,
+    /// None: the frame pointer is assumed.
+    FramePointer = 2,
+}
+
+/// Why a code header was not believed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Mismatch {
+    /// The memory before the code, or what it points to, cannot be read.
+    Unreadable = 0,
+    /// The word before the code is no pointer to a code header.
+    NoHeader = 1,
+    /// No word of the header is the method that the profiling API named.
+    OtherMethod = 2,
+    /// Ranges or unwind data are not consistent.
+    Inconsistent = 3,
+}
+
+impl Mismatch {
+    /// The reason as reports print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mismatch::Unreadable => "unreadable code header",
+            Mismatch::NoHeader => "no code header",
+            Mismatch::OtherMethod => "code header of another method",
+            Mismatch::Inconsistent => "inconsistent code header",
+        }
+    }
+}
+
+/// A main function or funclet: part of a body with a prologue of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fragment {
+    /// Offsets from the body's start.
+    begin: u32,
+    end: u32,
+    /// Where in `infos` its UNWIND_INFO begins.
+    info: u32,
+}
+
+/// A body of JITted code with its unwind rules, for
+/// [`CodeMap::add_jit_body`](crate::CodeMap::add_jit_body).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Body {
+    start: u64,
+    len: u32,
+    source: Source,
+    /// Sorted and disjoint.
+    fragments: Box<[Fragment]>,
+    infos: Box<[u8]>,
+}
+
+/// Largest body that is believed. Bytes.
+const MAX_BODY: u32 = 1 << 28;
+/// Most funclets that are believed.
+const MAX_FRAGMENTS: usize = 4096;
+
+/// The body at `code_start` from the header that the runtime keeps beside it.
+///
+/// `function_id` is the FunctionID of the method, which the header must name. Reads memory that
+/// may not be readable by a system call, so a wrong guess is an error, not a fault. Not in a
+/// signal handler.
+///
+/// # Safety
+/// `code_start` is the start of a body of code that the runtime published and keeps until it was
+/// removed from the code map and [`CodeMap::quiesce`](crate::CodeMap::quiesce) returned.
+pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
+    let word = |bytes: &[u8], at: usize| -> Option<u64> {
+        Some(u64::from_le_bytes(
+            bytes.get(at..)?.first_chunk()?.to_owned(),
+        ))
+    };
+    let half = |bytes: &[u8], at: usize| -> Option<u32> {
+        Some(u32::from_le_bytes(
+            bytes.get(at..)?.first_chunk()?.to_owned(),
+        ))
+    };
+    let mut buffer = [0; 8];
+    if peek(code_start.wrapping_sub(8), &mut buffer).len() != 8 {
+        return Err(Mismatch::Unreadable);
+    }
+    let header_at = u64::from_le_bytes(buffer);
+    // Up to 0xf the word is the kind of a stub.
+    if header_at <= 0xf || header_at % 8 != 0 || function_id == 0 {
+        return Err(Mismatch::NoHeader);
+    }
+    let mut buffer = [0; 80];
+    let header = peek(header_at, &mut buffer);
+    if header.is_empty() {
+        return Err(Mismatch::Unreadable);
+    }
+    // The method comes after three or four pointers, depending on the version; the count of
+    // unwind structures comes after it.
+    let method = (0..7)
+        .map(|index| index * 8)
+        .find(|at| word(header, *at) == Some(function_id))
+        .ok_or(Mismatch::OtherMethod)?;
+    let count = half(header, method + 8).ok_or(Mismatch::Unreadable)? as usize;
+    if !(1..=MAX_FRAGMENTS).contains(&count) {
+        return Err(Mismatch::Inconsistent);
+    }
+    let mut buffer = vec![0; count * 12];
+    let functions_at = header_at + method as u64 + 12;
+    let functions = peek(functions_at, &mut buffer);
+    if functions.len() != count * 12 {
+        return Err(Mismatch::Unreadable);
+    }
+    let (functions, _) = functions.as_chunks::<12>();
+    let field = |function: &[u8; 12], index: usize| half(function, index * 4).unwrap_or(0);
+    let base_rva = functions.first().map_or(0, |function| field(function, 0));
+    let base = code_start.wrapping_sub(base_rva.into());
+    let (mut fragments, mut infos, mut end) = (Vec::with_capacity(count), Vec::new(), 0);
+    for function in functions {
+        let (begin, stop) = (field(function, 0), field(function, 1));
+        let (Some(begin), Some(stop)) = (begin.checked_sub(base_rva), stop.checked_sub(base_rva))
+        else {
+            return Err(Mismatch::Inconsistent);
+        };
+        if begin < end || stop <= begin || stop > MAX_BODY {
+            return Err(Mismatch::Inconsistent);
+        }
+        end = stop;
+        let mut buffer = [0; unwind_info::MAX_LEN];
+        let bytes = peek(base.wrapping_add(field(function, 2).into()), &mut buffer);
+        let info = unwind_info::UnwindInfo::parse(bytes)
+            .filter(|info| info.chained.is_none() && u32::from(info.prologue_len) <= stop - begin)
+            .ok_or(Mismatch::Inconsistent)?;
+        fragments.push(Fragment {
+            begin,
+            end: stop,
+            info: infos.len() as u32,
+        });
+        infos.extend_from_slice(bytes.get(..info.len).unwrap_or_default());
+    }
+    Ok(Body {
+        start: code_start,
+        len: end,
+        source: Source::Header,
+        fragments: fragments.into(),
+        infos: infos.into(),
+    })
+}
+
+/// The body at `code_start` of `len` bytes from its instructions; its source is
+/// [`Source::Prologue`], or [`Source::FramePointer`] if they say nothing. Funclets are not seen
+/// so: they are unwound like the body's main part.
+///
+/// # Safety
+/// As of [`body_from_header`]; all `len` bytes are readable.
+pub unsafe fn body_from_code(code_start: u64, len: u32) -> Body {
+    let len = len.min(MAX_BODY);
+    // SAFETY: promised by the caller.
+    let code = unsafe { std::slice::from_raw_parts(code_start as *const u8, len as usize) };
+    let (source, infos) = match x86::prologue(code) {
+        Some(prologue) => (Source::Prologue, prologue.info),
+        None => (Source::FramePointer, Vec::new()),
+    };
+    Body {
+        start: code_start,
+        len,
+        source,
+        fragments: Box::new([Fragment {
+            begin: 0,
+            end: len,
+            info: 0,
+        }]),
+        infos: infos.into(),
+    }
+}
+
+impl Body {
+    /// First address.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// First address behind the body.
+    pub fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
+
+    /// Where its rules come from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Whether the instructions of the prologue say the same as the rules of this body: `None`
+    /// where they say nothing. For tests and counters: one source checks the other.
+    pub fn agrees_with_code(&self) -> Option<bool> {
+        let main = self.fragments.first()?;
+        let code = self.bytes_at(self.start);
+        let decoded = x86::prologue(code.get(..main.end as usize)?)?;
+        let prologue_len = unwind_info::UnwindInfo::parse(&self.infos)?.prologue_len;
+        let same = |offset: u32| {
+            unwind_info::rule(&decoded.info, offset, |_| &[])
+                == unwind_info::rule(&self.infos, offset, |_| &[])
+        };
+        // At each instruction's end, as far as both know them; inside an instruction nothing is.
+        let ends = decoded
+            .info
+            .get(4..)?
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|code| code[0]);
+        Some(
+            ends.filter(|end| *end <= prologue_len)
+                .all(|end| same(end.into()))
+                && same(u32::MAX),
+        )
+    }
+
+    /// The rule for the instruction at `lookup`. Async-signal-safe.
+    pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
+        let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
+        let behind = self
+            .fragments
+            .partition_point(|fragment| fragment.begin <= offset);
+        let fragment = self.fragments.get(behind.checked_sub(1)?)?;
+        if offset >= fragment.end {
+            return None;
+        }
+        let into = offset - fragment.begin;
+        if exact {
+            let rest = self.bytes_at(lookup);
+            let rest = rest.get(..(fragment.end - offset) as usize)?;
+            let body = self.start..self.end();
+            if into > 0
+                && let Some(rule) = x86::epilogue(rest, lookup, &body, true)
+            {
+                return Some(rule);
+            }
+        }
+        if self.source == Source::FramePointer {
+            return Some(FRAME_POINTER);
+        }
+        unwind_info::rule(self.infos.get(fragment.info as usize..)?, into, |_| &[])
+    }
+
+    /// The code from `address` to the end of the body. Async-signal-safe.
+    pub(crate) fn bytes_at(&self, address: u64) -> &[u8] {
+        if !(self.start..self.end()).contains(&address) {
+            return &[];
+        }
+        // SAFETY: whoever made the body promised that its code stays readable until it was
+        // removed from the map and no walk can see it; the range was just checked.
+        unsafe { std::slice::from_raw_parts(address as *const u8, (self.end() - address) as usize) }
+    }
+
+    /// Private memory behind it.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.fragments) + self.infos.len()
+    }
+}
+
+/// Reads this process's memory as far as it can be read, without faulting.
+fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
+    let local = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: buffer.len(),
+    };
+    // SAFETY: the kernel checks both ranges; `local` is the buffer.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    buffer
+        .get(..usize::try_from(read).unwrap_or(0))
+        .unwrap_or_default()
+}

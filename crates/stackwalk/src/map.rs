@@ -1,0 +1,627 @@
+//! The code map: address → the code it belongs to, readable in a signal handler at any time.
+//!
+//! It is not the rule cache, though it owns it, and it names nothing: `user` is the caller's own
+//! word. The invariant: what a walk can reach was published whole and is freed only after a
+//! grace period; writers serialise on one mutex that no walk ever takes.
+//!
+//! Two structures, because the two kinds of code differ: modules are few and large, so they lie
+//! in one sorted array; JIT bodies are many and small and come all the time, so they lie in
+//! chunks of 64 KiB of address space, each with its own small sorted array. Adding a body copies
+//! one such array and stores one pointer.
+
+use crate::cache::{ADDRESS_LIMIT, RuleCache};
+use crate::grace::{Grace, Reader};
+use crate::native::{Loaded, ModuleChange, NativeCode};
+use crate::{jit, pe};
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const CHUNK_SHIFT: u32 = 16;
+
+/// What kind of code an address belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// An ELF module's code.
+    Native = 0,
+    /// A body of code that a JIT made.
+    Jit = 1,
+    /// A ReadyToRun image's code.
+    ReadyToRun = 2,
+}
+
+/// What [`CodeMap::lookup`] knows of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Kind of code.
+    pub kind: Kind,
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// The word its owner gave when it was added.
+    pub user: u64,
+}
+
+/// How much memory a [`CodeMap`] holds, for the recording's own account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// JIT bodies in the map.
+    pub jit_bodies: usize,
+    /// Modules and images in the map.
+    pub modules: usize,
+    /// Bytes of private memory in all, the fixed part included, mapped files not.
+    pub bytes: usize,
+    /// Bytes thereof that wait for walks to end.
+    pub retired_bytes: usize,
+}
+
+/// How a region's code is unwound.
+pub(crate) enum Code {
+    Jit(jit::Body),
+    ReadyToRun(pe::Image),
+    Native(NativeCode),
+}
+
+/// A region with its unwind information. Immutable once published.
+pub(crate) struct Entry {
+    pub(crate) region: Region,
+    pub(crate) code: Code,
+}
+
+/// A place in a [`Bucket`].
+#[derive(Clone, Copy)]
+struct Place {
+    start: u64,
+    end: u64,
+    entry: *const Entry,
+}
+
+/// A sorted array of disjoint places. Immutable once published.
+struct Bucket(Box<[Place]>);
+
+// SAFETY: a `Place` points to an `Entry`, which is immutable, `Send` and `Sync`, and outlives
+// every published bucket that names it (retired together, freed after a grace period).
+unsafe impl Send for Bucket {}
+
+impl Bucket {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.0) + size_of::<Self>()
+    }
+
+    /// The place that contains `address`.
+    fn find(&self, address: u64) -> Option<Place> {
+        let behind = self.0.partition_point(|place| place.start <= address);
+        let place = self.0.get(behind.checked_sub(1)?)?;
+        (address < place.end).then_some(*place)
+    }
+
+    /// The places that have an address in common with `range`.
+    fn overlapping(&self, range: &Range<u64>) -> &[Place] {
+        let first = self.0.partition_point(|place| place.end <= range.start);
+        let last = self.0.partition_point(|place| place.start < range.end);
+        self.0.get(first..last).unwrap_or_default()
+    }
+}
+
+/// One chunk of the address space.
+struct Slot {
+    /// Address >> 16; 0 for a slot that is free. Written once, before the table's next probe.
+    chunk: AtomicU64,
+    bucket: AtomicPtr<Bucket>,
+}
+
+/// Chunk → bucket: open addressing, linear probing, never more than half full.
+struct Table(Box<[Slot]>);
+
+impl Table {
+    fn with_capacity(slots: usize) -> Self {
+        let free = || Slot {
+            chunk: AtomicU64::new(0),
+            bucket: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        Self(
+            std::iter::repeat_with(free)
+                .take(slots.next_power_of_two())
+                .collect(),
+        )
+    }
+
+    /// The slot of `chunk`, or the free one where it belongs. Async-signal-safe.
+    fn slot(&self, chunk: u64) -> Option<&Slot> {
+        let mask = self.0.len().checked_sub(1)?;
+        let start = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        (0..self.0.len()).find_map(|step| {
+            let slot = self.0.get(start.wrapping_add(step) & mask)?;
+            let found = slot.chunk.load(Ordering::Acquire);
+            (found == chunk || found == 0).then_some(slot)
+        })
+    }
+}
+
+/// What only writers touch.
+struct Writer {
+    /// Chunks of the current table that are taken.
+    taken: usize,
+    memory: Memory,
+}
+
+/// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
+/// can be a `static` (about 128 KiB, zero at start).
+///
+/// Methods that change it take a mutex and allocate: never call them in a signal handler.
+/// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, in handlers too.
+pub struct CodeMap {
+    pub(crate) rules: RuleCache,
+    pub(crate) grace: Grace,
+    /// Moves on whenever code goes away; see [`CodeMap::keep_rule`].
+    epoch: AtomicU64,
+    chunks: AtomicPtr<Table>,
+    modules: AtomicPtr<Bucket>,
+    writer: Mutex<Writer>,
+    /// Taken before `writer`, and never by a walk.
+    loaded: Mutex<Loaded>,
+}
+
+impl Default for CodeMap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CodeMap {
+    /// An empty map.
+    pub const fn new() -> Self {
+        Self {
+            rules: RuleCache::new(),
+            grace: Grace::new(),
+            epoch: AtomicU64::new(0),
+            chunks: AtomicPtr::new(std::ptr::null_mut()),
+            modules: AtomicPtr::new(std::ptr::null_mut()),
+            writer: Mutex::new(Writer {
+                taken: 0,
+                memory: Memory {
+                    jit_bodies: 0,
+                    modules: 0,
+                    bytes: 0,
+                    retired_bytes: 0,
+                },
+            }),
+            loaded: Mutex::new(Loaded::new()),
+        }
+    }
+
+    /// Adds a JIT body; walks see it from now on. `user` is the caller's own word for it.
+    ///
+    /// What still lies in the same addresses is removed first (the code heap was used again
+    /// without a notice). Answers false for a range that cannot be code (empty, or outside user
+    /// space); nothing is added then.
+    pub fn add_jit_body(&self, body: jit::Body, user: u64) -> bool {
+        let (start, end) = (body.start(), body.end());
+        let region = Region {
+            kind: Kind::Jit,
+            start,
+            end,
+            user,
+        };
+        if !region.is_sound() {
+            return false;
+        }
+        let mut writer = self.lock();
+        self.remove_jit_overlapping(&mut writer, &(start..end));
+        let bytes = body.bytes() + size_of::<Entry>();
+        let entry = Box::into_raw(Box::new(Entry {
+            region,
+            code: Code::Jit(body),
+        }));
+        for chunk in chunks_of(&(start..end)) {
+            self.change_chunk(&mut writer, chunk, |places| {
+                insert(places, start, end, entry)
+            });
+        }
+        writer.memory.jit_bodies += 1;
+        writer.memory.bytes += bytes;
+        true
+    }
+
+    /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
+    /// something else has its addresses: nothing is added then.
+    pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
+        let code = image.code();
+        let region = Region {
+            kind: Kind::ReadyToRun,
+            start: code.start,
+            end: code.end,
+            user,
+        };
+        self.add_module(&mut self.lock(), region, Code::ReadyToRun(image))
+    }
+
+    /// Removes the JIT body or the image that starts at `start`. What walks can still see is
+    /// freed later; the code itself must stay readable until [`CodeMap::quiesce`] says so.
+    /// Answers whether there was one.
+    pub fn remove(&self, start: u64) -> bool {
+        match self.lookup(start) {
+            Some(region) if region.start == start && region.kind != Kind::Native => {
+                self.remove_range(start..region.end) > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes all JIT bodies and ReadyToRun images that have an address in `range`; says how
+    /// many. See [`CodeMap::remove`].
+    pub fn remove_range(&self, range: Range<u64>) -> usize {
+        let mut writer = self.lock();
+        let bodies = self.remove_jit_overlapping(&mut writer, &range);
+        let images = self.remove_modules(&mut writer, |region| {
+            region.kind != Kind::Native && region.start < range.end && range.start < region.end
+        });
+        bodies + images
+    }
+
+    /// Brings the list of native modules up to date with the dynamic linker's.
+    ///
+    /// `on_change` hears of each module that is gone (its answer does not matter), then of each
+    /// that is new, and its answer becomes that module's `user`. It may use the map, but not call
+    /// this method. Cheap when the linker's
+    /// counters of loads and unloads have not moved. Takes the dynamic linker's lock: not in a
+    /// signal handler, nor in a constructor of a library that is being loaded.
+    ///
+    /// Answers how many modules came or went.
+    pub fn refresh_native(&self, on_change: &mut dyn FnMut(ModuleChange<'_>) -> u64) -> usize {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let (new, gone) = loaded.refresh();
+        let changes = new.len() + gone.len();
+        for module in gone {
+            self.remove_modules(&mut self.lock(), |region| {
+                region.kind == Kind::Native && region.start == module.code.start
+            });
+            on_change(ModuleChange::Unloaded { module: &module });
+        }
+        for (module, code) in new {
+            let user = on_change(ModuleChange::Loaded { module: &module });
+            let Range { start, end } = module.code.clone();
+            let region = Region {
+                kind: Kind::Native,
+                start,
+                end,
+                user,
+            };
+            self.add_module(&mut self.lock(), region, Code::Native(code));
+        }
+        changes
+    }
+
+    /// What `address` belongs to. Async-signal-safe.
+    pub fn lookup(&self, address: u64) -> Option<Region> {
+        let reader = self.grace.enter();
+        self.find(&reader, address).map(|entry| entry.region)
+    }
+
+    /// The start of the ReadyToRun function (or funclet) that `address` is in.
+    /// Async-signal-safe.
+    pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
+        let reader = self.grace.enter();
+        match &self.find(&reader, address)?.code {
+            Code::ReadyToRun(image) => image.function_start(address),
+            _ => None,
+        }
+    }
+
+    /// Frees what no walk can see any more; says how many things still wait. Never waits itself.
+    /// Call it now and then from the agent thread.
+    pub fn reclaim(&self) -> usize {
+        self.grace.reclaim()
+    }
+
+    /// Waits until every walk that was under way has ended, so that code which was removed
+    /// before may be unmapped. Yields the processor at most `tries` times between looks; answers
+    /// whether all is quiet. A walk takes microseconds, so more than a few tries mean that a
+    /// thread was descheduled in its handler. Not in a signal handler.
+    pub fn quiesce(&self, tries: usize) -> bool {
+        (0..tries).any(|_| {
+            let quiet = self.grace.reclaim() == 0;
+            if !quiet {
+                std::thread::yield_now();
+            }
+            quiet
+        }) || self.grace.reclaim() == 0
+    }
+
+    /// What the map holds. Takes the writers' mutex.
+    pub fn memory(&self) -> Memory {
+        let writer = self.lock();
+        let retired_bytes = self.grace.waiting();
+        Memory {
+            bytes: writer.memory.bytes + retired_bytes + size_of::<Self>(),
+            retired_bytes,
+            ..writer.memory
+        }
+    }
+
+    /// The entry that `address` lies in, for as long as `reader` lives. Async-signal-safe.
+    pub(crate) fn find<'reader>(
+        &self,
+        _reader: &'reader Reader<'_>,
+        address: u64,
+    ) -> Option<&'reader Entry> {
+        if address >= ADDRESS_LIMIT {
+            return None;
+        }
+        // SAFETY: the pointers were published by `change_chunk`, `grow` or `publish_modules`
+        // with Release and point to values that are retired, not freed, when unpublished; the
+        // reader was counted before this load, so they live as long as it does.
+        unsafe {
+            let in_chunk = || {
+                let slot = self.chunks.load(Ordering::Acquire).as_ref()?;
+                slot.slot(address >> CHUNK_SHIFT)?
+                    .bucket
+                    .load(Ordering::Acquire)
+                    .as_ref()
+            };
+            let in_modules = || self.modules.load(Ordering::Acquire).as_ref();
+            let place = in_chunk()
+                .and_then(|bucket| bucket.find(address))
+                .or_else(|| in_modules()?.find(address))?;
+            Some(&*place.entry)
+        }
+    }
+
+    /// The epoch to hand to [`CodeMap::keep_rule`], taken before the entry was found.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Keeps a rule that was worked out from an entry found after `epoch` was read.
+    ///
+    /// If code went away meanwhile the rule may be about that code, and its address may soon be
+    /// other code: then it is taken out again. Whoever removes code moves the epoch before it
+    /// clears the cache, so either the clearing sees the rule or this sees the epoch.
+    pub(crate) fn keep_rule(&self, address: u64, packed: u32, epoch: u64) {
+        self.rules.put(address, packed);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.epoch.load(Ordering::SeqCst) != epoch {
+            self.rules.forget(address);
+        }
+    }
+
+    fn forget_rules(&self, range: &Range<u64>) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.rules.invalidate(range);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        // Every step of a writer leaves a map that is whole, so a poisoned one is usable.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the bucket of one chunk by what `edit` makes of it.
+    fn change_chunk(&self, writer: &mut Writer, chunk: u64, edit: impl FnOnce(&mut Vec<Place>)) {
+        let table = self.table_with_room(writer);
+        let Some(slot) = table.slot(chunk) else {
+            return;
+        };
+        if slot.chunk.load(Ordering::Relaxed) == 0 {
+            slot.chunk.store(chunk, Ordering::Release);
+            writer.taken += 1;
+        }
+        self.replace(&mut writer.memory, &slot.bucket, edit);
+    }
+
+    /// Publishes a new bucket in place of the one in `slot` and retires that.
+    fn replace(
+        &self,
+        memory: &mut Memory,
+        slot: &AtomicPtr<Bucket>,
+        edit: impl FnOnce(&mut Vec<Place>),
+    ) {
+        let old = slot.load(Ordering::Relaxed);
+        // SAFETY: only writers free buckets, after they unpublish them, and the caller holds the
+        // writers' mutex: `old` lives.
+        let mut places = unsafe { old.as_ref() }.map_or(Vec::new(), |bucket| {
+            let mut places = Vec::with_capacity(bucket.0.len() + 1);
+            places.extend_from_slice(&bucket.0);
+            places
+        });
+        edit(&mut places);
+        let new = if places.is_empty() {
+            std::ptr::null_mut()
+        } else {
+            let bucket = Bucket(places.into_boxed_slice());
+            memory.bytes += bucket.bytes();
+            Box::into_raw(Box::new(bucket))
+        };
+        slot.store(new, Ordering::Release);
+        if !old.is_null() {
+            // SAFETY: made by `Box::into_raw` above, unpublished just now, retired once.
+            let old = unsafe { Box::from_raw(old) };
+            let bytes = old.bytes();
+            memory.bytes -= bytes;
+            self.grace.retire(old, bytes);
+        }
+    }
+
+    /// The current table, at most half full; a larger one takes its place if need be, and chunks
+    /// that hold nothing any more are left behind.
+    fn table_with_room(&self, writer: &mut Writer) -> &Table {
+        let old = self.chunks.load(Ordering::Relaxed);
+        // SAFETY: as in `replace`.
+        let table = unsafe { old.as_ref() };
+        if let Some(table) = table
+            && (writer.taken + 1) * 2 <= table.0.len()
+        {
+            return table;
+        }
+        let live = || {
+            table
+                .into_iter()
+                .flat_map(|table| &table.0)
+                .filter_map(|slot| {
+                    let bucket = slot.bucket.load(Ordering::Relaxed);
+                    (!bucket.is_null()).then(|| (slot.chunk.load(Ordering::Relaxed), bucket))
+                })
+        };
+        let taken = live().count();
+        let new = Table::with_capacity(((taken + 1) * 4).max(256));
+        for (chunk, bucket) in live() {
+            if let Some(slot) = new.slot(chunk) {
+                slot.chunk.store(chunk, Ordering::Relaxed);
+                slot.bucket.store(bucket, Ordering::Relaxed);
+            }
+        }
+        writer.taken = taken;
+        writer.memory.bytes += size_of_val(&*new.0);
+        let new = Box::into_raw(Box::new(new));
+        self.chunks.store(new, Ordering::Release);
+        if !old.is_null() {
+            // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
+            let old = unsafe { Box::from_raw(old) };
+            let bytes = size_of_val(&*old.0);
+            writer.memory.bytes -= bytes;
+            self.grace.retire(old, bytes);
+        }
+        // SAFETY: published just now; freed only by a later writer, and the caller holds the
+        // writers' mutex for as long as it uses the reference.
+        unsafe { &*new }
+    }
+
+    /// Removes every JIT body that overlaps `range`; says how many.
+    fn remove_jit_overlapping(&self, writer: &mut Writer, range: &Range<u64>) -> usize {
+        // SAFETY: as in `replace`, for the table and its buckets.
+        let (table, mut found) = (
+            unsafe { self.chunks.load(Ordering::Relaxed).as_ref() },
+            Vec::new(),
+        );
+        let collect = |slot: &Slot, found: &mut Vec<Place>| {
+            // SAFETY: as above.
+            if let Some(bucket) = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() } {
+                for place in bucket.overlapping(range) {
+                    if found.iter().all(|other| other.entry != place.entry) {
+                        found.push(*place);
+                    }
+                }
+            }
+        };
+        let Some(table) = table else { return 0 };
+        let chunks = chunks_of(range);
+        if chunks.end - chunks.start <= table.0.len() as u64 {
+            for chunk in chunks {
+                if let Some(slot) = table.slot(chunk) {
+                    collect(slot, &mut found);
+                }
+            }
+        } else {
+            table.0.iter().for_each(|slot| collect(slot, &mut found));
+        }
+        for place in &found {
+            for chunk in chunks_of(&(place.start..place.end)) {
+                self.change_chunk(writer, chunk, |places| {
+                    places.retain(|other| other.entry != place.entry);
+                });
+            }
+            self.drop_entry(writer, *place);
+        }
+        found.len()
+    }
+
+    /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
+    fn add_module(&self, writer: &mut Writer, region: Region, code: Code) -> bool {
+        let range = region.start..region.end;
+        // SAFETY: as in `replace`.
+        let modules = unsafe { self.modules.load(Ordering::Relaxed).as_ref() };
+        if !region.is_sound() || modules.is_some_and(|m| !m.overlapping(&range).is_empty()) {
+            return false;
+        }
+        writer.memory.modules += 1;
+        writer.memory.bytes += size_of::<Entry>() + code.bytes();
+        let entry = Box::into_raw(Box::new(Entry { region, code }));
+        self.replace(&mut writer.memory, &self.modules, |places| {
+            insert(places, range.start, range.end, entry);
+        });
+        true
+    }
+
+    /// Removes the modules and images that `which` picks; says how many.
+    fn remove_modules(&self, writer: &mut Writer, which: impl Fn(&Region) -> bool) -> usize {
+        // SAFETY: as in `replace`; a published place's entry lives as long as its bucket.
+        let gone: Vec<Place> = unsafe {
+            let modules = self.modules.load(Ordering::Relaxed).as_ref();
+            let places = modules.map_or(&[][..], |bucket| &bucket.0);
+            places
+                .iter()
+                .filter(|place| which(&(*place.entry).region))
+                .copied()
+                .collect()
+        };
+        if gone.is_empty() {
+            return 0;
+        }
+        self.replace(&mut writer.memory, &self.modules, |places| {
+            places.retain(|place| gone.iter().all(|other| other.entry != place.entry));
+        });
+        for place in &gone {
+            self.drop_entry(writer, *place);
+        }
+        gone.len()
+    }
+
+    /// Retires an entry that no bucket names any more, and forgets its rules.
+    fn drop_entry(&self, writer: &mut Writer, place: Place) {
+        self.forget_rules(&(place.start..place.end));
+        // SAFETY: made by `Box::into_raw` in `add_jit_body` or `add_module`; no published bucket
+        // names it any more, and each caller drops it once.
+        let entry = unsafe { Box::from_raw(place.entry.cast_mut()) };
+        let bytes = size_of::<Entry>() + entry.code.bytes();
+        writer.memory.bytes -= bytes;
+        match entry.region.kind {
+            Kind::Jit => writer.memory.jit_bodies -= 1,
+            Kind::Native | Kind::ReadyToRun => writer.memory.modules -= 1,
+        }
+        self.grace.retire(entry, bytes);
+    }
+}
+
+impl Drop for CodeMap {
+    fn drop(&mut self) {
+        self.remove_range(0..ADDRESS_LIMIT);
+        let mut writer = self.lock();
+        self.remove_modules(&mut writer, |_| true);
+        let table = self.chunks.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !table.is_null() {
+            // SAFETY: made by `Box::into_raw`; `&mut self` says that nobody reads it; all its
+            // buckets are gone by the removal above.
+            drop(unsafe { Box::from_raw(table) });
+        }
+    }
+}
+
+impl Code {
+    /// Private memory behind it.
+    fn bytes(&self) -> usize {
+        match self {
+            Code::Jit(body) => body.bytes(),
+            Code::ReadyToRun(_) => 0,
+            Code::Native(code) => code.bytes(),
+        }
+    }
+}
+
+impl Region {
+    fn is_sound(&self) -> bool {
+        self.start < self.end && self.start >= 1 << CHUNK_SHIFT && self.end <= ADDRESS_LIMIT
+    }
+}
+
+fn insert(places: &mut Vec<Place>, start: u64, end: u64, entry: *const Entry) {
+    let at = places.partition_point(|place| place.start < start);
+    places.insert(at, Place { start, end, entry });
+}
+
+/// The chunks that a range touches.
+fn chunks_of(range: &Range<u64>) -> Range<u64> {
+    let last = range.end.saturating_sub(1).min(ADDRESS_LIMIT - 1) >> CHUNK_SHIFT;
+    range.start >> CHUNK_SHIFT..last + 1
+}

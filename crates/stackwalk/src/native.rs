@@ -1,0 +1,480 @@
+//! Native modules: which are loaded, and where the bytes of their unwind tables are.
+//!
+//! It does not interpret the tables (`cfi`) and names no symbol. The invariant: a walk reads a
+//! module's tables from a private read-only mapping of its *file*, or from a copy, never from
+//! the loaded module itself: `dlclose` on one thread cannot pull them away under a walk on
+//! another. Such a mapping costs address space and page cache, no private memory.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A native module as the dynamic linker lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NativeModule {
+    /// Its file; for the main program what `/proc/self/exe` names, for the vdso `[vdso]`.
+    pub path: PathBuf,
+    /// Address in the process − address in the file (base AVMA − base SVMA).
+    pub bias: u64,
+    /// The addresses that its segments cover, from the first to the last.
+    pub range: Range<u64>,
+    /// The addresses that its executable segments cover, from the first to the last.
+    pub code: Range<u64>,
+    /// The linker's build id; empty if it has none.
+    pub build_id: Vec<u8>,
+}
+
+/// What [`CodeMap::refresh_native`](crate::CodeMap::refresh_native) found.
+#[derive(Debug)]
+pub enum ModuleChange<'a> {
+    /// It is new. Answer with the word that [`Region::user`](crate::Region) shall hold.
+    Loaded {
+        /// The module.
+        module: &'a NativeModule,
+    },
+    /// It is gone. The answer does not matter.
+    Unloaded {
+        /// The module.
+        module: &'a NativeModule,
+    },
+}
+
+/// Bytes that stay readable until dropped.
+enum Bytes {
+    /// A mapping of a file: address and length, for `munmap`.
+    Mapped(*const u8, usize),
+    /// The loaded module itself; only for the vdso, which is never unloaded.
+    Loaded(*const u8, usize),
+    Copied(Box<[u8]>),
+}
+
+// SAFETY: read-only memory with no thread affinity.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            // SAFETY: mapped by `map_file` for `len` bytes, unmapped by `drop` alone.
+            Bytes::Mapped(at, len) => unsafe { std::slice::from_raw_parts(*at, *len) },
+            // SAFETY: `describe` took them from the vdso's readable segment.
+            Bytes::Loaded(at, len) => unsafe { std::slice::from_raw_parts(*at, *len) },
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if let Bytes::Mapped(at, len) = self {
+            // SAFETY: this mapping is ours and nobody else has it.
+            unsafe { libc::munmap(at.cast_mut().cast(), *len) };
+        }
+    }
+}
+
+/// Part of a module's address range whose bytes we have.
+struct Segment {
+    /// Where the loaded module has it.
+    avma: u64,
+    len: u64,
+    /// Where in `Bytes` it begins.
+    offset: usize,
+}
+
+/// Where a module's code and unwind tables can be read.
+pub(crate) struct NativeCode {
+    bytes: Bytes,
+    segments: Box<[Segment]>,
+    /// Address of `.eh_frame_hdr`, 0 if it has none.
+    pub(crate) eh_frame_hdr: u64,
+}
+
+impl NativeCode {
+    /// The bytes from `avma` to the end of its segment, as the file has them. Empty where there
+    /// are none. Async-signal-safe.
+    pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
+        let all = self.bytes.get();
+        let found = self.segments.iter().find_map(|segment| {
+            let into = avma.checked_sub(segment.avma)?;
+            if into >= segment.len {
+                return None;
+            }
+            let start = segment.offset.checked_add(into as usize)?;
+            let end = segment.offset.checked_add(segment.len as usize)?;
+            all.get(start..end.min(all.len()))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Private memory behind it.
+    pub(crate) fn bytes(&self) -> usize {
+        let copied = match &self.bytes {
+            Bytes::Copied(bytes) => bytes.len(),
+            Bytes::Mapped(..) | Bytes::Loaded(..) => 0,
+        };
+        copied + size_of_val(&*self.segments)
+    }
+}
+
+/// What one look at the linker's list says of a module. Owned: nothing in it points into the
+/// module, which may be gone as soon as the linker's lock is released.
+struct Seen {
+    module: NativeModule,
+    segments: Vec<Load>,
+    eh_frame_hdr: u64,
+    /// The program headers, and the first bytes of `.eh_frame_hdr`: the file must have the same.
+    headers: Vec<u8>,
+    hdr_start: Vec<u8>,
+    /// The readable segments that hold unwind tables, if a copy was asked for.
+    copy: Option<(Box<[u8]>, Vec<Segment>)>,
+    vdso: bool,
+}
+
+/// A PT_LOAD.
+#[derive(Clone)]
+struct Load {
+    avma: u64,
+    file_offset: u64,
+    file_len: u64,
+}
+
+/// The modules that the last look found.
+pub(crate) struct Loaded {
+    /// `dlpi_adds`, `dlpi_subs` of the last look.
+    counters: Option<(u64, u64)>,
+    modules: Vec<NativeModule>,
+}
+
+/// Modules with their code, and modules that are gone.
+type Changes = (Vec<(NativeModule, NativeCode)>, Vec<NativeModule>);
+
+/// At most this much is copied of a module whose file cannot be read.
+const COPY_LIMIT: u64 = 32 << 20;
+
+impl Loaded {
+    pub(crate) const fn new() -> Self {
+        Self {
+            counters: None,
+            modules: Vec::new(),
+        }
+    }
+
+    /// Compares the linker's list with the last one.
+    pub(crate) fn refresh(&mut self) -> Changes {
+        let mut look = Look {
+            known: self.counters,
+            counters: None,
+            seen: Vec::new(),
+            copy: &|_| false,
+        };
+        look.run();
+        if self.counters.is_some() && self.counters == look.counters {
+            return (Vec::new(), Vec::new());
+        }
+        self.counters = look.counters;
+        let seen = std::mem::take(&mut look.seen);
+        let gone = (self.modules.iter())
+            .filter(|old| seen.iter().all(|new| new.module != **old))
+            .cloned()
+            .collect();
+        let known = std::mem::take(&mut self.modules);
+        self.modules = seen.iter().map(|seen| seen.module.clone()).collect();
+        let mut new = Vec::new();
+        let mut without_file = HashMap::new();
+        for seen in seen
+            .into_iter()
+            .filter(|seen| !known.contains(&seen.module))
+        {
+            match seen.code() {
+                Some(code) => new.push((seen.module, code)),
+                None => drop(without_file.insert(seen.module.range.start, seen.module)),
+            }
+        }
+        if !without_file.is_empty() {
+            // Their tables are copied under the linker's lock, in a second look, so that only
+            // these modules cost memory.
+            let copy = |start: u64| without_file.contains_key(&start);
+            let mut look = Look {
+                known: None,
+                counters: None,
+                seen: Vec::new(),
+                copy: &copy,
+            };
+            look.run();
+            for seen in look.seen {
+                if without_file.get(&seen.module.range.start) == Some(&seen.module)
+                    && let Some(code) = seen.copied()
+                {
+                    new.push((seen.module, code));
+                }
+            }
+        }
+        (new, gone)
+    }
+}
+
+/// One call of `dl_iterate_phdr`.
+struct Look<'a> {
+    /// With these counters there is nothing to see.
+    known: Option<(u64, u64)>,
+    counters: Option<(u64, u64)>,
+    seen: Vec<Seen>,
+    /// Which modules, by the start of their range, are to be copied.
+    copy: &'a dyn Fn(u64) -> bool,
+}
+
+impl Look<'_> {
+    fn run(&mut self) {
+        unsafe extern "C" fn each(
+            info: *mut libc::dl_phdr_info,
+            size: usize,
+            look: *mut libc::c_void,
+        ) -> libc::c_int {
+            // SAFETY: the linker gives a valid `info` of `size` bytes for the call; `look` is
+            // the `&mut self` below, used by nobody else meanwhile.
+            let (info, look) = unsafe { (&*info, &mut *look.cast::<Look<'_>>()) };
+            if size < size_of::<libc::dl_phdr_info>() {
+                return 1;
+            }
+            let counters = (info.dlpi_adds, info.dlpi_subs);
+            look.counters = Some(counters);
+            if look.known == Some(counters) {
+                return 1;
+            }
+            // SAFETY: the linker's lock is held during this call, so the module stays mapped.
+            if let Some(seen) = unsafe { describe(info, look.copy) } {
+                look.seen.push(seen);
+            }
+            0
+        }
+        // SAFETY: `each` fits the callback's type and does not unwind: it uses no code that
+        // panics, and a failed allocation aborts.
+        unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::from_mut(self).cast()) };
+    }
+}
+
+/// Reads what we need of a module out of its own memory.
+///
+/// # Safety
+/// `info` describes a module that stays mapped during the call.
+unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Option<Seen> {
+    let bias = info.dlpi_addr;
+    if info.dlpi_phdr.is_null() {
+        return None;
+    }
+    // SAFETY: the linker's own description of its program headers.
+    let phdrs = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    // SAFETY: as above, as bytes; the type has no padding.
+    let headers =
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr.cast::<u8>(), size_of_val(phdrs)) };
+    let (mut range, mut code) = (None::<Range<u64>>, None::<Range<u64>>);
+    let hull = |old: Option<Range<u64>>, new: Range<u64>| match old {
+        Some(old) => Some(old.start.min(new.start)..old.end.max(new.end)),
+        None => Some(new),
+    };
+    let (mut segments, mut loaded_segments) = (Vec::new(), Vec::new());
+    let (mut eh_frame_hdr, mut eh_frame_hdr_len) = (0, 0);
+    let mut build_id = Vec::new();
+    for phdr in phdrs {
+        let start = bias.wrapping_add(phdr.p_vaddr);
+        let end = start.checked_add(phdr.p_memsz)?;
+        match phdr.p_type {
+            libc::PT_LOAD => {
+                range = hull(range, start..end);
+                if phdr.p_flags & libc::PF_X != 0 {
+                    code = hull(code, start..end);
+                }
+                segments.push(Load {
+                    avma: start,
+                    file_offset: phdr.p_offset,
+                    file_len: phdr.p_filesz.min(phdr.p_memsz),
+                });
+                if phdr.p_flags & libc::PF_R != 0 {
+                    loaded_segments.push((start, phdr.p_filesz.min(phdr.p_memsz)));
+                }
+            }
+            libc::PT_GNU_EH_FRAME => (eh_frame_hdr, eh_frame_hdr_len) = (start, phdr.p_memsz),
+            libc::PT_NOTE if build_id.is_empty() => {
+                // SAFETY: a note segment lies in a loaded, readable segment.
+                let notes = unsafe {
+                    std::slice::from_raw_parts(start as *const u8, phdr.p_filesz as usize)
+                };
+                build_id = build_id_of(notes, phdr.p_align)
+                    .unwrap_or_default()
+                    .to_vec();
+            }
+            _ => {}
+        }
+    }
+    let (range, code) = (range?, code?);
+    let name = if info.dlpi_name.is_null() {
+        c""
+    } else {
+        // SAFETY: a string that the linker keeps as long as the module.
+        unsafe { CStr::from_ptr(info.dlpi_name) }
+    };
+    // The kernel's own: linux-vdso.so.1, a name without a file.
+    let vdso =
+        name.to_bytes().starts_with(b"linux-vdso") || name.to_bytes().starts_with(b"linux-gate");
+    let path = if vdso {
+        PathBuf::from("[vdso]")
+    } else if name.is_empty() {
+        std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
+    } else {
+        PathBuf::from(OsStr::from_bytes(name.to_bytes()))
+    };
+    let hdr_start = if eh_frame_hdr == 0 {
+        Vec::new()
+    } else {
+        let len = eh_frame_hdr_len.min(4096) as usize;
+        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
+        // readable.
+        unsafe { std::slice::from_raw_parts(eh_frame_hdr as *const u8, len) }.to_vec()
+    };
+    let copy = (vdso || copy(range.start)).then(|| {
+        // Unwind tables only: code and data of the module are of no use without a file.
+        let holds_tables = |&&(start, len): &&(u64, u64)| {
+            (start..start.saturating_add(len)).contains(&eh_frame_hdr) && len <= COPY_LIMIT
+        };
+        let (mut bytes, mut parts) = (Vec::new(), Vec::new());
+        for &(avma, len) in loaded_segments.iter().filter(holds_tables) {
+            parts.push(Segment {
+                avma,
+                len,
+                offset: bytes.len(),
+            });
+            // SAFETY: a loaded readable segment; the module stays mapped during this call.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(avma as *const u8, len as usize)
+            });
+        }
+        (bytes.into_boxed_slice(), parts)
+    });
+    Some(Seen {
+        module: NativeModule {
+            path,
+            bias,
+            range,
+            code,
+            build_id,
+        },
+        segments,
+        eh_frame_hdr,
+        headers: headers.to_vec(),
+        hdr_start,
+        copy,
+        vdso,
+    })
+}
+
+/// The descriptor of the note NT_GNU_BUILD_ID.
+fn build_id_of(mut notes: &[u8], align: u64) -> Option<&[u8]> {
+    let align = if align == 8 { 8 } else { 4 };
+    let word = |bytes: &[u8], at: usize| {
+        let bytes = bytes.get(at..at.checked_add(4)?)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    loop {
+        let (name_len, len, kind) = (word(notes, 0)?, word(notes, 4)?, word(notes, 8)?);
+        let start = 12usize
+            .checked_add(name_len)?
+            .checked_next_multiple_of(align)?;
+        let end = start.checked_add(len)?;
+        if kind == 3 && notes.get(12..)?.starts_with(b"GNU\0") {
+            return notes.get(start..end);
+        }
+        notes = notes.get(end.checked_next_multiple_of(align)?..)?;
+    }
+}
+
+impl Seen {
+    /// The module's code with its tables, from its file; `None` if the file is not the one that
+    /// was loaded, or cannot be read.
+    fn code(&self) -> Option<NativeCode> {
+        if self.vdso {
+            // It has no file and never goes away.
+            let segments: Box<[Segment]> = (self.segments.iter())
+                .map(|load| Segment {
+                    avma: load.avma,
+                    len: load.file_len,
+                    offset: (load.avma - self.module.range.start) as usize,
+                })
+                .collect();
+            let len = self.module.range.end - self.module.range.start;
+            let bytes = Bytes::Loaded(self.module.range.start as *const u8, len as usize);
+            return Some(NativeCode {
+                bytes,
+                segments,
+                eh_frame_hdr: self.eh_frame_hdr,
+            });
+        }
+        let bytes = map_file(&self.module.path)?;
+        let file = bytes.get();
+        // The program headers begin where e_phoff says (offset 32 of an ELF64 header).
+        let phoff = u64::from_le_bytes(file.get(32..40)?.try_into().ok()?) as usize;
+        if !file.get(phoff..)?.starts_with(&self.headers) {
+            return None;
+        }
+        let segments: Box<[Segment]> = (self.segments.iter())
+            .map(|load| Segment {
+                avma: load.avma,
+                len: load.file_len,
+                offset: load.file_offset as usize,
+            })
+            .collect();
+        let code = NativeCode {
+            bytes,
+            segments,
+            eh_frame_hdr: self.eh_frame_hdr,
+        };
+        let same = self.eh_frame_hdr == 0
+            || code
+                .bytes_at(self.eh_frame_hdr)
+                .starts_with(&self.hdr_start);
+        same.then_some(code)
+    }
+
+    /// The module's code with a copy of its tables.
+    fn copied(self: &Seen) -> Option<NativeCode> {
+        let (bytes, parts) = self.copy.as_ref()?;
+        let segments = (parts.iter())
+            .map(|part| Segment {
+                avma: part.avma,
+                len: part.len,
+                offset: part.offset,
+            })
+            .collect();
+        let bytes = Bytes::Copied(bytes.clone());
+        Some(NativeCode {
+            bytes,
+            segments,
+            eh_frame_hdr: self.eh_frame_hdr,
+        })
+    }
+}
+
+/// Maps a whole file read-only. Pages come in as they are touched.
+fn map_file(path: &Path) -> Option<Bytes> {
+    let file = File::open(path).ok()?;
+    let len = usize::try_from(file.metadata().ok()?.len())
+        .ok()
+        .filter(|len| *len > 0)?;
+    // SAFETY: a new private read-only mapping at a place of the kernel's choice.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    (at != libc::MAP_FAILED).then(|| Bytes::Mapped(at.cast_const().cast(), len))
+}

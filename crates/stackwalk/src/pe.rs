@@ -1,0 +1,229 @@
+//! ReadyToRun images: how code that was compiled ahead of time is unwound.
+//!
+//! It reads a PE image that the runtime has mapped section by section, in place, and copies
+//! nothing but its section list. The invariant: every read lies inside a section, and sections
+//! lie inside the image.
+//!
+//! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
+//! `docs/design/coreclr/botr/readytorun-format.md`.
+
+use crate::rule::Rule;
+use crate::{unwind_info, x86};
+use std::ops::Range;
+
+/// A ReadyToRun image, for [`CodeMap::add_r2r`](crate::CodeMap::add_r2r).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Image {
+    base: u64,
+    /// RVAs of the sections, and of the headers.
+    sections: Box<[Range<u32>]>,
+    /// RVAs of executable sections, from the first to the last.
+    code: Range<u32>,
+    /// Where the RUNTIME_FUNCTIONs are, and how many.
+    functions: (u32, u32),
+}
+
+/// Why an image is not a ReadyToRun image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum NotReadyToRun {
+    /// No PE32+ image is mapped there.
+    NotAnImage = 0,
+    /// An image for another machine.
+    OtherMachine = 1,
+    /// It has no code of its own: IL only.
+    NoCode = 2,
+    /// Its tables lead out of it.
+    Malformed = 3,
+}
+
+/// IMAGE_FILE_MACHINE_AMD64, and the value that marks images for Linux (exclusive-or 0x7b79).
+const MACHINES: [u16; 2] = [0x8664, 0x8664 ^ 0x7b79];
+const EXECUTABLE: u32 = 0x2000_0000;
+/// IMAGE_DIRECTORY_ENTRY_EXCEPTION
+const EXCEPTION: usize = 3;
+const MAX_SECTIONS: u16 = 96;
+
+/// Reads the headers of the image at `base`.
+///
+/// # Safety
+/// `base` is where the runtime has mapped an image in its loaded layout (not as a flat file), as
+/// GetModuleInfo2 names it without the flag COR_PRF_MODULE_FLAT_LAYOUT; it stays mapped until it
+/// was removed from the code map and [`CodeMap::quiesce`](crate::CodeMap::quiesce) returned.
+pub unsafe fn r2r_image(base: u64) -> Result<Image, NotReadyToRun> {
+    if base == 0 {
+        return Err(NotReadyToRun::NotAnImage);
+    }
+    // SAFETY: an image begins with at least one page of headers.
+    let page = unsafe { std::slice::from_raw_parts(base as *const u8, 4096) };
+    parse(base, page)
+}
+
+/// [`r2r_image`] with the first bytes of the image given.
+fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
+    use NotReadyToRun::{Malformed, NoCode, NotAnImage, OtherMachine};
+    let u16_at = |at: usize| {
+        Some(u16::from_le_bytes(
+            headers.get(at..)?.first_chunk()?.to_owned(),
+        ))
+    };
+    let u32_at = |at: usize| {
+        Some(u32::from_le_bytes(
+            headers.get(at..)?.first_chunk()?.to_owned(),
+        ))
+    };
+    if !headers.starts_with(b"MZ") {
+        return Err(NotAnImage);
+    }
+    let pe = u32_at(0x3c).ok_or(NotAnImage)? as usize;
+    let optional = pe.checked_add(24).ok_or(NotAnImage)?;
+    // "PE\0\0", and the magic number of PE32+.
+    if u32_at(pe) != Some(0x4550) || u16_at(optional) != Some(0x20b) {
+        return Err(NotAnImage);
+    }
+    if !u16_at(pe + 4).is_some_and(|machine| MACHINES.contains(&machine)) {
+        return Err(OtherMachine);
+    }
+    let directory = |index: usize| {
+        let known = u32_at(optional + 108)? as usize;
+        let at = optional + 112 + index * 8;
+        (index < known).then_some((u32_at(at)?, u32_at(at + 4)?))
+    };
+    let (table, table_len) = directory(EXCEPTION)
+        .filter(|dir| dir.1 >= 12)
+        .ok_or(NoCode)?;
+    let image_len = u32_at(optional + 56).ok_or(Malformed)?;
+    let headers_len = u32_at(optional + 60).ok_or(Malformed)?;
+    let count = u16_at(pe + 6)
+        .filter(|count| *count <= MAX_SECTIONS)
+        .ok_or(Malformed)?;
+    let first = optional + usize::from(u16_at(pe + 20).ok_or(Malformed)?);
+    let mut sections = Vec::from([Range {
+        start: 0,
+        end: headers_len.min(image_len),
+    }]);
+    let mut code = None::<Range<u32>>;
+    for index in 0..usize::from(count) {
+        let at = first + index * 40;
+        let field = |offset: usize| u32_at(at + offset).ok_or(Malformed);
+        // What is mapped is the smaller of the two sizes' pages; beyond is zeroed or nothing.
+        let (virtual_len, start, raw_len) = (field(8)?, field(12)?, field(16)?);
+        let len = if virtual_len == 0 {
+            raw_len
+        } else {
+            virtual_len
+        };
+        let end = start
+            .checked_add(len)
+            .filter(|end| *end <= image_len)
+            .ok_or(Malformed)?;
+        if field(36)? & EXECUTABLE != 0 && start < end {
+            let hull = code.map_or(start..end, |old| old.start.min(start)..old.end.max(end));
+            code = Some(hull);
+        }
+        sections.push(start..end);
+    }
+    let code = code.ok_or(NoCode)?;
+    let image = Image {
+        base,
+        sections: sections.into(),
+        code,
+        functions: (table, table_len / 12),
+    };
+    if image.rva_bytes(table).len() < table_len as usize
+        || base.checked_add(image_len.into()).is_none()
+    {
+        return Err(Malformed);
+    }
+    Ok(image)
+}
+
+/// A RUNTIME_FUNCTION.
+struct Function {
+    begin: u32,
+    end: u32,
+    unwind: u32,
+}
+
+impl Image {
+    /// Address of the image.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Addresses of its executable sections, from the first to the last.
+    pub fn code(&self) -> Range<u64> {
+        self.base + u64::from(self.code.start)..self.base + u64::from(self.code.end)
+    }
+
+    /// How many functions and funclets it has.
+    pub fn functions(&self) -> usize {
+        self.functions.1 as usize
+    }
+
+    /// The bytes from an RVA to the end of its section; empty where there is none.
+    fn rva_bytes(&self, rva: u32) -> &[u8] {
+        let Some(section) = self.sections.iter().find(|section| section.contains(&rva)) else {
+            return &[];
+        };
+        let at = self.base.wrapping_add(rva.into()) as *const u8;
+        // SAFETY: inside a section of a mapped image, which whoever made this value promised to
+        // keep until no walk can see it.
+        unsafe { std::slice::from_raw_parts(at, (section.end - rva) as usize) }
+    }
+
+    /// The code from `address` to the end of its section. Async-signal-safe.
+    pub(crate) fn bytes_at(&self, address: u64) -> &[u8] {
+        let rva = address
+            .checked_sub(self.base)
+            .and_then(|rva| u32::try_from(rva).ok());
+        rva.map_or(&[], |rva| self.rva_bytes(rva))
+    }
+
+    fn find(&self, rva: u32) -> Option<Function> {
+        let bytes = self.rva_bytes(self.functions.0);
+        let (table, _) = bytes
+            .get(..self.functions.1 as usize * 12)?
+            .as_chunks::<12>();
+        let field = |entry: &[u8; 12], at: usize| {
+            entry
+                .get(at..)
+                .and_then(|rest| rest.first_chunk())
+                .map(|b| u32::from_le_bytes(*b))
+        };
+        let behind =
+            table.partition_point(|entry| field(entry, 0).is_some_and(|begin| begin <= rva));
+        let entry = table.get(behind.checked_sub(1)?)?;
+        let function = Function {
+            begin: field(entry, 0)?,
+            end: field(entry, 4)?,
+            unwind: field(entry, 8)?,
+        };
+        (function.begin..function.end)
+            .contains(&rva)
+            .then_some(function)
+    }
+
+    pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
+        let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        Some(self.base + u64::from(self.find(rva)?.begin))
+    }
+
+    /// The rule for the instruction at `lookup`. Async-signal-safe.
+    pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
+        let rva = u32::try_from(lookup.checked_sub(self.base)?).ok()?;
+        let function = self.find(rva)?;
+        let into = rva - function.begin;
+        if exact && into > 0 {
+            let rest = self.rva_bytes(rva).get(..(function.end - rva) as usize)?;
+            let begin = self.base + u64::from(function.begin);
+            let body = begin..begin + u64::from(function.end - function.begin);
+            if let Some(rule) = x86::epilogue(rest, lookup, &body, true) {
+                return Some(rule);
+            }
+        }
+        unwind_info::rule(self.rva_bytes(function.unwind), into, |rva| {
+            self.rva_bytes(rva)
+        })
+    }
+}

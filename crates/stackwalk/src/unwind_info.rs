@@ -1,0 +1,276 @@
+//! Rules from Windows x64 UNWIND_INFO, which the CLR's JIT and ReadyToRun compilers write on
+//! Linux too.
+//!
+//! It reads one structure out of one slice and knows nothing of where the slice came from. The
+//! invariant: each code is at least two bytes, so every loop is bounded by 255 codes; a structure
+//! that is not wholly understood gives `None`, never half a rule.
+//!
+//! Format: "x64 exception handling" of the Windows ABI; the Unix-only code 11,
+//! UWOP_SET_FPREG_LARGE, from the runtime's `inc/win64unwind.h`. Of the registers only `rbp`
+//! matters: the JIT uses no other frame register on Unix.
+
+use crate::rule::{Bp, Cfa, Rule};
+
+const PUSH_NONVOL: u8 = 0;
+const ALLOC_LARGE: u8 = 1;
+const ALLOC_SMALL: u8 = 2;
+const SET_FPREG: u8 = 3;
+const SAVE_NONVOL: u8 = 4;
+const SAVE_NONVOL_FAR: u8 = 5;
+const EPILOG: u8 = 6;
+const SAVE_XMM128: u8 = 8;
+const SAVE_XMM128_FAR: u8 = 9;
+const SET_FPREG_LARGE: u8 = 11;
+/// `rbp` in the numbering of the instruction set.
+const RBP: u8 = 5;
+const CHAINED: u8 = 4;
+/// Most bytes that one structure has, its chained RUNTIME_FUNCTION included.
+pub(crate) const MAX_LEN: usize = 4 + 2 * 256 + 12;
+
+/// A validated view of the fixed part.
+#[derive(Clone, Copy)]
+pub(crate) struct UnwindInfo<'a> {
+    pub(crate) prologue_len: u8,
+    frame_register: u8,
+    /// FrameOffset × 16.
+    frame_offset: i64,
+    codes: &'a [[u8; 2]],
+    /// The RUNTIME_FUNCTION {begin, end, unwind data} whose codes continue these.
+    pub(crate) chained: Option<[u32; 3]>,
+    /// Bytes from the start to the end of the codes (and of the chained function).
+    pub(crate) len: usize,
+}
+
+/// One code with its operand.
+struct Op {
+    /// Offset of the end of its instruction from the function's start.
+    at: u8,
+    op: u8,
+    info: u8,
+    operand: i64,
+}
+
+impl<'a> UnwindInfo<'a> {
+    /// The structure at the start of `bytes`.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (&[head, prologue_len, count, frame], rest) = bytes.split_first_chunk::<4>()?;
+        let (version, flags) = (head & 7, head >> 3);
+        let frame_register = frame & 15;
+        if !(1..=2).contains(&version) || flags > 7 || ![0, RBP].contains(&frame_register) {
+            return None;
+        }
+        let (codes, _) = rest
+            .split_at_checked(usize::from(count) * 2)?
+            .0
+            .as_chunks::<2>();
+        let codes_len = usize::from(count).next_multiple_of(2) * 2;
+        let chained = if flags & CHAINED != 0 {
+            let (words, _) = rest.get(codes_len..codes_len + 12)?.as_chunks::<4>();
+            let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
+            Some([words.next()?, words.next()?, words.next()?])
+        } else {
+            None
+        };
+        let len = 4 + codes_len + if chained.is_some() { 12 } else { 0 };
+        let info = Self {
+            prologue_len,
+            frame_register,
+            frame_offset: i64::from(frame >> 4) * 16,
+            codes,
+            chained,
+            len,
+        };
+        // Every code must be one that we know, with its operands inside.
+        info.ops().all(|op| op.is_some()).then_some(info)
+    }
+
+    /// The codes, last instruction first; `None` for one that is not known.
+    fn ops(&self) -> impl Iterator<Item = Option<Op>> + use<'a> {
+        let mut codes = self.codes.iter();
+        std::iter::from_fn(move || {
+            let &[at, op] = codes.next()?;
+            let mut slot = || codes.next().map(|slot| u16::from_le_bytes(*slot));
+            let mut far = || Some(i64::from(slot()?) | i64::from(slot()?) << 16);
+            let (op, info) = (op & 15, op >> 4);
+            let operand = match (op, info) {
+                (PUSH_NONVOL | SET_FPREG, _) => Some(0),
+                (ALLOC_SMALL, _) => Some(i64::from(info) * 8 + 8),
+                (SAVE_NONVOL | SAVE_XMM128 | EPILOG, _) => slot().map(|word| i64::from(word) * 8),
+                (ALLOC_LARGE, 0) => slot().map(|word| i64::from(word) * 8),
+                (ALLOC_LARGE, 1) | (SAVE_NONVOL_FAR | SAVE_XMM128_FAR, _) => far(),
+                (SET_FPREG_LARGE, _) => far().map(|units| units * 16),
+                _ => None,
+            };
+            Some(operand.map(|operand| Op {
+                at,
+                op,
+                info,
+                operand,
+            }))
+        })
+    }
+}
+
+/// Where the walk through the codes stands: an address as register + offset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Sp(i64),
+    Bp(i64),
+}
+
+impl Place {
+    pub(crate) fn plus(self, offset: i64) -> Self {
+        match self {
+            Place::Sp(base) => Place::Sp(base.wrapping_add(offset)),
+            Place::Bp(base) => Place::Bp(base.wrapping_add(offset)),
+        }
+    }
+}
+
+/// The rule where the return address lies at `ra` and the caller's `rbp` at `bp` (or in the
+/// register).
+pub(crate) fn rule_at(ra: Place, bp: Option<Place>) -> Option<Rule> {
+    let (cfa, base) = match ra {
+        Place::Sp(offset) => (Cfa::Sp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
+        Place::Bp(offset) => (Cfa::Bp(i32::try_from(offset.checked_add(8)?).ok()?), offset),
+    };
+    let bp = match (bp, ra) {
+        (None, _) => Bp::Same,
+        (Some(Place::Sp(at)), Place::Sp(_)) | (Some(Place::Bp(at)), Place::Bp(_)) => {
+            Bp::FromCfa(i32::try_from(at.checked_sub(base)?.checked_sub(8)?).ok()?)
+        }
+        (Some(Place::Bp(at)), Place::Sp(_)) => Bp::FromOwn(i32::try_from(at).ok()?),
+        (Some(Place::Sp(_)), Place::Bp(_)) => return None,
+    };
+    Some(Rule::Frame {
+        cfa,
+        ra: -8,
+        bp,
+        assumed: false,
+    })
+}
+
+/// Longest chain of structures that is followed.
+const CHAIN_LIMIT: usize = 8;
+
+/// The rule for the instruction at `offset` from the function's start, whose structure is at the
+/// start of `info`. `chained` finds the structure at an image's RVA. Async-signal-safe.
+pub(crate) fn rule<'a>(
+    info: &'a [u8],
+    offset: u32,
+    chained: impl Fn(u32) -> &'a [u8],
+) -> Option<Rule> {
+    let mut info = UnwindInfo::parse(info)?;
+    // A chained structure belongs to code whose prologue has run long ago.
+    let mut offset = offset;
+    let (mut at, mut bp) = (Place::Sp(0), None);
+    for _ in 0..CHAIN_LIMIT {
+        let ran = |op: &Op| u32::from(op.at) <= offset;
+        // Where the frame register points from, once it is set.
+        let set = info
+            .ops()
+            .flatten()
+            .find(|op| matches!(op.op, SET_FPREG | SET_FPREG_LARGE) && ran(op));
+        let base = match &set {
+            Some(_) if info.frame_register == 0 => return None,
+            Some(op) if op.op == SET_FPREG_LARGE => Place::Bp(-op.operand),
+            Some(_) => Place::Bp(-info.frame_offset),
+            None => at,
+        };
+        for op in info.ops() {
+            let op = op?;
+            if !ran(&op) {
+                continue;
+            }
+            match op.op {
+                PUSH_NONVOL => {
+                    if op.info == RBP {
+                        bp = Some(at);
+                    }
+                    at = at.plus(8);
+                }
+                ALLOC_SMALL | ALLOC_LARGE => at = at.plus(op.operand),
+                SET_FPREG | SET_FPREG_LARGE => at = base,
+                SAVE_NONVOL | SAVE_NONVOL_FAR if op.info == RBP => {
+                    bp = Some(base.plus(op.operand));
+                }
+                _ => {}
+            }
+        }
+        match info.chained {
+            None => return rule_at(at, bp),
+            Some([_, _, rva]) => {
+                info = UnwindInfo::parse(chained(rva))?;
+                offset = u32::MAX;
+            }
+        }
+    }
+    None
+}
+
+/// Writes a structure, for prologues that were decoded from their instructions.
+pub(crate) struct Builder {
+    /// (end of the instruction, op, info, operand slots), first instruction first.
+    ops: Vec<(u8, u8, u8, Vec<u16>)>,
+    frame: u8,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            ops: Vec::new(),
+            frame: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, at: u8, register: u8) {
+        self.ops.push((at, PUSH_NONVOL, register, Vec::new()));
+    }
+
+    pub(crate) fn alloc(&mut self, at: u8, bytes: u32) {
+        let units = bytes / 8;
+        let (op, info, operand) = match units {
+            0 => return,
+            1..=16 => (ALLOC_SMALL, (units - 1) as u8, Vec::new()),
+            17..=0xffff => (ALLOC_LARGE, 0, vec![units as u16]),
+            _ => (ALLOC_LARGE, 1, vec![bytes as u16, (bytes >> 16) as u16]),
+        };
+        self.ops.push((at, op, info, operand));
+    }
+
+    /// `rbp = rsp + offset`
+    pub(crate) fn set_frame(&mut self, at: u8, offset: u32) -> Option<()> {
+        if !offset.is_multiple_of(16) {
+            return None;
+        }
+        let units = offset / 16;
+        if units < 15 {
+            self.frame = RBP | (units as u8) << 4;
+            self.ops.push((at, SET_FPREG, 0, Vec::new()));
+        } else {
+            self.frame = RBP | 15 << 4;
+            self.ops.push((
+                at,
+                SET_FPREG_LARGE,
+                0,
+                vec![units as u16, (units >> 16) as u16],
+            ));
+        }
+        Some(())
+    }
+
+    pub(crate) fn finish(self, prologue_len: u8) -> Option<Vec<u8>> {
+        let count = self.ops.iter().map(|op| 1 + op.3.len()).sum::<usize>();
+        let mut bytes = vec![1, prologue_len, u8::try_from(count).ok()?, self.frame];
+        for (at, op, info, operand) in self.ops.iter().rev() {
+            bytes.extend([*at, op | info << 4]);
+            operand
+                .iter()
+                .for_each(|word| bytes.extend(word.to_le_bytes()));
+        }
+        if count % 2 == 1 {
+            bytes.extend([0, 0]);
+        }
+        Some(bytes)
+    }
+}

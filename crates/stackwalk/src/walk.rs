@@ -1,0 +1,545 @@
+//! The walk itself: from registers to frames, one rule per frame.
+//!
+//! It finds no rules (the modules it asks do) and names no frames. The invariants: stack memory
+//! is read by [`Window::word`] alone, within bounds; the stack pointer rises with every frame on
+//! one stack, and a walk changes stacks at most once; so a walk ends.
+
+use crate::map::{Code, CodeMap, Entry};
+use crate::rule::{Bp, Cfa, FRAME_POINTER, LEAF, Rule};
+use crate::{cfi, x86};
+use std::ops::Range;
+
+/// Mask of the address in a word that [`walk`] writes.
+pub const ADDRESS: u64 = (1 << 48) - 1;
+/// The address is an instruction that has not run yet, not a return address. Look up the source
+/// line of this address itself; of any other frame that of the address − 1.
+pub const EXACT: u64 = 1 << 63;
+/// The frame was found by the frame pointer because its callee's code has no unwind rule: a frame
+/// between the two may be missing.
+pub const BY_FRAME_POINTER: u64 = 1 << 62;
+/// The frame was found by a look at the top of the stack: its callee was interrupted in code that
+/// belongs to nothing we know.
+pub const HEURISTIC: u64 = 1 << 61;
+
+/// The registers that a walk needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Regs {
+    /// Instruction pointer: the instruction that would run next.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer, `rbp`.
+    pub bp: u64,
+}
+
+/// Where a thread's stacks are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stack {
+    /// Lowest address that the thread's stack can reach, 0 if not known.
+    pub low: u64,
+    /// First address above the thread's stack. Everything from the stack pointer up to here is
+    /// readable memory.
+    pub end: u64,
+    /// The alternate signal stack (`uc_stack` of the interrupted context), if there is one.
+    pub alt: Option<Range<u64>>,
+}
+
+/// Working memory of a walk. One per thread, in memory that is there already: the stack that a
+/// signal handler runs on may be small. Needs no preparation and keeps nothing between walks but
+/// its counters.
+#[derive(Debug)]
+pub struct Scratch {
+    pub(crate) cfi: cfi::State,
+    /// Frames whose rule the cache did not have, since the scratch was made.
+    pub cold: u64,
+}
+
+impl Scratch {
+    /// A scratch, to be kept with the thread.
+    pub const fn new() -> Self {
+        Self {
+            cfi: cfi::State::new(),
+            cold: 0,
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walk {
+    /// How many words of `out` are frames.
+    pub depth: usize,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// At the thread's root: the stack is whole.
+    Root,
+    /// `out` is full, and there is at least one more frame.
+    Truncated,
+    /// The last frame's caller could not be found.
+    Broken(Reason),
+}
+
+/// Why a walk could not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// The stack pointer lies outside the stacks that were given, or is not aligned.
+    OffStack = 0,
+    /// A rule led out of the stack's bounds, or not upwards.
+    OutOfBounds = 1,
+    /// The code is known but has no unwind rule, and the frame pointer leads nowhere.
+    NoRule = 2,
+    /// The code belongs to nothing we know, and the frame pointer leads nowhere.
+    UnknownCode = 3,
+    /// The return address is not an address of user space.
+    BadReturnAddress = 4,
+    /// The kernel's signal frame does not look like one.
+    BadSignalFrame = 5,
+    /// The unwind table wants a register that is not tracked, or is malformed.
+    UnsupportedRule = 6,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Reason; 7] = [
+        Reason::OffStack,
+        Reason::OutOfBounds,
+        Reason::NoRule,
+        Reason::UnknownCode,
+        Reason::BadReturnAddress,
+        Reason::BadSignalFrame,
+        Reason::UnsupportedRule,
+    ];
+
+    /// The reason as reports print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::OffStack => "stack pointer outside the stack",
+            Reason::OutOfBounds => "frame outside the stack",
+            Reason::NoRule => "no unwind rule",
+            Reason::UnknownCode => "unknown code",
+            Reason::BadReturnAddress => "bad return address",
+            Reason::BadSignalFrame => "bad signal frame",
+            Reason::UnsupportedRule => "unsupported unwind rule",
+        }
+    }
+}
+
+/// Reads memory that a [`Window`] has found to be within bounds.
+pub(crate) trait Load {
+    /// The word at `address`.
+    ///
+    /// # Safety
+    /// `address` is 8-aligned and the eight bytes are readable.
+    unsafe fn load(&self, address: u64) -> u64;
+}
+
+/// This process's memory.
+struct Process;
+
+impl Load for Process {
+    #[inline(always)]
+    unsafe fn load(&self, address: u64) -> u64 {
+        // SAFETY: promised by the caller. Volatile: the word may belong to another function's
+        // live frame, which the compiler must not reason about.
+        unsafe { (address as *const u64).read_volatile() }
+    }
+}
+
+/// The part of a stack that may be read.
+#[derive(Clone, Copy)]
+struct Window {
+    low: u64,
+    /// Last address at which a word fits.
+    last: u64,
+}
+
+impl Window {
+    fn new(low: u64, end: u64) -> Option<Window> {
+        let last = end.checked_sub(8)?;
+        (low.is_multiple_of(8) && low <= last).then_some(Window { low, last })
+    }
+
+    /// The only place where a walk reads a stack.
+    #[inline(always)]
+    fn word(&self, memory: &impl Load, address: u64) -> Option<u64> {
+        if address < self.low || address > self.last || !address.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: aligned and between the interrupted stack pointer and the stack's end, which
+        // the caller of `walk` vouches for.
+        Some(unsafe { memory.load(address) })
+    }
+}
+
+/// Walks a stack from `regs` into `out`, leaf first, and says how far it came.
+///
+/// Each word of `out` is an address ([`ADDRESS`]) with the flags [`EXACT`], [`BY_FRAME_POINTER`]
+/// and [`HEURISTIC`]. Async-signal-safe: no lock, no allocation, no libc; at most `out.len()`
+/// frames.
+///
+/// # Safety
+/// `regs` are those of the calling thread at a point where it is stopped (it runs this in a
+/// signal handler, or they were captured by this very thread in a caller), and all memory from
+/// `regs.sp` to the end of the stack it lies in (`stack.end`, or the end of `stack.alt`) is
+/// mapped and readable; if it lies in `stack.alt`, so is the thread's stack from the stack
+/// pointer interrupted by the signal on.
+pub unsafe fn walk(
+    map: &CodeMap,
+    regs: Regs,
+    stack: &Stack,
+    scratch: &mut Scratch,
+    out: &mut [u64],
+) -> Walk {
+    walk_in(&Process, map, regs, stack, scratch, out)
+}
+
+/// Where a step leads.
+enum Step {
+    To { regs: Regs, flags: u64 },
+    Root,
+    Broken(Reason),
+}
+
+/// [`walk`] over any memory.
+pub(crate) fn walk_in(
+    memory: &impl Load,
+    map: &CodeMap,
+    mut regs: Regs,
+    stack: &Stack,
+    scratch: &mut Scratch,
+    out: &mut [u64],
+) -> Walk {
+    let on_alt = stack.alt.as_ref().filter(|alt| alt.contains(&regs.sp));
+    let end = on_alt.map_or(stack.end, |alt| alt.end);
+    let mut walker = Walker {
+        memory,
+        map,
+        stack,
+        scratch,
+        on_alt: on_alt.is_some(),
+        window: Window { low: 0, last: 0 },
+        assumed: 0,
+    };
+    let window = if on_alt.is_some() || regs.sp >= stack.low {
+        Window::new(regs.sp, end)
+    } else {
+        None
+    };
+    let mut flags = EXACT;
+    let mut depth = 0;
+    let end = loop {
+        let Some(slot) = out.get_mut(depth) else {
+            break End::Truncated;
+        };
+        *slot = regs.ip & ADDRESS | flags;
+        depth += 1;
+        if depth == 1 {
+            match window {
+                Some(window) => walker.window = window,
+                None => break End::Broken(Reason::OffStack),
+            }
+        }
+        match walker.step(regs, flags & EXACT != 0) {
+            Step::To {
+                regs: to,
+                flags: how,
+            } => (regs, flags) = (to, how),
+            Step::Root => break End::Root,
+            Step::Broken(reason) => break End::Broken(reason),
+        }
+    };
+    Walk { depth, end }
+}
+
+struct Walker<'a, M> {
+    memory: &'a M,
+    map: &'a CodeMap,
+    stack: &'a Stack,
+    scratch: &'a mut Scratch,
+    on_alt: bool,
+    /// From the current frame's stack pointer up.
+    window: Window,
+    /// Steps in a row that went by the frame pointer through code we do not know.
+    assumed: u32,
+}
+
+/// How many frames of unknown code in a row are believed.
+const ASSUMED_LIMIT: u32 = 16;
+
+impl<M: Load> Walker<'_, M> {
+    #[inline]
+    fn step(&mut self, regs: Regs, exact: bool) -> Step {
+        let lookup = regs.ip.wrapping_sub(u64::from(!exact));
+        match Rule::unpack(self.map.rules.get(lookup)) {
+            Some(rule) => self.apply(rule, regs),
+            None => self.step_cold(regs, lookup, exact),
+        }
+    }
+
+    /// The caller by a rule that is known.
+    #[inline]
+    fn apply(&mut self, rule: Rule, regs: Regs) -> Step {
+        let Rule::Frame {
+            cfa,
+            ra,
+            bp,
+            assumed,
+        } = rule
+        else {
+            return match rule {
+                Rule::SignalFrame => self.leave_signal(regs),
+                _ => Step::Root,
+            };
+        };
+        let cfa = match cfa {
+            Cfa::Sp(offset) => regs.sp.checked_add_signed(offset.into()),
+            Cfa::Bp(offset) => regs.bp.checked_add_signed(offset.into()),
+            Cfa::Slot(offset) => (regs.bp.checked_add_signed(offset.into()))
+                .and_then(|address| self.window.word(self.memory, address)),
+        };
+        self.caller_at(
+            regs,
+            cfa,
+            ra,
+            bp,
+            if assumed { BY_FRAME_POINTER } else { 0 },
+        )
+        .unwrap_or(Step::Broken(Reason::OutOfBounds))
+    }
+
+    /// The caller whose frame begins at `cfa`; `None` if that is not upwards on this stack.
+    #[inline]
+    fn caller_at(
+        &mut self,
+        regs: Regs,
+        cfa: Option<u64>,
+        ra: i32,
+        bp: Bp,
+        flags: u64,
+    ) -> Option<Step> {
+        let cfa = cfa.filter(|cfa| *cfa > regs.sp && cfa.is_multiple_of(8))?;
+        let ip = self
+            .window
+            .word(self.memory, cfa.checked_add_signed(ra.into())?)?;
+        let bp = match bp {
+            Bp::Same => regs.bp,
+            Bp::FromCfa(at) => self
+                .window
+                .word(self.memory, cfa.checked_add_signed(at.into())?)?,
+            Bp::FromOwn(at) => self
+                .window
+                .word(self.memory, regs.bp.checked_add_signed(at.into())?)?,
+        };
+        self.window.low = cfa;
+        Some(match ip {
+            0 => Step::Root,
+            1..crate::cache::ADDRESS_LIMIT => Step::To {
+                regs: Regs { ip, sp: cfa, bp },
+                flags,
+            },
+            _ => Step::Broken(Reason::BadReturnAddress),
+        })
+    }
+
+    /// The caller by a rule that must be found first.
+    #[cold]
+    #[inline(never)]
+    fn step_cold(&mut self, regs: Regs, lookup: u64, exact: bool) -> Step {
+        self.scratch.cold += 1;
+        let map = self.map;
+        let epoch = map.epoch();
+        let reader = map.grace.enter();
+        let Some(entry) = map.find(&reader, lookup) else {
+            return self.guess(regs, exact, Reason::UnknownCode);
+        };
+        self.assumed = 0;
+        let rule = match &entry.code {
+            Code::Native(code) => cfi::rule(code, lookup, &mut self.scratch.cfi),
+            Code::Jit(body) => Ok(body.rule(lookup, exact)),
+            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
+        };
+        match rule {
+            Ok(Some(rule)) => {
+                if let Some(packed) = rule.pack() {
+                    map.keep_rule(lookup, packed, epoch);
+                }
+                self.apply(rule, regs)
+            }
+            Ok(None) => self.guess(regs, exact, Reason::NoRule),
+            Err(cfi::Unsupported) => self.guess(regs, exact, Reason::UnsupportedRule),
+        }
+    }
+
+    /// The caller of code without a rule.
+    fn guess(&mut self, regs: Regs, exact: bool, reason: Reason) -> Step {
+        if exact {
+            // Stubs push at most two words, and most none: the return address is at the top.
+            for pushed in 0..3u64 {
+                let slot = regs.sp.wrapping_add(pushed * 8);
+                if let Some(ip) = self.window.word(self.memory, slot)
+                    && self.is_behind_call(ip)
+                {
+                    let cfa = slot.checked_add(8);
+                    return self
+                        .caller_at(regs, cfa, LEAF_RA, Bp::Same, HEURISTIC)
+                        .unwrap_or(Step::Broken(reason));
+                }
+            }
+        }
+        let saved_ip = regs
+            .bp
+            .checked_add(8)
+            .and_then(|slot| self.window.word(self.memory, slot));
+        let Some(ip) = saved_ip else {
+            return Step::Broken(reason);
+        };
+        if !self.is_behind_call(ip) {
+            self.assumed += 1;
+            let known = {
+                let reader = self.map.grace.enter();
+                self.map.find(&reader, ip.wrapping_sub(1)).is_some()
+            };
+            // In known code it would have to be behind a call.
+            if known || self.assumed > ASSUMED_LIMIT {
+                return Step::Broken(reason);
+            }
+        }
+        match self.apply(FRAME_POINTER, regs) {
+            Step::Broken(_) => Step::Broken(reason),
+            step => step,
+        }
+    }
+
+    /// Whether `address` lies in known code and the instruction before it is a call.
+    fn is_behind_call(&self, address: u64) -> bool {
+        let reader = self.map.grace.enter();
+        let Some(before) = address.checked_sub(1) else {
+            return false;
+        };
+        let Some(entry) = self.map.find(&reader, before) else {
+            return false;
+        };
+        x86::ends_in_call(entry.code_before(address))
+    }
+
+    /// From the kernel's signal frame to the interrupted registers.
+    #[cold]
+    #[inline(never)]
+    fn leave_signal(&mut self, regs: Regs) -> Step {
+        let at = |offset: u64| {
+            regs.sp
+                .checked_add(offset)
+                .and_then(|slot| self.window.word(self.memory, slot))
+        };
+        let registers = (|| {
+            // Code and stack segment of a 64-bit user thread, and the FPU state above.
+            let segments = at(UC_SEGMENTS)?;
+            let fpu = at(UC_FPU)?;
+            let user = segments as u16 == USER_CODE_SEGMENT;
+            let fpu_near = fpu == 0 || (regs.sp..=self.window.last).contains(&fpu);
+            let ip = at(UC_RIP)?;
+            (user && fpu_near && (1..crate::cache::ADDRESS_LIMIT).contains(&ip)).then_some(Regs {
+                ip,
+                sp: at(UC_RSP)?,
+                bp: at(UC_RBP)?,
+            })
+        })();
+        let Some(to) = registers else {
+            return Step::Broken(Reason::BadSignalFrame);
+        };
+        let window = if self.on_alt
+            && !self
+                .stack
+                .alt
+                .as_ref()
+                .is_some_and(|alt| alt.contains(&to.sp))
+        {
+            self.on_alt = false;
+            let low = to.sp.max(self.stack.low);
+            Window::new(to.sp, self.stack.end).filter(|_| low == to.sp)
+        } else {
+            Window::new(to.sp, self.window.last.saturating_add(8)).filter(|_| to.sp > regs.sp)
+        };
+        match window {
+            Some(window) => {
+                self.window = window;
+                Step::To {
+                    regs: to,
+                    flags: EXACT,
+                }
+            }
+            None => Step::Broken(Reason::BadSignalFrame),
+        }
+    }
+}
+
+/// The return address is the word below the CFA.
+const LEAF_RA: i32 = match LEAF {
+    Rule::Frame { ra, .. } => ra,
+    _ => -8,
+};
+
+// Offsets in the kernel's `struct ucontext` of x86-64 (asm/ucontext.h, asm/sigcontext.h): flags,
+// link and the stack are 40 bytes, then the registers.
+const UC_RBP: u64 = 40 + 8 * libc::REG_RBP as u64;
+const UC_RSP: u64 = 40 + 8 * libc::REG_RSP as u64;
+const UC_RIP: u64 = 40 + 8 * libc::REG_RIP as u64;
+const UC_SEGMENTS: u64 = 40 + 8 * libc::REG_CSGSFS as u64;
+const UC_FPU: u64 = 40 + 8 * 23;
+/// `__USER_CS`
+const USER_CODE_SEGMENT: u16 = 0x33;
+
+impl Entry {
+    /// Up to 8 bytes of code that end before `address`.
+    fn code_before(&self, address: u64) -> &[u8] {
+        let start = address.saturating_sub(8).max(self.region.start);
+        let bytes = match &self.code {
+            Code::Native(code) => code.bytes_at(start),
+            Code::Jit(body) => body.bytes_at(start),
+            Code::ReadyToRun(image) => image.bytes_at(start),
+        };
+        bytes
+            .get(..address.saturating_sub(start) as usize)
+            .unwrap_or_default()
+    }
+}
+
+/// The registers and the alternate stack of an interrupted context.
+///
+/// The alternate stack is the thread's own as it was set when the signal came; `None` where it
+/// has none. Async-signal-safe.
+///
+/// # Safety
+/// `context` is the third argument of a handler installed with SA_SIGINFO, still valid.
+pub unsafe fn regs_from_ucontext(context: *const libc::ucontext_t) -> (Regs, Option<Range<u64>>) {
+    // SAFETY: promised by the caller.
+    let context = unsafe { &*context };
+    let [.., bp, _, _, _, _, sp, ip, _, _, _, _, _, _] = context.uc_mcontext.gregs;
+    let stack = &context.uc_stack;
+    let start = stack.ss_sp as u64;
+    let on = stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size > 0;
+    let alt = start
+        .checked_add(stack.ss_size as u64)
+        .filter(|_| on)
+        .map(|end| start..end);
+    (
+        Regs {
+            ip: ip as u64,
+            sp: sp as u64,
+            bp: bp as u64,
+        },
+        alt,
+    )
+}

@@ -1,0 +1,210 @@
+//! The few x86-64 instructions that a walker must read: calls, epilogues, prologues.
+//!
+//! It is not a disassembler. The invariant: an instruction that is not known ends the decoding
+//! with "no", and every step consumes at least one byte of the slice.
+
+use crate::rule::Rule;
+use crate::unwind_info::{Builder, Place, rule_at};
+use std::ops::Range;
+
+/// Whether `before`, the bytes that end where a return address points, ends in a call.
+pub(crate) fn ends_in_call(before: &[u8]) -> bool {
+    let at = |back: usize| {
+        before
+            .len()
+            .checked_sub(back)
+            .and_then(|at| before.get(at))
+            .copied()
+    };
+    // call rel32
+    if at(5) == Some(0xe8) {
+        return true;
+    }
+    // call r/m64 is FF /2; the length of its operand must be exactly what is left.
+    (2..=7).any(|len| {
+        let (Some(0xff), Some(modrm)) = (at(len), at(len - 1)) else {
+            return false;
+        };
+        let (mode, register, rm) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+        let sib = mode != 3 && rm == 4;
+        let no_base = sib && mode == 0 && len >= 3 && at(len - 2).is_some_and(|sib| sib & 7 == 5);
+        let displacement = match mode {
+            0 if rm == 5 || no_base => 4,
+            1 => 1,
+            2 => 4,
+            _ => 0,
+        };
+        register == 2 && len == 2 + usize::from(sib) + displacement
+    })
+}
+
+/// Longest epilogue that is followed: eight registers and what comes before and after.
+const EPILOGUE_LIMIT: usize = 16;
+
+/// The rule in an epilogue: if the instructions from `ip` on do nothing but take the frame down
+/// and leave, they say where the return address is.
+///
+/// `code` are the bytes from `ip` to the end of the body and `body` its addresses. With
+/// `tail_calls` a jump out of the body, or through a pointer, counts as leaving; compilers other
+/// than the CLR's also jump to a cold part of the same function with the frame in place, so for
+/// their code it must be false.
+pub(crate) fn epilogue(code: &[u8], ip: u64, body: &Range<u64>, tail_calls: bool) -> Option<Rule> {
+    let (mut at, mut bp) = (Place::Sp(0), None);
+    let mut rest = code;
+    // Something has been taken down: this is an epilogue for certain.
+    let mut started = false;
+    for _ in 0..EPILOGUE_LIMIT {
+        let (len, down) = match *rest {
+            // vzeroupper
+            [0xc5, 0xf8, 0x77, ..] => (3, false),
+            // add rsp, imm
+            [0x48, 0x83, 0xc4, imm, ..] => {
+                at = at.plus(imm.cast_signed().into());
+                (4, true)
+            }
+            [0x48, 0x81, 0xc4, a, b, c, d, ..] => {
+                at = at.plus(i32::from_le_bytes([a, b, c, d]).into());
+                (7, true)
+            }
+            // lea rsp, [rbp + disp]; once rbp is popped it is no longer this frame's
+            [0x48, 0x8d, 0x65, disp, ..] if bp.is_none() => {
+                at = Place::Bp(disp.cast_signed().into());
+                (4, true)
+            }
+            [0x48, 0x8d, 0xa5, a, b, c, d, ..] if bp.is_none() => {
+                at = Place::Bp(i32::from_le_bytes([a, b, c, d]).into());
+                (7, true)
+            }
+            // mov rsp, rbp
+            [0x48, 0x8b, 0xe5, ..] | [0x48, 0x89, 0xec, ..] if bp.is_none() => {
+                at = Place::Bp(0);
+                (3, true)
+            }
+            // leave
+            [0xc9, ..] if bp.is_none() => {
+                bp = Some(Place::Bp(0));
+                at = Place::Bp(8);
+                (1, true)
+            }
+            // pop rbp
+            [0x5d, ..] => {
+                bp = Some(at);
+                at = at.plus(8);
+                (1, true)
+            }
+            // pop any other but rsp
+            [0x58..=0x5b | 0x5e..=0x5f, ..] => {
+                at = at.plus(8);
+                (1, true)
+            }
+            [0x41, 0x58..=0x5f, ..] => {
+                at = at.plus(8);
+                (2, true)
+            }
+            // ret, ret imm, rep ret
+            [0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..] => return rule_at(at, bp),
+            _ => {
+                let leaves = tail_calls && is_tail_call(rest, ip, code, body, started);
+                return leaves.then(|| rule_at(at, bp)).flatten();
+            }
+        };
+        started |= down;
+        rest = rest.get(len..)?;
+    }
+    None
+}
+
+/// Whether `rest`, a tail of the `code` that begins at `ip`, begins with a jump that leaves the
+/// body for good.
+fn is_tail_call(rest: &[u8], ip: u64, code: &[u8], body: &Range<u64>, started: bool) -> bool {
+    let here = ip.wrapping_add(code.len().saturating_sub(rest.len()) as u64);
+    let outside = |len: u64, displacement: i64| {
+        let target = here.wrapping_add(len).wrapping_add_signed(displacement);
+        !body.contains(&target)
+    };
+    match *rest {
+        [0xeb, disp, ..] => outside(2, disp.cast_signed().into()),
+        [0xe9, a, b, c, d, ..] => outside(5, i32::from_le_bytes([a, b, c, d]).into()),
+        // jmp [rip + disp]: switches do not jump so
+        [0xff, 0x25, ..] | [0x48, 0xff, 0x25, ..] => true,
+        // With REX.W a jump through a register is marked as an epilogue's; without, it is a
+        // switch unless the frame is down already.
+        [0x48..=0x4f, 0xff, modrm, ..] => modrm >> 3 & 7 == 4,
+        [0xff, modrm, ..] | [0x41, 0xff, modrm, ..] => started && modrm >> 3 & 7 == 4,
+        _ => false,
+    }
+}
+
+/// What the first instructions of a body say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Prologue {
+    /// As UNWIND_INFO.
+    pub(crate) info: Vec<u8>,
+    /// `rbp` is set up.
+    pub(crate) framed: bool,
+}
+
+/// Reads the prologue of a body that the CLR's JIT made; `None` if it is not one that can be
+/// told from its instructions alone (OSR bodies build on a frame of another body).
+pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
+    let mut builder = Builder::new();
+    let (mut rest, mut end, mut framed) = (code, 0u8, false);
+    let mut done = 0u8;
+    let mut allocated = false;
+    loop {
+        let step = |len: usize| u8::try_from(len).ok().and_then(|len| done.checked_add(len));
+        let len = match *rest {
+            // push; after the allocation it is an argument, not a saved register
+            [push @ 0x50..=0x57, ..] if !allocated => {
+                builder.push(step(1)?, push - 0x50);
+                1
+            }
+            [0x41, push @ 0x50..=0x57, ..] if !allocated => {
+                builder.push(step(2)?, push - 0x50 + 8);
+                2
+            }
+            // sub rsp, imm
+            [0x48, 0x83, 0xec, imm @ 0..=0x7f, ..] if !allocated => {
+                builder.alloc(step(4)?, imm.into());
+                allocated = true;
+                4
+            }
+            [0x48, 0x81, 0xec, a, b, c, d, ..] if !allocated => {
+                builder.alloc(step(7)?, u32::from_le_bytes([a, b, c, d]));
+                allocated = true;
+                7
+            }
+            // vzeroupper
+            [0xc5, 0xf8, 0x77, ..] => 3,
+            // mov rbp, rsp
+            [0x48, 0x8b, 0xec, ..] | [0x48, 0x89, 0xe5, ..] if !framed => {
+                builder.set_frame(step(3)?, 0)?;
+                framed = true;
+                3
+            }
+            // lea rbp, [rsp + disp]
+            [0x48, 0x8d, 0x6c, 0x24, disp @ 0..=0x7f, ..] if !framed => {
+                builder.set_frame(step(5)?, disp.into())?;
+                framed = true;
+                5
+            }
+            [0x48, 0x8d, 0xac, 0x24, a, b, c, d, ..] if !framed => {
+                builder.set_frame(step(8)?, u32::from_le_bytes([a, b, c, d]))?;
+                framed = true;
+                8
+            }
+            // mov rax, [rbp]: an OSR body takes over the frame of another
+            [0x48, 0x8b, 0x45, 0x00, ..] if done == 0 => return None,
+            _ => break,
+        };
+        done = step(len)?;
+        rest = rest.get(len..)?;
+        if !matches!(len, 3) || framed {
+            end = done;
+        }
+    }
+    Some(Prologue {
+        info: builder.finish(end)?,
+        framed,
+    })
+}
