@@ -1,0 +1,1181 @@
+//! What a profiler implements: one trait, every method with a default.
+//!
+//! It is the safe face of `ICorProfilerCallback` 1 to 11: the names are the runtime's in snake case,
+//! pointers are slices, each method gets the proof of the context that the runtime calls it in. The
+//! invariant: no method is called before `initialize` or `initialize_for_attach`, except
+//! `load_as_notification_only`.
+#![expect(unused_variables, reason = "the defaults ignore their arguments")]
+
+use crate::context::{Attach, Callback, Cx, Detached, NoTrigger, Startup};
+use crate::id::{
+    AppDomainId, AssemblyId, ClassId, EventPipeProviderId, FunctionId, GcHandleId, ModuleId,
+    ObjectId, RejitId, ThreadId, Token,
+};
+use crate::objects::{AssemblyReferences, FunctionControl};
+use crate::runtime::Result;
+use crate::sys::{
+    CorPrfGcReason, CorPrfGcRootFlags, CorPrfGcRootKind, CorPrfJitCache, CorPrfSuspendReason,
+    CorPrfTransitionReason, Guid, Hresult,
+};
+
+/// Arguments of `RootReferences2`; all slices have the same length.
+#[derive(Clone, Copy, Debug)]
+pub struct RootReferences<'a, 'rt> {
+    /// The objects that the roots refer to.
+    pub objects: &'a [Option<ObjectId<'rt>>],
+    /// What the roots are.
+    pub kinds: &'a [CorPrfGcRootKind],
+    /// Their properties.
+    pub flags: &'a [CorPrfGcRootFlags],
+    /// What they belong to: a function for a stack root, a handle for a handle.
+    pub ids: &'a [usize],
+}
+
+/// Arguments of `EventPipeEventDelivered`.
+#[derive(Clone, Copy, Debug)]
+pub struct EventPipeEvent<'a, 'rt> {
+    /// Who raised it.
+    pub provider: EventPipeProviderId<'rt>,
+    /// Its number in the provider.
+    pub id: u32,
+    /// Version of its data.
+    pub version: u32,
+    /// Description of its parameters.
+    pub metadata: &'a [u8],
+    /// Its data.
+    pub data: &'a [u8],
+    /// The activity it belongs to.
+    pub activity: Option<Guid>,
+    /// The activity that began that one.
+    pub related_activity: Option<Guid>,
+    /// The managed thread that raised it.
+    pub thread: Option<ThreadId<'rt>>,
+    /// Return addresses, leaf first.
+    pub stack: &'a [usize],
+}
+
+/// A profiler. One object for each CLR of the process, called on any thread and on several at once.
+///
+/// The result is what the callback answers; a panic is caught, counted
+/// ([`crate::Runtime::panics`]) and answered with `E_FAIL`. The runtime looks at the answers of
+/// `initialize`, `initialize_for_attach`, `object_references` and the methods that return a value;
+/// it ignores the others.
+pub trait Callbacks: Send + Sync + 'static {
+    /// `LoadAsNotificationOnly`: whether to come as one of several profilers, without the right to
+    /// hooks and IL rewriting (.NET 6 on). Called before `initialize`, when the runtime cannot be
+    /// asked anything yet.
+    ///
+    /// # Errors
+    /// Taken as no.
+    fn load_as_notification_only(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// `Initialize`: the runtime starts with the profiler. Keep [`crate::Info::runtime`], set the event
+    /// masks, set hooks. An error unloads the profiler; `CORPROF_E_PROFILER_CANCEL_ACTIVATION` does so
+    /// quietly. The runtime has not started: it has no threads, no modules and no code yet.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `Shutdown`: the runtime ends. Other threads may still be in callbacks; not called after a crash
+    /// or `_exit`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn shutdown<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AppDomainCreationStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn app_domain_creation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        app_domain: AppDomainId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AppDomainCreationFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn app_domain_creation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        app_domain: AppDomainId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AppDomainShutdownStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn app_domain_shutdown_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        app_domain: AppDomainId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AppDomainShutdownFinished`.
+    /// The id names nothing any more: it may be compared, not asked about.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn app_domain_shutdown_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        app_domain: AppDomainId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AssemblyLoadStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn assembly_load_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        assembly: AssemblyId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AssemblyLoadFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn assembly_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        assembly: AssemblyId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AssemblyUnloadStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn assembly_unload_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        assembly: AssemblyId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `AssemblyUnloadFinished`.
+    /// The id names nothing any more: it may be compared, not asked about.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn assembly_unload_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        assembly: AssemblyId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleLoadStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_load_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleLoadFinished`.
+    /// Not every call works on it before [`Callbacks::module_attached_to_assembly`].
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleUnloadStarted`.
+    /// Forget its addresses and ids before returning.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_unload_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleUnloadFinished`.
+    /// The id names nothing any more: it may be compared, not asked about.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_unload_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleAttachedToAssembly`: from here on the module can be asked about.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_attached_to_assembly<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        assembly: AssemblyId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ClassLoadStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn class_load_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ClassLoadFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn class_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ClassUnloadStarted`.
+    /// Forget its id before returning.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn class_unload_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ClassUnloadFinished`.
+    /// The id names nothing any more: it may be compared, not asked about.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn class_unload_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `FunctionUnloadStarted`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn function_unload_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `JITCompilationStarted`: once for each tier.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        is_safe_to_block: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `JITCompilationFinished`: the code is published.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        is_safe_to_block: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `JITCachedFunctionSearchStarted`: whether precompiled code may be used.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_cached_function_search_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// `JITCachedFunctionSearchFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_cached_function_search_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        result: CorPrfJitCache,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `JITFunctionPitched`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_function_pitched<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `JITInlining`: whether `callee` may be inlined into `caller`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn jit_inlining<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        caller: FunctionId<'rt>,
+        callee: FunctionId<'rt>,
+    ) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// `ThreadCreated`: not always on that thread.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn thread_created<'rt>(&self, cx: &mut Cx<'rt, Callback>, thread: ThreadId<'rt>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ThreadDestroyed`: not always on that thread. Do not return while a walk of it goes on.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn thread_destroyed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ThreadAssignedToOSThread`: on that thread; `os_thread` is its tid.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn thread_assigned_to_os_thread<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        thread: ThreadId<'rt>,
+        os_thread: u32,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingClientInvocationStarted`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_client_invocation_started<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingClientSendingMessage`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_client_sending_message<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        cookie: Option<Guid>,
+        is_async: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingClientReceivingReply`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_client_receiving_reply<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        cookie: Option<Guid>,
+        is_async: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingClientInvocationFinished`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_client_invocation_finished<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingServerReceivingMessage`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_server_receiving_message<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        cookie: Option<Guid>,
+        is_async: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingServerInvocationStarted`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_server_invocation_started<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingServerInvocationReturned`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_server_invocation_returned<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RemotingServerSendingReply`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn remoting_server_sending_reply<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        cookie: Option<Guid>,
+        is_async: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `UnmanagedToManagedTransition`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn unmanaged_to_managed_transition<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: Option<FunctionId<'rt>>,
+        reason: CorPrfTransitionReason,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ManagedToUnmanagedTransition`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn managed_to_unmanaged_transition<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: Option<FunctionId<'rt>>,
+        reason: CorPrfTransitionReason,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeSuspendStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_suspend_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        reason: CorPrfSuspendReason,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeSuspendFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_suspend_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeSuspendAborted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_suspend_aborted<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeResumeStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_resume_started<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeResumeFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_resume_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeThreadSuspended`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_thread_suspended<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        thread: ThreadId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RuntimeThreadResumed`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn runtime_thread_resumed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        thread: ThreadId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `MovedReferences`: ranges of objects that a collection moved, lengths in bytes. Runtimes that
+    /// have `MovedReferences2` call that one instead.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn moved_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        old_starts: &[Option<ObjectId<'rt>>],
+        new_starts: &[Option<ObjectId<'rt>>],
+        lengths: &[u32],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ObjectAllocated`: in cooperative mode, so do not block.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn object_allocated<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        object: ObjectId<'rt>,
+        class: ClassId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ObjectsAllocatedByClass`: since the last collection.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn objects_allocated_by_class<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        classes: &[Option<ClassId<'rt>>],
+        counts: &[u32],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ObjectReferences`: what an object refers to. An error stops these calls for this collection.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn object_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        object: ObjectId<'rt>,
+        class: Option<ClassId<'rt>>,
+        references: &[Option<ObjectId<'rt>>],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RootReferences`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn root_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        roots: &[Option<ObjectId<'rt>>],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionThrown`: on the thread that throws.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_thrown<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        object: ObjectId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionSearchFunctionEnter`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_search_function_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionSearchFunctionLeave`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_search_function_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionSearchFilterEnter`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_search_filter_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionSearchFilterLeave`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_search_filter_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionSearchCatcherFound`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_search_catcher_found<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionOSHandlerEnter`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_os_handler_enter<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionOSHandlerLeave`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_os_handler_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionUnwindFunctionEnter`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_unwind_function_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionUnwindFunctionLeave`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_unwind_function_leave<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionUnwindFinallyEnter`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_unwind_finally_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionUnwindFinallyLeave`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_unwind_finally_leave<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionCatcherEnter`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_catcher_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        function: FunctionId<'rt>,
+        object: Option<ObjectId<'rt>>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionCatcherLeave`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_catcher_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `COMClassicVTableCreated`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn com_classic_vtable_created<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        iid: Option<Guid>,
+        vtable: usize,
+        slots: u32,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `COMClassicVTableDestroyed`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn com_classic_vtable_destroyed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        iid: Option<Guid>,
+        vtable: usize,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionCLRCatcherFound`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_clr_catcher_found<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ExceptionCLRCatcherExecute`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn exception_clr_catcher_execute<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ThreadNameChanged`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn thread_name_changed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+        name: &str,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `GarbageCollectionStarted`: which generations are collected, by number.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn garbage_collection_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        generations: &[bool],
+        reason: CorPrfGcReason,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `SurvivingReferences`: ranges of objects that stayed, lengths in bytes. Runtimes that have
+    /// `SurvivingReferences2` call that one instead.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn surviving_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        starts: &[Option<ObjectId<'rt>>],
+        lengths: &[u32],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `GarbageCollectionFinished`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn garbage_collection_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `FinalizeableObjectQueued`: in cooperative mode, so do not block.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn finalizeable_object_queued<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        is_critical: bool,
+        object: ObjectId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `RootReferences2`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn root_references2<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        roots: RootReferences<'_, 'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `HandleCreated`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn handle_created<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        handle: GcHandleId<'rt>,
+        object: Option<ObjectId<'rt>>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `HandleDestroyed`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn handle_destroyed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        handle: GcHandleId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `InitializeForAttach`: the profiler came to a running program. As [`Callbacks::initialize`],
+    /// without hooks and immutable flags.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn initialize_for_attach<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Attach>,
+        client_data: &[u8],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ProfilerAttachComplete`: callbacks come from now on; catch up on what is there already.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn profiler_attach_complete<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ProfilerDetachSucceeded`: the last call; nothing of the runtime answers any more.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn profiler_detach_succeeded<'rt>(&self, cx: &mut Cx<'rt, Detached>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ReJITCompilationStarted`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn rejit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        is_safe_to_block: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `GetReJITParameters`: the time to set the new IL.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn get_rejit_parameters<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        method: Token,
+        control: FunctionControl<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ReJITCompilationFinished`: the code is published.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn rejit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        status: Hresult,
+        is_safe_to_block: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ReJITError`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn rejit_error<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        method: Token,
+        function: Option<FunctionId<'rt>>,
+        status: Hresult,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `MovedReferences2`: ranges of objects that a collection moved, lengths in bytes.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn moved_references2<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        old_starts: &[Option<ObjectId<'rt>>],
+        new_starts: &[Option<ObjectId<'rt>>],
+        lengths: &[usize],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `SurvivingReferences2`: ranges of objects that stayed, lengths in bytes.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn surviving_references2<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        starts: &[Option<ObjectId<'rt>>],
+        lengths: &[usize],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ConditionalWeakTableElementReferences`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn conditional_weak_table_element_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        keys: &[Option<ObjectId<'rt>>],
+        values: &[Option<ObjectId<'rt>>],
+        handles: &[Option<GcHandleId<'rt>>],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `GetAssemblyReferences`; CoreCLR never calls it.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn get_assembly_references<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        path: &str,
+        provider: AssemblyReferences<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `ModuleInMemorySymbolsUpdated`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn module_in_memory_symbols_updated<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `DynamicMethodJITCompilationStarted`: a function without metadata, and its IL with header.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn dynamic_method_jit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        is_safe_to_block: bool,
+        il: &[u8],
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `DynamicMethodJITCompilationFinished`: the code is published.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn dynamic_method_jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        is_safe_to_block: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `DynamicMethodUnloaded`: in cooperative mode, so do not block. Forget its addresses and id before
+    /// returning.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn dynamic_method_unloaded<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `EventPipeEventDelivered`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn eventpipe_event_delivered<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        event: EventPipeEvent<'_, 'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// `EventPipeProviderCreated`.
+    ///
+    /// # Errors
+    /// What the implementation answers the runtime.
+    fn eventpipe_provider_created<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        provider: EventPipeProviderId<'rt>,
+    ) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! The runtime's enumerators, read whole.
+
+use core::ffi::c_void;
+
+use crate::runtime::Result;
+use crate::sys::{
+    CorPrfFunction, Hresult, ICorProfilerFunctionEnum, ICorProfilerModuleEnum,
+    ICorProfilerThreadEnum, IUnknownVtbl,
+};
+
+/// Gives back the reference when the reading ends, whichever way.
+struct Released(*mut c_void);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        // SAFETY: a live COM object, whose first field is a pointer to a vtable that starts with
+        // `IUnknown`'s; the reference is ours to give.
+        unsafe {
+            let vtbl = *self.0.cast::<*const IUnknownVtbl>();
+            ((*vtbl).release)(self.0);
+        }
+    }
+}
+
+macro_rules! enumerators {
+    ($($name:ident: $interface:ident of $item:ty = $empty:expr;)*) => { $(
+        /// Reads everything and releases the enumerator.
+        ///
+        /// # Safety
+        /// `this` is a live enumerator, with a reference that this function takes.
+        pub(crate) unsafe fn $name(this: *mut $interface) -> Result<Vec<$item>> {
+            if this.is_null() {
+                return Err(Hresult::E_POINTER);
+            }
+            let _released = Released(this.cast());
+            let mut all: Vec<$item> = Vec::new();
+            loop {
+                let mut block = [$empty; 64];
+                let mut fetched = 0;
+                // SAFETY: the enumerator is live; the block has the length that is stated.
+                let answer = unsafe {
+                    $interface::next(this, block.len() as u32, block.as_mut_ptr(), &mut fetched)
+                };
+                answer.ok()?;
+                let fetched = block.get(..fetched as usize).ok_or(Hresult::E_BOUNDS)?;
+                all.extend_from_slice(fetched);
+                // S_FALSE: fewer than asked for, so this was the end.
+                if answer == Hresult::S_FALSE || fetched.is_empty() {
+                    return Ok(all);
+                }
+            }
+        }
+    )* };
+}
+
+enumerators! {
+    functions: ICorProfilerFunctionEnum of CorPrfFunction = CorPrfFunction { function_id: 0, rejit_id: 0 };
+    modules: ICorProfilerModuleEnum of usize = 0usize;
+    threads: ICorProfilerThreadEnum of usize = 0usize;
+}

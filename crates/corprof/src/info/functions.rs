@@ -1,0 +1,216 @@
+//! Functions: what they are and where the address leads.
+
+use super::{call, complete, read_list, read_text};
+use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
+use crate::id::{ClassId, FunctionId, Id, ModuleId, RejitId, Token};
+use crate::runtime::{Info, Result};
+use crate::sys::Hresult;
+
+/// Answer of `GetFunctionInfo2`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionInfo<'rt> {
+    /// Its class; `None` where only a frame would tell (code shared by several classes).
+    pub class: Option<ClassId<'rt>>,
+    /// Its module.
+    pub module: Option<ModuleId<'rt>>,
+    /// Its metadata token.
+    pub token: Token,
+    /// Type arguments of the method itself (not of its class); shared code has `System.__Canon`.
+    pub type_args: Vec<Option<ClassId<'rt>>>,
+}
+
+/// Answer of `GetDynamicFunctionInfo`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DynamicFunctionInfo<'rt> {
+    /// The module that it was made in.
+    pub module: Option<ModuleId<'rt>>,
+    /// Its signature.
+    pub signature: Vec<u8>,
+    /// Its name; those of the runtime's own stubs begin with `IL_STUB`.
+    pub name: String,
+}
+
+impl<'rt> Info<'rt> {
+    /// The function whose code is at `ip` (`GetFunctionFromIP`, asynchronous).
+    ///
+    /// From a thread that the runtime does not know it takes no lock: it must not race with the
+    /// unloading of that code. Dynamic methods and stubs are not found.
+    ///
+    /// # Errors
+    /// `E_FAIL` when it is no managed code, `CORPROF_E_ASYNCHRONOUS_UNSAFE` when the thread was
+    /// interrupted while it held the lock, `CORPROF_E_NOT_YET_AVAILABLE` in `Initialize`.
+    pub fn get_function_from_ip<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        ip: usize,
+    ) -> Result<FunctionId<'rt>> {
+        let mut function = 0;
+        call!(self, get_function_from_ip(ip as *const u8, &mut function)).ok()?;
+        Id::new(function).ok_or(Hresult::E_FAIL)
+    }
+
+    /// As [`Info::get_function_from_ip`], with dynamic methods, and which version of the IL
+    /// (`GetFunctionFromIP3`; asynchronous in .NET 10, before that synchronous and may trigger a
+    /// GC).
+    ///
+    /// # Errors
+    /// `E_FAIL` when it is no managed code.
+    pub fn get_function_from_ip3<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        ip: usize,
+    ) -> Result<(FunctionId<'rt>, RejitId)> {
+        let (mut function, mut rejit) = (0, 0);
+        call!(
+            self,
+            get_function_from_ip3(ip as *const u8, &mut function, &mut rejit)
+        )
+        .ok()?;
+        Ok((Id::new(function).ok_or(Hresult::E_FAIL)?, RejitId(rejit)))
+    }
+
+    /// Class, module, token and type arguments of a function (`GetFunctionInfo2`, asynchronous).
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a dynamic method.
+    pub fn get_function_info2<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<Option<FunctionInfo<'rt>>> {
+        let (mut class, mut module, mut token) = (0, 0, 0);
+        let type_args = read_list(4, 0, |buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_function_info2(
+                    function.raw(),
+                    0,
+                    &mut class,
+                    &mut module,
+                    &mut token,
+                    capacity,
+                    length,
+                    buffer,
+                )
+            ))
+        });
+        complete(type_args.map(|type_args| FunctionInfo {
+            class: Id::new(class),
+            module: Id::new(module),
+            token: Token(token),
+            type_args: type_args.into_iter().map(Id::new).collect(),
+        }))
+    }
+
+    /// Whether the function has no metadata: a DynamicMethod or a stub of the runtime
+    /// (`IsFunctionDynamic`, asynchronous).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn is_function_dynamic<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<bool> {
+        let mut dynamic = 0;
+        call!(self, is_function_dynamic(function.raw(), &mut dynamic)).ok()?;
+        Ok(dynamic != 0)
+    }
+
+    /// Module, signature and name of a function without metadata (`GetDynamicFunctionInfo`,
+    /// asynchronous).
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a function that has metadata.
+    pub fn get_dynamic_function_info<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<DynamicFunctionInfo<'rt>> {
+        let mut module = 0;
+        let mut signature = core::ptr::null();
+        let mut signature_length = 0;
+        let name = read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_dynamic_function_info(
+                    function.raw(),
+                    &mut module,
+                    &mut signature,
+                    &mut signature_length,
+                    capacity,
+                    length,
+                    buffer,
+                )
+            ))
+        })?;
+        // SAFETY: the runtime lends the signature, which lives as long as the function does, and
+        // the function lives through the call that the context stands for.
+        let signature = unsafe { super::bytes(signature, signature_length) };
+        Ok(DynamicFunctionInfo {
+            module: Id::new(module),
+            signature,
+            name,
+        })
+    }
+
+    /// Every function that has code made by the JIT, with its version (`EnumJITedFunctions2`,
+    /// synchronous, may trigger a GC).
+    ///
+    /// Functions that run from ReadyToRun code are not among them.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_jited_functions2<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+    ) -> Result<Vec<(FunctionId<'rt>, RejitId)>> {
+        let mut enumerator = core::ptr::null_mut();
+        call!(self, enum_jited_functions2(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        let found = unsafe { super::enumerate::functions(enumerator) }?;
+        Ok(found
+            .into_iter()
+            .filter_map(|found| Some((Id::new(found.function_id)?, RejitId(found.rejit_id))))
+            .collect())
+    }
+
+    /// The versions of a function's IL (`GetReJITIDs`, synchronous, may trigger a GC).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_rejit_ids<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<Vec<RejitId>> {
+        let ids = read_list(8, 0, |buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_rejit_ids(function.raw(), capacity, length, buffer)
+            ))
+        })?;
+        Ok(ids.into_iter().map(RejitId).collect())
+    }
+
+    /// The function of a method that has no type parameters (`GetFunctionFromToken`, synchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_FUNCTION_IS_PARAMETERIZED` when it has some, `CORPROF_E_DATAINCOMPLETE` when its
+    /// class is not loaded.
+    pub fn get_function_from_token<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        token: Token,
+    ) -> Result<FunctionId<'rt>> {
+        let mut function = 0;
+        call!(
+            self,
+            get_function_from_token(module.raw(), token.0, &mut function)
+        )
+        .ok()?;
+        Id::new(function).ok_or(Hresult::E_FAIL)
+    }
+}

@@ -1,0 +1,188 @@
+//! Modules and assemblies: files, addresses, metadata, symbols.
+
+use super::{call, complete, read_text};
+use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
+use crate::id::{AppDomainId, AssemblyId, Id, ModuleId};
+use crate::metadata::MetadataImport;
+use crate::runtime::{Info, Result};
+use crate::sys::{Hresult, IMetaDataImport2, Interface, ModuleFlags};
+
+/// Answer of `GetModuleInfo2`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleInfo<'rt> {
+    /// Where it is in memory; 0 when it is in none.
+    pub base_address: usize,
+    /// Its file, or a name for what has no file.
+    pub path: String,
+    /// Its assembly; `None` before `ModuleAttachedToAssembly`.
+    pub assembly: Option<AssemblyId<'rt>>,
+    /// What it is.
+    pub flags: ModuleFlags,
+}
+
+/// Answer of `GetAssemblyInfo`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AssemblyInfo<'rt> {
+    /// Its simple name.
+    pub name: String,
+    /// Its application domain.
+    pub app_domain: Option<AppDomainId<'rt>>,
+    /// The module with its manifest.
+    pub module: Option<ModuleId<'rt>>,
+}
+
+impl<'rt> Info<'rt> {
+    /// Base address, file, assembly and flags of a module (`GetModuleInfo2`, asynchronous).
+    /// `None`: the runtime has not got so far yet, or the module is going.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_module_info2<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<Option<ModuleInfo<'rt>>> {
+        let mut base = core::ptr::null();
+        let (mut assembly, mut flags) = (0, 0);
+        let path = read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_module_info2(
+                    module.raw(),
+                    &mut base,
+                    capacity,
+                    length,
+                    buffer,
+                    &mut assembly,
+                    &mut flags,
+                )
+            ))
+        });
+        complete(path.map(|path| ModuleInfo {
+            base_address: base.addr(),
+            path,
+            assembly: Id::new(assembly),
+            flags: ModuleFlags::from_bits_retain(flags),
+        }))
+    }
+
+    /// Name, domain and manifest module of an assembly (`GetAssemblyInfo`, synchronous).
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_assembly_info<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        assembly: AssemblyId<'rt>,
+    ) -> Result<Option<AssemblyInfo<'rt>>> {
+        let (mut domain, mut module) = (0, 0);
+        let name = read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_assembly_info(
+                    assembly.raw(),
+                    capacity,
+                    length,
+                    buffer,
+                    &mut domain,
+                    &mut module,
+                )
+            ))
+        });
+        complete(name.map(|name| AssemblyInfo {
+            name,
+            app_domain: Id::new(domain),
+            module: Id::new(module),
+        }))
+    }
+
+    /// The metadata of a module, for reading (`GetModuleMetaData`, synchronous). `None`: the
+    /// runtime has not got so far yet, or the module is going; also when the module has no
+    /// metadata (a resource: the runtime answers `S_FALSE`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_module_meta_data<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<Option<MetadataImport<'rt>>> {
+        let mut found = core::ptr::null_mut();
+        let answer = call!(
+            self,
+            get_module_meta_data(module.raw(), 0, &IMetaDataImport2::IID, &mut found)
+        );
+        if answer == Hresult::S_FALSE {
+            return Ok(None);
+        }
+        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        complete(answer.ok()).map(|done| done.and_then(|()| unsafe { MetadataImport::new(found) }))
+    }
+
+    /// Every module that is loaded (`EnumModules`, synchronous, may trigger a GC).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_modules<C: MayTriggerGc>(self, _: &mut Cx<'rt, C>) -> Result<Vec<ModuleId<'rt>>> {
+        let mut enumerator = core::ptr::null_mut();
+        call!(self, enum_modules(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        let found = unsafe { super::enumerate::modules(enumerator) }?;
+        Ok(found.into_iter().filter_map(Id::new).collect())
+    }
+
+    /// Length in bytes of the symbols of a module that was loaded with symbols from memory
+    /// (`GetInMemorySymbolsLength`, synchronous); 0 when it has none.
+    ///
+    /// # Errors
+    /// `CORPROF_E_MODULE_IS_DYNAMIC` for a module of `Reflection.Emit`.
+    pub fn get_in_memory_symbols_length<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<u32> {
+        let mut length = 0;
+        call!(
+            self,
+            get_in_memory_symbols_length(module.raw(), &mut length)
+        )
+        .ok()?;
+        Ok(length)
+    }
+
+    /// The symbols of a module that was loaded with symbols from memory (`ReadInMemorySymbols`,
+    /// synchronous): a portable PDB. Empty when it has none.
+    ///
+    /// # Errors
+    /// `CORPROF_E_MODULE_IS_DYNAMIC` for a module of `Reflection.Emit`.
+    pub fn read_in_memory_symbols<C: Synchronous>(
+        self,
+        cx: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<Vec<u8>> {
+        let length = self.get_in_memory_symbols_length(cx, module)?;
+        let mut symbols = vec![0u8; length as usize];
+        let mut done = 0u32;
+        while done < length {
+            let mut read = 0;
+            let rest = &mut symbols[done as usize..];
+            call!(
+                self,
+                read_in_memory_symbols(
+                    module.raw(),
+                    done,
+                    rest.as_mut_ptr(),
+                    length - done,
+                    &mut read
+                )
+            )
+            .ok()?;
+            if read == 0 || read > length - done {
+                return Err(Hresult::E_BOUNDS);
+            }
+            done += read;
+        }
+        Ok(symbols)
+    }
+}

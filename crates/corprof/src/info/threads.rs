@@ -1,0 +1,69 @@
+//! Managed threads.
+
+use super::call;
+use crate::context::{Context, Cx, Synchronous};
+use crate::id::{AppDomainId, Id, ThreadId};
+use crate::runtime::{Info, Result};
+use crate::sys::Hresult;
+
+impl<'rt> Info<'rt> {
+    /// The managed thread that runs this code (`GetCurrentThreadID`, asynchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_NOT_MANAGED_THREAD` when the runtime does not know the thread.
+    pub fn get_current_thread_id<C: Context>(self, _: &Cx<'rt, C>) -> Result<ThreadId<'rt>> {
+        let mut thread = 0;
+        call!(self, get_current_thread_id(&mut thread)).ok()?;
+        Id::new(thread).ok_or(Hresult::CORPROF_E_NOT_MANAGED_THREAD)
+    }
+
+    /// The operating system's number of a managed thread (`GetThreadInfo`, synchronous): a tid on
+    /// Linux, as the thread itself sees it.
+    ///
+    /// # Errors
+    /// `E_FAIL` when it has not been started yet.
+    pub fn get_thread_info<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        thread: ThreadId<'rt>,
+    ) -> Result<u32> {
+        let mut os_thread = 0;
+        call!(self, get_thread_info(thread.raw(), &mut os_thread)).ok()?;
+        Ok(os_thread)
+    }
+
+    /// The domain that a thread runs in (`GetThreadAppDomain`, asynchronous).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_thread_app_domain<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        thread: ThreadId<'rt>,
+    ) -> Result<Option<AppDomainId<'rt>>> {
+        let mut domain = 0;
+        call!(self, get_thread_app_domain(thread.raw(), &mut domain)).ok()?;
+        Ok(Id::new(domain))
+    }
+
+    /// Every managed thread (`EnumThreads`, synchronous; takes the thread store's lock).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_threads<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<Vec<ThreadId<'rt>>> {
+        let mut enumerator = core::ptr::null_mut();
+        call!(self, enum_threads(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        let found = unsafe { super::enumerate::threads(enumerator) }?;
+        Ok(found.into_iter().filter_map(Id::new).collect())
+    }
+
+    /// Prepares the calling thread for calls into the runtime (`InitializeCurrentThread`,
+    /// synchronous): it sets up thread-local data and makes no managed thread.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn initialize_current_thread<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<()> {
+        call!(self, initialize_current_thread()).ok()
+    }
+}

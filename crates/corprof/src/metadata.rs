@@ -1,0 +1,417 @@
+//! Reading a module's metadata: names, signatures, generic parameters.
+//!
+//! It is not a metadata parser: it asks the runtime's `IMetaDataImport2`. The invariant: nothing
+//! that the runtime lends leaves a method; every answer is a copy.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use crate::context::Brand;
+use crate::id::Token;
+use crate::info::{bytes, read_list, read_text};
+use crate::runtime::Result;
+use crate::sys::{Guid, Hresult, IMetaDataImport2};
+
+/// The metadata of one module, open for reading. It holds a reference and takes the metadata's
+/// lock in its calls; it cannot outlive the call that it was got in, because its module could go.
+#[derive(Debug)]
+pub struct MetadataImport<'rt> {
+    pointer: NonNull<IMetaDataImport2>,
+    brand: Brand<'rt>,
+}
+
+impl Drop for MetadataImport<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `new` took a reference, given back here once.
+        unsafe {
+            let this = self.pointer.as_ptr();
+            ((*(*this).vtbl).unknown.release)(this.cast());
+        }
+    }
+}
+
+/// Answer of `GetTypeDefProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypeDefProps {
+    /// Name with namespace; a nested type has its own name only.
+    pub name: String,
+    /// Attributes (`CorTypeAttr`).
+    pub attributes: u32,
+    /// What it derives from: a definition, reference or specification; nil for none.
+    pub extends: Token,
+}
+
+/// Answer of `GetTypeRefProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypeRefProps {
+    /// Where it is: an assembly or module reference, or the reference to its enclosing type.
+    pub scope: Token,
+    /// Name with namespace.
+    pub name: String,
+}
+
+/// Answer of `GetMethodProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MethodProps {
+    /// The type that defines it.
+    pub class: Token,
+    /// Its name.
+    pub name: String,
+    /// Attributes (`CorMethodAttr`).
+    pub attributes: u32,
+    /// Its signature.
+    pub signature: Vec<u8>,
+    /// Where its IL is in the image; 0 for none.
+    pub rva: u32,
+    /// Implementation flags (`CorMethodImpl`).
+    pub implementation: u32,
+}
+
+/// Answer of `GetMemberRefProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberRefProps {
+    /// What it is a member of.
+    pub parent: Token,
+    /// Its name.
+    pub name: String,
+    /// Its signature.
+    pub signature: Vec<u8>,
+}
+
+/// Answer of `GetGenericParamProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GenericParamProps {
+    /// Its position, from 0.
+    pub number: u32,
+    /// Attributes (`CorGenericParamAttr`).
+    pub attributes: u32,
+    /// The type or method that it is a parameter of.
+    pub owner: Token,
+    /// Its name.
+    pub name: String,
+}
+
+/// Answer of `GetScopeProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScopeProps {
+    /// Name of the module.
+    pub name: String,
+    /// The id that its compiler gave it.
+    pub mvid: Guid,
+}
+
+/// Calls a slot of the metadata interface and evaluates to its answer.
+macro_rules! import {
+    ($self:ident, $method:ident($($arg:expr),* $(,)?)) => {
+        // SAFETY: the object is live and has every slot of `IMetaDataImport2`, which was asked for;
+        // the pointers among the arguments are those of live locals of the types and lengths that
+        // the contract names.
+        unsafe { IMetaDataImport2::$method($self.pointer.as_ptr() $(, $arg)*) }
+    };
+}
+
+impl<'rt> MetadataImport<'rt> {
+    /// Takes over a reference; `None` when the pointer is null.
+    ///
+    /// # Safety
+    /// `found` is null or a live `IMetaDataImport2` of the runtime `'rt` with a reference to give.
+    pub(crate) unsafe fn new<T>(found: *mut T) -> Option<Self> {
+        NonNull::new(found).map(|found| Self {
+            pointer: found.cast(),
+            brand: Brand::default(),
+        })
+    }
+
+    /// Name and id of the module (`GetScopeProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_scope_props(&self) -> Result<ScopeProps> {
+        let mut mvid = Guid::new("00000000-0000-0000-0000-000000000000");
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_scope_props(buffer, capacity, length, &mut mvid)
+            ))
+        })?;
+        Ok(ScopeProps { name, mvid })
+    }
+
+    /// Name, attributes and base of a type (`GetTypeDefProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers; a failure for a token of another table.
+    pub fn get_type_def_props(&self, type_def: Token) -> Result<TypeDefProps> {
+        let (mut attributes, mut extends) = (0, 0);
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_type_def_props(
+                    type_def.0,
+                    buffer,
+                    capacity,
+                    length,
+                    &mut attributes,
+                    &mut extends,
+                )
+            ))
+        })?;
+        Ok(TypeDefProps {
+            name,
+            attributes,
+            extends: Token(extends),
+        })
+    }
+
+    /// The type that a nested type is in (`GetNestedClassProps`); `None` for one that is not
+    /// nested.
+    ///
+    /// # Errors
+    /// What the runtime answers, except that it has no such record.
+    pub fn get_nested_class_props(&self, nested: Token) -> Result<Option<Token>> {
+        let mut enclosing = 0;
+        match import!(self, get_nested_class_props(nested.0, &mut enclosing)) {
+            Hresult::CLDB_E_RECORD_NOTFOUND => Ok(None),
+            answer => answer.ok().map(|()| Some(Token(enclosing))),
+        }
+    }
+
+    /// Scope and name of a type of another module (`GetTypeRefProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_type_ref_props(&self, type_ref: Token) -> Result<TypeRefProps> {
+        let mut scope = 0;
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_type_ref_props(type_ref.0, &mut scope, buffer, capacity, length)
+            ))
+        })?;
+        Ok(TypeRefProps {
+            scope: Token(scope),
+            name,
+        })
+    }
+
+    /// Class, name, signature and attributes of a method (`GetMethodProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_method_props(&self, method: Token) -> Result<MethodProps> {
+        let (mut class, mut attributes, mut rva, mut implementation) = (0, 0, 0, 0);
+        let mut signature = core::ptr::null();
+        let mut signature_length = 0;
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_method_props(
+                    method.0,
+                    &mut class,
+                    buffer,
+                    capacity,
+                    length,
+                    &mut attributes,
+                    &mut signature,
+                    &mut signature_length,
+                    &mut rva,
+                    &mut implementation,
+                )
+            ))
+        })?;
+        Ok(MethodProps {
+            class: Token(class),
+            name,
+            attributes,
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            signature: unsafe { bytes(signature, signature_length) },
+            rva,
+            implementation,
+        })
+    }
+
+    /// Parent, name and signature of a member of another module (`GetMemberRefProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_member_ref_props(&self, member: Token) -> Result<MemberRefProps> {
+        let mut parent = 0;
+        let mut signature = core::ptr::null();
+        let mut signature_length = 0;
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_member_ref_props(
+                    member.0,
+                    &mut parent,
+                    buffer,
+                    capacity,
+                    length,
+                    &mut signature,
+                    &mut signature_length,
+                )
+            ))
+        })?;
+        Ok(MemberRefProps {
+            parent: Token(parent),
+            name,
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            signature: unsafe { bytes(signature, signature_length) },
+        })
+    }
+
+    /// The signature of a type specification (`GetTypeSpecFromToken`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_type_spec_from_token(&self, type_spec: Token) -> Result<Vec<u8>> {
+        let mut signature = core::ptr::null();
+        let mut length = 0;
+        import!(
+            self,
+            get_type_spec_from_token(type_spec.0, &mut signature, &mut length)
+        )
+        .ok()?;
+        // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+        Ok(unsafe { bytes(signature, length) })
+    }
+
+    /// The generic parameters of a type or method (`EnumGenericParams`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_generic_params(&self, owner: Token) -> Result<Vec<Token>> {
+        self.enumerate(|handle, buffer, capacity, fetched| {
+            import!(
+                self,
+                enum_generic_params(handle, owner.0, buffer, capacity, fetched)
+            )
+        })
+    }
+
+    /// Position and name of a generic parameter (`GetGenericParamProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_generic_param_props(&self, param: Token) -> Result<GenericParamProps> {
+        let (mut number, mut attributes, mut owner, mut reserved) = (0, 0, 0, 0);
+        let name = read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_generic_param_props(
+                    param.0,
+                    &mut number,
+                    &mut attributes,
+                    &mut owner,
+                    &mut reserved,
+                    buffer,
+                    capacity,
+                    length,
+                )
+            ))
+        })?;
+        Ok(GenericParamProps {
+            number,
+            attributes,
+            owner: Token(owner),
+            name,
+        })
+    }
+
+    /// Every type definition of the module (`EnumTypeDefs`), without `<Module>`.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_type_defs(&self) -> Result<Vec<Token>> {
+        self.enumerate(|handle, buffer, capacity, fetched| {
+            import!(self, enum_type_defs(handle, buffer, capacity, fetched))
+        })
+    }
+
+    /// Every method of a type (`EnumMethods`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_methods(&self, type_def: Token) -> Result<Vec<Token>> {
+        self.enumerate(|handle, buffer, capacity, fetched| {
+            import!(
+                self,
+                enum_methods(handle, type_def.0, buffer, capacity, fetched)
+            )
+        })
+    }
+
+    /// Name of a module reference, such as the library of a P/Invoke (`GetModuleRefProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_module_ref_props(&self, module_ref: Token) -> Result<String> {
+        read_text(|buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_module_ref_props(module_ref.0, buffer, capacity, length)
+            ))
+        })
+    }
+
+    /// Import name and library of a P/Invoke method (`GetPinvokeMap`); `None` for another method.
+    ///
+    /// # Errors
+    /// What the runtime answers, except that it has no such record.
+    pub fn get_pinvoke_map(&self, method: Token) -> Result<Option<(String, Token)>> {
+        let (mut flags, mut library) = (0, 0);
+        let name = read_list(260, 0u16, |buffer, capacity, length| {
+            Ok(import!(
+                self,
+                get_pinvoke_map(method.0, &mut flags, buffer, capacity, length, &mut library)
+            ))
+        });
+        match name {
+            Err(Hresult::CLDB_E_RECORD_NOTFOUND) => Ok(None),
+            Err(error) => Err(error),
+            Ok(mut name) => {
+                if let Some(end) = name.iter().position(|unit| *unit == 0) {
+                    name.truncate(end);
+                }
+                Ok(Some((String::from_utf16_lossy(&name), Token(library))))
+            }
+        }
+    }
+
+    /// The interface itself, for what has no method here. It is lent: add a reference to keep it.
+    pub fn as_raw(&self) -> NonNull<IMetaDataImport2> {
+        self.pointer
+    }
+
+    fn enumerate(
+        &self,
+        mut next: impl FnMut(*mut *mut c_void, *mut u32, u32, *mut u32) -> Hresult,
+    ) -> Result<Vec<Token>> {
+        let mut handle = core::ptr::null_mut();
+        let mut all = Vec::new();
+        let result = loop {
+            let mut block = [0u32; 32];
+            let mut fetched = 0;
+            let answer = next(
+                &mut handle,
+                block.as_mut_ptr(),
+                block.len() as u32,
+                &mut fetched,
+            );
+            if answer.is_err() {
+                break Err(answer);
+            }
+            let Some(fetched) = block.get(..fetched as usize) else {
+                break Err(Hresult::E_BOUNDS);
+            };
+            if fetched.is_empty() {
+                break Ok(all);
+            }
+            all.extend(fetched.iter().copied().map(Token));
+        };
+        if !handle.is_null() {
+            import!(self, close_enum(handle));
+        }
+        result
+    }
+}

@@ -1,0 +1,94 @@
+//! The small objects that the runtime lends within a callback.
+//!
+//! The invariant: they carry the callback's brand, so they cannot be kept.
+
+use core::ptr::NonNull;
+
+use crate::context::Brand;
+use crate::runtime::Result;
+use crate::sys::{
+    CodegenFlags, CorPrfAssemblyReferenceInfo, Hresult, ICorProfilerAssemblyReferenceProvider,
+    ICorProfilerFunctionControl,
+};
+
+macro_rules! lent {
+    ($($(#[$doc:meta])* $name:ident: $interface:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<'rt> {
+            pointer: NonNull<$interface>,
+            brand: Brand<'rt>,
+        }
+        impl $name<'_> {
+            /// # Safety
+            /// `pointer` is null or the runtime lends the object for the lifetime.
+            pub(crate) unsafe fn new(pointer: *mut $interface) -> Result<Self> {
+                Ok(Self {
+                    pointer: NonNull::new(pointer).ok_or(Hresult::E_POINTER)?,
+                    brand: Brand::default(),
+                })
+            }
+        }
+    )* };
+}
+
+lent! {
+    /// How a ReJIT version is to be compiled (`ICorProfilerFunctionControl`).
+    FunctionControl: ICorProfilerFunctionControl;
+    /// Takes references that an assembly is to have (`ICorProfilerAssemblyReferenceProvider`).
+    AssemblyReferences: ICorProfilerAssemblyReferenceProvider;
+}
+
+impl FunctionControl<'_> {
+    /// How the version is compiled (`SetCodegenFlags`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn set_codegen_flags(&self, flags: CodegenFlags) -> Result<()> {
+        // SAFETY: the object is lent for the lifetime of `self`.
+        unsafe {
+            ICorProfilerFunctionControl::set_codegen_flags(self.pointer.as_ptr(), flags.bits())
+        }
+        .ok()
+    }
+
+    /// The new IL, header first (`SetILFunctionBody`); the runtime copies it.
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for an empty body, else what the runtime answers.
+    pub fn set_il_function_body(&self, il: &[u8]) -> Result<()> {
+        let length = u32::try_from(il.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        // SAFETY: the object is lent for the lifetime of `self`; the body has the stated length.
+        unsafe {
+            ICorProfilerFunctionControl::set_il_function_body(
+                self.pointer.as_ptr(),
+                length,
+                il.as_ptr(),
+            )
+        }
+        .ok()
+    }
+}
+
+impl AssemblyReferences<'_> {
+    /// Adds a reference (`AddAssemblyReference`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    ///
+    /// # Safety
+    /// The pointers in `reference` are null or point to what the structure says.
+    pub unsafe fn add_assembly_reference(
+        &self,
+        reference: &CorPrfAssemblyReferenceInfo,
+    ) -> Result<()> {
+        // SAFETY: the object is lent for the lifetime of `self`; the caller vouches for the rest.
+        unsafe {
+            ICorProfilerAssemblyReferenceProvider::add_assembly_reference(
+                self.pointer.as_ptr(),
+                reference,
+            )
+        }
+        .ok()
+    }
+}

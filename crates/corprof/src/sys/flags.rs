@@ -1,0 +1,242 @@
+//! The flag words of the contract, one type each, so that none is taken for another.
+//!
+//! Unknown bits are kept: a newer runtime may know more. The invariant: `COR_PRF_MONITOR` and
+//! `COR_PRF_HIGH_MONITOR` never mix.
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $flag:ident = $value:literal,)* })*) => { $(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name(u32);
+        impl $name {
+            $($(#[$fdoc])* pub const $flag: Self = Self($value);)*
+            /// Every flag with its C name less the prefix.
+            pub const FLAGS: &'static [(&'static str, Self)] = &[$((stringify!($flag), Self::$flag),)*];
+            /// No flag.
+            pub const fn empty() -> Self {
+                Self(0)
+            }
+            /// The flags as a number.
+            pub const fn bits(self) -> u32 {
+                self.0
+            }
+            /// From a number; bits without a name are kept.
+            pub const fn from_bits_retain(bits: u32) -> Self {
+                Self(bits)
+            }
+            /// Both sets together; as `|`, for constants.
+            pub const fn union(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+            /// What is in both.
+            pub const fn intersection(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+            /// What is in this set and not in the other.
+            pub const fn difference(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+            /// Whether every flag of `other` is in this set.
+            pub const fn contains(self, other: Self) -> bool {
+                self.0 & other.0 == other.0
+            }
+            /// Whether any flag of `other` is in this set.
+            pub const fn intersects(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+            /// Whether there is no flag.
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+        }
+        impl core::ops::BitOr for $name {
+            type Output = Self;
+            fn bitor(self, other: Self) -> Self {
+                self.union(other)
+            }
+        }
+        impl core::ops::BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: Self) {
+                *self = self.union(other);
+            }
+        }
+        impl core::ops::BitAnd for $name {
+            type Output = Self;
+            fn bitand(self, other: Self) -> Self {
+                self.intersection(other)
+            }
+        }
+        impl core::ops::Sub for $name {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                self.difference(other)
+            }
+        }
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut rest = *self;
+                let mut first = true;
+                for &(name, flag) in Self::FLAGS {
+                    if flag.0.is_power_of_two() && rest.contains(flag) {
+                        if !first {
+                            f.write_str(" | ")?;
+                        }
+                        f.write_str(name)?;
+                        first = false;
+                        rest = rest - flag;
+                    }
+                }
+                if first || rest.0 != 0 {
+                    if !first {
+                        f.write_str(" | ")?;
+                    }
+                    write!(f, "{:#x}", rest.0)?;
+                }
+                Ok(())
+            }
+        }
+    )* };
+}
+
+flags! {
+    /// The low event mask (`COR_PRF_MONITOR`).
+    EventMaskLow {
+        /// `FunctionUnloadStarted`; CoreCLR never raises it.
+        MONITOR_FUNCTION_UNLOADS = 0x1,
+        /// `ClassLoad*`, `ClassUnload*`.
+        MONITOR_CLASS_LOADS = 0x2,
+        /// `ModuleLoad*`, `ModuleUnload*`, `ModuleAttachedToAssembly`.
+        MONITOR_MODULE_LOADS = 0x4,
+        /// `AssemblyLoad*`, `AssemblyUnload*`.
+        MONITOR_ASSEMBLY_LOADS = 0x8,
+        /// `AppDomain*`.
+        MONITOR_APPDOMAIN_LOADS = 0x10,
+        /// `JITCompilation*`, `DynamicMethodJITCompilation*`, `JITInlining`.
+        MONITOR_JIT_COMPILATION = 0x20,
+        /// `Exception*`.
+        MONITOR_EXCEPTIONS = 0x40,
+        /// All garbage collection callbacks; turns concurrent collection off when set in
+        /// `Initialize`. [`EventMaskHigh::BASIC_GC`] does not.
+        MONITOR_GC = 0x80,
+        /// `ObjectAllocated`; needs [`EventMaskLow::ENABLE_OBJECT_ALLOCATED`] in `Initialize`.
+        MONITOR_OBJECT_ALLOCATED = 0x100,
+        /// `Thread*`.
+        MONITOR_THREADS = 0x200,
+        /// Nothing in CoreCLR.
+        MONITOR_REMOTING = 0x400,
+        /// `*Transition`; turns P/Invoke inlining and ReadyToRun code off.
+        MONITOR_CODE_TRANSITIONS = 0x800,
+        /// The enter, leave and tailcall hooks; turns ReadyToRun code off.
+        MONITOR_ENTERLEAVE = 0x1000,
+        /// `COMClassicVTable*`.
+        MONITOR_CCW = 0x2000,
+        /// Nothing in CoreCLR; includes `MONITOR_REMOTING`.
+        MONITOR_REMOTING_COOKIE = 0x4400,
+        /// Nothing in CoreCLR; includes `MONITOR_REMOTING`.
+        MONITOR_REMOTING_ASYNC = 0x8400,
+        /// `RuntimeSuspend*`, `RuntimeResume*`, `RuntimeThread*`.
+        MONITOR_SUSPENDS = 0x1_0000,
+        /// `JITCachedFunctionSearch*`.
+        MONITOR_CACHE_SEARCHES = 0x2_0000,
+        /// Allows `RequestReJIT` and its callbacks.
+        ENABLE_REJIT = 0x4_0000,
+        /// Nothing in CoreCLR.
+        ENABLE_INPROC_DEBUGGING = 0x8_0000,
+        /// Keeps IL maps.
+        ENABLE_JIT_MAPS = 0x10_0000,
+        /// No inlining in the whole process.
+        DISABLE_INLINING = 0x20_0000,
+        /// No optimisation in the whole process.
+        DISABLE_OPTIMIZATIONS = 0x40_0000,
+        /// Slow allocation paths that can call `ObjectAllocated`.
+        ENABLE_OBJECT_ALLOCATED = 0x80_0000,
+        /// No callback in CoreCLR.
+        MONITOR_CLR_EXCEPTIONS = 0x100_0000,
+        /// Every callback.
+        MONITOR_ALL = 0x107_ffff,
+        /// Arguments for the hooks: slow path.
+        ENABLE_FUNCTION_ARGS = 0x200_0000,
+        /// Return values for the hooks: slow path.
+        ENABLE_FUNCTION_RETVAL = 0x400_0000,
+        /// Exact frames for the hooks: slow path.
+        ENABLE_FRAME_INFO = 0x800_0000,
+        /// Allows `DoStackSnapshot`; costs nothing until it is called.
+        ENABLE_STACK_SNAPSHOT = 0x1000_0000,
+        /// In CoreCLR: ReadyToRun code is not used.
+        USE_PROFILE_IMAGES = 0x2000_0000,
+        /// Nothing in CoreCLR.
+        DISABLE_TRANSPARENCY_CHECKS_UNDER_FULL_TRUST = 0x4000_0000,
+        /// ReadyToRun code is not used: everything is compiled.
+        DISABLE_ALL_NGEN_IMAGES = 0x8000_0000,
+        /// What can be set in `Initialize` only (`COR_PRF_MONITOR_IMMUTABLE`).
+        IMMUTABLE = 0xeef8_cc00,
+    }
+    /// The high event mask (`COR_PRF_HIGH_MONITOR`).
+    EventMaskHigh {
+        /// Nothing in CoreCLR.
+        ADD_ASSEMBLY_REFERENCES = 0x1,
+        /// `ModuleInMemorySymbolsUpdated`.
+        IN_MEMORY_SYMBOLS_UPDATED = 0x2,
+        /// `DynamicMethodUnloaded`.
+        MONITOR_DYNAMIC_FUNCTION_UNLOADS = 0x4,
+        /// No tiers. In `Initialize` only.
+        DISABLE_TIERED_COMPILATION = 0x8,
+        /// `GarbageCollectionStarted` and `…Finished` and no other garbage collection callback;
+        /// keeps concurrent collection.
+        BASIC_GC = 0x10,
+        /// `MovedReferences2` without the other garbage collection callbacks.
+        MONITOR_GC_MOVED_OBJECTS = 0x20,
+        /// `ObjectAllocated` for large objects.
+        MONITOR_LARGEOBJECT_ALLOCATED = 0x40,
+        /// `EventPipe*`.
+        MONITOR_EVENT_PIPE = 0x80,
+        /// `ObjectAllocated` for pinned objects.
+        MONITOR_PINNEDOBJECT_ALLOCATED = 0x100,
+        /// What can be set in `Initialize` only (`COR_PRF_HIGH_MONITOR_IMMUTABLE`).
+        IMMUTABLE = 0x8,
+    }
+    /// What a module is (`COR_PRF_MODULE_FLAGS`).
+    ModuleFlags {
+        /// From a file.
+        DISK = 0x1,
+        /// Has code compiled ahead of time (ReadyToRun).
+        NGEN = 0x2,
+        /// Made by `Reflection.Emit`.
+        DYNAMIC = 0x4,
+        /// Can be unloaded.
+        COLLECTIBLE = 0x8,
+        /// A resource.
+        RESOURCE = 0x10,
+        /// In memory as in the file, not as mapped sections.
+        FLAT_LAYOUT = 0x20,
+        /// Windows Runtime metadata.
+        WINDOWS_RUNTIME = 0x40,
+    }
+    /// How a ReJIT version is compiled (`COR_PRF_CODEGEN_FLAGS`).
+    CodegenFlags {
+        /// Nothing is inlined into it.
+        DISABLE_INLINING = 0x1,
+        /// Not optimised.
+        DISABLE_ALL_OPTIMIZATIONS = 0x2,
+    }
+    /// Flags of `RequestReJITWithInliners` (`COR_PRF_REJIT_FLAGS`).
+    RejitFlags {
+        /// The new version is not inlined.
+        BLOCK_INLINING = 0x1,
+        /// `JITInlining` is called for its inlining decisions.
+        INLINING_CALLBACKS = 0x2,
+    }
+    /// Flags of `DoStackSnapshot` (`COR_PRF_SNAPSHOT_INFO`).
+    SnapshotFlags {
+        /// Frames come with their register contexts.
+        REGISTER_CONTEXT = 0x1,
+        /// A faster, less exact walk; 32-bit x86 only.
+        X86_OPTIMIZED = 0x2,
+    }
+    /// Flags of `GetModuleMetaData` (`CorOpenFlags`).
+    OpenFlags {
+        /// For reading (the value of `ofRead` is 0: the empty set).
+        WRITE = 0x1,
+    }
+}
