@@ -7,9 +7,13 @@
 //! command to run. It is never skipped.
 
 mod layout;
+mod record;
 mod runtime;
+mod stacks;
 mod workload;
 
 pub use layout::{agent, cache_dir, profile_dir, repository, sidewalk, target_dir};
+pub use record::{Answer, Inspected, Machine, Record, Recorded, run_sidewalk};
 pub use runtime::{App10, Runtime, Setup, Tools};
+pub use stacks::{Stacks, is_hole, is_method};
 pub use workload::{Workload, workload, workload_names};

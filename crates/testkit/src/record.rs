@@ -1,0 +1,363 @@
+//! Making recordings with the real `sidewalk` command.
+//!
+//! Not a second implementation: everything a test learns of a recording it
+//! learns from what `sidewalk` prints or writes. Recordings stay in
+//! `target/acceptance/` for a look after a test has failed.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::layout::{sidewalk, target_dir};
+use crate::runtime::Runtime;
+use crate::stacks::Stacks;
+use crate::workload::workload;
+
+/// The right to use the machine alone.
+///
+/// Recordings are measurements: two at a time on two cores disturb each other.
+/// Every [`Record`] takes it while the program runs, across processes.
+#[derive(Debug)]
+pub struct Machine {
+    _lock: File,
+}
+
+impl Machine {
+    /// Waits for the machine.
+    ///
+    /// # Panics
+    /// When the lock file cannot be made.
+    pub fn alone() -> Machine {
+        let path = target_dir().join("acceptance.lock");
+        let lock = File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        lock.lock()
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Machine { _lock: lock }
+    }
+}
+
+/// A recording to be made: `sidewalk record OPTIONS -- COMMAND`.
+#[derive(Debug, Clone)]
+pub struct Record {
+    name: String,
+    options: Vec<OsString>,
+    command: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Record {
+    /// Of a workload; `arguments` are the workload's.
+    pub fn workload(runtime: &Runtime, name: &str, arguments: &[&str]) -> Record {
+        let mut command = Command::new("unused");
+        runtime.add_to(&mut command, &workload(name).dll);
+        let mut record = Record::command(name, command.get_args());
+        record.environment = command
+            .get_envs()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
+            .collect();
+        record.name = format!("{name}-{}", runtime.version);
+        record.command.extend(arguments.iter().map(OsString::from));
+        record
+    }
+
+    /// Of any command; `name` names its files.
+    pub fn command<S: Into<OsString>>(name: &str, command: impl IntoIterator<Item = S>) -> Record {
+        Record {
+            name: name.to_owned(),
+            options: Vec::new(),
+            command: command.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Adds options of `sidewalk record`.
+    #[must_use]
+    pub fn options<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Record {
+        self.options.extend(options.into_iter().map(Into::into));
+        self
+    }
+
+    /// Samples so often.
+    #[must_use]
+    pub fn frequency(self, hertz: u32) -> Record {
+        self.options(["--frequency".to_owned(), hertz.to_string()])
+    }
+
+    /// Sets a variable for the command line.
+    #[must_use]
+    pub fn environment(mut self, key: &str, value: &str) -> Record {
+        self.environment.push((key.into(), value.into()));
+        self
+    }
+
+    /// Where this recording goes: a folder of its own, empty.
+    fn folder(&self) -> PathBuf {
+        // A test's thread has the test's name: two tests may record alike.
+        let test = std::thread::current()
+            .name()
+            .unwrap_or("main")
+            .replace("::", "-");
+        let folder = target_dir()
+            .join("acceptance")
+            .join(format!("{test}-{}", self.name));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        }
+        fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        folder
+    }
+
+    /// The command line, ready to be started, and the recording it will write.
+    pub fn prepare(&self) -> (Command, PathBuf) {
+        let recording = self.folder().join("recording.swk");
+        let mut command = Command::new(sidewalk());
+        command
+            .arg("record")
+            .args(&self.options)
+            .arg("--output")
+            .arg(&recording);
+        command.arg("--").args(&self.command);
+        command.envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command.stdin(Stdio::null());
+        (command, recording)
+    }
+
+    /// Runs the command line to its end, with the machine to itself.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(&self) -> Recorded {
+        let (mut command, recording) = self.prepare();
+        let machine = Machine::alone();
+        let output = command
+            .output()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        drop(machine);
+        Recorded::new(recording, output)
+    }
+
+    /// Runs the command without recording, with the machine to itself.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run_bare(&self) -> Answer {
+        let mut command = Command::new(&self.command[0]);
+        command
+            .args(&self.command[1..])
+            .envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command.stdin(Stdio::null());
+        let machine = Machine::alone();
+        let output = command
+            .output()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        drop(machine);
+        Answer::new(output)
+    }
+}
+
+/// What a program printed and how it ended.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error (and `sidewalk`'s).
+    pub stderr: String,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+impl Answer {
+    fn new(output: Output) -> Answer {
+        Answer {
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: output.status,
+        }
+    }
+
+    /// The words after `key` in each line of a workload's output that begins
+    /// with it.
+    pub fn lines(&self, key: &str) -> Vec<Vec<&str>> {
+        self.stdout
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|words| words.first() == Some(&key))
+            .map(|words| words[1..].to_vec())
+            .collect()
+    }
+
+    /// The lines that are the same in every run.
+    pub fn results(&self) -> Vec<Vec<&str>> {
+        self.lines("result")
+    }
+
+    /// A number that the workload measured about itself.
+    ///
+    /// # Panics
+    /// When it did not print one.
+    pub fn measured(&self, name: &str) -> f64 {
+        self.lines("measured")
+            .iter()
+            .find(|words| words[0] == name)
+            .and_then(|words| words[1].parse().ok())
+            .unwrap_or_else(|| panic!("no `measured {name}` in:\n{}{}", self.stdout, self.stderr))
+    }
+
+    /// Asserts that the program ended well and printed all its answers.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn assert_complete(&self) {
+        assert!(
+            self.status.success() && !self.lines("measured").is_empty(),
+            "the program ended with {}:\n{}{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+    }
+}
+
+/// A finished recording.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The file.
+    pub recording: PathBuf,
+    /// What the command line printed.
+    pub answer: Answer,
+}
+
+impl Recorded {
+    /// A recording that some other command line wrote.
+    pub fn new(recording: PathBuf, output: Output) -> Recorded {
+        Recorded {
+            recording,
+            answer: Answer::new(output),
+        }
+    }
+
+    /// What `sidewalk inspect --json` says.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn inspect(&self) -> Inspected {
+        Inspected::of(&self.recording)
+    }
+
+    /// `sidewalk report --json`, with further options.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn report(&self, options: &[&str]) -> Value {
+        let mut arguments = vec!["report".as_ref(), "--json".as_ref()];
+        arguments.extend(options.iter().map(std::ffi::OsStr::new));
+        arguments.push(self.recording.as_os_str());
+        let text = run_sidewalk(arguments);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
+    /// `sidewalk convert` into `name`, beside the recording.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn convert(&self, name: &str) -> PathBuf {
+        let out = self.recording.with_file_name(name);
+        run_sidewalk([
+            "convert".as_ref(),
+            self.recording.as_os_str(),
+            "-o".as_ref(),
+            out.as_os_str(),
+        ]);
+        out
+    }
+
+    /// All stacks, by way of the collapsed format.
+    ///
+    /// # Panics
+    /// When it cannot be made or read.
+    pub fn stacks(&self) -> Stacks {
+        let path = self.convert("recording.collapsed");
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Stacks::from_collapsed(&text)
+    }
+}
+
+/// Runs `sidewalk` with arguments and returns its standard output.
+///
+/// # Panics
+/// When it fails.
+pub fn run_sidewalk<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let mut command = Command::new(sidewalk());
+    command.args(arguments).stdin(Stdio::null());
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?} ended with {}:\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// The answer of `sidewalk inspect --json`.
+#[derive(Debug, Clone)]
+pub struct Inspected {
+    /// As printed.
+    pub json: Value,
+}
+
+impl Inspected {
+    /// Reads the answer about a file.
+    ///
+    /// # Panics
+    /// When `sidewalk inspect` fails.
+    pub fn of(recording: &Path) -> Inspected {
+        let text = run_sidewalk(["inspect".as_ref(), "--json".as_ref(), recording.as_os_str()]);
+        let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        Inspected { json }
+    }
+
+    /// A count or a number by name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn number(&self, name: &str) -> f64 {
+        self.json[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no number `{name}` in {}", self.json))
+    }
+
+    /// A count as a percentage of all samples that were due.
+    pub fn percent(&self, name: &str) -> f64 {
+        let due = self.number("samples") + self.number("lost");
+        if due == 0.0 {
+            0.0
+        } else {
+            self.number(name) * 100.0 / due
+        }
+    }
+
+    /// Asserts that walks broke and samples were lost at most so often.
+    ///
+    /// # Panics
+    /// When it was oftener, or nothing was recorded.
+    pub fn assert_honest(&self, broken: f64, lost: f64) {
+        assert!(self.number("samples") > 0.0, "no sample: {}", self.json);
+        assert!(
+            self.percent("broken") <= broken,
+            "broken > {broken} %: {}",
+            self.json
+        );
+        assert!(
+            self.percent("lost") <= lost,
+            "lost > {lost} %: {}",
+            self.json
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! Stacks of a recording, as the collapsed format has them.
+
+use std::collections::BTreeMap;
+
+/// Stacks with the number of samples of each.
+#[derive(Debug, Clone, Default)]
+pub struct Stacks {
+    /// Frames leaf first, and samples.
+    pub stacks: Vec<(Vec<String>, u64)>,
+}
+
+/// Whether a frame's name is that of `method` (`Namespace.Type.Method`), with
+/// or without type arguments, parameters or a mark for its tier behind it.
+pub fn is_method(frame: &str, method: &str) -> bool {
+    frame.strip_prefix(method).is_some_and(|rest| {
+        rest.chars()
+            .next()
+            .is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '.')
+    })
+}
+
+/// Whether a frame stands for something that went wrong.
+pub fn is_hole(frame: &str) -> bool {
+    frame.starts_with("[broken") || frame.starts_with("[unknown")
+}
+
+impl Stacks {
+    /// Reads the collapsed format: `root;…;leaf COUNT` in each line.
+    ///
+    /// # Panics
+    /// When a line is not of that form.
+    pub fn from_collapsed(text: &str) -> Stacks {
+        let stacks = text
+            .lines()
+            .map(|line| {
+                let (frames, count) = line
+                    .rsplit_once(' ')
+                    .unwrap_or_else(|| panic!("not collapsed: {line}"));
+                let count = count
+                    .parse()
+                    .unwrap_or_else(|e| panic!("not collapsed: {line}: {e}"));
+                (frames.split(';').rev().map(str::to_owned).collect(), count)
+            })
+            .collect();
+        Stacks { stacks }
+    }
+
+    /// All samples.
+    pub fn total(&self) -> u64 {
+        self.stacks.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The stacks that have a frame of `method`.
+    #[must_use]
+    pub fn with(&self, method: &str) -> Stacks {
+        let keep = |frames: &Vec<String>| frames.iter().any(|f| is_method(f, method));
+        Stacks {
+            stacks: self
+                .stacks
+                .iter()
+                .filter(|(f, _)| keep(f))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// For each caller of `method`, in how many samples it is. The pseudo-name
+    /// `(nothing)` is for frames of `method` that end the stack.
+    pub fn callers(&self, method: &str) -> BTreeMap<String, u64> {
+        let mut callers = BTreeMap::new();
+        for (frames, count) in &self.stacks {
+            for (i, frame) in frames.iter().enumerate() {
+                if is_method(frame, method) {
+                    let caller = frames.get(i + 1).map_or("(nothing)", String::as_str);
+                    *callers.entry(caller.to_owned()).or_insert(0) += count;
+                }
+            }
+        }
+        callers
+    }
+
+    /// The `n` most frequent stacks as text, for messages.
+    pub fn show(&self, n: usize) -> String {
+        let mut stacks = self.stacks.clone();
+        stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        stacks
+            .iter()
+            .take(n)
+            .map(|(frames, count)| {
+                let shown: Vec<&str> = frames.iter().take(40).map(String::as_str).collect();
+                format!("{count} samples of\n    {}\n", shown.join("\n    "))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_a_method_whatever_follows_the_name() {
+        let table = [
+            ("Workloads.Leaf.LeafAdd", true),
+            ("Workloads.Leaf.LeafAdd(long, int)", true),
+            ("Workloads.Leaf.LeafAdd<int>", true),
+            ("Workloads.Leaf.LeafAdd [tier-1]", true),
+            ("Workloads.Leaf.LeafAddMore", false),
+            ("Workloads.Leaf.LeafAdd.Inner", false),
+            ("Other.Workloads.Leaf.LeafAdd", false),
+        ];
+        for (frame, expected) in table {
+            assert_eq!(
+                is_method(frame, "Workloads.Leaf.LeafAdd"),
+                expected,
+                "{frame}"
+            );
+        }
+    }
+
+    #[test]
+    fn callers_are_counted_per_frame() {
+        let stacks = Stacks::from_collapsed("main;a;leaf 3\nmain;b;leaf 1\nleaf 2\nmain;a 5\n");
+        let callers = stacks.callers("leaf");
+        assert_eq!(
+            callers.into_iter().collect::<Vec<_>>(),
+            [
+                ("(nothing)".to_owned(), 2),
+                ("a".to_owned(), 3),
+                ("b".to_owned(), 1)
+            ]
+        );
+        assert_eq!(stacks.total(), 11);
+        assert_eq!(stacks.with("a").total(), 8);
+    }
+}
