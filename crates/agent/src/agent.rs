@@ -1,0 +1,268 @@
+//! What the process has one of: sampler, code map, threads, agent thread, and the list of CLRs.
+//!
+//! The seeds call it the global profiler manager. It is made when the first CLR initialises the
+//! agent, and lives until the process ends: code and state stay, whatever the CLRs do, because a
+//! late signal may still arrive.
+//!
+//! Invariants: made at most once; starts one thread; refuses a CLR rather than fail it.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use corprof::{AgentCx, ClassRequest, Runtime};
+use recording::ProcessKey;
+use sampler::{EngineChoice, Sampler};
+use stackwalk::CodeMap;
+
+use crate::bodies::Births;
+use crate::channel::Channel;
+use crate::clr::Clr;
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::outlet::Outlet;
+use crate::proc;
+use crate::resolve::EndCode;
+use crate::threads::Threads;
+
+/// How long a CLR's shutdown waits for the agent thread to write the rest.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Which code is where. Static, because the handler must find it without a lock.
+static CODE_MAP: CodeMap = CodeMap::new();
+static AGENT: OnceLock<Option<&'static Agent>> = OnceLock::new();
+
+/// A CLR of the process as the agent thread sees it.
+#[derive(Clone)]
+pub(crate) struct KnownClr {
+    pub(crate) index: u8,
+    pub(crate) version: String,
+    pub(crate) recorded: bool,
+    /// The way to ask it; none once it has ended.
+    pub(crate) reach: Option<(Arc<Clr>, Runtime)>,
+    /// Its shutdown callback has begun; once acknowledged it must not be called any more.
+    pub(crate) ending: bool,
+}
+
+#[derive(Default)]
+struct Clrs {
+    known: Vec<KnownClr>,
+    /// CLRs whose end the agent thread has taken in.
+    acknowledged: Vec<u8>,
+}
+
+/// The agent of this process.
+pub(crate) struct Agent {
+    pub(crate) config: Config,
+    pub(crate) map: &'static CodeMap,
+    pub(crate) sampler: &'static Sampler,
+    pub(crate) threads: Threads,
+    pub(crate) births: Births,
+    clrs: Mutex<Clrs>,
+    changed: Condvar,
+    serial: AtomicU64,
+    /// An eventfd on which the agent thread waits.
+    wake: OwnedFd,
+    /// The agent thread has ended: nobody acknowledges anything any more.
+    over: AtomicBool,
+}
+
+impl Agent {
+    /// The agent of this process, started if this is the first call. `None`: this process is not
+    /// to be recorded.
+    pub(crate) fn get() -> Option<&'static Agent> {
+        *AGENT.get_or_init(Agent::start)
+    }
+
+    fn start() -> Option<&'static Agent> {
+        let socket = std::env::var("SIDEWALK_SOCKET").ok()?;
+        let channel = Channel::connect(&socket)?;
+        let config = Config::parse(&std::env::var("SIDEWALK_CONFIG").unwrap_or_default());
+        let settings = sampler::Config {
+            engine: match (config.wall, config.engine.as_str()) {
+                (true, _) => EngineChoice::Wall,
+                (false, "perf") => EngineChoice::Perf,
+                (false, "timer") => EngineChoice::Timer,
+                (false, _) => EngineChoice::Auto,
+            },
+            interval_ns: config.interval_ns,
+            max_depth: config.max_depth,
+            scratch_len: u32::try_from(size_of::<Scratch>()).ok()?,
+            walk_alternate_stack: true,
+            ..sampler::Config::default()
+        };
+        let (sampler, reader) = Sampler::start(settings, walk).ok()?;
+        let agent: &'static Agent = Box::leak(Box::new(Agent {
+            config,
+            map: &CODE_MAP,
+            sampler,
+            threads: Threads::default(),
+            births: Births::default(),
+            clrs: Mutex::default(),
+            changed: Condvar::new(),
+            serial: AtomicU64::new(1),
+            wake: eventfd()?,
+            over: AtomicBool::new(false),
+        }));
+        let outlet = Outlet::new(process_key(), channel);
+        corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
+            // Whatever goes wrong in there, the program goes on and nobody waits for us.
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                Drain::new(agent, reader, outlet).run(cx);
+            }));
+            agent.sampler.stop();
+            agent.over.store(true, Ordering::Release);
+            let _clrs = agent.clrs();
+            agent.changed.notify_all();
+            if let Err(panic) = ran {
+                // Dropping a panic's payload may panic again.
+                std::mem::forget(panic);
+            }
+        })
+        .ok()?;
+        Some(agent)
+    }
+
+    fn clrs(&self) -> MutexGuard<'_, Clrs> {
+        self.clrs.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The descriptor by which the agent thread is woken.
+    pub(crate) fn wake_fd(&self) -> i32 {
+        self.wake.as_raw_fd()
+    }
+
+    fn wake(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes are read from `one`; the descriptor is open as long as `self`.
+        unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// A number that this process has not seen.
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lists a CLR, and says whether it is to be recorded.
+    pub(crate) fn admit(&self, clr: &Arc<Clr>, runtime: Runtime, version: String) -> bool {
+        let mut clrs = self.clrs();
+        let already = clrs.known.iter().filter(|clr| clr.recorded).count();
+        let recorded = self.config.runtimes.admits(&version, already);
+        clrs.known.push(KnownClr {
+            index: clr.index(),
+            version,
+            recorded,
+            reach: recorded.then(|| (Arc::clone(clr), runtime)),
+            ending: false,
+        });
+        recorded
+    }
+
+    /// Registers the calling thread, before the runtime has told of any.
+    pub(crate) fn register_own_thread(&self) {
+        self.threads
+            .native_started(self.sampler, proc::own_tid(), proc::own_stack());
+    }
+
+    /// The CLRs known by now.
+    pub(crate) fn known_clrs(&self) -> Vec<KnownClr> {
+        self.clrs().known.clone()
+    }
+
+    /// A CLR ends: waits until the agent thread has named and written what it needs of it, and
+    /// will not call it again. Bounded, as a program's end must not hang.
+    pub(crate) fn runtime_ends(&self, index: u8) {
+        let mut clrs = self.clrs();
+        if let Some(known) = clrs.known.iter_mut().find(|clr| clr.index == index) {
+            known.ending = true;
+        }
+        self.wake();
+        let waited = self.changed.wait_timeout_while(clrs, FAREWELL, |clrs| {
+            // Pairs with the store in `start`.
+            !clrs.acknowledged.contains(&index) && !self.over.load(Ordering::Acquire)
+        });
+        drop(waited);
+    }
+
+    /// The agent thread will not call this CLR again.
+    pub(crate) fn acknowledge_end(&self, index: u8) {
+        let mut clrs = self.clrs();
+        if let Some(known) = clrs.known.iter_mut().find(|clr| clr.index == index) {
+            known.reach = None;
+        }
+        clrs.acknowledged.push(index);
+        self.changed.notify_all();
+    }
+}
+
+fn eventfd() -> Option<OwnedFd> {
+    // SAFETY: no preconditions; the descriptor is new and nobody else's.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Makes the callbacks of one CLR.
+pub(crate) fn create(request: &ClassRequest) -> corprof::Result<Box<dyn corprof::Callbacks>> {
+    let refused = corprof::Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+    let agent = Agent::get().ok_or(refused)?;
+    let index = u8::try_from(request.runtime.0).map_err(|_| refused)?;
+    Ok(Box::new(crate::clr::ClrCallbacks(Arc::new(Clr::new(
+        agent, index,
+    )))))
+}
+
+/// Unique for each process that a recording may hold: pid and the moment.
+fn process_key() -> ProcessKey {
+    ProcessKey(u64::from(std::process::id()) << 32 | (proc::unix_ns() / 1000) & 0xffff_ffff)
+}
+
+/// The walker's memory for one thread, in the sampler's keeping.
+#[repr(C)]
+struct Scratch {
+    /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
+    ready: u64,
+    walker: stackwalk::Scratch,
+}
+
+const READY: u64 = 0x7363_7261_7463_6831;
+const _: () = assert!(align_of::<Scratch>() <= 64);
+
+/// Walks the interrupted thread's stack. Runs in the signal handler.
+///
+/// # Safety
+/// The sampler's contract ([`sampler::WalkFn`]): `context` is the interrupted context of the calling
+/// thread, everything from its stack pointer to `stack_end` is its stack, `scratch` is this
+/// thread's block of `scratch_len` bytes, `out` has room for `cap` words.
+unsafe extern "C" fn walk(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: the contract above. The block is zeroed or holds what this function left there, is
+    // aligned to 64 bytes and as large as `Scratch`; nobody else touches it while the handler runs.
+    unsafe {
+        let scratch = scratch.cast::<Scratch>();
+        if (*scratch).ready != READY {
+            (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
+            (*scratch).ready = READY;
+        }
+        let (regs, alt) = stackwalk::regs_from_ucontext(context);
+        let stack = stackwalk::Stack {
+            low: 0,
+            end: stack_end,
+            alt,
+        };
+        let out = std::slice::from_raw_parts_mut(out, cap);
+        let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
+        sampler::WalkResult {
+            depth: u32::try_from(walk.depth).unwrap_or(0),
+            end: EndCode::of(walk.end),
+            reason: 0,
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! One CLR of the process: its callbacks.
+//!
+//! The callbacks keep the code map and the list of threads true, at once, and tell the agent
+//! thread the rest. They do not name methods, except those whose names cannot be asked for later
+//! (collectible code), and they never wait for the agent thread but in `shutdown`.
+//!
+//! Invariant: a body is pushed to [`Births`] before it is in the code map, and both happen in
+//! the callback that follows its publication; it leaves the map before its unload callback
+//! returns.
+//!
+//! [`Births`]: crate::bodies::Births
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use corprof::context::{Callback, Context, NoTrigger, Startup};
+use corprof::{
+    Callbacks, Cx, EventMaskHigh, EventMaskLow, FunctionId, Hresult, ModuleFlags, ModuleId,
+    RejitId, ThreadId,
+};
+use recording::{MethodKind, Tier};
+use stackwalk::{Kind, jit, pe};
+
+use crate::agent::Agent;
+use crate::bodies::{Body, Change, Names};
+use crate::names;
+use crate::proc;
+
+/// What is known of a managed module.
+#[derive(Debug)]
+pub(crate) struct ModuleFacts {
+    /// Unique in the process for all time: ModuleIDs are used again.
+    pub(crate) serial: u64,
+    pub(crate) runtime: u8,
+    pub(crate) path: String,
+    pub(crate) base: u64,
+    /// Its ReadyToRun code.
+    precompiled: Option<Range<u64>>,
+    pub(crate) mvid: OnceLock<[u8; 16]>,
+    collectible: bool,
+}
+
+/// Code that goes when its module, or the dynamic method itself, goes.
+#[derive(Default)]
+struct Unloadable {
+    by_module: HashMap<usize, Vec<Range<u64>>>,
+    by_function: HashMap<usize, Vec<Range<u64>>>,
+}
+
+/// One CLR.
+pub(crate) struct Clr {
+    agent: &'static Agent,
+    index: u8,
+    modules: Mutex<HashMap<usize, Arc<ModuleFacts>>>,
+    unloadable: Mutex<Unloadable>,
+    /// Tiers that events told before the code was reported, by code start.
+    tiers: Mutex<HashMap<u64, Tier>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Clr {
+    pub(crate) fn new(agent: &'static Agent, index: u8) -> Clr {
+        Clr {
+            agent,
+            index,
+            modules: Mutex::default(),
+            unloadable: Mutex::default(),
+            tiers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn index(&self) -> u8 {
+        self.index
+    }
+
+    /// What is known of a module.
+    pub(crate) fn module(&self, module: usize) -> Option<Arc<ModuleFacts>> {
+        lock(&self.modules).get(&module).cloned()
+    }
+
+    fn any_collectible(&self) -> bool {
+        lock(&self.modules).values().any(|facts| facts.collectible)
+    }
+
+    pub(crate) fn is_collectible(&self, module: usize) -> bool {
+        self.module(module).is_some_and(|facts| facts.collectible)
+    }
+
+    /// Learns of a module and of the ReadyToRun code in it.
+    fn module_loaded<'rt, C: Context>(&self, cx: &Cx<'rt, C>, module: ModuleId<'rt>) {
+        let info = cx.info();
+        let Ok(Some(found)) = info.get_module_info2(cx, module) else {
+            return;
+        };
+        let base = found.base_address as u64;
+        let known = self.module(module.raw());
+        if known.is_some_and(|known| known.base == base) {
+            return;
+        }
+        let image = if base != 0 && !found.flags.contains(ModuleFlags::FLAT_LAYOUT) {
+            // SAFETY: the runtime has loaded an image at this base, laid out by section, and
+            // keeps it until ModuleUnloadStarted (COR_PRF_MODULE_FLAGS, GetModuleInfo2).
+            unsafe { pe::r2r_image(base) }.ok()
+        } else {
+            None
+        };
+        let facts = Arc::new(ModuleFacts {
+            serial: self.agent.next_serial(),
+            runtime: self.index,
+            path: found.path,
+            base,
+            precompiled: image.as_ref().map(pe::Image::code),
+            mvid: OnceLock::new(),
+            collectible: found.flags.contains(ModuleFlags::COLLECTIBLE),
+        });
+        lock(&self.modules).insert(module.raw(), facts);
+        if let Some(image) = image {
+            self.agent.map.add_r2r(image, u64::from(self.index));
+        }
+    }
+
+    /// Learns of every body of a function that is not known yet.
+    fn compiled<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        kind: MethodKind,
+    ) {
+        let info = cx.info();
+        let mut starts = info
+            .get_native_code_start_addresses(cx, function, rejit)
+            .unwrap_or_default();
+        if starts.is_empty()
+            && let Ok(ranges) = info.get_code_info2(cx, function)
+        {
+            starts.extend(ranges.first().map(|range| range.start_address));
+        }
+        let time_ns = proc::now_ns();
+        for code_start in starts {
+            let start = code_start as u64;
+            if let Some(region) = self.agent.map.lookup(start)
+                && (region.start == start || region.kind == Kind::ReadyToRun)
+            {
+                continue;
+            }
+            let ranges = info.get_code_info4(cx, code_start).unwrap_or_default();
+            let Some(range) = ranges
+                .iter()
+                .find(|range| range.start_address == code_start)
+                .map(|range| start..start.saturating_add(range.size as u64))
+            else {
+                continue;
+            };
+            let (names, owner) = self.names_now(cx, function, kind);
+            self.born(
+                Body {
+                    range: range.clone(),
+                    runtime: self.index,
+                    function: function.raw(),
+                    code_start: start,
+                    kind,
+                    tier: self.take_tier(start),
+                    birth_ns: time_ns,
+                    names: names.map(Box::new),
+                },
+                owner,
+            );
+        }
+    }
+
+    fn take_tier(&self, start: u64) -> Tier {
+        lock(&self.tiers).remove(&start).unwrap_or(Tier::Unknown)
+    }
+
+    /// Makes a body known: to the agent thread, to the owner's unload, to the walker.
+    fn born(&self, body: Body, owner: Owner) {
+        let range = body.range.clone();
+        let function = body.function;
+        match owner {
+            Owner::Runtime => {}
+            Owner::Module(module) => lock(&self.unloadable)
+                .by_module
+                .entry(module)
+                .or_default()
+                .push(range.clone()),
+            Owner::Function => lock(&self.unloadable)
+                .by_function
+                .entry(function)
+                .or_default()
+                .push(range.clone()),
+        }
+        self.agent.births.push(Change::Born(body));
+        // SAFETY: the runtime has just published this code, and it stays until its unload
+        // callback; the code header before it belongs to the same allocation.
+        let unwind = unsafe {
+            let len = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+            jit::body_from_header(range.start, function as u64)
+                .unwrap_or_else(|_| jit::body_from_code(range.start, len))
+        };
+        self.agent.map.add_jit_body(unwind, u64::from(self.index));
+    }
+
+    /// Names that must be taken now, and who takes the code away.
+    fn names_now<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        kind: MethodKind,
+    ) -> (Option<Names>, Owner) {
+        if kind != MethodKind::Il {
+            return (names::of_dynamic(cx, function), Owner::Function);
+        }
+        if !self.any_collectible() {
+            return (None, Owner::Runtime);
+        }
+        match names::collectible_owner(self, cx, function) {
+            Some(module) => (
+                names::of_function(self, cx, function),
+                Owner::Module(module),
+            ),
+            None => (None, Owner::Runtime),
+        }
+    }
+
+    fn gone(&self, ranges: Vec<Range<u64>>) {
+        let at_ns = proc::now_ns();
+        for range in ranges {
+            self.agent.map.remove_range(range.clone());
+            self.agent.births.push(Change::Gone { range, at_ns });
+        }
+    }
+}
+
+/// Who takes a body's memory back.
+enum Owner {
+    /// Nobody: it stays as long as the runtime.
+    Runtime,
+    /// The unload of a module.
+    Module(usize),
+    /// `DynamicMethodUnloaded`.
+    Function,
+}
+
+/// The callbacks that a CLR is given.
+pub(crate) struct ClrCallbacks(pub(crate) Arc<Clr>);
+
+impl Callbacks for ClrCallbacks {
+    fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> corprof::Result<()> {
+        let info = cx.info();
+        let version = info
+            .get_runtime_information(cx)
+            .map(|found| format!("{}.{}.{}", found.major, found.minor, found.build))
+            .unwrap_or_default();
+        if !self.0.agent.admit(&self.0, info.runtime(), version) {
+            return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
+        }
+        info.set_event_mask2(
+            cx,
+            EventMaskLow::MONITOR_THREADS
+                | EventMaskLow::MONITOR_MODULE_LOADS
+                | EventMaskLow::MONITOR_JIT_COMPILATION,
+            EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
+        )?;
+        self.0.agent.register_own_thread();
+        Ok(())
+    }
+
+    fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
+        self.0.agent.runtime_ends(self.0.index);
+        Ok(())
+    }
+
+    fn module_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        status: Hresult,
+    ) -> corprof::Result<()> {
+        if status.is_ok() {
+            self.0.module_loaded(cx, module);
+        }
+        Ok(())
+    }
+
+    fn module_unload_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+    ) -> corprof::Result<()> {
+        let ranges = lock(&self.0.unloadable)
+            .by_module
+            .remove(&module.raw())
+            .unwrap_or_default();
+        self.0.gone(ranges);
+        let facts = lock(&self.0.modules).remove(&module.raw());
+        if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
+            self.0.agent.map.remove_range(code);
+        }
+        // The code is unmapped once this callback has returned.
+        self.0.agent.map.quiesce(64);
+        Ok(())
+    }
+
+    fn jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        if status.is_ok() {
+            self.0
+                .compiled(cx, function, RejitId::ORIGINAL, MethodKind::Il);
+        }
+        Ok(())
+    }
+
+    fn rejit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        if status.is_ok() {
+            self.0.compiled(cx, function, rejit, MethodKind::Il);
+        }
+        Ok(())
+    }
+
+    fn dynamic_method_jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        if status.is_ok() {
+            self.0
+                .compiled(cx, function, RejitId::ORIGINAL, MethodKind::Dynamic);
+        }
+        Ok(())
+    }
+
+    fn dynamic_method_unloaded<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        let ranges = lock(&self.0.unloadable)
+            .by_function
+            .remove(&function.raw())
+            .unwrap_or_default();
+        self.0.gone(ranges);
+        Ok(())
+    }
+
+    fn thread_assigned_to_os_thread<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        thread: ThreadId<'rt>,
+        os_thread: u32,
+    ) -> corprof::Result<()> {
+        let here = proc::own_tid() == os_thread;
+        self.0.agent.threads.managed_started(
+            self.0.agent.sampler,
+            (self.0.index, thread.raw()),
+            os_thread,
+            here.then(proc::own_stack).flatten(),
+        );
+        Ok(())
+    }
+
+    fn thread_destroyed<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+    ) -> corprof::Result<()> {
+        self.0
+            .agent
+            .threads
+            .managed_ended(self.0.agent.sampler, (self.0.index, thread.raw()));
+        Ok(())
+    }
+
+    fn thread_name_changed<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+        name: &str,
+    ) -> corprof::Result<()> {
+        self.0
+            .agent
+            .threads
+            .managed_named((self.0.index, thread.raw()), name.to_owned());
+        Ok(())
+    }
+}

@@ -1,0 +1,389 @@
+//! The agent thread: drains the rings, resolves, writes, and looks after threads and modules.
+//!
+//! One per process. It has never run managed code, so every call it makes into a CLR is
+//! synchronous, and it may wait for a lock of the CLR: then the rings fill up and what does not
+//! fit is counted, but nobody waits for it (only a CLR's shutdown does, for a bounded time).
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use corprof::context::AgentThread;
+use corprof::{AgentCx, Cx};
+use recording::{Event, Record};
+use sampler::{DiscardReason, Reader};
+use stackwalk::ModuleChange;
+
+use crate::agent::{Agent, KnownClr};
+use crate::channel::Command;
+use crate::clr::Clr;
+use crate::outlet::Outlet;
+use crate::proc;
+use crate::resolve::{EndCode, RawSample, Resolver};
+use crate::threads::ThreadNews;
+
+/// Between two rounds, while the program starts and threads and modules come by the dozen.
+const EARLY_ROUND: Duration = Duration::from_millis(10);
+/// Between two rounds later; a ring that fills up asks for one earlier.
+const ROUND: Duration = Duration::from_millis(100);
+/// How long "early" is.
+const EARLY_NS: u64 = 1_000_000_000;
+/// Between two looks at /proc/self/task.
+const SCAN_NS: u64 = 100_000_000;
+/// Between two blocks, when there is little to say.
+const FLUSH_NS: u64 = 500_000_000;
+/// Between two looks at thread names, and two records of totals.
+const STATS_NS: u64 = 1_000_000_000;
+
+/// The CLRs, for the resolver to ask.
+pub(crate) struct Runtimes<'a> {
+    cx: &'a mut AgentCx,
+    known: &'a [KnownClr],
+}
+
+impl Runtimes<'_> {
+    /// Asks one CLR; `None` where it has ended.
+    pub(crate) fn with<R>(
+        &mut self,
+        runtime: u8,
+        ask: impl for<'rt> FnOnce(&Clr, &mut Cx<'rt, AgentThread>) -> R,
+    ) -> Option<R> {
+        let known = self.known.iter().find(|clr| clr.index == runtime)?;
+        let (clr, runtime) = known.reach.as_ref()?;
+        Some(self.cx.enter(runtime, |cx| ask(clr, cx)))
+    }
+}
+
+/// The agent thread's state.
+pub(crate) struct Drain {
+    agent: &'static Agent,
+    reader: Reader,
+    outlet: Outlet,
+    resolver: Resolver,
+    clrs: Vec<KnownClr>,
+    announced: usize,
+    broken: [u64; 256],
+    event: Event,
+    tid: u32,
+    ids: Vec<u32>,
+    start_ns: u64,
+    scan_due: u64,
+    flush_due: u64,
+    stats_due: u64,
+    tick_due: u64,
+    handler_ns: u64,
+}
+
+impl Drain {
+    pub(crate) fn new(agent: &'static Agent, reader: Reader, outlet: Outlet) -> Drain {
+        let now = proc::now_ns();
+        Drain {
+            agent,
+            reader,
+            outlet,
+            resolver: Resolver::new(agent.map),
+            clrs: Vec::new(),
+            announced: 0,
+            broken: [0; 256],
+            event: if agent.config.wall {
+                Event::Wall
+            } else {
+                Event::Cpu
+            },
+            tid: proc::own_tid(),
+            ids: Vec::new(),
+            start_ns: now,
+            scan_due: now,
+            flush_due: now + FLUSH_NS,
+            stats_due: now + STATS_NS,
+            tick_due: now,
+            handler_ns: 0,
+        }
+    }
+
+    /// Runs until the tool says stop or is gone.
+    pub(crate) fn run(mut self, cx: &mut AgentCx) {
+        self.open();
+        loop {
+            self.wait();
+            match self.outlet.command() {
+                Command::None => {}
+                Command::Stop => {
+                    self.close(cx);
+                    return;
+                }
+                Command::Gone => {
+                    self.agent.threads.end_all(self.agent.sampler);
+                    self.agent.sampler.stop();
+                    return;
+                }
+            }
+            self.round(cx);
+            self.farewells(cx);
+        }
+    }
+
+    fn open(&mut self) {
+        let engine = self.agent.sampler.engine_name();
+        self.outlet.push(&Record::Process {
+            pid: std::process::id(),
+            parent: std::os::unix::process::parent_id(),
+            command: Cow::Owned(proc::command_line()),
+            unix_ns: proc::unix_ns(),
+            time_ns: proc::now_ns(),
+        });
+        self.outlet.push(&Record::Engine {
+            engine: Cow::Borrowed(engine),
+            walker: Cow::Borrowed("signal"),
+            event: self.event,
+            interval_ns: self.agent.config.interval_ns,
+            max_depth: self.agent.config.max_depth,
+        });
+        self.outlet.flush();
+    }
+
+    /// Sleeps until a ring is half full, somebody calls, or the next round is due.
+    fn wait(&mut self) {
+        let now = proc::now_ns();
+        let round = if now.saturating_sub(self.start_ns) < EARLY_NS {
+            EARLY_ROUND
+        } else {
+            ROUND
+        };
+        let mut timeout = round;
+        if self.event == Event::Wall {
+            timeout = timeout.min(Duration::from_nanos(self.tick_due.saturating_sub(now)));
+        }
+        let mut fds = [
+            self.reader.wake_fd(),
+            self.agent.wake_fd(),
+            self.outlet.fd(),
+        ]
+        .map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: three pollfds and a timeout, alive during the call; no signal mask.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), 3, &raw const timeout, std::ptr::null()) };
+        let mut drop_count = 0u64;
+        // SAFETY: reads at most the eight bytes of `drop_count`; the eventfd does not block.
+        unsafe { libc::read(self.agent.wake_fd(), (&raw mut drop_count).cast(), 8) };
+    }
+
+    /// One round: everything that is due.
+    fn round(&mut self, cx: &mut AgentCx) {
+        let now = proc::now_ns();
+        if self.event == Event::Wall && now >= self.tick_due {
+            self.reader.wall_tick(now);
+            let interval = self.agent.config.interval_ns;
+            // Late ticks are not made up for: each sample's value is the time really passed.
+            self.tick_due = (self.tick_due + interval).max(now);
+        }
+        self.announce();
+        self.refresh_modules();
+        if now >= self.scan_due {
+            self.scan_due = now + SCAN_NS;
+            let names = now + SCAN_NS >= self.stats_due;
+            let threads = &self.agent.threads;
+            threads.scan(self.agent.sampler, self.tid, &mut self.ids, names);
+        }
+        self.agent
+            .threads
+            .take_hellos(self.agent.sampler, &mut self.reader);
+        self.drain(cx);
+        self.agent.map.reclaim();
+        if now >= self.stats_due {
+            self.stats_due = now + STATS_NS;
+            self.totals();
+        }
+        if now >= self.flush_due {
+            self.flush_due = now + FLUSH_NS;
+            self.outlet.flush();
+        }
+    }
+
+    /// Tells the recording of CLRs that are new.
+    fn announce(&mut self) {
+        self.clrs = self.agent.known_clrs();
+        for clr in self.clrs.iter().skip(self.announced) {
+            self.outlet.push(&Record::Runtime {
+                runtime: clr.index,
+                version: Cow::Borrowed(&clr.version),
+                recorded: clr.recorded,
+            });
+        }
+        self.announced = self.clrs.len();
+    }
+
+    fn refresh_modules(&mut self) {
+        let (resolver, outlet) = (&mut self.resolver, &mut self.outlet);
+        self.agent.map.refresh_native(&mut |change| match change {
+            ModuleChange::Loaded { module } => resolver.native_module(outlet, module),
+            ModuleChange::Unloaded { module } => {
+                resolver.native_module_gone(module);
+                0
+            }
+        });
+    }
+
+    fn thread_news(&mut self) {
+        for news in self.agent.threads.take_news() {
+            match news {
+                ThreadNews::Named {
+                    thread,
+                    tid,
+                    name,
+                    managed,
+                    time_ns,
+                } => self.outlet.push(&Record::Thread {
+                    thread,
+                    tid,
+                    name: Cow::Owned(name),
+                    managed,
+                    time_ns,
+                }),
+                ThreadNews::Ended {
+                    thread,
+                    time_ns,
+                    cpu_ns,
+                } => self.outlet.push(&Record::ThreadEnd {
+                    thread,
+                    time_ns,
+                    cpu_ns,
+                }),
+            }
+        }
+    }
+
+    /// Empties the rings.
+    fn drain(&mut self, cx: &mut AgentCx) {
+        let drained_ns = proc::now_ns();
+        self.reader.clear_wake();
+        self.resolver.absorb(&self.agent.births);
+        self.thread_news();
+        let Drain {
+            agent,
+            reader,
+            outlet,
+            resolver,
+            clrs,
+            broken,
+            event,
+            ..
+        } = self;
+        let mut runtimes = Runtimes { cx, known: clrs };
+        let mut closed = Vec::new();
+        reader.drain_all(
+            |slot, sample| {
+                let Some(thread) = agent.threads.of_slot(slot) else {
+                    return;
+                };
+                let end = EndCode(sample.end);
+                if end.reason().is_some()
+                    && let Some(count) = broken.get_mut(usize::from(sample.end))
+                {
+                    *count += 1;
+                }
+                let raw = RawSample {
+                    thread,
+                    time_ns: sample.time_ns,
+                    value: sample.value,
+                    event: *event,
+                    end,
+                    frames: sample.frames,
+                };
+                resolver.sample(outlet, &mut runtimes, &agent.births, raw);
+            },
+            |slot| closed.push(slot),
+        );
+        for slot in closed {
+            self.agent.threads.slot_closed(slot);
+        }
+        self.resolver.forget_dead(drained_ns);
+        self.thread_news();
+    }
+
+    /// Writes counters and totals.
+    fn totals(&mut self) {
+        let counters = self.reader.take_counters();
+        self.handler_ns += counters.handler_ns;
+        for reason in DiscardReason::ALL {
+            let count = counters.discarded(reason);
+            if count > 0 && reason.loses_sample() {
+                self.outlet.push(&Record::Lost {
+                    reason: Cow::Borrowed(reason.name()),
+                    count,
+                });
+            }
+        }
+        for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
+            if *count > 0
+                && let Some(reason) = EndCode(code).reason()
+            {
+                self.outlet.push(&Record::Broken {
+                    reason: Cow::Borrowed(reason),
+                    count: std::mem::take(count),
+                });
+            }
+        }
+        let memory =
+            self.resolver.memory() + self.outlet.memory() + self.agent.map.memory().bytes as u64;
+        self.outlet.push(&Record::Stats {
+            time_ns: proc::now_ns(),
+            agent_cpu_ns: proc::own_cpu_ns(),
+            target_cpu_ns: proc::process_cpu_ns(),
+            agent_memory: memory,
+            handler_ns: self.handler_ns,
+        });
+    }
+
+    /// CLRs that are ending: writes what still needs them, then lets them go.
+    fn farewells(&mut self, cx: &mut AgentCx) {
+        self.clrs = self.agent.known_clrs();
+        let ending: Vec<u8> = self
+            .clrs
+            .iter()
+            .filter(|clr| clr.ending && clr.reach.is_some())
+            .map(|clr| clr.index)
+            .collect();
+        if ending.is_empty() {
+            return;
+        }
+        let last = self
+            .clrs
+            .iter()
+            .all(|clr| clr.ending || clr.reach.is_none());
+        if last {
+            // Nobody is left to record; another CLR of this process starts it all again.
+            self.agent.threads.end_all(self.agent.sampler);
+        }
+        self.drain(cx);
+        self.totals();
+        if last {
+            self.outlet.push(&Record::End {
+                time_ns: proc::now_ns(),
+            });
+        }
+        self.outlet.flush();
+        for index in ending {
+            self.agent.acknowledge_end(index);
+        }
+    }
+
+    /// Stops for good, by the tool's wish.
+    fn close(&mut self, cx: &mut AgentCx) {
+        self.agent.threads.end_all(self.agent.sampler);
+        self.agent.sampler.stop();
+        self.announce();
+        self.drain(cx);
+        self.totals();
+        self.outlet.push(&Record::End {
+            time_ns: proc::now_ns(),
+        });
+        self.outlet.close();
+    }
+}

@@ -1,0 +1,123 @@
+//! Frames and stacks by number: each is written to the recording once.
+//!
+//! A stack is its leaf frame and its caller's stack, so that stacks share their root parts.
+//! Invariant: memory is bounded. When a table has reached its limit it is emptied and numbering
+//! goes on; the recording then says some things twice, and is none the worse for it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Most stacks kept for sharing: 24 bytes each in the table, so about 4 MiB.
+const MAX_STACKS: usize = 128 * 1024;
+
+/// A multiplicative hash for numbers that we made ourselves: no attacker chooses them.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+    fn write_u64(&mut self, n: u64) {
+        // 2^64 / golden ratio; the rotation brings high bits into the bucket index.
+        self.0 = (self.0.rotate_left(5) ^ n)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29);
+    }
+}
+
+/// A map keyed by numbers.
+pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// The stacks known so far.
+#[derive(Default)]
+pub(crate) struct Stacks {
+    known: NumberMap<(u32, u32), u32>,
+    next: u32,
+}
+
+/// No caller: the frame is the thread's root.
+const NO_PARENT: u32 = u32::MAX;
+
+impl Stacks {
+    /// The number of the stack with these frames, root first. `write` is told of each stack that
+    /// is new: its number, its caller's, its leaf frame.
+    pub(crate) fn intern(
+        &mut self,
+        frames_root_first: impl Iterator<Item = u32>,
+        mut write: impl FnMut(u32, Option<u32>, u32),
+    ) -> Option<u32> {
+        if self.known.len() >= MAX_STACKS {
+            self.known.clear();
+            self.known.shrink_to(MAX_STACKS / 4);
+        }
+        let mut parent = NO_PARENT;
+        for frame in frames_root_first {
+            parent = *self.known.entry((parent, frame)).or_insert_with(|| {
+                let number = self.next;
+                self.next = self.next.wrapping_add(1);
+                write(number, (parent != NO_PARENT).then_some(parent), frame);
+                number
+            });
+        }
+        (parent != NO_PARENT).then_some(parent)
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> u64 {
+        // Key, value and one control byte for each slot of std's table.
+        (self.known.capacity() * (size_of::<((u32, u32), u32)>() + 1)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_share_their_roots() {
+        let mut stacks = Stacks::default();
+        let mut written = Vec::new();
+        let mut add = |frames: &[u32]| {
+            stacks.intern(frames.iter().copied(), |id, parent, frame| {
+                written.push((id, parent, frame));
+            })
+        };
+        assert_eq!(add(&[7, 8, 9]), Some(2));
+        assert_eq!(add(&[7, 8, 5]), Some(3));
+        assert_eq!(add(&[7, 8, 9]), Some(2));
+        assert_eq!(add(&[]), None);
+        assert_eq!(
+            written,
+            [
+                (0, None, 7),
+                (1, Some(0), 8),
+                (2, Some(1), 9),
+                (3, Some(1), 5)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_full_table_starts_again_with_new_numbers() {
+        let mut stacks = Stacks::default();
+        let limit = u32::try_from(MAX_STACKS).unwrap();
+        for frame in 0..limit {
+            stacks.intern([frame].into_iter(), |_, _, _| {});
+        }
+        let mut written = 0;
+        let again = stacks.intern([1].into_iter(), |_, _, _| written += 1);
+        assert_eq!((again, written), (Some(limit), 1));
+    }
+}

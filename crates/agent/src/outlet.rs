@@ -1,0 +1,81 @@
+//! Records on their way to the tool.
+//!
+//! Wraps the recording's writer and the channel: pushes records, sends a block when one is due,
+//! and goes silent for good when the tool is gone. It never waits longer than the channel does
+//! and never fails: a record that cannot be sent any more is of no use to anybody.
+
+use recording::{ProcessKey, Pushed, Record, Writer};
+
+use crate::channel::{Channel, Command};
+
+/// Where records go.
+pub(crate) struct Outlet {
+    writer: Writer,
+    channel: Option<Channel>,
+    block: Vec<u8>,
+}
+
+impl Outlet {
+    pub(crate) fn new(process: ProcessKey, channel: Channel) -> Outlet {
+        Outlet {
+            writer: Writer::new(process),
+            channel: Some(channel),
+            block: Vec::new(),
+        }
+    }
+
+    /// Adds a record, and sends the block when it is full.
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        if self.channel.is_none() {
+            return;
+        }
+        match self.writer.push(record) {
+            Pushed::Kept => {}
+            Pushed::FlushDue => self.flush(),
+            Pushed::Refused => {
+                self.flush();
+                // A record alone always fits an empty block: strings are cut by the writer.
+                let _again = self.writer.push(record);
+            }
+        }
+    }
+
+    /// Sends what has been pushed.
+    pub(crate) fn flush(&mut self) {
+        self.block.clear();
+        if self.writer.take_block_into(&mut self.block)
+            && let Some(channel) = &mut self.channel
+            && channel.send(&self.block).is_err()
+        {
+            self.channel = None;
+        }
+    }
+
+    /// For `poll`; -1, which `poll` skips, where nobody listens.
+    pub(crate) fn fd(&self) -> i32 {
+        self.channel.as_ref().map_or(-1, Channel::fd)
+    }
+
+    /// What the tool said.
+    pub(crate) fn command(&mut self) -> Command {
+        let command = self
+            .channel
+            .as_mut()
+            .map_or(Command::Gone, Channel::command);
+        if command == Command::Gone {
+            self.channel = None;
+        }
+        command
+    }
+
+    /// Sends what is left and hangs up.
+    pub(crate) fn close(&mut self) {
+        self.flush();
+        self.channel = None;
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.block.capacity() + 2 * recording::MAX_BLOCK) as u64
+    }
+}

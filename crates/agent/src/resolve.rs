@@ -1,0 +1,537 @@
+//! Addresses to frames, frames to stacks: what a sample becomes in the recording.
+//!
+//! Agent thread only. It asks who holds an address (bodies, code map), asks the runtimes for names
+//! once per method (`names`), and writes each module, method, frame and stack once, before the
+//! first sample that needs it. It keeps no samples.
+//!
+//! Invariant: memory is bounded. Every table here is emptied when it reaches its limit; numbering
+//! goes on, so the recording stays readable and only says some things twice.
+
+use std::borrow::Cow;
+
+use corprof::context::Synchronous;
+use corprof::{Cx, FunctionId, FunctionKey, RejitId, RuntimeIndex};
+use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Kind};
+
+use crate::bodies::{Births, Bodies, Body, Names};
+use crate::clr::ModuleFacts;
+use crate::drain::Runtimes;
+use crate::intern::{NumberMap, Stacks};
+use crate::names;
+use crate::outlet::Outlet;
+use crate::proc::{self, Mapping};
+
+/// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
+const MAX_ADDRESSES: usize = 64 * 1024;
+/// Most frames remembered by value.
+const MAX_FRAMES: usize = 64 * 1024;
+/// Most IL maps kept.
+const MAX_IL_MAPS: usize = 4096;
+/// Most methods and modules remembered.
+const MAX_METHODS: usize = 64 * 1024;
+/// How often the process's mappings are read at most, nanoseconds.
+const MAPPINGS_AGE_NS: u64 = 200_000_000;
+
+/// An entry of a body's map from native code to IL: native start offset, IL offset. Sorted.
+type IlMap = Box<[(u32, u32)]>;
+
+/// The state of resolution.
+pub(crate) struct Resolver {
+    map: &'static CodeMap,
+    bodies: Bodies,
+    /// Lookup address to frame number.
+    by_address: NumberMap<u64, u32>,
+    frames: std::collections::HashMap<Frame<'static>, u32>,
+    next_frame: u32,
+    stacks: Stacks,
+    methods: NumberMap<(u32, usize), u32>,
+    next_method: u32,
+    /// Serial of [`ModuleFacts`] to module number.
+    managed_modules: NumberMap<u64, u32>,
+    /// ReadyToRun functions by their start: method, and where its code map begins.
+    precompiled: NumberMap<u64, (u32, u64)>,
+    native_bias: NumberMap<u32, u64>,
+    next_module: u32,
+    il_maps: NumberMap<u64, IlMap>,
+    mappings: Vec<Mapping>,
+    mappings_ns: u64,
+    chain: Vec<u32>,
+}
+
+/// How a walk ended, from the word that the walk function gave the sampler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EndCode(pub(crate) u8);
+
+impl EndCode {
+    const ROOT: u8 = 0;
+    const TRUNCATED: u8 = 1;
+    const BROKEN: u8 = 2;
+
+    /// For the handler.
+    pub(crate) fn of(end: stackwalk::End) -> u8 {
+        match end {
+            stackwalk::End::Root => Self::ROOT,
+            stackwalk::End::Truncated => Self::TRUNCATED,
+            stackwalk::End::Broken(reason) => Self::BROKEN + reason as u8,
+        }
+    }
+
+    fn end(self) -> WalkEnd {
+        match self.0 {
+            Self::ROOT => WalkEnd::Root,
+            Self::TRUNCATED => WalkEnd::Truncated,
+            _ => WalkEnd::Broken,
+        }
+    }
+
+    /// The reason, if broken.
+    pub(crate) fn reason(self) -> Option<&'static str> {
+        let code = self.0.checked_sub(Self::BROKEN)?;
+        Some(
+            stackwalk::Reason::ALL
+                .iter()
+                .find(|reason| **reason as u8 == code)
+                .map_or("unknown reason", |reason| reason.name()),
+        )
+    }
+
+    fn pseudo(self) -> Option<Cow<'static, str>> {
+        match self.0 {
+            Self::ROOT => None,
+            Self::TRUNCATED => Some(Cow::Borrowed("truncated")),
+            _ => Some(Cow::Owned(format!("broken: {}", self.reason()?))),
+        }
+    }
+}
+
+/// A sample as the sampler gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawSample<'a> {
+    pub(crate) thread: u32,
+    pub(crate) time_ns: u64,
+    pub(crate) value: u64,
+    pub(crate) event: Event,
+    pub(crate) end: EndCode,
+    pub(crate) frames: &'a [u64],
+}
+
+impl Resolver {
+    pub(crate) fn new(map: &'static CodeMap) -> Resolver {
+        Resolver {
+            map,
+            bodies: Bodies::default(),
+            by_address: NumberMap::default(),
+            frames: std::collections::HashMap::new(),
+            next_frame: 0,
+            stacks: Stacks::default(),
+            methods: NumberMap::default(),
+            next_method: 0,
+            managed_modules: NumberMap::default(),
+            precompiled: NumberMap::default(),
+            native_bias: NumberMap::default(),
+            next_module: 0,
+            il_maps: NumberMap::default(),
+            mappings: Vec::new(),
+            mappings_ns: 0,
+            chain: Vec::new(),
+        }
+    }
+
+    /// Takes in the bodies that came and went since the last call.
+    pub(crate) fn absorb(&mut self, births: &Births) {
+        self.bodies.absorb(births);
+    }
+
+    /// Everything sampled before `drained_ns` has been given to [`Resolver::sample`]: forgets the
+    /// code that had gone by then.
+    pub(crate) fn forget_dead(&mut self, drained_ns: u64) {
+        let gone = self.bodies.forget_dead(drained_ns);
+        if gone.is_empty() {
+            return;
+        }
+        for body in &gone {
+            self.il_maps.remove(&body.code_start);
+            // A FunctionID may be given out again after an unload.
+            if body.names.is_some() {
+                self.methods
+                    .remove(&(u32::from(body.runtime), body.function));
+            }
+        }
+        self.by_address
+            .retain(|address, _| !gone.iter().any(|body| body.range.contains(address)));
+    }
+
+    /// A native module came. Answers its number, which the code map keeps as its user word.
+    pub(crate) fn native_module(
+        &mut self,
+        outlet: &mut Outlet,
+        module: &stackwalk::NativeModule,
+    ) -> u64 {
+        let number = self.take_module_number();
+        self.native_bias.insert(number, module.bias);
+        outlet.push(&Record::Module {
+            module: number,
+            kind: ModuleKind::Native,
+            runtime: None,
+            path: Cow::Owned(module.path.to_string_lossy().into_owned()),
+            bias: module.bias,
+            id_bytes: Cow::Borrowed(&module.build_id),
+            file_offset: 0,
+        });
+        u64::from(number)
+    }
+
+    /// A native module went: its addresses may mean something else from now on.
+    pub(crate) fn native_module_gone(&mut self, module: &stackwalk::NativeModule) {
+        self.by_address
+            .retain(|address, _| !module.range.contains(address));
+    }
+
+    fn take_module_number(&mut self) -> u32 {
+        let number = self.next_module;
+        self.next_module = self.next_module.wrapping_add(1);
+        number
+    }
+
+    /// Writes one sample, and before it whatever it is the first to need.
+    pub(crate) fn sample(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        births: &Births,
+        sample: RawSample<'_>,
+    ) {
+        let mut chain = std::mem::take(&mut self.chain);
+        chain.clear();
+        if let Some(text) = sample.end.pseudo() {
+            chain.push(self.frame(outlet, Frame::Pseudo { text }));
+        }
+        for word in sample.frames.iter().rev() {
+            chain.push(self.address(outlet, runtimes, births, *word, sample.time_ns));
+        }
+        let stack = self
+            .stacks
+            .intern(chain.iter().copied(), |stack, parent, frame| {
+                outlet.push(&Record::Stack {
+                    stack,
+                    parent,
+                    frame,
+                });
+            });
+        self.chain = chain;
+        if let Some(stack) = stack {
+            outlet.push(&Record::Sample {
+                thread: sample.thread,
+                stack,
+                time_ns: sample.time_ns,
+                event: sample.event,
+                value: sample.value,
+                end: sample.end.end(),
+            });
+        }
+    }
+
+    /// The frame of one word of a walk.
+    fn address(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        births: &Births,
+        word: u64,
+        time_ns: u64,
+    ) -> u32 {
+        let address = word & ADDRESS;
+        let lookup = if word & EXACT != 0 {
+            address
+        } else {
+            address.saturating_sub(1)
+        };
+        let contested = self.bodies.is_contested(lookup);
+        if !contested && let Some(frame) = self.by_address.get(&lookup) {
+            return *frame;
+        }
+        let value = self.look_up(outlet, runtimes, births, lookup, time_ns);
+        // An unknown address may be known a moment later.
+        let keep = !contested && !matches!(value, Frame::Unknown { .. });
+        let frame = self.frame(outlet, value);
+        if keep {
+            if self.by_address.len() >= MAX_ADDRESSES {
+                self.by_address.clear();
+            }
+            self.by_address.insert(lookup, frame);
+        }
+        frame
+    }
+
+    fn frame(&mut self, outlet: &mut Outlet, value: Frame<'static>) -> u32 {
+        if let Some(frame) = self.frames.get(&value) {
+            return *frame;
+        }
+        if self.frames.len() >= MAX_FRAMES {
+            self.frames.clear();
+        }
+        let frame = self.next_frame;
+        self.next_frame = self.next_frame.wrapping_add(1);
+        outlet.push(&Record::Frame {
+            frame,
+            value: value.clone(),
+        });
+        self.frames.insert(value, frame);
+        frame
+    }
+
+    fn look_up(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        births: &Births,
+        lookup: u64,
+        time_ns: u64,
+    ) -> Frame<'static> {
+        let mut body = self.bodies.at(lookup, time_ns).cloned();
+        if body.is_none() && self.bodies.absorb(births) {
+            // It was compiled after this round of draining began.
+            body = self.bodies.at(lookup, time_ns).cloned();
+        }
+        if let Some(body) = body {
+            return self.managed(outlet, runtimes, &body, lookup);
+        }
+        match self.map.lookup(lookup) {
+            Some(region) if region.kind == Kind::ReadyToRun => {
+                let runtime = u8::try_from(region.user).unwrap_or(u8::MAX);
+                self.ready_to_run(outlet, runtimes, runtime, lookup)
+            }
+            Some(region) if region.kind == Kind::Native => {
+                let module = u32::try_from(region.user).unwrap_or(u32::MAX);
+                let bias = self.native_bias.get(&module).copied().unwrap_or(0);
+                Frame::Native {
+                    module,
+                    svma: lookup.wrapping_sub(bias),
+                }
+            }
+            _ => self.stub(lookup),
+        }
+    }
+
+    fn managed(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        body: &Body,
+        lookup: u64,
+    ) -> Frame<'static> {
+        let key = (u32::from(body.runtime), body.function);
+        let known = self.methods.get(&key).copied();
+        let method = known.or_else(|| {
+            let names = body.names.as_deref().cloned().or_else(|| {
+                runtimes.with(body.runtime, |clr, cx| {
+                    let function = function_id(cx, body.runtime, body.function)?;
+                    names::of_function(clr, cx, function)
+                })?
+            })?;
+            let method = self.method(outlet, body.runtime, body.kind, &names);
+            self.remember_method(key, method);
+            Some(method)
+        });
+        match method {
+            Some(method) => Frame::Managed {
+                method,
+                tier: body.tier,
+                il_offset: self.il_offset(runtimes, body.runtime, body.code_start, lookup),
+            },
+            None => Frame::Stub {
+                runtime: body.runtime,
+                name: Cow::Borrowed("managed code without a name"),
+            },
+        }
+    }
+
+    fn ready_to_run(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        lookup: u64,
+    ) -> Frame<'static> {
+        let start = self.map.r2r_function_start(lookup).unwrap_or(lookup);
+        let known = self.precompiled.get(&start).copied();
+        let found = known.or_else(|| {
+            let (function, code_start, names) = runtimes.with(runtime, |clr, cx| {
+                // Code of a ReadyToRun image is never freed, so the lookup cannot race with it
+                // (ReadyToRun code is not used for collectible assemblies: ReadyToRunInfo).
+                let info = cx.info();
+                let ip = usize::try_from(lookup).ok()?;
+                let function = info.get_function_from_ip(cx, ip).ok()?;
+                let names = names::of_function(clr, cx, function)?;
+                // The method's own start, where `start` may be that of a funclet.
+                let starts = info
+                    .get_native_code_start_addresses(cx, function, RejitId::ORIGINAL)
+                    .unwrap_or_default();
+                let code_start = starts
+                    .into_iter()
+                    .filter(|at| *at <= ip)
+                    .max()
+                    .map_or(start, |at| at as u64);
+                Some((function.raw(), code_start, names))
+            })??;
+            let key = (u32::from(runtime), function);
+            let method = match self.methods.get(&key) {
+                Some(method) => *method,
+                None => {
+                    let method = self.method(outlet, runtime, MethodKind::Il, &names);
+                    self.remember_method(key, method);
+                    method
+                }
+            };
+            if self.precompiled.len() >= MAX_METHODS {
+                self.precompiled.clear();
+            }
+            self.precompiled.insert(start, (method, code_start));
+            Some((method, code_start))
+        });
+        match found {
+            Some((method, code_start)) => Frame::Managed {
+                method,
+                tier: Tier::ReadyToRun,
+                il_offset: self.il_offset(runtimes, runtime, code_start, lookup),
+            },
+            // Delay-load helpers and method entry stubs of the image.
+            None => Frame::Stub {
+                runtime,
+                name: Cow::Borrowed("ReadyToRun stub"),
+            },
+        }
+    }
+
+    fn remember_method(&mut self, key: (u32, usize), method: u32) {
+        if self.methods.len() >= MAX_METHODS {
+            self.methods.clear();
+        }
+        self.methods.insert(key, method);
+    }
+
+    fn method(&mut self, outlet: &mut Outlet, runtime: u8, kind: MethodKind, names: &Names) -> u32 {
+        let module = names
+            .module
+            .as_deref()
+            .map(|facts| self.managed_module(outlet, facts));
+        let method = self.next_method;
+        self.next_method = self.next_method.wrapping_add(1);
+        let kind = if kind == MethodKind::Dynamic && names.name.starts_with("IL_STUB") {
+            MethodKind::IlStub
+        } else {
+            kind
+        };
+        outlet.push(&Record::Method {
+            method,
+            runtime,
+            kind,
+            module,
+            token: names.token,
+            type_name: Cow::Borrowed(&names.type_name),
+            name: Cow::Borrowed(&names.name),
+        });
+        method
+    }
+
+    fn managed_module(&mut self, outlet: &mut Outlet, facts: &ModuleFacts) -> u32 {
+        if let Some(number) = self.managed_modules.get(&facts.serial) {
+            return *number;
+        }
+        if self.managed_modules.len() >= MAX_METHODS {
+            self.managed_modules.clear();
+        }
+        let number = self.take_module_number();
+        self.managed_modules.insert(facts.serial, number);
+        outlet.push(&Record::Module {
+            module: number,
+            kind: ModuleKind::Managed,
+            runtime: Some(facts.runtime),
+            path: Cow::Borrowed(&facts.path),
+            bias: facts.base,
+            id_bytes: Cow::Borrowed(facts.mvid.get().map_or(&[], |mvid| mvid.as_slice())),
+            file_offset: 0,
+        });
+        number
+    }
+
+    /// The IL offset of an address in the body that starts at `code_start`.
+    fn il_offset(
+        &mut self,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        code_start: u64,
+        lookup: u64,
+    ) -> Option<u32> {
+        let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
+        if !self.il_maps.contains_key(&code_start) {
+            if self.il_maps.len() >= MAX_IL_MAPS {
+                self.il_maps.clear();
+            }
+            let map = runtimes
+                .with(runtime, |_, cx| il_map(cx, code_start))
+                .flatten()
+                .unwrap_or_default();
+            self.il_maps.insert(code_start, map);
+        }
+        let map = self.il_maps.get(&code_start)?;
+        let next = map.partition_point(|(native, _)| *native <= offset);
+        map.get(next.checked_sub(1)?).map(|(_, il)| *il)
+    }
+
+    /// Code that is no method: something that the runtime generated, or nothing we know.
+    fn stub(&mut self, lookup: u64) -> Frame<'static> {
+        if proc::mapping_of(&self.mappings, lookup).is_none() {
+            let now = proc::now_ns();
+            if now.saturating_sub(self.mappings_ns) > MAPPINGS_AGE_NS {
+                self.mappings_ns = now;
+                self.mappings = proc::mappings();
+                self.mappings.retain(|mapping| mapping.executable);
+            }
+        }
+        match proc::mapping_of(&self.mappings, lookup) {
+            // The runtime makes code in anonymous memory, or in a memfd that it maps twice.
+            Some(mapping) if mapping.name.is_empty() || mapping.name.contains("doublemapper") => {
+                Frame::Stub {
+                    runtime: 0,
+                    name: Cow::Borrowed("runtime stub"),
+                }
+            }
+            _ => Frame::Unknown { address: lookup },
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> u64 {
+        let bodies = self.bodies.len() * (size_of::<Body>() + 16);
+        let addresses = self.by_address.capacity() * 17;
+        let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
+        let maps: usize = self.il_maps.values().map(|map| map.len() * 8 + 40).sum();
+        let methods = (self.methods.capacity() + self.precompiled.capacity()) * 25;
+        (bodies + addresses + frames + maps + methods) as u64 + self.stacks.memory()
+    }
+}
+
+fn function_id<'rt, C>(cx: &Cx<'rt, C>, runtime: u8, raw: usize) -> Option<FunctionId<'rt>> {
+    // SAFETY: the id came from a callback of this runtime (`Body::function`), and code that may be
+    // unloaded brings its names along, so it is asked about here only while it lives.
+    let key = unsafe { FunctionKey::from_parts(RuntimeIndex(u32::from(runtime)), raw) }?;
+    cx.info().id(key)
+}
+
+fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
+    // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
+    const SPECIAL: u32 = 0xffff_fff0;
+    let start = usize::try_from(code_start).ok()?;
+    let mut map: Vec<(u32, u32)> = cx
+        .info()
+        .get_il_to_native_mapping3(cx, start)
+        .ok()?
+        .into_iter()
+        .map(|entry| (entry.native_start_offset, entry.il_offset))
+        .filter(|(_, il)| *il < SPECIAL)
+        .collect();
+    map.sort_unstable();
+    Some(map.into_boxed_slice())
+}
