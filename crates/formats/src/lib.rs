@@ -1,1 +1,78 @@
-//! One module per output format.
+//! One module per output format, each `write(&Profile, &Options, impl Write)`.
+//!
+//! Not a reader of anything, and no IO but the writer it is given. The invariant: a name out of
+//! the profiled program is data. No format lets it end a line, a frame, a string or a tag, and
+//! every output of one profile adds up to the same totals.
+#![forbid(unsafe_code)]
+
+pub mod collapsed;
+mod forest;
+mod health;
+pub mod html;
+mod inspect;
+mod labels;
+mod options;
+mod select;
+pub mod text;
+mod visible;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use health::{honest_line, percent};
+pub use inspect::{inspect_json, inspect_text};
+pub use options::{By, Options, Weight};
+pub use profile::Profile;
+pub use select::{event_name, event_unit};
+pub use visible::visible;
+
+/// An output, named by the ending of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Format {
+    /// `.html`: interactive flame graph in one file.
+    Html,
+    /// `.collapsed`: one line a stack.
+    Collapsed,
+    /// `.txt`: the report.
+    Text,
+}
+
+impl Format {
+    /// Every format, in the order in which help texts name them.
+    pub const ALL: [Self; 3] = [Self::Html, Self::Collapsed, Self::Text];
+
+    /// The ending that asks for it, with its dot.
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Html => ".html",
+            Self::Collapsed => ".collapsed",
+            Self::Text => ".txt",
+        }
+    }
+
+    /// The format that a path asks for by its ending (in any case of letters), `None` where it
+    /// is none of ours. A path that is nothing but an ending asks for nothing.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|f| name.len() > f.ending().len() && name.ends_with(f.ending()))
+    }
+}
+
+/// Writes `profile` in `format`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    format: Format,
+    profile: &Profile,
+    options: &Options,
+    out: impl Write,
+) -> io::Result<()> {
+    match format {
+        Format::Html => html::write(profile, options, out),
+        Format::Collapsed => collapsed::write(profile, options, out),
+        Format::Text => text::write(profile, options, out),
+    }
+}

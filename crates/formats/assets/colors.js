@@ -1,0 +1,78 @@
+// What colour a frame has, in both schemes.
+
+/** Groups of frames that share a colour; `tiers` are names in the payload. */
+const GROUPS = [
+  { name: "managed, optimized", kind: "managed", hue: 142, sat: 46 },
+  { name: "managed, ReadyToRun", kind: "managed", tiers: ["ReadyToRun"], hue: 176, sat: 44 },
+  {
+    name: "managed, not optimized", kind: "managed", hue: 76, sat: 50,
+    tiers: ["tier-0", "tier-0 instrumented", "minimal optimization"],
+  },
+  { name: "runtime", kind: "runtime", hue: 212, sat: 58 },
+  { name: "native", kind: "native", hue: 32, sat: 72 },
+  { name: "stub", kind: "stub", hue: 262, sat: 34 },
+  { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78 },
+  { name: "unknown", kind: "unknown", hue: 0, sat: 0 },
+];
+
+const SHADES = 5;
+
+/** Colours of one scheme. */
+class Palette {
+  constructor(dark) {
+    this.dark = dark;
+    const base = dark ? 36 : 70;
+    const step = dark ? 2.2 : 2.6;
+    const shades = (hue, sat, light) => Array.from({ length: SHADES }, (_, s) =>
+      `hsl(${hue + s * 2 - 4} ${sat}% ${light + (s - 2) * step}%)`);
+    this.fill = GROUPS.map((g) => shades(g.hue, dark ? g.sat * 0.8 : g.sat,
+      g.kind === "pseudo" && !dark ? 64 : base));
+    this.faded = GROUPS.map((g) => shades(g.hue, g.sat * 0.25, dark ? 23 : 88));
+    this.hit = shades(312, dark ? 62 : 78, dark ? 46 : 74);
+    this.root = dark ? "hsl(220 8% 30%)" : "hsl(220 12% 84%)";
+    this.rest = dark ? "hsl(220 6% 19%)" : "hsl(220 12% 93%)";
+    this.text = dark ? "#f2f4f6" : "#14181c";
+    this.fadedText = dark ? "#8b929a" : "#6a7178";
+    this.background = dark ? "#15181b" : "#ffffff";
+  }
+}
+
+/** By kind index and tier index of the payload: index into GROUPS. */
+class Groups {
+  constructor(head) {
+    this.table = head.kinds.map((kind) => head.tiers.map((tier) => {
+      const exact = GROUPS.findIndex((g) => g.kind === kind && g.tiers?.includes(tier));
+      return exact >= 0 ? exact : GROUPS.findIndex((g) => g.kind === kind);
+    }));
+  }
+
+  of(kind, tier) {
+    return this.table[kind][tier];
+  }
+}
+
+/** A shade that a name keeps everywhere. */
+function shadeOf(name) {
+  let hash = 0;
+  for (let i = 0; i < name.length; i++) hash = (hash * 31 + name.charCodeAt(i)) | 0;
+  return Math.abs(hash % SHADES);
+}
+
+/** Shorter names for narrow boxes, longest first: without namespace, the method alone. */
+function shorter(name) {
+  const dots = [];
+  let deep = 0;
+  for (let i = 0; i < name.length; i++) {
+    const c = name[i];
+    if (c === "(" && i > 0) break;
+    if (c === "<" || c === "[") deep++;
+    else if ((c === ">" || c === "]") && deep > 0) deep--;
+    else if (deep > 0) continue;
+    else if (c === "." && i > 0) dots.push(i + 1);
+    else if (c === ":" && name[i + 1] === ":") dots.push(i + 2);
+  }
+  const names = [name];
+  if (dots.length > 1) names.push(name.slice(dots[dots.length - 2]));
+  if (dots.length > 0) names.push(name.slice(dots[dots.length - 1]));
+  return names.filter((n) => n.length > 0);
+}

@@ -1,0 +1,263 @@
+// What is around the graph: tooltip, legend, path, table. Text only ever becomes text nodes.
+
+/** An element with attributes and children; strings become text nodes. */
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** The box beside the pointer that says all about one node. */
+class Tip {
+  constructor(element) {
+    this.element = element;
+    this.node = -1;
+  }
+
+  hide() {
+    this.element.hidden = true;
+    this.node = -1;
+  }
+
+  show(view, node, x, y) {
+    if (this.node !== node || this.tree !== view.tree) {
+      this.node = node;
+      this.tree = view.tree;
+      this.element.replaceChildren(...this.content(view, node));
+    }
+    this.element.hidden = false;
+    const { offsetWidth: w, offsetHeight: h } = this.element;
+    const left = x + 16 + w > innerWidth ? Math.max(4, x - w - 12) : x + 16;
+    const top = y + 18 + h > innerHeight ? Math.max(4, y - h - 10) : y + 18;
+    this.element.style.left = `${left}px`;
+    this.element.style.top = `${top}px`;
+  }
+
+  /** What a box stands for that is many. */
+  rest(view, first) {
+    const { nodes } = view.tree;
+    const parent = nodes.parent[first];
+    const behind = nodes.first[parent] + nodes.count[parent];
+    let weight = 0;
+    for (let node = first; node < behind; node++) weight += nodes.weight[node];
+    const what = view.tree.reverse ? "callers" : "callees";
+    return [
+      make("b", { class: "name" }, `${(behind - first).toLocaleString("en")} more ${what}`),
+      make("p", {}, `${percent(weight, view.weights.all)} together, each too small to be drawn ` +
+        "at this zoom."),
+    ];
+  }
+
+  content(view, node) {
+    if (isRest(node)) return this.rest(view, restOf(node));
+    const { tree, event, profile, byValue, weights } = view;
+    const { nodes } = tree;
+    const rows = [];
+    const row = (name, ...cells) => rows.push(make("tr", {}, make("th", {}, name),
+      ...cells.map((cell) => make("td", {}, cell))));
+    const parts = [make("b", { class: "name" }, tree.name(node))];
+    const hasValue = event.unit !== "count" && event.value > 0;
+    const line = (name, weight, samples, value) => {
+      const counts = `${samples.toLocaleString("en")} ${samples === 1 ? "sample" : "samples"}`;
+      row(name, percent(weight, weights.all), counts, hasValue ? amount(value, event.unit) : "");
+    };
+    line("total", nodes.weight[node], nodes.samples[node], nodes.value[node]);
+    if (node !== ROOT) {
+      if (tree.reverse) {
+        tree.expand(node);
+        if (nodes.own[node] > 0) {
+          line("no caller", nodes.own[node], nodes.ownSamples[node], nodes.ownValue[node]);
+        }
+      } else {
+        line("self", nodes.own[node], nodes.ownSamples[node], nodes.ownValue[node]);
+      }
+      const parent = nodes.parent[node];
+      if (parent !== ROOT) {
+        row(tree.reverse ? "of callee" : "of caller",
+          percent(nodes.weight[node], nodes.weight[parent]), "", "");
+      }
+      const facts = this.facts(view, node);
+      parts.push(make("table", {}, ...rows), make("dl", {}, ...facts));
+    } else {
+      parts.push(make("table", {}, ...rows));
+    }
+    if (byValue === false && hasValue) {
+      parts.push(make("p", {}, "Percentages are of samples."));
+    }
+    return parts;
+  }
+
+  facts(view, node) {
+    const { tree, profile } = view;
+    const { strings, kinds, tiers } = profile.head;
+    const key = tree.nodes.key[node];
+    const facts = [];
+    const fact = (name, ...says) => facts.push(make("dt", {}, name),
+      make("dd", {}, ...says.map((text) => make("span", {}, text))));
+    const details = tree.details(node);
+    const share = (weight) => percent(weight, tree.nodes.weight[node]);
+    const kind = kinds[tree.keys.kind[key]];
+    const known = details.tiers.filter(([tier]) => tiers[tier] !== "");
+    if (known.length > 0) {
+      fact("kind", `${kind}, ` + (details.tiers.length === 1
+        ? tiers[known[0][0]]
+        : known.map(([tier, weight]) => `${tiers[tier]} ${share(weight)}`).join(", ")));
+    } else {
+      fact("kind", kind);
+    }
+    if (tree.keys.module[key] > 0) fact("module", strings[tree.keys.module[key] - 1]);
+    if (details.lines.length > 0) {
+      const says = details.lines.slice(0, 4).map(([text, weight]) =>
+        details.lines.length === 1 ? text : `${text}  ${share(weight)}`);
+      if (details.lines.length > 4) says.push(`and ${details.lines.length - 4} more lines`);
+      fact(details.lines.length === 1 ? "line" : "lines", ...says);
+    }
+    return facts;
+  }
+}
+
+/** Colours that occur, each with what is self in it. */
+function showLegend(element, view, groups, palette) {
+  const { profile, weights } = view;
+  const { frames } = profile.head;
+  const own = new Float64Array(GROUPS.length);
+  const seen = new Uint8Array(GROUPS.length);
+  for (let i = 0; i < profile.count; i++) {
+    const frame = profile.frame[i];
+    const group = groups.of(frames.kind[frame], frames.tier[frame]);
+    own[group] += weights.own[i];
+    if (!seen[group] && weights.total(i) > 0) seen[group] = 1;
+  }
+  const items = [];
+  for (let g = 0; g < GROUPS.length; g++) {
+    if (!seen[g]) continue;
+    const swatch = make("i", { class: GROUPS[g].kind === "pseudo" ? "swatch striped" : "swatch" });
+    swatch.style.backgroundColor = palette.fill[g][2];
+    items.push(make("span", { title: "share of self" }, swatch,
+      `${GROUPS[g].name} `, make("small", {}, percent(own[g], weights.all))));
+  }
+  if (view.matches) {
+    const swatch = make("i", { class: "swatch" });
+    swatch.style.backgroundColor = palette.hit[2];
+    items.push(make("span", {}, swatch, "found"));
+  }
+  element.replaceChildren(...items);
+}
+
+/** The zoomed path, each step a button. Long paths lose their middle. */
+function showPath(element, view, zoom) {
+  const { tree, focus } = view;
+  const path = tree.path(focus);
+  const keep = 7;
+  const items = [];
+  path.forEach((node, at) => {
+    if (path.length > keep && at === 2) {
+      items.push(make("span", { class: "gap" }, `… ${path.length - keep + 1} …`));
+    }
+    if (path.length > keep && at >= 2 && at < path.length - keep + 3) return;
+    const last = node === focus;
+    const name = node === ROOT ? rootLabel(tree) : shorter(tree.name(node))[1] ?? tree.name(node);
+    const text = name.length > 60 ? `${name.slice(0, 59)}…` : name;
+    items.push(make("button", {
+      type: "button", title: tree.name(node), onclick: () => zoom(node),
+      "aria-current": last ? "true" : null,
+    }, text));
+  });
+  if (focus !== ROOT) {
+    items.push(make("button", { type: "button", class: "reset", onclick: () => zoom(ROOT) },
+      "Reset zoom"));
+  }
+  element.replaceChildren(...items);
+}
+
+/** The hottest methods, sortable; as many rows as one asks for. */
+class Table {
+  constructor(element, pick) {
+    this.element = element;
+    this.pick = pick;
+    this.column = "own";
+    this.down = true;
+    this.limit = 100;
+  }
+
+  show(view) {
+    this.view = view;
+    const { profile, weights, keys, event, matches } = view;
+    const rows = tally(profile, weights, keys);
+    const { strings, kinds } = profile.head;
+    const hasValue = event.unit !== "count" && event.value > 0;
+    const unit = hasValue ? event.unit : "samples";
+    const columns = [
+      { id: "own", name: "self %", text: (k) => percent(rows.own[k], weights.all) },
+      {
+        id: "ownValue", name: "self",
+        text: (k) => amount(hasValue ? rows.ownValue[k] : rows.ownSamples[k], unit),
+      },
+      { id: "total", name: "total %", text: (k) => percent(rows.total[k], weights.all) },
+      {
+        id: "totalValue", name: "total",
+        text: (k) => amount(hasValue ? rows.totalValue[k] : rows.totalSamples[k], unit),
+      },
+      { id: "ownSamples", name: "samples", text: (k) => rows.ownSamples[k].toLocaleString("en") },
+      { id: "name", name: "method", text: (k) => keys.name[k] },
+      { id: "kind", name: "kind", text: (k) => kinds[keys.kind[k]] },
+      {
+        id: "module", name: "module",
+        text: (k) => keys.module[k] > 0 ? baseName(strings[keys.module[k] - 1]) : "",
+      },
+    ];
+    const column = columns.find((c) => c.id === this.column);
+    let order = [];
+    for (let key = 0; key < keys.count; key++) {
+      if (rows.totalSamples[key] > 0 && (!matches || matches[key])) order.push(key);
+    }
+    const byText = (a, b) => {
+      const [x, y] = [column.text(a), column.text(b)];
+      return x < y ? -1 : x > y ? 1 : 0;
+    };
+    const numbers = rows[this.column];
+    const direction = this.down ? -1 : 1;
+    order.sort((a, b) => direction * (numbers ? numbers[a] - numbers[b] : byText(a, b)) ||
+      rows.total[b] - rows.total[a] || a - b);
+    const hidden = Math.max(0, order.length - this.limit);
+    order = order.slice(0, this.limit);
+
+    const head = make("tr", {}, ...columns.map((c) => make("th", {
+      scope: "col", class: rows[c.id] ? "number" : null,
+      "aria-sort": c.id !== this.column ? null : this.down ? "descending" : "ascending",
+    }, make("button", { type: "button", onclick: () => this.sort(c.id, !rows[c.id]) }, c.name))));
+    const body = order.map((key) => make("tr", { onclick: () => this.pick(key) },
+      ...columns.map((c) => {
+        const cell = make("td", { class: rows[c.id] ? "number" : c.id }, c.text(key));
+        if (c.id === "own" || c.id === "total") {
+          const share = rows[c.id][key] / (weights.all || 1);
+          cell.append(make("i", { class: `meter ${c.id}` }));
+          cell.lastChild.style.width = `${Math.min(100, share * 100)}%`;
+        }
+        if (c.id === "module" && keys.module[key] > 0) cell.title = strings[keys.module[key] - 1];
+        return cell;
+      })));
+    const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+    const parts = [table];
+    if (order.length === 0) parts.push(make("p", {}, "No method matches."));
+    if (hidden > 0) {
+      parts.push(make("button", {
+        type: "button", class: "more", onclick: () => {
+          this.limit *= 10;
+          this.show(this.view);
+        },
+      }, `${hidden.toLocaleString("en")} more`));
+    }
+    this.element.replaceChildren(...parts);
+  }
+
+  sort(column, text) {
+    if (this.column === column) this.down = !this.down;
+    else [this.column, this.down] = [column, !text];
+    this.show(this.view);
+  }
+}

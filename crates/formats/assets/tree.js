@@ -1,0 +1,352 @@
+// Adds up samples and builds the tree that is drawn, as far as it is seen.
+
+/** Self of every node under a filter, and sums over subtrees by difference of prefix sums. */
+class Weights {
+  constructor(profile) {
+    this.profile = profile;
+    this.ownSamples = new Float64Array(profile.count);
+    this.ownValue = new Float64Array(profile.count);
+    this.sumSamples = new Float64Array(profile.count + 1);
+    this.sumValue = new Float64Array(profile.count + 1);
+  }
+
+  /** Counts `event`'s samples on threads that `accepts`. `byValue`: what `own` and `sum` are. */
+  fill(event, accepts, byValue) {
+    this.ownSamples.fill(0);
+    this.ownValue.fill(0);
+    for (const group of event ? event.groups : []) {
+      if (!accepts(group.thread)) continue;
+      for (let i = 0; i < group.node.length; i++) {
+        this.ownSamples[group.node[i]] += group.samples[i];
+        this.ownValue[group.node[i]] += group.value[i];
+      }
+    }
+    for (let i = 0; i < this.profile.count; i++) {
+      this.sumSamples[i + 1] = this.sumSamples[i] + this.ownSamples[i];
+      this.sumValue[i + 1] = this.sumValue[i] + this.ownValue[i];
+    }
+    this.own = byValue ? this.ownValue : this.ownSamples;
+    this.sum = byValue ? this.sumValue : this.sumSamples;
+  }
+
+  total(node) {
+    return this.sum[this.profile.end[node]] - this.sum[node];
+  }
+
+  totalSamples(node) {
+    return this.sumSamples[this.profile.end[node]] - this.sumSamples[node];
+  }
+
+  totalValue(node) {
+    return this.sumValue[this.profile.end[node]] - this.sumValue[node];
+  }
+
+  get all() {
+    return this.sum[this.profile.count];
+  }
+
+  get allSamples() {
+    return this.sumSamples[this.profile.count];
+  }
+
+  get allValue() {
+    return this.sumValue[this.profile.count];
+  }
+}
+
+/** Which frames are one frame: `detail` is method, tier or line. */
+class Keys {
+  constructor(profile, detail) {
+    const { frames, strings } = profile.head;
+    const known = new Map();
+    this.of = new Int32Array(frames.name.length);
+    this.name = [];
+    this.kind = [];
+    this.module = [];
+    for (let f = 0; f < frames.name.length; f++) {
+      let id = `${frames.name[f]} ${frames.kind[f]} ${frames.module[f]}`;
+      if (detail !== "method") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
+      if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]}`;
+      let key = known.get(id);
+      if (key === undefined) {
+        key = this.name.length;
+        known.set(id, key);
+        let name = strings[frames.name[f]];
+        if (detail === "line" && frames.line[f] > 0) {
+          const file = frames.file[f] > 0 ? baseName(strings[frames.file[f] - 1]) : "";
+          name += `  ${file}:${frames.line[f]}`;
+        }
+        this.name.push(name);
+        this.kind.push(frames.kind[f]);
+        this.module.push(frames.module[f]);
+      }
+      this.of[f] = key;
+    }
+  }
+
+  get count() {
+    return this.name.length;
+  }
+}
+
+function baseName(path) {
+  return path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1);
+}
+
+/** Typed arrays that grow together. */
+class Columns {
+  constructor(types) {
+    this.types = types;
+    this.capacity = 1024;
+    this.length = 0;
+    for (const [name, Type] of Object.entries(types)) this[name] = new Type(this.capacity);
+  }
+
+  /** Makes room for one more row and returns its index. */
+  add() {
+    if (this.length === this.capacity) {
+      this.capacity *= 2;
+      for (const [name, Type] of Object.entries(this.types)) {
+        const larger = new Type(this.capacity);
+        larger.set(this[name]);
+        this[name] = larger;
+      }
+    }
+    return this.length++;
+  }
+}
+
+const ROOT = 0;
+
+/**
+ * The merged tree. A node is a set of places in the profile's stacks; its children are made when
+ * they are first asked for, so a view costs what is wide enough to be seen.
+ *
+ * Forwards a place is a stack node and counts with its whole subtree. In reverse, a place is a
+ * caller of some leaf and counts what those leaves have of their own.
+ */
+class Tree {
+  constructor(profile, weights, keys, reverse, order) {
+    Object.assign(this, { profile, weights, keys, reverse, order });
+    this.nodes = new Columns({
+      key: Int32Array, parent: Int32Array, depth: Int32Array,
+      first: Int32Array, count: Int32Array, from: Int32Array, to: Int32Array,
+      x: Float64Array, weight: Float64Array, samples: Float64Array, value: Float64Array,
+      own: Float64Array, ownSamples: Float64Array, ownValue: Float64Array, tier: Uint8Array,
+    });
+    this.places = new Columns({
+      node: Int32Array, weight: Float64Array, samples: Float64Array, value: Float64Array,
+    });
+    const n = this.nodes;
+    n.add();
+    n.key[ROOT] = -1;
+    n.parent[ROOT] = -1;
+    n.first[ROOT] = -1;
+    n.weight[ROOT] = weights.all;
+    n.samples[ROOT] = weights.allSamples;
+    n.value[ROOT] = weights.allValue;
+  }
+
+  name(node) {
+    return node === ROOT ? "all" : this.keys.name[this.nodes.key[node]];
+  }
+
+  /** Makes the children of `node`, if they are not there yet. */
+  expand(node) {
+    if (this.nodes.first[node] >= 0) return;
+    const groups = new Map();
+    const { profile, weights } = this;
+    if (this.reverse) {
+      if (node === ROOT) {
+        for (let i = 0; i < profile.count; i++) {
+          if (weights.own[i] > 0) {
+            this.gather(groups, i, weights.own[i], weights.ownSamples[i], weights.ownValue[i]);
+          }
+        }
+      } else {
+        const p = this.places;
+        for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
+          const caller = profile.parent[p.node[at]];
+          if (caller >= 0) {
+            this.gather(groups, caller, p.weight[at], p.samples[at], p.value[at]);
+          } else {
+            this.nodes.own[node] += p.weight[at];
+            this.nodes.ownSamples[node] += p.samples[at];
+            this.nodes.ownValue[node] += p.value[at];
+          }
+        }
+      }
+    } else if (node === ROOT) {
+      this.gatherRange(groups, 0, profile.count);
+    } else {
+      for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
+        const place = this.places.node[at];
+        this.gatherRange(groups, place + 1, profile.end[place]);
+      }
+    }
+    this.adopt(node, groups);
+  }
+
+  /** The siblings that lie side by side in a range of the preorder. */
+  gatherRange(groups, from, to) {
+    const w = this.weights;
+    for (let place = from; place < to; place = this.profile.end[place]) {
+      const weight = w.total(place);
+      if (weight > 0) {
+        this.gather(groups, place, weight, w.totalSamples(place), w.totalValue(place));
+      }
+    }
+  }
+
+  gather(groups, place, weight, samples, value) {
+    const frame = this.profile.frame[place];
+    const key = this.keys.of[frame];
+    let group = groups.get(key);
+    if (group === undefined) {
+      group = {
+        key, weight: 0, samples: 0, value: 0, places: new Map(), tiers: new Float64Array(16),
+      };
+      groups.set(key, group);
+    }
+    group.weight += weight;
+    group.samples += samples;
+    group.value += value;
+    group.tiers[this.profile.head.frames.tier[frame]] += weight;
+    const known = group.places.get(place);
+    if (known === undefined) {
+      group.places.set(place, [weight, samples, value]);
+    } else {
+      known[0] += weight;
+      known[1] += samples;
+      known[2] += value;
+    }
+  }
+
+  adopt(parent, groups) {
+    const { nodes, places, weights, keys } = this;
+    const sorted = [...groups.values()];
+    const byName = (a, b) => {
+      const [x, y] = [keys.name[a.key], keys.name[b.key]];
+      return x < y ? -1 : x > y ? 1 : a.key - b.key;
+    };
+    sorted.sort(this.order === "name" ? byName : (a, b) => b.weight - a.weight || byName(a, b));
+    nodes.first[parent] = nodes.length;
+    nodes.count[parent] = sorted.length;
+    let x = nodes.x[parent];
+    for (const group of sorted) {
+      const node = nodes.add();
+      nodes.key[node] = group.key;
+      nodes.parent[node] = parent;
+      nodes.depth[node] = nodes.depth[parent] + 1;
+      nodes.first[node] = -1;
+      nodes.x[node] = x;
+      nodes.weight[node] = group.weight;
+      nodes.samples[node] = group.samples;
+      nodes.value[node] = group.value;
+      nodes.tier[node] = group.tiers.reduce((best, w, i) => w > group.tiers[best] ? i : best, 0);
+      x += group.weight;
+      nodes.from[node] = places.length;
+      for (const [place, [weight, samples, value]] of group.places) {
+        const at = places.add();
+        places.node[at] = place;
+        places.weight[at] = weight;
+        places.samples[at] = samples;
+        places.value[at] = value;
+        if (!this.reverse) {
+          nodes.own[node] += weights.own[place];
+          nodes.ownSamples[node] += weights.ownSamples[place];
+          nodes.ownValue[node] += weights.ownValue[place];
+        }
+      }
+      nodes.to[node] = places.length;
+    }
+  }
+
+  /** What the frames of a node are: weight by tier and by source line, most first. */
+  details(node) {
+    const { frames, strings } = this.profile.head;
+    const tiers = new Map();
+    const lines = new Map();
+    for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
+      const frame = this.profile.frame[this.places.node[at]];
+      const weight = this.places.weight[at];
+      tiers.set(frames.tier[frame], (tiers.get(frames.tier[frame]) ?? 0) + weight);
+      if (frames.file[frame] > 0 || frames.line[frame] > 0) {
+        const file = frames.file[frame] > 0 ? strings[frames.file[frame] - 1] : "";
+        const line = frames.line[frame] > 0 ? `${file}:${frames.line[frame]}` : file;
+        lines.set(line, (lines.get(line) ?? 0) + weight);
+      }
+    }
+    const sorted = (map) => [...map].sort((a, b) => b[1] - a[1]);
+    return { tiers: sorted(tiers), lines: sorted(lines) };
+  }
+
+  /** The callers of a node, the root first, itself last. */
+  path(node) {
+    const path = [];
+    for (let at = node; at >= 0; at = this.nodes.parent[at]) path.push(at);
+    return path.reverse();
+  }
+
+  /** The node that a path of keys leads to, or the last one on the way that is there. */
+  find(keys) {
+    let node = ROOT;
+    for (const key of keys) {
+      this.expand(node);
+      let next = -1;
+      const first = this.nodes.first[node];
+      for (let c = first; c < first + this.nodes.count[node]; c++) {
+        if (this.nodes.key[c] === key) next = c;
+      }
+      if (next < 0) break;
+      node = next;
+    }
+    return node;
+  }
+}
+
+/** Self and total by key; a recursive key counts once a stack. */
+function tally(profile, weights, keys) {
+  const rows = {
+    own: new Float64Array(keys.count), ownSamples: new Float64Array(keys.count),
+    ownValue: new Float64Array(keys.count), total: new Float64Array(keys.count),
+    totalSamples: new Float64Array(keys.count), totalValue: new Float64Array(keys.count),
+  };
+  const open = new Int32Array(keys.count);
+  const path = [];
+  for (let i = 0; i < profile.count; i++) {
+    while (path.length > 0 && profile.end[path[path.length - 1]] <= i) {
+      open[keys.of[profile.frame[path.pop()]]]--;
+    }
+    if (weights.totalSamples(i) === 0) {
+      i = profile.end[i] - 1;
+      continue;
+    }
+    const key = keys.of[profile.frame[i]];
+    rows.own[key] += weights.own[i];
+    rows.ownSamples[key] += weights.ownSamples[i];
+    rows.ownValue[key] += weights.ownValue[i];
+    if (open[key] === 0) {
+      rows.total[key] += weights.total(i);
+      rows.totalSamples[key] += weights.totalSamples(i);
+      rows.totalValue[key] += weights.totalValue(i);
+    }
+    open[key]++;
+    path.push(i);
+  }
+  return rows;
+}
+
+/** Weight and samples of all stacks in which a key matches. */
+function matchedShare(profile, weights, keys, matches) {
+  let weight = 0;
+  let samples = 0;
+  for (let i = 0; i < profile.count; i++) {
+    if (matches[keys.of[profile.frame[i]]]) {
+      weight += weights.total(i);
+      samples += weights.totalSamples(i);
+      i = profile.end[i] - 1;
+    }
+  }
+  return { weight, samples };
+}

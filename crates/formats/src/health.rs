@@ -1,0 +1,138 @@
+//! The honest line: what a recording could not see, in one line that ends every report.
+
+use profile::model::Health;
+
+use crate::visible::visible;
+
+/// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
+/// nothing never reads as nothing (`<0.01 %`), and what is not all never as all.
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0.00 %".to_owned();
+    }
+    let share = part as f64 * 100.0 / whole as f64;
+    if share < 0.005 {
+        "<0.01 %".to_owned()
+    } else if part < whole && share >= 99.995 {
+        ">99.99 %".to_owned()
+    } else {
+        format!("{share:.2} %")
+    }
+}
+
+/// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
+/// (samples and lost), with the reasons, most first; the engine, the walker, the agent's CPU time.
+/// One line, no line end in it.
+pub fn honest_line(health: &Health) -> String {
+    let lost = sum(&health.lost);
+    let broken = sum(&health.broken);
+    let due = health.samples.saturating_add(lost);
+    let mut line = format!(
+        "{} samples, {}, {}, {} truncated ({})",
+        health.samples,
+        share("lost", lost, due, &health.lost),
+        share("broken", broken, due, &health.broken),
+        health.truncated,
+        percent(health.truncated, due),
+    );
+    line.push_str(&format!(
+        "; engine {}, walker {}; agent CPU {:.3} s",
+        named(&health.engine),
+        named(&health.walker),
+        seconds(health.agent_cpu_ns),
+    ));
+    if health.target_cpu_ns > 0 {
+        line.push_str(&format!(
+            " ({} of the program's {:.3} s)",
+            percent(health.agent_cpu_ns, health.target_cpu_ns),
+            seconds(health.target_cpu_ns),
+        ));
+    }
+    line
+}
+
+/// The sum over all reasons.
+pub(crate) fn sum(reasons: &[(String, u64)]) -> u64 {
+    reasons
+        .iter()
+        .fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}
+
+/// Nanoseconds as seconds.
+pub(crate) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn named(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.is_empty() {
+        "unknown".into()
+    } else {
+        visible(name)
+    }
+}
+
+fn share(what: &str, count: u64, due: u64, reasons: &[(String, u64)]) -> String {
+    let mut text = format!("{count} {what} ({}", percent(count, due));
+    let mut before = ": ";
+    for (reason, count) in reasons.iter().filter(|(_, count)| *count > 0) {
+        text.push_str(&format!("{before}{} {count}", visible(reason)));
+        before = ", ";
+    }
+    text.push(')');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_never_hides_something() {
+        for (part, whole, text) in [
+            (0, 0, "0.00 %"),
+            (0, 10, "0.00 %"),
+            (1, 1_000_000, "<0.01 %"),
+            (1, 8, "12.50 %"),
+            (999_999, 1_000_000, ">99.99 %"),
+            (7, 7, "100.00 %"),
+            (u64::MAX, u64::MAX, "100.00 %"),
+        ] {
+            assert_eq!(percent(part, whole), text);
+        }
+    }
+
+    #[test]
+    fn percentages_are_of_samples_and_lost() {
+        let health = Health {
+            samples: 990,
+            lost: vec![("ring full".into(), 9), ("no stack bounds".into(), 1)],
+            broken: vec![("no unwind rule".into(), 5)],
+            truncated: 2,
+            engine: "perf task-clock".into(),
+            walker: "signal".into(),
+            agent_cpu_ns: 120_000_000,
+            target_cpu_ns: 10_000_000_000,
+            ..Health::default()
+        };
+        assert_eq!(
+            honest_line(&health),
+            "990 samples, 10 lost (1.00 %: ring full 9, no stack bounds 1), 5 broken (0.50 %: no \
+             unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; agent \
+             CPU 0.120 s (1.20 % of the program's 10.000 s)"
+        );
+    }
+
+    #[test]
+    fn always_one_line() {
+        let health = Health {
+            lost: vec![("a\nb".into(), u64::MAX), ("c\r".into(), 3)],
+            engine: "x\u{2028}y".into(),
+            ..Health::default()
+        };
+        let line = honest_line(&health);
+        assert!(
+            !line.chars().any(|c| c.is_control() || c == '\u{2028}'),
+            "{line}"
+        );
+    }
+}

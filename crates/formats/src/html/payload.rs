@@ -1,0 +1,351 @@
+//! The profile as the page's script reads it (`assets/decode.js`).
+//!
+//! Bytes: a varint with the length of a JSON object, the object (strings and small tables), then
+//! varints: nodes (parents, then frames), then the samples by event and thread. Varints are
+//! little-endian groups of seven bits. Nodes are in preorder, so a chain of callers costs one
+//! byte and a subtree is a range. Frames that look alike are one frame: addresses are left out.
+
+use serde::Serialize;
+
+use profile::Profile;
+use profile::model::{Event, FrameId, Tier};
+
+use crate::forest::{Count, Merged, NONE};
+use crate::health::honest_line;
+use crate::labels::{Keys, Labels, kind_name, tier_name};
+use crate::options::Options;
+use crate::select::{Selection, event_name, event_unit, events};
+use crate::text::duration_ns;
+use crate::visible::visible;
+
+/// The JSON object. Indices into `strings` are 1-based where 0 says `none`.
+#[derive(Serialize)]
+struct Head {
+    title: String,
+    honest: String,
+    notes: Vec<String>,
+    /// Nanoseconds, as a float: a page needs no more than 53 bits of it.
+    duration: f64,
+    /// Milliseconds since 1970.
+    start: f64,
+    interval: f64,
+    /// Versions of the recorded CLRs.
+    runtimes: Vec<String>,
+    processes: Vec<ProcessHead>,
+    threads: Vec<ThreadHead>,
+    events: Vec<EventHead>,
+    /// Shown first: index into `events`, and by value or by samples.
+    event: usize,
+    by_value: bool,
+    /// Names of kinds and tiers, which frames refer to by index.
+    kinds: Vec<&'static str>,
+    tiers: Vec<&'static str>,
+    strings: Vec<String>,
+    frames: FrameColumns,
+    nodes: usize,
+}
+
+#[derive(Serialize)]
+struct ProcessHead {
+    name: String,
+    pid: u32,
+}
+
+#[derive(Serialize)]
+struct ThreadHead {
+    name: String,
+    tid: u32,
+    process: u32,
+}
+
+#[derive(Serialize)]
+struct EventHead {
+    name: &'static str,
+    unit: &'static str,
+    /// Values are multiples of this.
+    scale: u64,
+}
+
+#[derive(Serialize, Default)]
+struct FrameColumns {
+    name: Vec<u32>,
+    kind: Vec<u8>,
+    tier: Vec<u8>,
+    /// 0: none.
+    module: Vec<u32>,
+    /// 0: none.
+    file: Vec<u32>,
+    /// 0: not known.
+    line: Vec<u32>,
+    inlined: Vec<u8>,
+}
+
+const KINDS: [&str; 6] = ["managed", "runtime", "native", "stub", "pseudo", "unknown"];
+
+const TIERS: [Tier; 9] = [
+    Tier::Unknown,
+    Tier::Tier0,
+    Tier::Tier0Instrumented,
+    Tier::Tier1Instrumented,
+    Tier::Tier1,
+    Tier::Osr,
+    Tier::ReadyToRun,
+    Tier::Optimized,
+    Tier::MinOpts,
+];
+
+/// Strings by order of first use.
+#[derive(Default)]
+struct Strings {
+    index: std::collections::HashMap<String, u32>,
+    list: Vec<String>,
+}
+
+impl Strings {
+    fn intern(&mut self, text: String) -> u32 {
+        if let Some(&at) = self.index.get(&text) {
+            return at;
+        }
+        let at = self.list.len() as u32;
+        self.list.push(text.clone());
+        self.index.insert(text, at);
+        at
+    }
+
+    fn optional(&mut self, text: Option<String>) -> u32 {
+        text.map_or(0, |text| self.intern(text) + 1)
+    }
+}
+
+/// The nodes in the order in which the page has them.
+struct Nodes {
+    /// By place: parent's place ([`NONE`] at a root) and frame key.
+    list: Vec<(u32, u32)>,
+    /// By stack: place.
+    of_stack: Vec<u32>,
+}
+
+impl Nodes {
+    fn new(profile: &Profile, keys: &Keys) -> Self {
+        let mut sampled = vec![false; profile.stacks.len()];
+        for sample in &profile.samples {
+            sampled[sample.stack.0 as usize] = true;
+        }
+        let merged = Merged::new(profile, |at| sampled[at], &keys.of_frame);
+        let mut place = vec![NONE; merged.nodes.len()];
+        let mut list = Vec::with_capacity(merged.nodes.len());
+        merged.children().walk(|node, enter| {
+            if enter {
+                let (parent, key) = merged.nodes[node];
+                let parent = if parent == NONE {
+                    NONE
+                } else {
+                    place[parent as usize]
+                };
+                place[node] = list.len() as u32;
+                list.push((parent, key));
+            }
+        });
+        let of_stack = merged
+            .of_stack
+            .iter()
+            .map(|&node| {
+                if node == NONE {
+                    NONE
+                } else {
+                    place[node as usize]
+                }
+            })
+            .collect();
+        Self { list, of_stack }
+    }
+}
+
+/// Everything that the page shows of `profile`.
+pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
+    let labels = Labels::new(profile);
+    let keys = Keys::new(profile, |f| {
+        let place = (f.file, f.line, f.inlined);
+        (
+            f.name,
+            f.kind,
+            f.tier,
+            labels.module_path(f),
+            labels.runtime_of(f),
+            place,
+        )
+    });
+    let nodes = Nodes::new(profile, &keys);
+
+    // Frames by how often they occur: the common ones get one byte.
+    let mut uses = vec![0_u32; keys.first.len()];
+    for &(_, key) in &nodes.list {
+        uses[key as usize] += 1;
+    }
+    let mut used: Vec<u32> = (0..uses.len() as u32)
+        .filter(|&k| uses[k as usize] > 0)
+        .collect();
+    used.sort_by_key(|&k| (std::cmp::Reverse(uses[k as usize]), k));
+    let mut number = vec![0_u32; keys.first.len()];
+    for (at, &key) in used.iter().enumerate() {
+        number[key as usize] = at as u32;
+    }
+
+    let mut strings = Strings::default();
+    let mut frames = FrameColumns::default();
+    for &key in &used {
+        push_frame(&mut frames, &mut strings, &labels, keys.first[key as usize]);
+    }
+
+    let mut bytes = Vec::new();
+    for (at, &(parent, _)) in nodes.list.iter().enumerate() {
+        // A root's parent counts as -1.
+        let up = if parent == NONE {
+            at as u64
+        } else {
+            at as u64 - 1 - u64::from(parent)
+        };
+        varint(&mut bytes, up);
+    }
+    for &(_, key) in &nodes.list {
+        varint(&mut bytes, u64::from(number[key as usize]));
+    }
+    let mut heads = Vec::new();
+    for totals in events(profile) {
+        let scale = push_event(&mut bytes, profile, &nodes.of_stack, totals.event);
+        heads.push(EventHead {
+            name: event_name(totals.event),
+            unit: event_unit(totals.event),
+            scale,
+        });
+    }
+
+    let selection = Selection::new(profile, options, false);
+    let mut runtimes: Vec<String> = profile
+        .runtimes
+        .iter()
+        .filter(|r| r.recorded)
+        .map(|r| visible(&r.version).into_owned())
+        .collect();
+    runtimes.sort();
+    runtimes.dedup();
+    let head = Head {
+        title: title.to_owned(),
+        honest: honest_line(&profile.health),
+        notes: profile
+            .health
+            .notes
+            .iter()
+            .map(|n| visible(n).into_owned())
+            .collect(),
+        duration: duration_ns(profile) as f64,
+        start: profile
+            .processes
+            .first()
+            .map_or(0.0, |p| (p.start_unix_ns / 1_000_000) as f64),
+        interval: profile.health.interval_ns as f64,
+        runtimes,
+        processes: (0..profile.processes.len())
+            .map(|at| ProcessHead {
+                name: labels.process(profile::model::ProcessId(at as u32)),
+                pid: profile.processes[at].pid,
+            })
+            .collect(),
+        threads: profile
+            .threads
+            .iter()
+            .map(|t| ThreadHead {
+                name: visible(&t.name).into_owned(),
+                tid: t.tid,
+                process: t.process.0,
+            })
+            .collect(),
+        event: heads
+            .iter()
+            .position(|h| h.name == event_name(selection.event))
+            .unwrap_or(0),
+        by_value: selection.by_value,
+        events: heads,
+        kinds: KINDS.to_vec(),
+        tiers: TIERS.iter().map(|&t| tier_name(t)).collect(),
+        strings: strings.list,
+        frames,
+        nodes: nodes.list.len(),
+    };
+    // Strings and numbers: there is nothing that could fail.
+    let json = serde_json::to_vec(&head).unwrap_or_default();
+    let mut payload = Vec::with_capacity(json.len() + bytes.len() + 5);
+    varint(&mut payload, json.len() as u64);
+    payload.extend(json);
+    payload.extend(bytes);
+    payload
+}
+
+fn push_frame(to: &mut FrameColumns, strings: &mut Strings, labels: &Labels<'_>, id: FrameId) {
+    let frame = labels.frame(id);
+    let index = |found: Option<usize>| found.unwrap_or(0) as u8;
+    to.name.push(strings.intern(labels.name(frame)));
+    to.kind.push(index(
+        KINDS.iter().position(|&k| k == kind_name(frame.kind)),
+    ));
+    to.tier
+        .push(index(TIERS.iter().position(|&t| t == frame.tier)));
+    let module = labels
+        .module_path(frame)
+        .map(|path| visible(path).into_owned());
+    to.module.push(strings.optional(module));
+    to.file.push(strings.optional(labels.file(frame)));
+    to.line.push(frame.line);
+    to.inlined.push(u8::from(frame.inlined));
+}
+
+/// Samples of one event: for each thread its number plus one, how many stacks it has, then their
+/// places as steps, their counts, their values; 0 behind the last thread. Returns the scale of
+/// the values.
+fn push_event(bytes: &mut Vec<u8>, profile: &Profile, place: &[u32], event: Event) -> u64 {
+    let mut sums: std::collections::BTreeMap<(u32, u32), Count> = Default::default();
+    for sample in profile.samples.iter().filter(|s| s.event == event) {
+        let at = (sample.thread.0, place[sample.stack.0 as usize]);
+        *sums.entry(at).or_default() += Count {
+            samples: 1,
+            weight: sample.value,
+        };
+    }
+    let scale = sums
+        .values()
+        .fold(0, |scale, sum| gcd(scale, sum.weight))
+        .max(1);
+    let sums: Vec<((u32, u32), Count)> = sums.into_iter().collect();
+    for group in sums.chunk_by(|a, b| a.0.0 == b.0.0) {
+        varint(bytes, u64::from(group[0].0.0) + 1);
+        varint(bytes, group.len() as u64);
+        let mut before = 0;
+        for ((_, place), _) in group {
+            varint(bytes, u64::from(place - before));
+            before = *place;
+        }
+        for (_, sum) in group {
+            varint(bytes, sum.samples);
+        }
+        for (_, sum) in group {
+            varint(bytes, sum.weight / scale);
+        }
+    }
+    varint(bytes, 0);
+    scale
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}

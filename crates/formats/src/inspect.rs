@@ -1,0 +1,311 @@
+//! What a recording holds, without its stacks: for people and for programs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use profile::Profile;
+use serde::Serialize;
+
+use crate::health::{honest_line, percent, seconds, sum};
+use crate::labels::Labels;
+use crate::select::{event_name, event_unit, events};
+use crate::text::{amount, duration_ns, plural};
+use crate::visible::visible;
+
+/// The keys that `inspect --json` and the JSON report share.
+#[derive(Serialize)]
+pub(crate) struct HealthJson {
+    samples: u64,
+    lost: u64,
+    broken: u64,
+    truncated: u64,
+    unknown_frames: u64,
+    frames: u64,
+    /// Lost and broken, by reason.
+    reasons: BTreeMap<String, u64>,
+    lost_reasons: BTreeMap<String, u64>,
+    broken_reasons: BTreeMap<String, u64>,
+    engine: String,
+    walker: String,
+    interval_ns: u64,
+    max_depth: u32,
+    duration_s: f64,
+    agent_cpu_s: f64,
+    target_cpu_s: f64,
+    handler_s: f64,
+    agent_memory_bytes: u64,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct InspectJson {
+    #[serde(flatten)]
+    health: HealthJson,
+    runtimes: Vec<RuntimeJson>,
+    processes: Vec<ProcessJson>,
+    events: Vec<EventJson>,
+    threads: u64,
+    modules: u64,
+    stacks: u64,
+}
+
+#[derive(Serialize)]
+struct RuntimeJson {
+    version: String,
+    outcome: &'static str,
+    /// Samples with a frame of it anywhere in the stack.
+    samples: u64,
+    pid: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson {
+    pid: u32,
+    parent: u32,
+    command: Vec<String>,
+    start_unix_ns: u64,
+    duration_s: f64,
+    ended: bool,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct EventJson {
+    event: &'static str,
+    unit: &'static str,
+    samples: u64,
+    value: u64,
+}
+
+impl HealthJson {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let h = &profile.health;
+        let map = |lists: &[&Vec<(String, u64)>]| {
+            let mut map = BTreeMap::new();
+            for (reason, count) in lists.iter().copied().flatten() {
+                let sum: &mut u64 = map.entry(reason.clone()).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+            map
+        };
+        Self {
+            samples: h.samples,
+            lost: sum(&h.lost),
+            broken: sum(&h.broken),
+            truncated: h.truncated,
+            unknown_frames: h.unknown_frames,
+            frames: h.frames,
+            reasons: map(&[&h.lost, &h.broken]),
+            lost_reasons: map(&[&h.lost]),
+            broken_reasons: map(&[&h.broken]),
+            engine: h.engine.clone(),
+            walker: h.walker.clone(),
+            interval_ns: h.interval_ns,
+            max_depth: h.max_depth,
+            duration_s: seconds(duration_ns(profile)),
+            agent_cpu_s: seconds(h.agent_cpu_ns),
+            target_cpu_s: seconds(h.target_cpu_ns),
+            handler_s: seconds(h.handler_ns),
+            agent_memory_bytes: h.agent_memory,
+            notes: h.notes.clone(),
+        }
+    }
+}
+
+/// By runtime: samples whose stack has a frame of it.
+fn samples_by_runtime(profile: &Profile) -> Vec<u64> {
+    let runtimes = profile.runtimes.len();
+    // By stack, the number of its set of runtimes; there are few sets.
+    let mut sets: Vec<Vec<u32>> = vec![Vec::new()];
+    let mut larger: HashMap<(usize, u32), usize> = HashMap::new();
+    let mut set_of: Vec<usize> = Vec::with_capacity(profile.stacks.len());
+    for stack in &profile.stacks {
+        let above = stack.parent.map_or(0, |p| set_of[p.0 as usize]);
+        let set = match profile.frames[stack.frame.0 as usize].runtime {
+            Some(runtime) if !sets[above].contains(&runtime.0) => {
+                *larger.entry((above, runtime.0)).or_insert_with(|| {
+                    let mut set = sets[above].clone();
+                    set.push(runtime.0);
+                    sets.push(set);
+                    sets.len() - 1
+                })
+            }
+            _ => above,
+        };
+        set_of.push(set);
+    }
+    let mut samples = vec![0; runtimes];
+    for sample in &profile.samples {
+        for &runtime in &sets[set_of[sample.stack.0 as usize]] {
+            if let Some(count) = samples.get_mut(runtime as usize) {
+                *count += 1;
+            }
+        }
+    }
+    samples
+}
+
+fn samples_by_process(profile: &Profile) -> Vec<u64> {
+    let mut samples = vec![0; profile.processes.len()];
+    for sample in &profile.samples {
+        let process = profile.threads[sample.thread.0 as usize].process;
+        if let Some(count) = samples.get_mut(process.0 as usize) {
+            *count += 1;
+        }
+    }
+    samples
+}
+
+/// One JSON object (one line, without its end) with the keys that `sidewalk inspect --json`
+/// promises, and some more.
+pub fn inspect_json(profile: &Profile) -> String {
+    let runtimes = profile
+        .runtimes
+        .iter()
+        .zip(samples_by_runtime(profile))
+        .map(|(runtime, samples)| RuntimeJson {
+            version: runtime.version.clone(),
+            outcome: if runtime.recorded {
+                "recorded"
+            } else {
+                "refused"
+            },
+            samples,
+            pid: profile
+                .processes
+                .get(runtime.process.0 as usize)
+                .map(|p| p.pid),
+        })
+        .collect();
+    let processes = profile
+        .processes
+        .iter()
+        .zip(samples_by_process(profile))
+        .map(|(process, samples)| ProcessJson {
+            pid: process.pid,
+            parent: process.parent,
+            command: process.command.clone(),
+            start_unix_ns: process.start_unix_ns,
+            duration_s: seconds(process.end_ns.saturating_sub(process.start_ns)),
+            ended: process.ended,
+            samples,
+        })
+        .collect();
+    let events = events(profile)
+        .into_iter()
+        .map(|t| EventJson {
+            event: event_name(t.event),
+            unit: event_unit(t.event),
+            samples: t.samples,
+            value: t.value,
+        })
+        .collect();
+    let json = InspectJson {
+        health: HealthJson::new(profile),
+        runtimes,
+        processes,
+        events,
+        threads: profile.threads.len() as u64,
+        modules: profile.modules.len() as u64,
+        stacks: profile.stacks.len() as u64,
+    };
+    // Strings, numbers and maps with string keys: there is nothing that could fail.
+    serde_json::to_string(&json).unwrap_or_default()
+}
+
+/// The same for people; its last line is the honest line. Ends in a line end.
+pub fn inspect_text(profile: &Profile) -> String {
+    let h = &profile.health;
+    let labels = Labels::new(profile);
+    let mut text = String::new();
+    let mut line = |what: &str, says: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{what:<10}  {says}");
+    };
+    for (process, samples) in profile.processes.iter().zip(samples_by_process(profile)) {
+        let words: Vec<_> = process.command.iter().map(|w| visible(w)).collect();
+        line(
+            "process",
+            format!(
+                "{} {}, child of {}, {:.3} s, {}, {}",
+                process.pid,
+                words.join(" "),
+                process.parent,
+                seconds(process.end_ns.saturating_sub(process.start_ns)),
+                plural(samples, "sample"),
+                if process.ended {
+                    "ended"
+                } else {
+                    "its end is not in the recording"
+                },
+            ),
+        );
+    }
+    let by_runtime = samples_by_runtime(profile);
+    for (at, (runtime, samples)) in profile.runtimes.iter().zip(by_runtime).enumerate() {
+        let label = labels
+            .runtime(profile::model::RuntimeId(at as u32))
+            .unwrap_or_default();
+        let process = labels.process(runtime.process);
+        line(
+            "runtime",
+            format!(
+                "CLR {label} in {process}: {}",
+                if runtime.recorded {
+                    format!("recorded, {}", plural(samples, "sample"))
+                } else {
+                    "refused".to_owned()
+                }
+            ),
+        );
+    }
+    for t in events(profile) {
+        line(
+            "event",
+            format!(
+                "{}: {}, {}",
+                event_name(t.event),
+                plural(t.samples, "sample"),
+                amount(t.value, event_unit(t.event)),
+            ),
+        );
+    }
+    line("interval", amount(h.interval_ns, "nanoseconds"));
+    line(
+        "duration",
+        format!("{:.3} s", seconds(duration_ns(profile))),
+    );
+    line(
+        "holds",
+        format!(
+            "{}, {}, {}",
+            plural(profile.threads.len() as u64, "thread"),
+            plural(profile.modules.len() as u64, "module"),
+            plural(profile.stacks.len() as u64, "stack node"),
+        ),
+    );
+    line(
+        "frames",
+        format!(
+            "{}, of which {} unknown ({}); cut at {}",
+            h.frames,
+            h.unknown_frames,
+            percent(h.unknown_frames, h.frames),
+            h.max_depth,
+        ),
+    );
+    line(
+        "agent",
+        format!(
+            "at most {}, {} in signal handlers",
+            amount(h.agent_memory, "bytes"),
+            amount(h.handler_ns, "nanoseconds"),
+        ),
+    );
+    for note in &h.notes {
+        line("note", visible(note).into_owned());
+    }
+    text.push_str(&honest_line(h));
+    text.push('\n');
+    text
+}

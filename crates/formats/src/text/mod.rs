@@ -1,0 +1,201 @@
+//! The report: a table of what is hottest, the call tree, and the honest line.
+//!
+//! For people and (`json`) for programs. The invariant: the last line of the text is the honest
+//! line, and every name is one cell of one line.
+
+mod json;
+mod report;
+mod tree;
+
+use std::io::{self, Write};
+
+use profile::Profile;
+
+use crate::health::{honest_line, percent, seconds};
+use crate::labels::Labels;
+use crate::options::{By, Options};
+use crate::select::{EventTotals, event_name, event_unit, events};
+use crate::visible::visible;
+use report::{Report, Row};
+
+/// Writes the report of one event (of all, with [`By::Event`]).
+///
+/// Options: `event`, `weight`, `by`, `top`, `tree`, `json`, `title`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let report = Report::new(profile, options);
+    if options.json {
+        json::write(profile, options, &report, &mut out)?;
+    } else {
+        header(profile, options, &report, &mut out)?;
+        table(&report, &mut out)?;
+        if options.tree {
+            writeln!(out)?;
+            tree::write(profile, &report, &mut out)?;
+        }
+        writeln!(out)?;
+        for note in &profile.health.notes {
+            writeln!(out, "note: {}", visible(note))?;
+        }
+        writeln!(out, "{}", honest_line(&profile.health))?;
+    }
+    out.flush()
+}
+
+fn header(
+    profile: &Profile,
+    options: &Options,
+    report: &Report,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let labels = Labels::new(profile);
+    let title = match &options.title {
+        Some(title) => visible(title).into_owned(),
+        None => labels.command(),
+    };
+    writeln!(out, "{title}")?;
+    let mut facts = vec![format!("{:.3} s", seconds(duration_ns(profile)))];
+    if profile.processes.len() > 1 {
+        facts.push(format!("{} processes", profile.processes.len()));
+    }
+    facts.push(plural(profile.threads.len() as u64, "thread"));
+    let mut versions: Vec<_> = profile
+        .runtimes
+        .iter()
+        .filter(|r| r.recorded)
+        .map(|r| visible(&r.version))
+        .collect();
+    versions.sort();
+    versions.dedup();
+    if !versions.is_empty() {
+        facts.push(format!(".NET {}", versions.join(", ")));
+    }
+    writeln!(out, "{}", facts.join(", "))?;
+    let all = events(profile);
+    if options.by != By::Event {
+        let event = report.selection.event;
+        writeln!(
+            out,
+            "{}: {}, {}",
+            event_name(event),
+            plural(report.selection.samples, "sample"),
+            amount(report.selection.value, event_unit(event))
+        )?;
+        let others: Vec<String> = all
+            .iter()
+            .filter(|t| t.event != event)
+            .map(event_summary)
+            .collect();
+        if !others.is_empty() {
+            writeln!(out, "not in this table: {}", others.join(", "))?;
+        }
+    }
+    writeln!(out)
+}
+
+fn event_summary(totals: &EventTotals) -> String {
+    format!(
+        "{} ({})",
+        event_name(totals.event),
+        plural(totals.samples, "sample")
+    )
+}
+
+fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.rows.is_empty() {
+        return writeln!(out, "no samples");
+    }
+    let unit = report.unit();
+    let mut cells: Vec<Vec<String>> = Vec::with_capacity(report.top + 1);
+    let both = report.self_and_total();
+    let mut head = Vec::new();
+    if both {
+        head.extend(["self", "self %", "total", "total %", "samples"]);
+    } else {
+        head.extend(["value", "%", "samples"]);
+    }
+    head.push(report.by.name());
+    cells.push(head.into_iter().map(str::to_owned).collect());
+    for row in report.rows.iter().take(report.top) {
+        let mut line = Vec::with_capacity(6);
+        let row_unit = row.unit.unwrap_or(unit);
+        line.push(amount(row.count.own.weight, row_unit));
+        line.push(share(row.share_own(report)));
+        if both {
+            line.push(amount(row.count.total.weight, row_unit));
+            line.push(share(row.share_total(report)));
+        }
+        line.push(row.count.own.samples.to_string());
+        line.push(row_name(row));
+        cells.push(line);
+    }
+    let columns = cells[0].len();
+    let widths: Vec<usize> = (0..columns)
+        .map(|c| {
+            cells
+                .iter()
+                .map(|line| line[c].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for line in &cells {
+        for (c, cell) in line.iter().enumerate() {
+            if c + 1 == columns {
+                writeln!(out, "  {cell}")?;
+            } else {
+                let pad = widths[c] - cell.chars().count();
+                write!(out, "{}{:pad$}{cell}", if c > 0 { "  " } else { "" }, "")?;
+            }
+        }
+    }
+    let hidden = report.rows.len().saturating_sub(report.top);
+    if hidden > 0 {
+        writeln!(out, "… and {hidden} more")?;
+    }
+    Ok(())
+}
+
+fn row_name(row: &Row) -> String {
+    match &row.module {
+        Some(module) if row.show_module => format!("{}  [{module}]", row.name),
+        _ => row.name.clone(),
+    }
+}
+
+fn share((part, whole): (u64, u64)) -> String {
+    percent(part, whole).trim_end_matches(" %").to_owned()
+}
+
+/// `1 sample`, `2 samples`.
+pub(crate) fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// An amount in `unit` (one of [`event_unit`], or `samples`) as people read it.
+pub(crate) fn amount(value: u64, unit: &str) -> String {
+    let x = value as f64;
+    match unit {
+        "nanoseconds" if value >= 1_000_000_000 => format!("{:.3} s", x / 1e9),
+        "nanoseconds" if value >= 1_000_000 => format!("{:.2} ms", x / 1e6),
+        "nanoseconds" if value >= 1_000 => format!("{:.2} µs", x / 1e3),
+        "nanoseconds" => format!("{value} ns"),
+        "bytes" if value >= 1 << 30 => format!("{:.2} GiB", x / (1_u64 << 30) as f64),
+        "bytes" if value >= 1 << 20 => format!("{:.2} MiB", x / (1_u64 << 20) as f64),
+        "bytes" if value >= 1 << 10 => format!("{:.2} KiB", x / 1024.0),
+        "bytes" => format!("{value} B"),
+        _ => value.to_string(),
+    }
+}
+
+/// From the first process's begin to the last one's end, nanoseconds.
+pub(crate) fn duration_ns(profile: &Profile) -> u64 {
+    let begin = profile.processes.iter().map(|p| p.start_ns).min();
+    let end = profile.processes.iter().map(|p| p.end_ns).max();
+    match (begin, end) {
+        (Some(begin), Some(end)) => end.saturating_sub(begin),
+        _ => 0,
+    }
+}
