@@ -363,6 +363,7 @@ impl Import {
     #[must_use]
     pub fn finish(mut self) -> Profile {
         self.finish_processes();
+        self.mark_single_file_runtimes();
         self.finish_health();
         let Import {
             builder, symbols, ..
@@ -399,6 +400,42 @@ impl Import {
                      recording was cut"
                 );
                 note(&mut profile.health.notes, text);
+            }
+        }
+    }
+
+    /// The program file of a single-file app holds the runtime: its native frames are the runtime's.
+    fn mark_single_file_runtimes(&mut self) {
+        let profile = &mut self.builder.profile;
+        for state in self
+            .processes
+            .values()
+            .filter(|state| !state.runtimes.is_empty())
+        {
+            let modules = || {
+                state
+                    .modules
+                    .values()
+                    .map(|(id, _)| (*id, &profile.modules[id.0 as usize]))
+            };
+            if modules().any(|(_, module)| module.file_name() == "libcoreclr.so") {
+                continue;
+            }
+            let command = &profile.processes[state.id.0 as usize].command;
+            let program = command
+                .first()
+                .and_then(|word| word.rsplit('/').next())
+                .unwrap_or("");
+            let holders: Vec<ModuleId> = modules()
+                .filter(|(_, module)| !module.managed && !program.is_empty())
+                .filter(|(_, module)| module.file_name() == program)
+                .map(|(id, _)| id)
+                .collect();
+            for frame in &mut profile.frames {
+                let inside = frame.module.is_some_and(|module| holders.contains(&module));
+                if inside && frame.kind == FrameKind::Native {
+                    frame.kind = FrameKind::Runtime;
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Recordings in, profiles out.
 
+use profile::model::FrameKind;
 use profile::testing::{self, Scene};
 use profile::{Import, LOST_FRAME, Profile};
 use recording::{Reader, Record, WalkEnd};
@@ -108,4 +109,121 @@ fn what_a_lost_block_defined_becomes_a_lost_frame_and_is_counted() {
             format!("{LOST_FRAME};{LOST_FRAME} 1")
         ]
     );
+}
+
+#[test]
+fn the_runtime_inside_a_single_file_app_is_the_runtime() {
+    let mut scene = Scene::new(1, &["./publish/app", "--x"]);
+    scene.runtime("10.0.12");
+    let app = scene.native_module("/srv/publish/app");
+    let other = scene.native_module("/usr/lib/libother.so");
+    let thread = scene.thread(1, "main", true);
+    let frames = [
+        scene.native(other, 16, "below"),
+        scene.native(app, 32, "gc"),
+    ];
+    let stack = scene.stack(&frames);
+    scene.samples(thread, stack, 1);
+    scene.end();
+    let profile = scene.profile();
+    let kinds: Vec<_> = profile
+        .frames_of(profile.samples[0].stack)
+        .map(|frame| (profile.name(frame), profile.frame(frame).kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [("gc", FrameKind::Runtime), ("below", FrameKind::Native)]
+    );
+}
+
+#[test]
+fn symbols_name_native_frames_and_put_inlined_ones_above() {
+    let mut scene = Scene::new(1, &["x"]);
+    let library = scene.native_module("/usr/lib/libwork.so");
+    let agent = scene.native_module("/opt/sidewalk/lib/libsidewalk.so");
+    let thread = scene.thread(1, "main", false);
+    let frame = |svma| recording::Frame::Native {
+        module: library,
+        svma,
+    };
+    let root = scene.frame(frame(0x10));
+    let leaf = scene.frame(frame(0x20));
+    let own = scene.frame(recording::Frame::Native {
+        module: agent,
+        svma: 0x30,
+    });
+    let stack = scene.stack(&[root, leaf, own]);
+    scene.samples(thread, stack, 2);
+    for (name, line) in [("inner", 3), ("middle", 7), ("outer", 11)] {
+        let file = "work.c".into();
+        scene.push(Record::Symbol {
+            frame: leaf,
+            name: name.into(),
+            file,
+            line,
+        });
+    }
+    scene.end();
+    let profile = scene.profile();
+    let shown: Vec<_> = profile
+        .frames_of(profile.samples[0].stack)
+        .map(|frame| {
+            let value = profile.frame(frame);
+            (profile.name(frame), value.line, value.inlined)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("[sidewalk agent]", 0, false),
+            ("inner", 3, true),
+            ("middle", 7, true),
+            ("outer", 11, false),
+            ("libwork.so+0x10", 0, false),
+        ]
+    );
+    // Health counts the frames that were walked, not the inlined ones.
+    assert_eq!(profile.health.frames, 6);
+}
+
+#[test]
+fn processes_keep_their_own_ids_and_share_what_is_the_same() {
+    let mut scene = Scene::new(10, &["/bin/sh", "-c", "dotnet app.dll"]);
+    for pid in [10, 11] {
+        if pid == 11 {
+            scene.process(11, 10, &["dotnet", "app.dll"]);
+        }
+        let runtime = scene.runtime("8.0.4");
+        let app = scene.managed_module(runtime, "/srv/app.dll");
+        let thread = scene.thread(pid, "main", true);
+        let method = scene.method(runtime, app, "App.Program", "Main");
+        let frame = scene.managed(method, recording::Tier::Tier1, 1);
+        let stack = scene.stack(&[frame]);
+        scene.samples(thread, stack, pid);
+        scene.end();
+    }
+    let profile = scene.profile();
+    let names: Vec<_> = profile
+        .processes
+        .iter()
+        .map(profile::model::Process::name)
+        .collect();
+    assert_eq!(names, ["sh", "app.dll"]);
+    assert_eq!(
+        (
+            profile.modules.len(),
+            profile.threads.len(),
+            profile.runtimes.len()
+        ),
+        (1, 2, 2)
+    );
+    // One method in two processes is one row.
+    let rows = profile::ops::totals(&profile, profile::ops::By::Method, |_| true);
+    assert_eq!((rows.len(), rows[0].own.samples), (1, 21));
+    let rows = profile::ops::totals(&profile, profile::ops::By::Process, |_| true);
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row.group.label.as_str(), row.own.samples))
+        .collect();
+    assert_eq!(rows, [("app.dll (11)", 11), ("sh (10)", 10)]);
 }

@@ -1,0 +1,118 @@
+//! Names that a user knows, made from those that metadata and files have.
+//!
+//! Pure functions on text. The invariants: any text gives a name, in time proportional to its
+//! length; a name that is not understood is shown as it is.
+//!
+//! What a compiler makes of a method (closures, state machines, local functions) is undone after
+//! Roslyn's `GeneratedNames` (kinds of names by the letter behind `>`), so that a row says what the
+//! user wrote.
+
+mod compiler;
+mod native;
+mod types;
+
+use recording::MethodKind;
+
+pub use native::{AGENT_FRAME, is_agent, native_kind};
+
+use compiler::Written;
+use types::TypeName;
+
+/// A readable name for a method, from the names that metadata has
+/// (see [`recording::Record::Method`]).
+///
+/// ```
+/// # use profile::names::method;
+/// # use recording::MethodKind::Il;
+/// assert_eq!(method(Il, "App.Shop+<BuyAsync>d__5", "MoveNext"), "App.Shop.BuyAsync");
+/// let list = "System.Collections.Generic.List`1[System.Int32]";
+/// assert_eq!(method(Il, list, "Add"), "System.Collections.Generic.List<int>.Add");
+/// ```
+#[must_use]
+pub fn method(kind: MethodKind, type_name: &str, name: &str) -> String {
+    if kind == MethodKind::IlStub || name.starts_with("IL_STUB_") {
+        return il_stub(name);
+    }
+    let type_name = if type_name == "dynamicClass" {
+        ""
+    } else {
+        type_name
+    };
+    if kind == MethodKind::Dynamic {
+        let name = qualified(type_name, name);
+        return format!("DynamicMethod {name}").trim_end().to_owned();
+    }
+    qualified(type_name, name)
+}
+
+fn qualified(type_name: &str, name: &str) -> String {
+    let owner = TypeName::parse(type_name);
+    let (name, arguments) = types::split_method_arguments(name);
+    let written = compiler::written(name);
+    let mut text = String::new();
+    // The method that runs the state machine is the method that the user wrote, which the type's
+    // name has already said.
+    let is_body = name == "MoveNext" && owner.is_state_machine();
+    // A lambda's name says whose it is; the closure's own constructor must not look like its
+    // owner's.
+    let has_owner = is_body || matches!(&written, Written::Name(shown) if **shown != *name);
+    owner.write_owner(!has_owner, &mut text);
+    if !is_body {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        match written {
+            Written::Name(name) | Written::StateMachine(name) => text.push_str(&name),
+            Written::Closure => text.push_str(name),
+        }
+    }
+    if let Some(arguments) = arguments {
+        types::write_arguments(arguments, &mut text);
+    }
+    text
+}
+
+/// The stub's own name for people: `IL_STUB_PInvoke` gives `[IL stub: P/Invoke]`
+/// (dotnet/runtime `ilstubcache.cpp`, `GetStubMethodName`).
+fn il_stub(name: &str) -> String {
+    let kind = match name.strip_prefix("IL_STUB_").unwrap_or(name) {
+        "PInvoke" => "P/Invoke",
+        "ReversePInvoke" => "reverse P/Invoke",
+        "CLRtoCOM" => "CLR to COM",
+        "COMtoCLR" => "COM to CLR",
+        "StructMarshal" => "struct marshalling",
+        "Array" => "array access",
+        "MulticastDelegate_Invoke" => "multicast delegate",
+        "WrapperDelegate_Invoke" => "wrapper delegate",
+        "DelegateInvoke_Thunk" => "delegate",
+        "DelegateShuffleThunk" => "delegate shuffle",
+        "UnboxingStub" => "unboxing",
+        "InstantiatingStub" => "instantiating",
+        "StoreTailCallArgs" => "tail call arguments",
+        "CallTailCallTarget" => "tail call",
+        "VirtualStaticMethodDispatch" => "static virtual dispatch",
+        "" => return "[IL stub]".to_owned(),
+        other => other,
+    };
+    format!("[IL stub: {kind}]")
+}
+
+/// Text in square brackets, once.
+#[must_use]
+pub fn bracketed(text: &str) -> String {
+    if text.starts_with('[') && text.ends_with(']') {
+        text.to_owned()
+    } else {
+        format!("[{text}]")
+    }
+}
+
+/// Why a walk broke, from its pseudo frame: `[broken: no unwind rule]` gives `no unwind rule`.
+#[must_use]
+pub fn pseudo_reason(name: &str) -> &str {
+    let text = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
+    text.strip_prefix("broken: ").unwrap_or(text)
+}
