@@ -12,12 +12,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use corprof::context::{Callback, Context, NoTrigger, Startup};
 use corprof::{
-    Callbacks, Cx, EventMaskHigh, EventMaskLow, FunctionId, Hresult, ModuleFlags, ModuleId,
-    RejitId, ThreadId,
+    Callbacks, Cx, EventMaskHigh, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleFlags,
+    ModuleId, RejitId, ThreadId,
 };
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, jit, pe};
@@ -26,6 +27,7 @@ use crate::agent::Agent;
 use crate::bodies::{Body, Change, Names};
 use crate::names;
 use crate::proc;
+use crate::tiers;
 
 /// What is known of a managed module.
 #[derive(Debug)]
@@ -56,6 +58,7 @@ pub(crate) struct Clr {
     unloadable: Mutex<Unloadable>,
     /// Tiers that events told before the code was reported, by code start.
     tiers: Mutex<HashMap<u64, Tier>>,
+    has_tier_events: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,6 +73,7 @@ impl Clr {
             modules: Mutex::default(),
             unloadable: Mutex::default(),
             tiers: Mutex::default(),
+            has_tier_events: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +145,7 @@ impl Clr {
             starts.extend(ranges.first().map(|range| range.start_address));
         }
         let time_ns = proc::now_ns();
+        let bodies = starts.len();
         for code_start in starts {
             let start = code_start as u64;
             if let Some(region) = self.agent.map.lookup(start)
@@ -164,7 +169,7 @@ impl Clr {
                     function: function.raw(),
                     code_start: start,
                     kind,
-                    tier: self.take_tier(start),
+                    tier: self.tier(start, kind, bodies),
                     birth_ns: time_ns,
                     names: names.map(Box::new),
                 },
@@ -173,8 +178,20 @@ impl Clr {
         }
     }
 
-    fn take_tier(&self, start: u64) -> Tier {
-        lock(&self.tiers).remove(&start).unwrap_or(Tier::Unknown)
+    fn tier(&self, start: u64, kind: MethodKind, bodies: usize) -> Tier {
+        if let Some(tier) = lock(&self.tiers).remove(&start) {
+            return tier;
+        }
+        match kind {
+            // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
+            MethodKind::Dynamic | MethodKind::IlStub => Tier::Optimized,
+            // Before .NET 5 a method has at most two bodies, and the second is tier-1. Whether
+            // the first is tier-0 or was optimised at once cannot be known here.
+            MethodKind::Il if bodies > 1 && !self.has_tier_events.load(Ordering::Relaxed) => {
+                Tier::Tier1
+            }
+            MethodKind::Il => Tier::Unknown,
+        }
     }
 
     /// Makes a body known: to the agent thread, to the owner's unload, to the walker.
@@ -259,13 +276,24 @@ impl Callbacks for ClrCallbacks {
         if !self.0.agent.admit(&self.0, info.runtime(), version) {
             return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
         }
+        let mut high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS;
+        if info.capabilities().event_pipe {
+            high |= EventMaskHigh::MONITOR_EVENT_PIPE;
+        }
         info.set_event_mask2(
             cx,
             EventMaskLow::MONITOR_THREADS
                 | EventMaskLow::MONITOR_MODULE_LOADS
                 | EventMaskLow::MONITOR_JIT_COMPILATION,
-            EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
+            high,
         )?;
+        if info.capabilities().event_pipe {
+            // Without it tiers are told by the order of a method's bodies.
+            let session = info.event_pipe_start_session(cx, &[tiers::PROVIDER]);
+            self.0
+                .has_tier_events
+                .store(session.is_ok(), Ordering::Relaxed);
+        }
         self.0.agent.register_own_thread();
         Ok(())
     }
@@ -358,6 +386,21 @@ impl Callbacks for ClrCallbacks {
             .remove(&function.raw())
             .unwrap_or_default();
         self.0.gone(ranges);
+        Ok(())
+    }
+
+    fn eventpipe_event_delivered<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        event: EventPipeEvent<'_, 'rt>,
+    ) -> corprof::Result<()> {
+        if let Some((start, tier)) = tiers::of_event(event.id, event.data) {
+            let mut tiers = lock(&self.0.tiers);
+            // Each is taken by the callback that follows; a bound all the same.
+            if tiers.len() < 4096 {
+                tiers.insert(start, tier);
+            }
+        }
         Ok(())
     }
 

@@ -19,5 +19,6 @@ mod outlet;
 mod proc;
 mod resolve;
 mod threads;
+mod tiers;
 
 corprof::export_profiler!(agent::create);

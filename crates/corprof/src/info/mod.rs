@@ -5,12 +5,14 @@
 
 mod code;
 mod enumerate;
+mod event_pipe;
 mod functions;
 mod modules;
 mod setup;
 mod threads;
 mod types;
 
+pub use event_pipe::EventPipeProviderConfig;
 pub use functions::{DynamicFunctionInfo, FunctionInfo};
 pub use modules::{AssemblyInfo, ModuleInfo};
 pub use setup::RuntimeInformation;
