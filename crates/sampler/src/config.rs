@@ -101,6 +101,8 @@ pub struct Config {
     /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
     /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
+    /// Bytes that must be left on the stack below the handler for the walk to be tried.
+    pub min_stack_room: u32,
 }
 
 impl Default for Config {
@@ -113,6 +115,7 @@ impl Default for Config {
             ring_len: 64 * 1024,
             scratch_len: 4096,
             walk_alternate_stack: false,
+            min_stack_room: 3072,
         }
     }
 }
@@ -124,6 +127,8 @@ pub enum Error {
     Config(&'static str),
     /// A sampler runs already in this process.
     AlreadyStarted,
+    /// The sampler was stopped.
+    Stopped,
     /// All slots are in use.
     TooManyThreads,
     /// The slot was unregistered, or belongs to another thread by now.
@@ -144,6 +149,7 @@ impl fmt::Display for Error {
         match self {
             Self::Config(field) => write!(f, "sampler configuration: {field} is out of range"),
             Self::AlreadyStarted => f.write_str("a sampler runs already in this process"),
+            Self::Stopped => f.write_str("the sampler was stopped"),
             Self::TooManyThreads => f.write_str("more threads than the sampler has slots"),
             Self::StaleSlot => f.write_str("the thread's slot has been given back"),
             Self::NoSuchThread => f.write_str("no such thread"),

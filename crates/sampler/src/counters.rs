@@ -29,11 +29,13 @@ pub enum DiscardReason {
     /// Wall clock: the last signal has not been handled yet (the thread blocks it, or waits in
     /// the kernel uninterruptibly). No time is lost: the next sample's value covers it.
     SignalPending = 10,
+    /// A ring held nonsense (the program wrote into our memory); one count for all that it held.
+    RingDamaged = 11,
 }
 
 impl DiscardReason {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 
     /// All, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -48,6 +50,7 @@ impl DiscardReason {
         Self::Chained,
         Self::Walker,
         Self::SignalPending,
+        Self::RingDamaged,
     ];
 
     /// The name for reports.
@@ -64,6 +67,7 @@ impl DiscardReason {
             Self::Chained => "foreign signal, passed on",
             Self::Walker => "refused by the walker",
             Self::SignalPending => "signal still pending",
+            Self::RingDamaged => "ring damaged",
         }
     }
 
@@ -86,6 +90,8 @@ pub struct Counters {
     /// Time spent in the handler from its first to its last instruction, nanoseconds, samples
     /// and refusals together. Entering and leaving the kernel is not in it.
     pub handler_ns: u64,
+    /// Time that the samples lost in the handler would have stood for, nanoseconds.
+    pub lost_ns: u64,
     /// Runs of the handler for a signal of ours.
     pub signals: u64,
     /// Signals that gave no sample, by [`DiscardReason`].

@@ -15,10 +15,28 @@
 //! - the handler calls the [`WalkFn`].
 #![cfg_attr(not(test), no_std)]
 
-mod api;
 mod config;
 mod counters;
+mod engine;
+mod global;
+mod handler;
+mod maps;
+mod protocol;
+mod reader;
+mod sampler;
+mod slot;
+mod stack;
+mod sys;
 
-pub use api::{Reader, SampleView, Sampler, SlotId};
+/// The atomics that `protocol` is compiled with.
+mod sync {
+    pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
+
+#[cfg(test)]
+mod loom_model;
+
 pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};
+pub use reader::{Reader, SampleView};
+pub use sampler::{Sampler, SlotId};

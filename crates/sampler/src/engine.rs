@@ -1,0 +1,467 @@
+//! The timers: how a thread comes to get a signal for each interval of its CPU time.
+//!
+//! It makes, stops and ends the timer of one thread; what the signal then does is the handler's.
+//! The invariant: a [`Timer`] lives in its slot's `timer` word and whoever swaps it out ends it,
+//! so it is ended once.
+//!
+//! **Phase.** The first tick of each thread comes after a random part of the interval, and every
+//! tick stands for a whole interval. Without it a thread that lives shorter than one interval is
+//! never sampled, and a program made of such threads looks idle.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::config::{EngineKind, Error};
+use crate::global::{GLOBAL, Global};
+use crate::slot::{NO_TIMER, Slot};
+use crate::sys;
+
+const PERF_BIT: u64 = 1 << 63;
+const POSIX_BIT: u64 = 1 << 62;
+
+/// A thread's timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timer {
+    /// perf_event file descriptor.
+    Perf(i32),
+    /// POSIX timer id of the kernel.
+    Posix(i32),
+}
+
+impl Timer {
+    pub(crate) fn to_word(self) -> u64 {
+        match self {
+            Self::Perf(fd) => PERF_BIT | u64::from(fd as u32),
+            Self::Posix(id) => POSIX_BIT | u64::from(id as u32),
+        }
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        if word & PERF_BIT != 0 {
+            Some(Self::Perf(word as u32 as i32))
+        } else if word & POSIX_BIT != 0 {
+            Some(Self::Posix(word as u32 as i32))
+        } else {
+            None
+        }
+    }
+
+    /// Ends it. The caller has swapped it out of its slot, whose thread's token is `token`.
+    fn end(self, token: u64) {
+        match self {
+            Self::Perf(fd) => {
+                sys::close(fd);
+                // After the close, so that a tick during it still finds its slot. The number may
+                // belong to another thread's event by now; then the entry is that one's.
+                if let Some(entry) = GLOBAL.fd_entry(fd) {
+                    let _ = entry.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
+                }
+            }
+            Self::Posix(id) => {
+                // SAFETY: deletes a timer of ours by its kernel id; no memory is involved.
+                unsafe { libc::syscall(libc::SYS_timer_delete, id) };
+            }
+        }
+    }
+
+    /// Stops it without ending it.
+    pub(crate) fn stop(self) {
+        match self {
+            Self::Perf(fd) => {
+                // SAFETY: an ioctl without argument on a perf_event fd.
+                unsafe { libc::ioctl(fd, perf::IOC_DISABLE, 0) };
+            }
+            Self::Posix(id) => {
+                set_timer(id, 0, 0);
+            }
+        }
+    }
+}
+
+/// Takes the timer out of the slot and ends it.
+pub(crate) fn end_timer(slot: &Slot) {
+    // AcqRel: who gets the timer sees it whole; who comes later sees none.
+    if let Some(timer) = Timer::from_word(slot.timer.swap(NO_TIMER, Ordering::AcqRel)) {
+        timer.end(slot.token.load(Ordering::Relaxed));
+    }
+}
+
+/// Makes and starts the timer of a slot. Called between `set_known` and `end_arm`.
+pub(crate) fn arm(slot: &Slot, token: u64, tid: u32) -> Result<(), Error> {
+    let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+    match GLOBAL.engine() {
+        EngineKind::Wall => Ok(()),
+        EngineKind::Timer => arm_posix(slot, token, tid, interval),
+        kind @ (EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser) => {
+            let user_only = kind == EngineKind::PerfTaskClockUser;
+            match arm_perf(slot, token, tid, interval, user_only) {
+                // Out of descriptors or memory: this thread gets the slower timer, not nothing.
+                Err(Error::Os {
+                    errno: libc::EMFILE | libc::ENFILE | libc::ENOMEM,
+                    ..
+                }) => arm_posix(slot, token, tid, interval),
+                other => other,
+            }
+        }
+    }
+}
+
+fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Error> {
+    // SAFETY: all-zero is a valid sigevent.
+    let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_signo = GLOBAL.signal.load(Ordering::Relaxed);
+    event.sigev_notify_thread_id = tid as i32;
+    event.sigev_value = libc::sigval {
+        sival_ptr: token as usize as *mut libc::c_void,
+    };
+    let mut id: i32 = -1;
+    // SAFETY: valid pointers to a sigevent and to an int, as the kernel's call (which, unlike
+    // glibc's, writes an int and allocates nothing) asks for.
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_timer_create,
+            sys::cpu_clock_of(tid),
+            &raw const event,
+            &raw mut id,
+        )
+    };
+    if made != 0 {
+        return Err(match sys::errno() {
+            // The clock of a thread that is gone.
+            libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
+            errno => Error::Os {
+                call: "timer_create",
+                errno,
+            },
+        });
+    }
+    slot.timer
+        .store(Timer::Posix(id).to_word(), Ordering::Release);
+    // The kernel looks at the timer at its own tick only; `first_value` makes up for it.
+    let tick = GLOBAL.tick_ns.load(Ordering::Relaxed);
+    let phase = random_below(interval).saturating_sub(tick).max(1);
+    if set_timer(id, phase, interval) {
+        return Ok(());
+    }
+    let error = sys::last_error("timer_settime");
+    end_timer(slot);
+    Err(error)
+}
+
+/// What the first sample of a POSIX timer stands for, when `cpu` ns (less than a tick) have passed
+/// since it was armed.
+///
+/// The kernel tests the timer at its tick, so a thread that lives a fraction of a tick is seen
+/// with the probability (lifetime / tick), and then the timer has expired with the probability
+/// min(1, (tick + cpu) / interval), because its phase is uniform in the interval less one tick. A
+/// tick that hits a running thread must stand for one tick on average; so a sample stands for
+/// tick / probability. From the second tick on that is the interval.
+pub(crate) fn first_value(cpu: u64, tick: u64, interval: u64) -> u64 {
+    let covered = (tick + cpu).min(interval).max(1);
+    (u128::from(interval) * u128::from(tick) / u128::from(covered)) as u64
+}
+
+fn set_timer(id: i32, first: u64, interval: u64) -> bool {
+    let time = |ns: u64| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    };
+    let setting = libc::itimerspec {
+        it_interval: time(interval),
+        it_value: time(first),
+    };
+    // SAFETY: a valid itimerspec; the old value is not asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_timer_settime,
+            id,
+            0,
+            &raw const setting,
+            core::ptr::null_mut::<libc::itimerspec>(),
+        ) == 0
+    }
+}
+
+fn arm_perf(
+    slot: &Slot,
+    token: u64,
+    tid: u32,
+    interval: u64,
+    user_only: bool,
+) -> Result<(), Error> {
+    let phase = random_below(interval).max(perf::MIN_PERIOD_NS);
+    let fd = perf::open(tid, phase, user_only)?;
+    let Some(entry) = GLOBAL.fd_entry(fd) else {
+        sys::close(fd);
+        return Err(Error::Os {
+            call: "perf_event_open",
+            errno: libc::EMFILE,
+        });
+    };
+    // The signal finds the slot through this entry; the kernel's system calls below order it
+    // before the first one.
+    entry.store(token, Ordering::Release);
+    slot.timer
+        .store(Timer::Perf(fd).to_word(), Ordering::Release);
+    match perf::start_once(fd, tid, GLOBAL.signal.load(Ordering::Relaxed)) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            end_timer(slot);
+            Err(error)
+        }
+    }
+}
+
+/// Handler: the first tick came; from here on the ticks have the interval. Two ioctls.
+pub(crate) fn go_on(fd: i32, interval: u64) {
+    let period: u64 = interval;
+    // SAFETY: IOC_PERIOD reads one u64; IOC_ENABLE takes no argument; `fd` is our perf_event,
+    // which is not closed while the handler is inside the slot's gate.
+    unsafe {
+        libc::ioctl(fd, perf::IOC_PERIOD, &raw const period);
+        libc::ioctl(fd, perf::IOC_ENABLE, 0);
+    }
+}
+
+/// Whether perf_event can be had for the calling thread, with or without kernel time. Gives the
+/// descriptor, not counting, to be kept open: as long as one event exists the kernel does not
+/// patch its scheduler hooks in and out again, which stops all processors for a moment.
+pub(crate) fn probe_perf(user_only: bool) -> Result<i32, Error> {
+    perf::open(0, 1_000_000_000, user_only)
+}
+
+/// A number in 0..bound, different for each call: splitmix64 over a counter and the clock.
+fn random_below(bound: u64) -> u64 {
+    static STATE: AtomicU64 = AtomicU64::new(0);
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let state = STATE.fetch_add(STEP, Ordering::Relaxed) ^ GLOBAL.seed.load(Ordering::Relaxed);
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    ((u128::from(z) * u128::from(bound)) >> 64) as u64
+}
+
+impl Global {
+    /// The entry of a perf descriptor in the table descriptor → slot. Handler.
+    pub(crate) fn fd_entry(&self, fd: i32) -> Option<&'static AtomicU64> {
+        let table = self.fd_table.load(Ordering::Acquire);
+        let index = usize::try_from(fd)
+            .ok()
+            .filter(|index| *index < crate::global::MAX_FDS)?;
+        if table.is_null() {
+            return None;
+        }
+        // SAFETY: the table has MAX_FDS words, zeroed at start, and is never unmapped.
+        Some(unsafe { &*table.add(index) })
+    }
+}
+
+mod perf {
+    //! perf_event_open: the software task clock.
+
+    use crate::config::Error;
+    use crate::global::GLOBAL;
+    use crate::sys;
+    use core::sync::atomic::Ordering;
+
+    /// The kernel's own minimum (kernel/events/core.c, `perf_swevent_start_hrtimer`).
+    pub(super) const MIN_PERIOD_NS: u64 = 10_000;
+
+    const TYPE_SOFTWARE: u32 = 1;
+    const SW_TASK_CLOCK: u64 = 1;
+    const FLAG_FD_CLOEXEC: u64 = 8;
+    const BIT_DISABLED: u64 = 1 << 0;
+    const BIT_EXCLUDE_KERNEL: u64 = 1 << 5;
+    const BIT_EXCLUDE_HV: u64 = 1 << 6;
+
+    pub(super) const IOC_ENABLE: u64 = 0x2400;
+    pub(super) const IOC_DISABLE: u64 = 0x2401;
+    const IOC_REFRESH: u64 = 0x2402;
+    pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
+
+    const F_SETSIG: i32 = 10;
+    const F_SETOWN_EX: i32 = 15;
+    const F_OWNER_TID: i32 = 0;
+
+    /// `struct perf_event_attr` up to PERF_ATTR_SIZE_VER5 (include/uapi/linux/perf_event.h); the
+    /// kernel takes the length from `size`.
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        size: u32,
+        config: u64,
+        sample_period: u64,
+        sample_type: u64,
+        read_format: u64,
+        flags: u64,
+        wakeup_events: u32,
+        bp_type: u32,
+        config1: u64,
+        config2: u64,
+        branch_sample_type: u64,
+        sample_regs_user: u64,
+        sample_stack_user: u32,
+        clockid: i32,
+        sample_regs_intr: u64,
+        aux_watermark: u32,
+        sample_max_stack: u16,
+        reserved: u16,
+    }
+
+    const _: () = assert!(size_of::<Attributes>() == 112);
+
+    #[repr(C)]
+    struct Owner {
+        kind: i32,
+        pid: i32,
+    }
+
+    /// Opens a task clock that does not count yet, its descriptor in the upper range.
+    pub(super) fn open(tid: u32, period: u64, user_only: bool) -> Result<i32, Error> {
+        let exclude = if user_only {
+            BIT_EXCLUDE_KERNEL | BIT_EXCLUDE_HV
+        } else {
+            0
+        };
+        let attributes = Attributes {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config: SW_TASK_CLOCK,
+            sample_period: period,
+            sample_type: 0,
+            read_format: 0,
+            flags: BIT_DISABLED | exclude,
+            wakeup_events: 1,
+            bp_type: 0,
+            config1: 0,
+            config2: 0,
+            branch_sample_type: 0,
+            sample_regs_user: 0,
+            sample_stack_user: 0,
+            clockid: 0,
+            sample_regs_intr: 0,
+            aux_watermark: 0,
+            sample_max_stack: 0,
+            reserved: 0,
+        };
+        // SAFETY: a valid attribute block of the size it states; no group, any CPU.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                tid,
+                -1,
+                -1,
+                FLAG_FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(match sys::errno() {
+                libc::ESRCH => Error::NoSuchThread,
+                errno => Error::Os {
+                    call: "perf_event_open",
+                    errno,
+                },
+            });
+        }
+        Ok(GLOBAL.move_up(fd as i32))
+    }
+
+    /// Directs the signal to the thread and lets the clock run up to its first tick.
+    ///
+    /// O_ASYNC alone gives one signal for each overflow (kernel/events/core.c,
+    /// `__perf_event_overflow`: a wake-up with `pending_kill` for each when fasync is set).
+    /// IOC_REFRESH(1) stops the event after the first, whose period is a random phase that must
+    /// not repeat; [`super::go_on`] then sets the true period.
+    pub(super) fn start_once(fd: i32, tid: u32, signal: i32) -> Result<(), Error> {
+        let owner = Owner {
+            kind: F_OWNER_TID,
+            pid: tid as i32,
+        };
+        // SAFETY: fcntl and ioctl on our own descriptor; F_SETOWN_EX reads one f_owner_ex.
+        unsafe {
+            if libc::fcntl(fd, F_SETOWN_EX, &raw const owner) != 0 {
+                return Err(match sys::errno() {
+                    libc::ESRCH => Error::NoSuchThread,
+                    errno => Error::Os {
+                        call: "fcntl F_SETOWN_EX",
+                        errno,
+                    },
+                });
+            }
+            if libc::fcntl(fd, F_SETSIG, signal) != 0 {
+                return Err(sys::last_error("fcntl F_SETSIG"));
+            }
+            if libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0 {
+                return Err(sys::last_error("fcntl F_SETFL"));
+            }
+            if libc::ioctl(fd, IOC_REFRESH, 1) != 0 {
+                return Err(sys::last_error("ioctl PERF_EVENT_IOC_REFRESH"));
+            }
+        }
+        Ok(())
+    }
+
+    impl crate::global::Global {
+        /// Moves a descriptor above those that the program will get: its own numbers stay what
+        /// they would have been, and select(), which cannot name descriptors from 1024 on, keeps
+        /// its range. Where that is not possible the descriptor stays as it is.
+        pub(crate) fn move_up(&self, fd: i32) -> i32 {
+            let floor = self.fd_floor.load(Ordering::Relaxed);
+            if floor <= 0 || fd >= floor {
+                return fd;
+            }
+            // SAFETY: duplicates our own descriptor.
+            let moved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, floor) };
+            if moved < 0 {
+                return fd;
+            }
+            sys::close(fd);
+            moved
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_timer_survives_its_word() {
+        for timer in [
+            Timer::Perf(0),
+            Timer::Perf(i32::MAX),
+            Timer::Posix(0),
+            Timer::Posix(77),
+        ] {
+            assert_eq!(Timer::from_word(timer.to_word()), Some(timer));
+        }
+        assert_eq!(Timer::from_word(NO_TIMER), None);
+    }
+
+    proptest! {
+        #[test]
+        fn random_stays_below(bound in 1u64..1_000_000_000) {
+            prop_assert!(random_below(bound) < bound);
+        }
+
+        /// Over all positions of the kernel's tick in a short life, the expected value of the
+        /// first sample is the CPU time used.
+        #[test]
+        fn the_first_value_is_unbiased(life in 1u64..4_000_000, interval in 100_000u64..100_000_000) {
+            let tick = 4_000_000u64;
+            let steps = 2000u64;
+            let mut expected = 0.0;
+            for step in 0..steps {
+                let cpu = life * step / steps; // CPU time when the tick comes
+                let probability = ((tick + cpu).min(interval)) as f64 / interval as f64;
+                expected += probability * first_value(cpu, tick, interval) as f64;
+            }
+            let seen = life as f64 / tick as f64;
+            let mean = expected / steps as f64 * seen;
+            prop_assert!((mean / life as f64 - 1.0).abs() < 0.01, "{mean} for {life}");
+        }
+    }
+}

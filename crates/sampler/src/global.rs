@@ -1,0 +1,266 @@
+//! The process-wide state: one sampler, its table of slots, and what the handler needs to know.
+//!
+//! It holds words and the free list; it decides nothing about samples. The invariant: the tables
+//! are mapped once and never unmapped, because a late signal may look at them at any time.
+//!
+//! `state` is stored with Release after everything else is in place and loaded with Acquire by
+//! the handler and by [`crate::Sampler`]'s methods, so who sees RUNNING sees the rest. The free
+//! list's head is pushed with Release and popped with Acquire, so a slot's last user is done
+//! before its next begins; a tag in the high half makes a stale pop fail.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+use crate::config::EngineKind;
+use crate::counters::DiscardReason;
+use crate::protocol::Bell;
+use crate::slot::{Geometry, Slot};
+use crate::sys;
+
+/// Most threads registered at once, those included that ended and are not drained.
+pub(crate) const MAX_SLOTS: usize = 4096;
+/// Descriptors from this number on are not used for perf events.
+pub(crate) const MAX_FDS: usize = 16384;
+
+pub(crate) const IDLE: u32 = 0;
+pub(crate) const STARTING: u32 = 1;
+pub(crate) const RUNNING: u32 = 2;
+pub(crate) const STOPPED: u32 = 3;
+
+pub(crate) struct Global {
+    pub(crate) state: AtomicU32,
+    pub(crate) has_reader: AtomicBool,
+    pub(crate) table: AtomicPtr<Slot>,
+    pub(crate) fd_table: AtomicPtr<AtomicU64>,
+    /// Slots with a lower index were used at least once.
+    pub(crate) used: AtomicU32,
+    free: AtomicU64,
+    /// Unregistered and not drained since.
+    pub(crate) ended: AtomicU32,
+
+    pub(crate) walk: AtomicUsize,
+    pub(crate) engine: AtomicU8,
+    pub(crate) interval_ns: AtomicU64,
+    pub(crate) tick_ns: AtomicU64,
+    pub(crate) signal: AtomicI32,
+    pub(crate) pid: AtomicI32,
+    pub(crate) ring_words: AtomicU32,
+    pub(crate) max_depth: AtomicU32,
+    pub(crate) scratch_len: AtomicU32,
+    pub(crate) min_stack_room: AtomicU32,
+    pub(crate) walk_alternate: AtomicBool,
+    pub(crate) seed: AtomicU64,
+    pub(crate) fd_floor: AtomicI32,
+    pub(crate) anchor_fd: AtomicI32,
+    /// Time of the last wall tick.
+    pub(crate) last_tick: AtomicU64,
+
+    pub(crate) wake_fd: AtomicI32,
+    pub(crate) bell: Bell,
+
+    /// The handler installed before ours: its address, 0 for none.
+    pub(crate) previous: AtomicUsize,
+    pub(crate) previous_takes_info: AtomicBool,
+
+    pub(crate) discarded: [AtomicU64; DiscardReason::COUNT],
+    pub(crate) refused_by_walker: [AtomicU64; 16],
+}
+
+pub(crate) static GLOBAL: Global = Global {
+    state: AtomicU32::new(IDLE),
+    has_reader: AtomicBool::new(false),
+    table: AtomicPtr::new(core::ptr::null_mut()),
+    fd_table: AtomicPtr::new(core::ptr::null_mut()),
+    used: AtomicU32::new(0),
+    free: AtomicU64::new(0),
+    ended: AtomicU32::new(0),
+    walk: AtomicUsize::new(0),
+    engine: AtomicU8::new(0),
+    interval_ns: AtomicU64::new(0),
+    tick_ns: AtomicU64::new(0),
+    signal: AtomicI32::new(0),
+    pid: AtomicI32::new(0),
+    ring_words: AtomicU32::new(0),
+    max_depth: AtomicU32::new(0),
+    scratch_len: AtomicU32::new(0),
+    min_stack_room: AtomicU32::new(0),
+    walk_alternate: AtomicBool::new(false),
+    seed: AtomicU64::new(0),
+    fd_floor: AtomicI32::new(0),
+    anchor_fd: AtomicI32::new(-1),
+    last_tick: AtomicU64::new(0),
+    wake_fd: AtomicI32::new(-1),
+    bell: Bell(AtomicBool::new(false)),
+    previous: AtomicUsize::new(0),
+    previous_takes_info: AtomicBool::new(false),
+    discarded: [const { AtomicU64::new(0) }; DiscardReason::COUNT],
+    refused_by_walker: [const { AtomicU64::new(0) }; 16],
+};
+
+/// Signal payloads: generation, a mark that says "ours", what is asked, slot index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Token {
+    pub(crate) generation: u32,
+    pub(crate) index: u16,
+    pub(crate) ask: Ask,
+}
+
+/// What a signal of ours asks of the handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Ask {
+    /// A tick of the thread's CPU clock.
+    Cpu = 1,
+    /// A wall-clock sample.
+    Wall = 2,
+    /// The stack pointer.
+    Hello = 3,
+}
+
+impl Token {
+    const MARK: u64 = 0x5ad;
+
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.generation) << 32
+            | Self::MARK << 20
+            | (self.ask as u64) << 16
+            | u64::from(self.index)
+    }
+
+    pub(crate) fn unpack(word: u64) -> Option<Self> {
+        if (word >> 20) & 0xfff != Self::MARK {
+            return None;
+        }
+        let ask = match (word >> 16) & 0xf {
+            1 => Ask::Cpu,
+            2 => Ask::Wall,
+            3 => Ask::Hello,
+            _ => return None,
+        };
+        Some(Self {
+            generation: (word >> 32) as u32,
+            index: word as u16,
+            ask,
+        })
+    }
+}
+
+impl Global {
+    pub(crate) fn running(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RUNNING
+    }
+
+    pub(crate) fn engine(&self) -> EngineKind {
+        match self.engine.load(Ordering::Relaxed) {
+            1 => EngineKind::PerfTaskClock,
+            2 => EngineKind::PerfTaskClockUser,
+            4 => EngineKind::Wall,
+            _ => EngineKind::Timer,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            ring_words: self.ring_words.load(Ordering::Relaxed),
+            max_depth: self.max_depth.load(Ordering::Relaxed),
+            scratch_len: self.scratch_len.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts one discarded signal. Handler.
+    pub(crate) fn discard(&self, reason: DiscardReason) {
+        if let Some(counter) = self.discarded.get(reason as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A slot by index. Handler.
+    pub(crate) fn slot(&self, index: usize) -> Option<&'static Slot> {
+        let table = self.table.load(Ordering::Acquire);
+        if table.is_null() || index >= MAX_SLOTS {
+            return None;
+        }
+        // SAFETY: the table has MAX_SLOTS slots, zeroed (a valid value of every field) at start,
+        // and is never unmapped; slots are shared and hold atomics only.
+        Some(unsafe { &*table.add(index) })
+    }
+
+    /// Slots used at least once.
+    pub(crate) fn used(&self) -> usize {
+        (self.used.load(Ordering::Acquire) as usize).min(MAX_SLOTS)
+    }
+
+    /// Wakes the reader unless that is under way. Handler.
+    pub(crate) fn wake(&self) {
+        if self.bell.ring() {
+            let fd = self.wake_fd.load(Ordering::Relaxed);
+            if fd >= 0 {
+                sys::notify(fd);
+            }
+        }
+    }
+
+    /// Takes a slot: one used before, or a new one.
+    pub(crate) fn take_free(&self) -> Option<usize> {
+        let mut head = self.free.load(Ordering::Acquire);
+        while let Some(index) = (head as u32 as usize).checked_sub(1) {
+            let next = self.slot(index)?.next_free.load(Ordering::Relaxed);
+            let tagged = (head & !0xffff_ffff).wrapping_add(1 << 32) | u64::from(next);
+            // Acquire: pairs with the Release in `give_free`.
+            match self
+                .free
+                .compare_exchange(head, tagged, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => return Some(index),
+                Err(now) => head = now,
+            }
+        }
+        let taken = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+                ((used as usize) < MAX_SLOTS).then_some(used + 1)
+            });
+        taken.ok().map(|used| used as usize)
+    }
+
+    /// Gives a slot back. The caller has freed its gate.
+    pub(crate) fn give_free(&self, index: usize) {
+        let Some(slot) = self.slot(index) else { return };
+        let mut head = self.free.load(Ordering::Relaxed);
+        loop {
+            slot.next_free.store(head as u32, Ordering::Relaxed);
+            let tagged = (head & !0xffff_ffff).wrapping_add(1 << 32) | (index as u64 + 1);
+            // Release: pairs with the Acquire in `take_free`.
+            match self
+                .free
+                .compare_exchange(head, tagged, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_and_a_stranger_is_none() {
+        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello] {
+            for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
+                let token = Token {
+                    generation,
+                    index,
+                    ask,
+                };
+                assert_eq!(Token::unpack(token.pack()), Some(token));
+            }
+        }
+        for word in [0, 1, u64::MAX, 0x7fff_dead_beef, 42 << 32] {
+            assert_eq!(Token::unpack(word), None);
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! [`Reader`]: the one consumer of all rings, on the agent thread.
+//!
+//! It rebuilds stacks, drives the wall clock, and gives ended slots back. The invariant: it alone
+//! moves `tail`, it alone frees slots, and it never waits for a handler.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use crate::config::EngineKind;
+use crate::counters::{Counters, DiscardReason};
+use crate::engine;
+use crate::global::{GLOBAL, MAX_SLOTS};
+use crate::maps;
+use crate::protocol::{CLOSING, KNOWN, LIVE};
+use crate::sampler::{self, SlotId};
+use crate::slot::{READER_BUFFER, Slot};
+use crate::stack::{HEAD_WORDS, Head, Rebuilt};
+use crate::sys;
+
+/// One sample, lent to the callback of [`Reader::drain_all`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SampleView<'a> {
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub time_ns: u64,
+    /// Nanoseconds of CPU time (wall engine: of elapsed time) it stands for.
+    pub value: u64,
+    /// Intervals it stands for: 1, or more where the timer ticks slower than asked, a signal
+    /// was late, or an idle thread's samples were joined.
+    pub count: u32,
+    /// [`crate::WalkResult::end`].
+    pub end: u8,
+    /// The words that the walker wrote, leaf first.
+    pub frames: &'a [u64],
+}
+
+/// The consumer's side: one per sampler, kept by the agent thread.
+#[derive(Debug)]
+pub struct Reader {
+    /// Of slots that were freed since the last `take_counters`.
+    from_ended: [u64; 6],
+    taken_discarded: [u64; DiscardReason::COUNT],
+    taken_refused: [u64; 16],
+    pending_signals: u64,
+}
+
+/// Idle time of a thread comes out after this long at the latest.
+const IDLE_FLUSH_NS: u64 = 1_000_000_000;
+
+/// A thread that used no more CPU time than this since the handler left it went straight back to
+/// where it waited: what remains of the handler's signal return and the system call's restart.
+const IDLE_CPU_NS: u64 = 20_000;
+
+/// Slots below this index keep their memory when they are freed; above, the pages of one that
+/// was sampled go back to the kernel.
+const KEPT_BLOCKS: usize = 64;
+
+/// Most hello answers settled with one reading of the maps file.
+const HELLO_BATCH: usize = 64;
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        let mut reader = Self {
+            from_ended: [0; 6],
+            taken_discarded: [0; DiscardReason::COUNT],
+            taken_refused: [0; 16],
+            pending_signals: 0,
+        };
+        // What an earlier sampler counted is not ours.
+        for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
+            take_slot(slot);
+        }
+        reader.take_counters();
+        reader
+    }
+
+    /// A file descriptor (eventfd, close-on-exec) to poll for reading. It becomes readable when a
+    /// ring is half full, a [`crate::Sampler::hello`] was answered, or many threads have ended;
+    /// then call [`Reader::clear_wake`] and drain. Drain at regular intervals all the same.
+    pub fn wake_fd(&self) -> i32 {
+        GLOBAL.wake_fd.load(Ordering::Relaxed)
+    }
+
+    /// Makes [`Reader::wake_fd`] unreadable again. Call it before draining.
+    pub fn clear_wake(&mut self) {
+        let mut count: u64 = 0;
+        // SAFETY: eight writable bytes; the descriptor does not block.
+        unsafe { libc::read(self.wake_fd(), (&raw mut count).cast(), 8) };
+        GLOBAL.bell.clear();
+    }
+
+    /// Gives each sample of each slot in use to `sink`, oldest first within a slot, and frees the
+    /// slots of unregistered threads once they are empty: `closed` is told, after which the
+    /// slot's index may come back for another thread.
+    pub fn drain_all(
+        &mut self,
+        mut sink: impl FnMut(SlotId, SampleView<'_>),
+        mut closed: impl FnMut(SlotId),
+    ) {
+        GLOBAL.ended.store(0, Ordering::Relaxed);
+        for index in 0..GLOBAL.used() {
+            let Some(slot) = GLOBAL.slot(index) else {
+                continue;
+            };
+            let (generation, flags) = slot.gate.peek();
+            if flags & LIVE == 0 {
+                continue;
+            }
+            let id = SlotId::new(generation, index);
+            // Asked before draining: a quiet slot gets nothing more.
+            let last = flags & CLOSING != 0 && slot.gate.quiet(generation);
+            drain_slot(slot, last, |view| sink(id, view));
+            if last {
+                self.free(id, slot);
+                closed(id);
+                GLOBAL.give_free(index);
+            }
+        }
+    }
+
+    /// Gives the samples of one slot. Nothing for a stale one.
+    pub fn drain(&mut self, id: SlotId, sink: impl FnMut(SampleView<'_>)) {
+        if let Some(slot) = id.slot() {
+            let (generation, flags) = slot.gate.peek();
+            if generation == id.generation() && flags & LIVE != 0 {
+                drain_slot(slot, false, sink);
+            }
+        }
+    }
+
+    /// Ends what is left of a quiet, drained slot.
+    fn free(&mut self, id: SlotId, slot: &Slot) {
+        engine::end_timer(slot);
+        for (sum, more) in self.from_ended.iter_mut().zip(take_slot(slot)) {
+            *sum += more;
+        }
+        if id.index() >= KEPT_BLOCKS && slot.samples.load(Ordering::Relaxed) > 0 {
+            let block = slot.block.load(Ordering::Relaxed);
+            let len = slot.block_len.load(Ordering::Relaxed);
+            // SAFETY: our own mapping, which nobody uses: the slot is quiet and not yet on the
+            // free list. Its contents may become zero: `register` expects nothing of them.
+            unsafe { libc::madvise(block.cast(), len, libc::MADV_DONTNEED) };
+        }
+        slot.gate.free(id.generation());
+    }
+
+    /// Wall engine: call it once per interval, right after [`Reader::drain_all`]. Signals each
+    /// registered thread that has used CPU time since its last sample; for the others the time is
+    /// added to a repeat of the last sample, which comes out of `drain*` when the thread moves,
+    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing with other
+    /// engines.
+    pub fn wall_tick(&mut self, now_ns: u64) {
+        if GLOBAL.engine() != EngineKind::Wall || !GLOBAL.running() {
+            return;
+        }
+        GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
+        for index in 0..GLOBAL.used() {
+            let Some(slot) = GLOBAL.slot(index) else {
+                continue;
+            };
+            let (generation, flags) = slot.gate.peek();
+            if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
+                self.wall_one(SlotId::new(generation, index), slot, now_ns);
+            }
+        }
+    }
+
+    fn wall_one(&mut self, id: SlotId, slot: &Slot, now_ns: u64) {
+        let side = &slot.reader;
+        // Acquire: pairs with the Release in the handler, whose words are read below.
+        if slot.pending.load(Ordering::Acquire) {
+            self.pending_signals += 1;
+            return;
+        }
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+        let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
+        let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
+        let looks_idle = slot.samples.load(Ordering::Relaxed) > 0
+            && (since <= IDLE_CPU_NS || (cpu == seen && side.settled.load(Ordering::Relaxed)));
+        // Two samples in a row of a thread that looks idle: the second was taken where it waits.
+        if looks_idle && side.settled.load(Ordering::Relaxed) {
+            let (_, unread) = slot.ring().available();
+            if unread == 0 {
+                let from = slot.last_time.swap(now_ns, Ordering::Relaxed);
+                let ns = now_ns.saturating_sub(from);
+                Slot::add(&side.idle_ns, ns);
+                side.idle_ticks.store(
+                    side.idle_ticks.load(Ordering::Relaxed).saturating_add(1),
+                    Ordering::Relaxed,
+                );
+                side.idle_until.store(now_ns, Ordering::Relaxed);
+            }
+            // Else its last sample is not read yet; a later tick covers the time.
+            return;
+        }
+        side.settled.store(looks_idle, Ordering::Relaxed);
+        slot.pending.store(true, Ordering::Relaxed);
+        if sampler::send(slot, sampler::wall_token(id)).is_err() {
+            slot.pending.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The stack pointer that a [`crate::Sampler::hello`] brought, once; for a caller that finds
+    /// the bounds itself. [`Reader::settle_hellos`] does it all.
+    pub fn take_hello(&mut self, id: SlotId) -> Option<u64> {
+        let slot = id.slot()?;
+        let (generation, flags) = slot.gate.peek();
+        if generation != id.generation() || flags & (LIVE | CLOSING) != LIVE {
+            return None;
+        }
+        // Acquire: pairs with the Release in the handler.
+        let sp = slot.hello_sp.swap(0, Ordering::Acquire);
+        (sp != 0).then(|| {
+            slot.reader.greeted.store(false, Ordering::Relaxed);
+            sp
+        })
+    }
+
+    /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts
+    /// to sample them. Gives their number. Reads `/proc/self/maps` once if there are any.
+    pub fn settle_hellos(&mut self) -> usize {
+        let mut waiting: [(u64, u64, u64, Range<u64>); HELLO_BATCH] =
+            [const { (0, 0, 0, 0..0) }; HELLO_BATCH];
+        let mut count = 0;
+        for index in 0..GLOBAL.used() {
+            let Some(slot) = GLOBAL.slot(index) else {
+                continue;
+            };
+            let (generation, flags) = slot.gate.peek();
+            if flags & (LIVE | CLOSING) != LIVE || !slot.reader.greeted.load(Ordering::Relaxed) {
+                continue;
+            }
+            let Some(place) = waiting.get_mut(count) else {
+                break;
+            };
+            // Acquire: pairs with the Release in the handler.
+            let sp = slot.hello_sp.swap(0, Ordering::Acquire);
+            if sp != 0 {
+                let id = u64::from(generation) << 32 | index as u64;
+                *place = (id, sp, slot.hello_tp.load(Ordering::Relaxed), 0..0);
+                slot.reader.greeted.store(false, Ordering::Relaxed);
+                count += 1;
+            }
+        }
+        let Some(waiting) = waiting
+            .get_mut(..count)
+            .filter(|waiting| !waiting.is_empty())
+        else {
+            return 0;
+        };
+        maps::for_each(|mapping| {
+            for (_, sp, tp, stack) in waiting.iter_mut() {
+                if mapping.range.contains(sp)
+                    || (mapping.grows && (mapping.below..mapping.range.end).contains(sp))
+                {
+                    *stack = maps::stack_in(mapping, *sp, *tp);
+                }
+            }
+            true
+        });
+        let mut settled = 0;
+        for (id, _, _, stack) in waiting.iter() {
+            let id = SlotId::new((id >> 32) as u32, (id & 0xffff) as usize);
+            let known = !stack.is_empty() && sampler::set_stack(id, stack.clone()).is_ok();
+            settled += usize::from(known);
+        }
+        settled
+    }
+
+    /// What happened since the last call.
+    pub fn take_counters(&mut self) -> Counters {
+        let mut sums = core::mem::take(&mut self.from_ended);
+        for slot in (0..GLOBAL.used().min(MAX_SLOTS)).filter_map(|index| GLOBAL.slot(index)) {
+            if slot.gate.peek().1 & LIVE != 0 {
+                for (sum, more) in sums.iter_mut().zip(take_slot(slot)) {
+                    *sum += more;
+                }
+            }
+        }
+        let [samples, intervals, value_ns, handler_ns, signals, lost_ns] = sums;
+        let mut counters = Counters {
+            samples,
+            intervals,
+            value_ns,
+            handler_ns,
+            signals,
+            lost_ns,
+            ..Counters::default()
+        };
+        let since = |now: u64, taken: &mut u64| now - core::mem::replace(taken, now);
+        for ((out, total), taken) in counters
+            .discarded
+            .iter_mut()
+            .zip(&GLOBAL.discarded)
+            .zip(&mut self.taken_discarded)
+        {
+            *out = since(total.load(Ordering::Relaxed), taken);
+        }
+        for ((out, total), taken) in counters
+            .refused_by_walker
+            .iter_mut()
+            .zip(&GLOBAL.refused_by_walker)
+            .zip(&mut self.taken_refused)
+        {
+            *out = since(total.load(Ordering::Relaxed), taken);
+        }
+        if let Some(out) = counters
+            .discarded
+            .get_mut(DiscardReason::SignalPending as usize)
+        {
+            *out += core::mem::take(&mut self.pending_signals);
+        }
+        counters
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `Sampler::start`.
+        GLOBAL.has_reader.store(false, Ordering::Release);
+    }
+}
+
+/// The slot's counters since they were last taken, in the order of `Reader::from_ended`.
+fn take_slot(slot: &Slot) -> [u64; 6] {
+    let now = [
+        &slot.samples,
+        &slot.intervals,
+        &slot.value_ns,
+        &slot.handler_ns,
+        &slot.signals,
+        &slot.lost_ns,
+    ];
+    let mut since = [0; 6];
+    for ((out, now), taken) in since.iter_mut().zip(now).zip(&slot.reader.taken) {
+        let total = now.load(Ordering::Relaxed);
+        *out = total.wrapping_sub(taken.swap(total, Ordering::Relaxed));
+    }
+    since
+}
+
+/// Gives what the ring holds, after the idle time before it.
+fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
+    let side = &slot.reader;
+    let depth = slot.max_depth.load(Ordering::Relaxed) as usize;
+    if slot.block.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: the slot is open or quiet, so it has a block with three buffers of `max_depth` words;
+    // the third is touched by the one reader only.
+    let buffer =
+        unsafe { core::slice::from_raw_parts_mut(slot.stack_buffer(READER_BUFFER), depth) };
+    let mut rebuilt = Rebuilt {
+        buffer,
+        depth: side.depth.load(Ordering::Relaxed) as usize,
+    };
+    let ring = slot.ring();
+    let (mut at, mut left) = ring.available();
+
+    let idle = side.idle_ns.load(Ordering::Relaxed);
+    if idle > 0 && (left > 0 || last || idle >= IDLE_FLUSH_NS) {
+        side.idle_ns.store(0, Ordering::Relaxed);
+        sink(SampleView {
+            time_ns: side.idle_until.load(Ordering::Relaxed),
+            value: idle,
+            count: side.idle_ticks.swap(0, Ordering::Relaxed),
+            end: side.end.load(Ordering::Relaxed),
+            frames: rebuilt.last(),
+        });
+    }
+
+    while left > 0 {
+        let head = Head::unpack(ring.read(at));
+        let fresh = usize::from(head.fresh);
+        let len = (HEAD_WORDS + fresh) as u64;
+        let time_ns = ring.read(at.wrapping_add(1));
+        let value = ring.read(at.wrapping_add(2));
+        let first_frame = at.wrapping_add(HEAD_WORDS as u64);
+        let read = |index: usize| ring.read(first_frame.wrapping_add(index as u64));
+        let frames = if len <= left {
+            rebuilt.apply(fresh, usize::from(head.shared), read)
+        } else {
+            None
+        };
+        match frames {
+            Some(frames) => {
+                side.end.store(head.end, Ordering::Relaxed);
+                sink(SampleView {
+                    time_ns,
+                    value,
+                    count: head.count,
+                    end: head.end,
+                    frames,
+                });
+                at = at.wrapping_add(len);
+                left -= len;
+            }
+            None => {
+                // The program wrote into our memory. Drop what is there; the handler is asked to
+                // write its next stack whole.
+                GLOBAL.discard(DiscardReason::RingDamaged);
+                at = at.wrapping_add(left);
+                left = 0;
+                rebuilt.depth = 0;
+                slot.write_whole.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    side.depth.store(rebuilt.depth as u32, Ordering::Relaxed);
+    ring.consume(at);
+}

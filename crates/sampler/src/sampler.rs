@@ -1,0 +1,499 @@
+//! [`Sampler`]: start, register, unregister, stop.
+//!
+//! It runs on the program's own threads (in runtime callbacks) and on the agent thread; never in
+//! the handler. The invariant: a thread's timer exists only while its slot is live, and a signal
+//! on its way when the slot is given back finds another generation.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use crate::config::{Config, EngineChoice, EngineKind, Error, WalkFn};
+use crate::engine;
+use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
+use crate::handler;
+use crate::protocol::{ARMING, CLOSING, KNOWN, LIVE};
+use crate::reader::Reader;
+use crate::slot::Slot;
+use crate::sys;
+
+/// A registered thread. Stays unique when its slot is used again for another thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SlotId(u64);
+
+impl SlotId {
+    pub(crate) const fn new(generation: u32, index: usize) -> Self {
+        Self((generation as u64) << 32 | index as u64)
+    }
+
+    /// A dense index (below 4096), for tables. It comes back for another thread after
+    /// [`Reader::drain_all`] has called the slot closed.
+    pub const fn index(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub(crate) fn slot(self) -> Option<&'static Slot> {
+        GLOBAL.slot(self.index())
+    }
+
+    fn token(self, ask: Ask) -> u64 {
+        Token {
+            generation: self.generation(),
+            index: self.index() as u16,
+            ask,
+        }
+        .pack()
+    }
+}
+
+/// The running sampler. Its methods may be called on any thread, but not in a signal handler.
+#[derive(Debug)]
+pub struct Sampler {
+    _private: (),
+}
+
+static SAMPLER: Sampler = Sampler { _private: () };
+
+/// Unregistered slots at which the reader is woken, so that threads that live a millisecond do
+/// not pile up slots and memory between two drains.
+const WAKE_AT_ENDED: u32 = 64;
+
+impl Sampler {
+    /// Installs the handler and chooses the engine. Samples nobody yet.
+    ///
+    /// One sampler per process: a second call gives [`Error::AlreadyStarted`] until
+    /// [`Sampler::stop`] was called and the old [`Reader`] dropped. Threads still registered then
+    /// are closed by the new reader's first [`Reader::drain_all`].
+    pub fn start(config: Config, walk: WalkFn) -> Result<(&'static Sampler, Reader), Error> {
+        check(&config)?;
+        let claim = |from| {
+            GLOBAL
+                .state
+                .compare_exchange(from, global::STARTING, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        if GLOBAL.has_reader.load(Ordering::Acquire)
+            || !(claim(global::IDLE) || claim(global::STOPPED))
+        {
+            return Err(Error::AlreadyStarted);
+        }
+        match start(&config, walk) {
+            Ok(()) => {
+                GLOBAL.has_reader.store(true, Ordering::Relaxed);
+                // Release: pairs with the Acquire in `Global::running`.
+                GLOBAL.state.store(global::RUNNING, Ordering::Release);
+                Ok((&SAMPLER, Reader::new()))
+            }
+            Err(error) => {
+                GLOBAL.state.store(global::STOPPED, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// The engine at work.
+    pub fn engine(&self) -> EngineKind {
+        GLOBAL.engine()
+    }
+
+    /// The engine's name for reports, e.g. `perf task-clock`.
+    pub fn engine_name(&self) -> &'static str {
+        self.engine().name()
+    }
+
+    /// The shortest interval that the engine can tell apart, nanoseconds: the kernel's tick for
+    /// [`EngineKind::Timer`], 10 µs for perf. Samples of a shorter interval stand for several
+    /// ([`crate::SampleView::count`]), so totals stay right and detail is lost.
+    pub fn resolution_ns(&self) -> u64 {
+        match self.engine() {
+            EngineKind::Timer => GLOBAL.tick_ns.load(Ordering::Relaxed),
+            EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => 10_000,
+            EngineKind::Wall => 1,
+        }
+    }
+
+    /// Registers thread `tid` of this process and, if `stack` is given, starts to sample it.
+    /// `stack` is the thread's whole stack, low address to end (exclusive). Costs about 10 µs with
+    /// perf, 3 µs with the other engines. The thread may be the calling one.
+    ///
+    /// Without `stack` the thread is not sampled until [`Sampler::set_stack`]; see
+    /// [`Sampler::hello`].
+    pub fn register(&self, tid: u32, stack: Option<Range<u64>>) -> Result<SlotId, Error> {
+        if !GLOBAL.running() {
+            return Err(Error::Stopped);
+        }
+        let index = GLOBAL.take_free().ok_or(Error::TooManyThreads)?;
+        let slot = GLOBAL.slot(index).ok_or(Error::TooManyThreads)?;
+        if let Err(error) = prepare(slot) {
+            GLOBAL.give_free(index);
+            return Err(error);
+        }
+        slot.tid.store(tid, Ordering::Relaxed);
+        let id = SlotId::new(slot.gate.open(), index);
+        if let Some(stack) = stack
+            && let Err(error) = set_stack(id, stack)
+        {
+            self.unregister(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Tells the stack of a thread that was registered without one, and starts to sample it. Does
+    /// nothing if that is done already.
+    pub fn set_stack(&self, id: SlotId, stack: Range<u64>) -> Result<(), Error> {
+        set_stack(id, stack)
+    }
+
+    /// Stops sampling the thread. May be called by the thread itself or any other, while a
+    /// signal is pending or being handled, after the thread is gone, and twice. What its ring
+    /// holds is still given to [`Reader::drain_all`].
+    pub fn unregister(&self, id: SlotId) {
+        let Some(slot) = id.slot() else { return };
+        let (generation, flags) = slot.gate.peek();
+        if generation == id.generation()
+            && flags & (LIVE | KNOWN | CLOSING | ARMING) == LIVE | KNOWN
+            && slot.tid.load(Ordering::Relaxed) == sys::own_tid()
+        {
+            // Our own thread, so no handler is inside. A tick that comes while the timer is being
+            // ended is handled when the system call returns, and the slot must still be open then:
+            // for threads that live a millisecond those ticks are not few.
+            engine::end_timer(slot);
+        }
+        match slot.gate.close(id.generation()) {
+            Ok(true) => engine::end_timer(slot),
+            Ok(false) => {} // the reader, or who arms it, ends the timer
+            Err(()) => return,
+        }
+        if GLOBAL.ended.fetch_add(1, Ordering::Relaxed) + 1 >= WAKE_AT_ENDED {
+            GLOBAL.wake();
+        }
+    }
+
+    /// Sends one signal to the thread, whose handler only notes its stack pointer. The reader is
+    /// woken; [`Reader::settle_hellos`] then finds the stack's bounds and starts to sample the
+    /// thread. A thread that blocks the signal never answers.
+    pub fn hello(&self, id: SlotId) -> Result<(), Error> {
+        let slot = id.slot().ok_or(Error::StaleSlot)?;
+        let (generation, flags) = slot.gate.peek();
+        if generation != id.generation() || flags & LIVE == 0 {
+            return Err(Error::StaleSlot);
+        }
+        slot.reader.greeted.store(true, Ordering::Relaxed);
+        send(slot, id.token(Ask::Hello))
+    }
+
+    /// Whether the handler is still the one installed for the signal. If not, somebody replaced
+    /// it: call [`Sampler::stop`].
+    pub fn handler_in_place(&self) -> bool {
+        // SAFETY: all-zero is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
+        let signal = GLOBAL.signal.load(Ordering::Relaxed);
+        // SAFETY: only asks; a valid out-pointer.
+        let asked = unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut now) };
+        asked == 0 && now.sa_sigaction == handler_address()
+    }
+
+    /// Stops all timers. The handler stays installed and ignores what still arrives: putting
+    /// SIG_DFL back would let a late signal end the process. Slots stay registered until
+    /// unregistered; rings can still be drained.
+    pub fn stop(&self) {
+        let stopped = GLOBAL.state.compare_exchange(
+            global::RUNNING,
+            global::STOPPED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if stopped.is_err() {
+            return;
+        }
+        for index in 0..GLOBAL.used() {
+            if let Some(slot) = GLOBAL.slot(index)
+                && let Some(timer) = engine::Timer::from_word(slot.timer.load(Ordering::Acquire))
+            {
+                timer.stop();
+            }
+        }
+        let anchor = GLOBAL.anchor_fd.swap(-1, Ordering::AcqRel);
+        if anchor >= 0 {
+            sys::close(anchor);
+        }
+    }
+}
+
+/// Sends a signal of ours to a slot's thread.
+pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
+    let pid = GLOBAL.pid.load(Ordering::Relaxed);
+    let tid = slot.tid.load(Ordering::Relaxed);
+    let signal = GLOBAL.signal.load(Ordering::Relaxed);
+    sys::queue_signal(pid, tid, signal, token).map_err(|errno| match errno {
+        libc::ESRCH => Error::NoSuchThread,
+        errno => Error::Os {
+            call: "rt_tgsigqueueinfo",
+            errno,
+        },
+    })
+}
+
+pub(crate) fn wall_token(id: SlotId) -> u64 {
+    id.token(Ask::Wall)
+}
+
+fn handler_address() -> usize {
+    handler::on_signal as *const () as usize
+}
+
+fn check(config: &Config) -> Result<(), Error> {
+    let checks = [
+        (
+            "interval_ns",
+            (100_000..=1_000_000_000).contains(&config.interval_ns),
+        ),
+        (
+            "signal",
+            (1..=31).contains(&config.signal)
+                && ![
+                    libc::SIGKILL,
+                    libc::SIGSTOP,
+                    libc::SIGSEGV,
+                    libc::SIGBUS,
+                    libc::SIGILL,
+                    libc::SIGFPE,
+                    libc::SIGTRAP,
+                    libc::SIGABRT,
+                ]
+                .contains(&config.signal),
+        ),
+        ("max_depth", (1..=32768).contains(&config.max_depth)),
+        ("ring_len", config.ring_len <= 1 << 28),
+        ("scratch_len", config.scratch_len <= 1 << 20),
+        ("min_stack_room", config.min_stack_room <= 1 << 20),
+    ];
+    match checks.iter().find(|(_, good)| !good) {
+        Some((field, _)) => Err(Error::Config(field)),
+        None => Ok(()),
+    }
+}
+
+/// Everything but the state word.
+fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
+    map_tables()?;
+    let ring_bytes = config
+        .ring_len
+        .max(4 * 8 * config.max_depth)
+        .max(4096)
+        .next_power_of_two();
+    GLOBAL.ring_words.store(ring_bytes / 8, Ordering::Relaxed);
+    GLOBAL.max_depth.store(config.max_depth, Ordering::Relaxed);
+    GLOBAL
+        .scratch_len
+        .store(config.scratch_len, Ordering::Relaxed);
+    GLOBAL
+        .min_stack_room
+        .store(config.min_stack_room, Ordering::Relaxed);
+    GLOBAL
+        .walk_alternate
+        .store(config.walk_alternate_stack, Ordering::Relaxed);
+    GLOBAL
+        .interval_ns
+        .store(config.interval_ns, Ordering::Relaxed);
+    GLOBAL.tick_ns.store(sys::tick_ns(), Ordering::Relaxed);
+    GLOBAL.signal.store(config.signal, Ordering::Relaxed);
+    // SAFETY: getpid has no preconditions.
+    GLOBAL
+        .pid
+        .store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    GLOBAL.walk.store(walk as usize, Ordering::Relaxed);
+    let now = sys::monotonic_ns();
+    GLOBAL.seed.store(now, Ordering::Relaxed);
+    GLOBAL.last_tick.store(now, Ordering::Relaxed);
+    sys::own_cpu_ns(); // the first call outside the handler
+    GLOBAL.fd_floor.store(fd_floor(), Ordering::Relaxed);
+    make_eventfd()?;
+    for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
+        // Left over from an earlier sampler.
+        let (generation, _) = slot.gate.peek();
+        if slot.gate.close(generation) == Ok(true) {
+            engine::end_timer(slot);
+        }
+    }
+    let kind = choose(config.engine)?;
+    GLOBAL.engine.store(kind as u8, Ordering::Relaxed);
+    install(config.signal)
+}
+
+fn map_tables() -> Result<(), Error> {
+    let none = |call| sys::last_error(call);
+    if GLOBAL.table.load(Ordering::Acquire).is_null() {
+        let table = sys::map_memory(MAX_SLOTS * size_of::<Slot>()).ok_or_else(|| none("mmap"))?;
+        // Release: pairs with the Acquire in `Global::slot`.
+        GLOBAL.table.store(table.cast(), Ordering::Release);
+    }
+    if GLOBAL.fd_table.load(Ordering::Acquire).is_null() {
+        let table = sys::map_memory(MAX_FDS * 8).ok_or_else(|| none("mmap"))?;
+        // Release: pairs with the Acquire in `Global::fd_entry`.
+        GLOBAL.fd_table.store(table.cast(), Ordering::Release);
+    }
+    Ok(())
+}
+
+/// The number above which our descriptors go: 1024 where the limit leaves room, else none.
+fn fd_floor() -> i32 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a valid out-pointer.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if asked == 0 && limit.rlim_cur >= 4096 {
+        1024
+    } else {
+        0
+    }
+}
+
+fn make_eventfd() -> Result<(), Error> {
+    if GLOBAL.wake_fd.load(Ordering::Relaxed) >= 0 {
+        return Ok(());
+    }
+    // SAFETY: no memory involved.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(sys::last_error("eventfd"));
+    }
+    GLOBAL.wake_fd.store(GLOBAL.move_up(fd), Ordering::Relaxed);
+    Ok(())
+}
+
+/// docs/engines.md says why in this order.
+fn choose(choice: EngineChoice) -> Result<EngineKind, Error> {
+    let probe = |user_only: bool| {
+        engine::probe_perf(user_only).map(|fd| {
+            let old = GLOBAL.anchor_fd.swap(fd, Ordering::AcqRel);
+            if old >= 0 {
+                sys::close(old);
+            }
+        })
+    };
+    match choice {
+        EngineChoice::Wall => Ok(EngineKind::Wall),
+        EngineChoice::Timer => Ok(EngineKind::Timer),
+        EngineChoice::Auto => {
+            Ok(probe(false).map_or(EngineKind::Timer, |()| EngineKind::PerfTaskClock))
+        }
+        EngineChoice::Perf => probe(false)
+            .map(|()| EngineKind::PerfTaskClock)
+            .or_else(|_| probe(true).map(|()| EngineKind::PerfTaskClockUser)),
+    }
+}
+
+/// Installs the handler, after noting the one before it.
+fn install(signal: i32) -> Result<(), Error> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only asks; a valid out-pointer.
+    if unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) } != 0 {
+        return Err(sys::last_error("sigaction"));
+    }
+    let ours = handler_address();
+    if action.sa_sigaction != ours {
+        let previous = match action.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => 0,
+            address => address,
+        };
+        let takes_info = action.sa_flags & libc::SA_SIGINFO != 0;
+        GLOBAL
+            .previous_takes_info
+            .store(takes_info, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `handler::pass_on`.
+        GLOBAL.previous.store(previous, Ordering::Release);
+    }
+    action.sa_sigaction = ours;
+    // No SA_ONSTACK: on the alternate stack of a SIGSEGV handler there is little room, and on the
+    // thread's own stack the interrupted frames are next to ours.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // While the handler runs, no other asynchronous handler interrupts the walk. Signals that a
+    // fault raises stay open: blocked, they would end the process at once.
+    // SAFETY: operates on the set in `action`.
+    unsafe {
+        libc::sigfillset(&raw mut action.sa_mask);
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+        ] {
+            libc::sigdelset(&raw mut action.sa_mask, fault);
+        }
+    }
+    // SAFETY: a valid action whose handler keeps the rules of a handler.
+    if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } != 0 {
+        return Err(sys::last_error("sigaction"));
+    }
+    Ok(())
+}
+
+/// Gives a slot that was just taken its block and fresh fields.
+fn prepare(slot: &Slot) -> Result<(), Error> {
+    let geometry = GLOBAL.geometry();
+    let wanted = geometry.block_len();
+    let old = slot.block.load(Ordering::Relaxed);
+    let old_len = slot.block_len.load(Ordering::Relaxed);
+    if old.is_null() || old_len != wanted || slot.geometry() != geometry.without_scratch() {
+        if !old.is_null() {
+            // SAFETY: our own mapping; the slot is off the free list and closed, so neither a
+            // handler nor the reader looks at it.
+            unsafe { libc::munmap(old.cast(), old_len) };
+            slot.block.store(core::ptr::null_mut(), Ordering::Relaxed);
+        }
+        let block = sys::map_memory(wanted).ok_or_else(|| sys::last_error("mmap"))?;
+        slot.block.store(block, Ordering::Relaxed);
+        slot.block_len.store(wanted, Ordering::Relaxed);
+        slot.ring_words
+            .store(geometry.ring_words, Ordering::Relaxed);
+        slot.max_depth.store(geometry.max_depth, Ordering::Relaxed);
+    }
+    let now = sys::monotonic_ns();
+    // A thread that a wall tick finds is worth a whole interval, however short it has lived;
+    // else short threads would count for less than their share.
+    let accounted = if GLOBAL.engine() == EngineKind::Wall {
+        GLOBAL.last_tick.load(Ordering::Relaxed)
+    } else {
+        now
+    };
+    slot.reset(accounted);
+    Ok(())
+}
+
+pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
+    let slot = id.slot().ok_or(Error::StaleSlot)?;
+    if !GLOBAL.running() {
+        return Err(Error::Stopped);
+    }
+    match slot.gate.begin_arm(id.generation()) {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        Err(()) => return Err(Error::StaleSlot),
+    }
+    slot.stack_low.store(stack.start, Ordering::Relaxed);
+    slot.stack_high.store(stack.end, Ordering::Relaxed);
+    let tid = slot.tid.load(Ordering::Relaxed);
+    if GLOBAL.engine() == EngineKind::Timer {
+        // From here the first tick's value is counted; see `engine::first_value`.
+        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+        slot.accounted_cpu.store(cpu, Ordering::Relaxed);
+    }
+    slot.gate.set_known();
+    let armed = engine::arm(slot, id.token(Ask::Cpu), tid);
+    if armed.is_err() {
+        slot.gate.set_unknown();
+    }
+    if slot.gate.end_arm() || !GLOBAL.running() {
+        engine::end_timer(slot);
+    }
+    armed
+}

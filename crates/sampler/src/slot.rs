@@ -1,0 +1,271 @@
+//! A slot: what is kept for one registered thread, and the memory block behind it.
+//!
+//! It holds the words; `protocol` says who may touch which when. The invariant: the fields
+//! under "handler" are written only between `enter` and `leave` of the slot's gate (or by
+//! `register`, before `open`), those under "reader" only by the one [`crate::Reader`]; so all of
+//! them are Relaxed.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+use crate::config::Scratch;
+use crate::protocol::{Gate, Ring};
+
+/// No timer.
+pub(crate) const NO_TIMER: u64 = 0;
+
+/// All zero is a free slot that was never used: the table is fresh anonymous memory.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) gate: Gate,
+    /// Written by `register` before `open`.
+    pub(crate) tid: AtomicU32,
+    /// Free list link: index + 1, 0 = end.
+    pub(crate) next_free: AtomicU32,
+    /// Written between `begin_arm` and `set_known`.
+    pub(crate) stack_low: AtomicU64,
+    pub(crate) stack_high: AtomicU64,
+    /// [`crate::engine::Timer`] as a word; swapped, so that exactly one ends it.
+    pub(crate) timer: AtomicU64,
+    /// What the timer's signals carry. Written before `timer`.
+    pub(crate) token: AtomicU64,
+    /// The block, kept when the slot is free. Changed only by `register`.
+    pub(crate) block: AtomicPtr<u8>,
+    pub(crate) block_len: AtomicUsize,
+    /// Geometry of the block, written by `register` before `open`.
+    pub(crate) ring_words: AtomicU32,
+    pub(crate) max_depth: AtomicU32,
+
+    // Handler.
+    pub(crate) head: AtomicU64,
+    /// Depth of the last committed stack, in the buffer `last_buffer`.
+    pub(crate) last_depth: AtomicU32,
+    pub(crate) last_buffer: AtomicU8,
+    /// The first tick has a random phase; the handler sets the true interval when it comes.
+    pub(crate) first: AtomicBool,
+    /// CLOCK_MONOTONIC of the last sample (wall: the time up to which all is accounted).
+    pub(crate) last_time: AtomicU64,
+    /// CPU time of the thread up to which samples stand for it (perf engine).
+    pub(crate) accounted_cpu: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) intervals: AtomicU64,
+    pub(crate) value_ns: AtomicU64,
+    pub(crate) handler_ns: AtomicU64,
+    pub(crate) signals: AtomicU64,
+    pub(crate) lost_ns: AtomicU64,
+    /// Stack pointer and thread pointer that `hello` brought; pointer 0 = none.
+    pub(crate) hello_sp: AtomicU64,
+    pub(crate) hello_tp: AtomicU64,
+    /// CPU time of the thread when the handler left (wall engine).
+    pub(crate) cpu_after: AtomicU64,
+
+    /// Set by the reader, cleared by the handler: share nothing with the stack before.
+    pub(crate) write_whole: AtomicBool,
+    // Both: set by the reader before it sends a signal, cleared by the handler.
+    pub(crate) pending: AtomicBool,
+
+    // Reader.
+    pub(crate) reader: ReaderSide,
+}
+
+/// The reader's words, on their own cache line.
+#[repr(C, align(64))]
+pub(crate) struct ReaderSide {
+    pub(crate) tail: AtomicU64,
+    /// Depth of the last stack read.
+    pub(crate) depth: AtomicU32,
+    pub(crate) end: AtomicU8,
+    /// The last wall-clock signal was sent while the thread looked idle.
+    pub(crate) settled: AtomicBool,
+    /// A hello was sent and not yet taken.
+    pub(crate) greeted: AtomicBool,
+    pub(crate) idle_ticks: AtomicU32,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) idle_until: AtomicU64,
+    pub(crate) cpu_seen: AtomicU64,
+    /// Counters already taken.
+    pub(crate) taken: [AtomicU64; 6],
+}
+
+/// Where things lie in a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) ring_words: u32,
+    pub(crate) max_depth: u32,
+    pub(crate) scratch_len: u32,
+}
+
+impl Geometry {
+    const fn ring_bytes(self) -> usize {
+        self.ring_words as usize * 8
+    }
+
+    /// What [`Slot::geometry`] gives for a block made from this.
+    pub(crate) const fn without_scratch(self) -> Self {
+        Self {
+            scratch_len: 0,
+            ..self
+        }
+    }
+
+    /// One stack buffer, whole cache lines.
+    const fn stack_bytes(self) -> usize {
+        (self.max_depth as usize * 8).next_multiple_of(64)
+    }
+
+    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch.
+    pub(crate) const fn block_len(self) -> usize {
+        (self.ring_bytes() + 3 * self.stack_bytes() + self.scratch_len as usize)
+            .next_multiple_of(4096)
+    }
+
+    const fn stack_offset(self, buffer: usize) -> usize {
+        self.ring_bytes() + buffer * self.stack_bytes()
+    }
+
+    const fn scratch_offset(self) -> usize {
+        self.stack_offset(3)
+    }
+}
+
+/// Index of the reader's stack buffer; 0 and 1 are the handler's.
+pub(crate) const READER_BUFFER: usize = 2;
+
+impl Slot {
+    /// The geometry of the block in use. The scratch is last, so its length does not matter here.
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            ring_words: self.ring_words.load(Ordering::Relaxed),
+            max_depth: self.max_depth.load(Ordering::Relaxed),
+            scratch_len: 0,
+        }
+    }
+
+    /// The ring. The slot must be open (or quiet), so that it has a block.
+    pub(crate) fn ring(&self) -> Ring<'_> {
+        let block = self.block.load(Ordering::Relaxed);
+        let len = self.ring_words.load(Ordering::Relaxed) as usize;
+        let words: &[AtomicU64] = if block.is_null() {
+            &[]
+        } else {
+            // SAFETY: `register` mapped the block with at least `ring_words` words at its start,
+            // zeroed, page-aligned, before the slot was opened, and it stays mapped until
+            // `register` takes the slot off the free list again; words of a ring are only ever
+            // touched as atomics.
+            unsafe { core::slice::from_raw_parts(block.cast::<AtomicU64>(), len) }
+        };
+        Ring {
+            head: &self.head,
+            tail: &self.reader.tail,
+            words,
+        }
+    }
+
+    /// Stack buffer `buffer` (0, 1: the handler's; 2: the reader's), `max_depth` words.
+    pub(crate) fn stack_buffer(&self, buffer: usize) -> *mut u64 {
+        let block = self.block.load(Ordering::Relaxed);
+        block
+            .wrapping_add(self.geometry().stack_offset(buffer))
+            .cast::<u64>()
+    }
+
+    /// The walker's memory.
+    pub(crate) fn scratch(&self) -> *mut Scratch {
+        let block = self.block.load(Ordering::Relaxed);
+        block
+            .wrapping_add(self.geometry().scratch_offset())
+            .cast::<Scratch>()
+    }
+
+    /// Fresh fields for the next thread; `accounted` is the time from which samples count. The
+    /// caller has taken the slot off the free list.
+    pub(crate) fn reset(&self, accounted: u64) {
+        let zero64 = [
+            &self.stack_low,
+            &self.stack_high,
+            &self.timer,
+            &self.head,
+            &self.accounted_cpu,
+            &self.samples,
+            &self.intervals,
+            &self.value_ns,
+            &self.handler_ns,
+            &self.signals,
+            &self.lost_ns,
+            &self.hello_sp,
+            &self.hello_tp,
+            &self.cpu_after,
+            &self.reader.tail,
+            &self.reader.idle_ns,
+            &self.reader.idle_until,
+            &self.reader.cpu_seen,
+        ];
+        for word in zero64.into_iter().chain(&self.reader.taken) {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [
+            &self.last_depth,
+            &self.reader.depth,
+            &self.reader.idle_ticks,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&self.last_buffer, &self.reader.end] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for flag in [
+            &self.write_whole,
+            &self.pending,
+            &self.reader.settled,
+            &self.reader.greeted,
+        ] {
+            flag.store(false, Ordering::Relaxed);
+        }
+        self.first.store(true, Ordering::Relaxed);
+        self.last_time.store(accounted, Ordering::Relaxed);
+    }
+
+    /// Adds to a counter that has one writer.
+    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+        counter.store(
+            counter.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_small() {
+        assert!(size_of::<Slot>() <= 512, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn parts_of_a_block_do_not_overlap_and_are_aligned() {
+        for max_depth in [1, 7, 64, 2048, 32768] {
+            for scratch_len in [0, 1, 4096, 10_000] {
+                let g = Geometry {
+                    ring_words: 8192,
+                    max_depth,
+                    scratch_len,
+                };
+                let parts = [
+                    (0, g.ring_bytes()),
+                    (g.stack_offset(0), max_depth as usize * 8),
+                    (g.stack_offset(1), max_depth as usize * 8),
+                    (g.stack_offset(2), max_depth as usize * 8),
+                    (g.scratch_offset(), scratch_len as usize),
+                ];
+                for pair in parts.windows(2) {
+                    assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{g:?}");
+                }
+                assert!(parts[4].0 + parts[4].1 <= g.block_len());
+                assert!(parts.iter().all(|p| p.0 % 64 == 0), "{g:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What the tests share: each runs in a child process of its own, because there is one sampler, one
+//! handler and one signal per process; and a walk that needs no unwinding.
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "a module that every test file includes")]
+
+use std::ops::Range;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sampler::{Config, EngineChoice, Reader, SampleView, Sampler, Scratch, SlotId, WalkResult};
+
+const CHILD: &str = "SAMPLER_TEST_CHILD";
+
+/// Runs `body` in a child process: this test binary again, for this test alone.
+pub fn in_child(test: &str, body: impl FnOnce()) {
+    if std::env::var(CHILD).as_deref() == Ok(test) {
+        body();
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{test}: {}\n{text}", output.status);
+    assert!(text.contains("1 passed"), "{test} did not run:\n{text}");
+    println!("{text}");
+}
+
+pub fn tid() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// The bounds of the calling thread's stack.
+pub fn stack() -> Range<u64> {
+    // SAFETY: the attributes are filled by pthread_getattr_np before they are read.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        assert_eq!(
+            libc::pthread_getattr_np(libc::pthread_self(), &mut attributes),
+            0
+        );
+        let (mut low, mut len) = (std::ptr::null_mut(), 0);
+        assert_eq!(
+            libc::pthread_attr_getstack(&attributes, &mut low, &mut len),
+            0
+        );
+        libc::pthread_attr_destroy(&mut attributes);
+        low as u64..low as u64 + len as u64
+    }
+}
+
+pub fn clock(id: libc::clockid_t) -> u64 {
+    // SAFETY: a valid out-pointer.
+    unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        assert_eq!(libc::clock_gettime(id, &mut time), 0);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+}
+
+pub fn cpu_ns() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+pub fn now_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Burns CPU time of this thread.
+#[inline(never)]
+pub fn burn(time: Duration) {
+    let until = cpu_ns() + time.as_nanos() as u64;
+    while cpu_ns() < until {
+        for n in 0..20_000u64 {
+            std::hint::black_box(n);
+        }
+    }
+}
+
+pub const ROOT: u64 = 0x1000;
+
+/// The walk of these tests: the interrupted instruction, then ROOT.
+///
+/// # Safety
+/// As [`sampler::WalkFn`].
+pub unsafe extern "C" fn leaf_walk(
+    context: *const libc::ucontext_t,
+    _stack_end: u64,
+    _scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult {
+    assert!(cap >= 2);
+    // SAFETY: the context is valid, and `out` has room for two words.
+    unsafe {
+        *out = (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+        *out.add(1) = ROOT;
+    }
+    WalkResult {
+        depth: 2,
+        end: 0,
+        reason: 0,
+    }
+}
+
+pub fn start(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) {
+    let config = Config {
+        engine,
+        interval_ns: 1_000_000_000 / hertz,
+        max_depth: 64,
+        ..Config::default()
+    };
+    Sampler::start(config, leaf_walk).unwrap()
+}
+
+/// A sample, kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub time_ns: u64,
+    pub value: u64,
+    pub count: u32,
+    pub end: u8,
+    pub frames: Vec<u64>,
+}
+
+impl From<SampleView<'_>> for Sample {
+    fn from(view: SampleView<'_>) -> Self {
+        let SampleView {
+            time_ns,
+            value,
+            count,
+            end,
+            frames,
+        } = view;
+        Self {
+            time_ns,
+            value,
+            count,
+            end,
+            frames: frames.to_vec(),
+        }
+    }
+}
+
+/// Drains everything now.
+pub fn drain(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
+    let mut samples = Vec::new();
+    reader.clear_wake();
+    reader.drain_all(|slot, view| samples.push((slot, view.into())), |_| {});
+    samples
+}
+
+/// Waits for `ready` by asking again and again; the test fails after ten seconds.
+pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "waited in vain for: {what}"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// A number that one thread sets and another waits for.
+#[derive(Default)]
+pub struct Flag(AtomicU64);
+
+impl Flag {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}

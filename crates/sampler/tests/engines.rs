@@ -1,0 +1,88 @@
+//! Rates and values of each engine, on real threads.
+
+mod common;
+use common::*;
+use sampler::{EngineChoice, EngineKind};
+use std::time::Duration;
+
+/// Burns on this thread and gives (samples, sum of values / CPU time used, mean count).
+fn rate(engine: EngineChoice, hertz: u64, time: Duration) -> (usize, f64, f64) {
+    let (sampler, mut reader) = start(engine, hertz);
+    let slot = sampler.register(tid(), Some(stack())).unwrap();
+    let before = cpu_ns();
+    let mut samples = Vec::new();
+    for _ in 0..10 {
+        burn(time / 10);
+        samples.extend(drain(&mut reader));
+    }
+    let used = cpu_ns() - before;
+    sampler.unregister(slot);
+    samples.extend(drain(&mut reader));
+    let counters = reader.take_counters();
+    println!("{} {hertz} Hz: {counters:?}", sampler.engine_name());
+    assert_eq!(counters.lost(), 0, "{counters:?}");
+    assert_eq!(counters.samples as usize, samples.len());
+    assert!(
+        samples
+            .iter()
+            .all(|(id, s)| *id == slot && s.frames.len() == 2 && s.frames[1] == ROOT)
+    );
+    assert!(
+        samples
+            .windows(2)
+            .all(|pair| pair[0].1.time_ns < pair[1].1.time_ns)
+    );
+    let sum: u64 = samples.iter().map(|(_, s)| s.value).sum();
+    let count: u64 = samples.iter().map(|(_, s)| u64::from(s.count)).sum();
+    let ratio = sum as f64 / used as f64;
+    println!("{} samples, ratio {ratio:.3}", samples.len());
+    (samples.len(), ratio, count as f64 / samples.len() as f64)
+}
+
+fn perf_allowed() -> bool {
+    let (sampler, reader) = start(EngineChoice::Auto, 1);
+    let perf = sampler.engine() == EngineKind::PerfTaskClock;
+    sampler.stop();
+    drop(reader);
+    perf
+}
+
+#[test]
+fn perf_reaches_1000_hertz() {
+    in_child("perf_reaches_1000_hertz", || {
+        assert!(perf_allowed(), "this machine forbids perf_event");
+        let (samples, ratio, _) = rate(EngineChoice::Perf, 1000, Duration::from_secs(1));
+        // On a loaded machine ticks are merged; far more than any kernel tick gives, all the same.
+        assert!((500..=1200).contains(&samples), "{samples}");
+        assert!((0.9..=1.15).contains(&ratio), "{ratio}");
+    });
+}
+
+#[test]
+fn perf_reaches_10000_hertz() {
+    in_child("perf_reaches_10000_hertz", || {
+        assert!(perf_allowed(), "this machine forbids perf_event");
+        let (samples, ratio, _) = rate(EngineChoice::Perf, 10_000, Duration::from_millis(500));
+        assert!((2500..=6000).contains(&samples), "{samples}");
+        assert!((0.85..=1.15).contains(&ratio), "{ratio}");
+    });
+}
+
+#[test]
+fn timer_values_add_up_at_a_rate_it_reaches() {
+    in_child("timer_values_add_up_at_a_rate_it_reaches", || {
+        let (samples, ratio, _) = rate(EngineChoice::Timer, 100, Duration::from_secs(2));
+        assert!((100..=220).contains(&samples), "{samples}");
+        assert!((0.9..=1.1).contains(&ratio), "{ratio}");
+    });
+}
+
+#[test]
+fn timer_values_add_up_at_a_rate_it_cannot_reach() {
+    in_child("timer_values_add_up_at_a_rate_it_cannot_reach", || {
+        let (samples, ratio, count) = rate(EngineChoice::Timer, 5000, Duration::from_secs(2));
+        assert!((0.9..=1.1).contains(&ratio), "{ratio}");
+        // Whatever the kernel's tick is, it is coarser than 200 µs.
+        assert!(samples < 5000 && count > 1.5, "{samples} {count}");
+    });
+}
