@@ -1,6 +1,7 @@
 using System;
 using System.Diagnostics;
 using System.Globalization;
+using System.IO;
 
 namespace Workloads
 {
@@ -68,12 +69,30 @@ namespace Workloads
             Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "measured {0} {1}", name, value));
         }
 
-        /// <summary>Prints rounds, wall and CPU time; the last thing a workload does.</summary>
+        /// <summary>
+        /// Prints rounds, memory, and the time since Main began; the last
+        /// thing a workload does.
+        /// </summary>
         public void End()
         {
+            double wall = watch.Elapsed.TotalMilliseconds;
             Measured("rounds", rounds);
-            Measured("wall_ms", watch.Elapsed.TotalMilliseconds.ToString("F3", CultureInfo.InvariantCulture));
+            Measured("peak_rss_kb", PeakMemory());
+            Measured("wall_ms", wall.ToString("F3", CultureInfo.InvariantCulture));
             Measured("cpu_ms", (Clock.ProcessCpu() / 1e6).ToString("F3", CultureInfo.InvariantCulture));
+        }
+
+        /// <summary>Most memory that was resident at once, in KiB.</summary>
+        private static long PeakMemory()
+        {
+            foreach (string line in File.ReadAllLines("/proc/self/status"))
+            {
+                if (line.StartsWith("VmHWM:", StringComparison.Ordinal))
+                {
+                    return long.Parse(line.Split(new[] { ' ', '\t' }, StringSplitOptions.RemoveEmptyEntries)[1], CultureInfo.InvariantCulture);
+                }
+            }
+            return 0;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Not a build system: cargo builds. Every command does the set-up that it
 //! needs by itself, so that each works as the first one in a fresh checkout.
 
+mod bench;
 mod demo;
 mod fetch;
 mod process;
@@ -20,6 +21,8 @@ Usage: cargo xtask COMMAND
   demo            record a sample program and write its flame graph
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
+  bench           what recording costs: time, memory, bytes, nanoseconds a walk
+                  [--pairs N] [--seconds N] [--write] (docs/overhead.md)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
@@ -50,6 +53,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Ok(seconds) => test::stress(seconds),
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
+        ["bench", options @ ..] => bench::run(options),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

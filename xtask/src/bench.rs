@@ -1,0 +1,406 @@
+//! `cargo xtask bench`: what recording costs, as ratios measured in one run.
+//!
+//! Not a test: nothing here fails because a number is large. A program runs
+//! bare and recorded in turn, so that what the machine does meanwhile hits both
+//! alike, and the median of the pairs' ratios counts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use testkit::{Machine, Runtime};
+
+use crate::test::cargo;
+use crate::{setup, test};
+
+const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--write]";
+
+/// What each program is recorded at, in Hz.
+const FREQUENCIES: [u32; 2] = [99, 999];
+
+/// Programs of different kinds: loops, short calls, allocation, mixed stacks,
+/// many methods at once.
+const WORKLOADS: [&str; 5] = ["shares", "leaf", "gc", "mixed", "async"];
+
+struct Options {
+    pairs: usize,
+    seconds: f64,
+    write: bool,
+}
+
+fn options(arguments: &[&str]) -> Result<Options> {
+    let mut options = Options {
+        pairs: 7,
+        seconds: 3.0,
+        write: false,
+    };
+    let mut rest = arguments.iter();
+    while let Some(&argument) = rest.next() {
+        match argument {
+            "--write" => options.write = true,
+            "--pairs" => options.pairs = rest.next().context(USAGE)?.parse().context(USAGE)?,
+            "--seconds" => options.seconds = rest.next().context(USAGE)?.parse().context(USAGE)?,
+            _ => bail!("{USAGE}"),
+        }
+    }
+    ensure!(options.pairs > 0, "{USAGE}");
+    Ok(options)
+}
+
+/// What a workload says about one of its runs.
+#[derive(Clone, Copy, Default)]
+struct Ran {
+    rounds: f64,
+    wall_ms: f64,
+    cpu_ms: f64,
+    peak_rss_kb: f64,
+}
+
+/// One program at one frequency.
+struct Row {
+    workload: &'static str,
+    frequency: u32,
+    wall: f64,
+    cpu: f64,
+    rss_kb: f64,
+    samples: f64,
+    bytes_per_sample: f64,
+    handler_ns: f64,
+    agent_cpu_percent: f64,
+}
+
+/// Measures, prints, and with `--write` writes docs/overhead.md.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let options = options(arguments)?;
+    let setup = setup::run(false)?;
+    test::build()?;
+    let runtime = setup.runtimes.first().context("set-up found no runtime")?;
+    let folder = testkit::target_dir().join("bench");
+    fs::create_dir_all(&folder)?;
+    let machine = Machine::alone();
+    let mut rows = Vec::new();
+    for workload in WORKLOADS {
+        rows.extend(measure(runtime, workload, &options, &folder)?);
+    }
+    let convert = convert(runtime, &folder)?;
+    let walks = walks()?;
+    drop(machine);
+    let text = table(runtime, &options, &rows, &convert, &walks);
+    println!("{text}");
+    if options.write {
+        let path = testkit::repository().join("docs/overhead.md");
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(&path, merged(&kept, &text))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn measure(
+    runtime: &Runtime,
+    workload: &'static str,
+    options: &Options,
+    folder: &Path,
+) -> Result<Vec<Row>> {
+    // As much work as fills the time, the same in every run after this one.
+    let trial = bare(runtime, workload, &options.seconds.to_string())?;
+    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let recording = |hertz: u32| folder.join(format!("{workload}-{hertz}.swk"));
+    let mut pairs: Vec<Vec<(Ran, Ran)>> = vec![Vec::new(); FREQUENCIES.len()];
+    for pair in 0..options.pairs {
+        for (i, &hertz) in FREQUENCIES.iter().enumerate() {
+            eprintln!(
+                "{workload}: pair {} of {} at {hertz} Hz",
+                pair + 1,
+                options.pairs
+            );
+            // Who goes first changes, so that neither always finds a warm machine.
+            let (without, with) = if pair % 2 == 0 {
+                let without = bare(runtime, workload, &work)?;
+                (
+                    without,
+                    recorded(runtime, workload, &work, hertz, &recording(hertz))?,
+                )
+            } else {
+                let with = recorded(runtime, workload, &work, hertz, &recording(hertz))?;
+                (bare(runtime, workload, &work)?, with)
+            };
+            pairs[i].push((without, with));
+        }
+    }
+    let mut rows = Vec::new();
+    for (pairs, &hertz) in pairs.iter().zip(&FREQUENCIES) {
+        let inspected = inspect(&recording(hertz))?;
+        let number = |name: &str| inspected[name].as_f64().unwrap_or_default();
+        let samples = number("samples");
+        let bytes = fs::metadata(recording(hertz))?.len() as f64;
+        rows.push(Row {
+            workload,
+            frequency: hertz,
+            wall: median(pairs.iter().map(|(a, b)| b.wall_ms / a.wall_ms)),
+            cpu: median(pairs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
+            rss_kb: median(pairs.iter().map(|(a, b)| b.peak_rss_kb - a.peak_rss_kb)),
+            samples,
+            bytes_per_sample: bytes / samples,
+            handler_ns: number("handler_s") * 1e9 / samples,
+            agent_cpu_percent: number("agent_cpu_s") * 100.0 / number("target_cpu_s"),
+        });
+    }
+    Ok(rows)
+}
+
+fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
+    ran(runtime
+        .command(&testkit::workload(workload).dll)
+        .arg(argument))
+}
+
+fn recorded(runtime: &Runtime, workload: &str, work: &str, hertz: u32, out: &Path) -> Result<Ran> {
+    let mut command = Command::new(testkit::sidewalk());
+    command.args([
+        "record",
+        "--quiet",
+        "--frequency",
+        &hertz.to_string(),
+        "--output",
+    ]);
+    command.arg(out).arg("--");
+    runtime.add_to(&mut command, &testkit::workload(workload).dll);
+    ran(command.arg(work))
+}
+
+fn ran(command: &mut Command) -> Result<Ran> {
+    let output = command.stdin(Stdio::null()).output()?;
+    ensure!(
+        output.status.success(),
+        "{command:?} ended with {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let measured = |name: &str| -> Result<f64> {
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix("measured ")?
+                    .strip_prefix(name)?
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .with_context(|| format!("the workload printed no {name}"))
+    };
+    Ok(Ran {
+        rounds: measured("rounds ")?,
+        wall_ms: measured("wall_ms ")?,
+        cpu_ms: measured("cpu_ms ")?,
+        peak_rss_kb: measured("peak_rss_kb ")?,
+    })
+}
+
+fn inspect(recording: &Path) -> Result<Value> {
+    let text =
+        testkit::run_sidewalk(["inspect".as_ref(), "--json".as_ref(), recording.as_os_str()]);
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// How fast a large recording becomes each format.
+struct Converted {
+    samples: f64,
+    bytes: u64,
+    /// Format, seconds, bytes.
+    formats: Vec<(&'static str, f64, u64)>,
+}
+
+fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
+    let recording = folder.join("large.swk");
+    eprintln!("converting");
+    recorded(runtime, "async", "10", 10_000, &recording)?;
+    let mut formats = Vec::new();
+    for ending in [
+        "html",
+        "pb.gz",
+        "speedscope.json",
+        "firefox.json",
+        "collapsed",
+        "txt",
+    ] {
+        let out: PathBuf = folder.join(format!("large.{ending}"));
+        let start = Instant::now();
+        testkit::run_sidewalk([
+            "convert".as_ref(),
+            recording.as_os_str(),
+            "-o".as_ref(),
+            out.as_os_str(),
+        ]);
+        formats.push((
+            ending,
+            start.elapsed().as_secs_f64(),
+            fs::metadata(&out)?.len(),
+        ));
+    }
+    let samples = inspect(&recording)?["samples"].as_f64().unwrap_or_default();
+    Ok(Converted {
+        samples,
+        bytes: fs::metadata(&recording)?.len(),
+        formats,
+    })
+}
+
+/// Lines `walk MIX DEPTH P50 P99 MAX` (nanoseconds) of the walker's own bench.
+fn walks() -> Result<Vec<Vec<String>>> {
+    eprintln!("walking");
+    let output = cargo(&[
+        "bench",
+        "--quiet",
+        "--package",
+        "stackwalk",
+        "--bench",
+        "walk",
+    ])
+    .stderr(Stdio::inherit())
+    .output()?;
+    ensure!(
+        output.status.success(),
+        "the walker's bench failed ({})",
+        output.status
+    );
+    let rows: Vec<Vec<String>> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.strip_prefix("walk "))
+        .map(|line| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter(|words| words.len() == 5)
+        .collect();
+    ensure!(
+        !rows.is_empty(),
+        "the walker's bench printed no line `walk MIX DEPTH P50 P99 MAX`"
+    );
+    Ok(rows)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+fn table(
+    runtime: &Runtime,
+    options: &Options,
+    rows: &[Row],
+    convert: &Converted,
+    walks: &[Vec<String>],
+) -> String {
+    let mut out = String::new();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let _ = writeln!(
+        out,
+        "Measured by `cargo xtask bench --pairs {} --seconds {}` on .NET {} and {cores} cores.\n",
+        options.pairs, options.seconds, runtime.version
+    );
+    out += "Time is the program's own, recorded ÷ bare, the median of interleaved pairs; CPU time is the whole process's,\n";
+    out += "with the agent's. Memory is what the peak of resident memory grew by.\n\n";
+    out += "| program | Hz | time | CPU time | memory | samples | bytes a sample | in the handler, a sample | agent's CPU |\n";
+    out += "| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n";
+    for row in rows {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {:.3}× | {:.3}× | {:.1} MiB | {} | {:.0} | {:.1} µs | {:.2} % |",
+            row.workload,
+            row.frequency,
+            row.wall,
+            row.cpu,
+            row.rss_kb / 1024.0,
+            row.samples,
+            row.bytes_per_sample,
+            row.handler_ns / 1000.0,
+            row.agent_cpu_percent
+        );
+    }
+    let at = |hertz: u32| {
+        let of =
+            |pick: fn(&Row) -> f64| median(rows.iter().filter(|r| r.frequency == hertz).map(pick));
+        (of(|r| r.wall), of(|r| r.cpu))
+    };
+    for hertz in FREQUENCIES {
+        let (wall, cpu) = at(hertz);
+        let _ = writeln!(
+            out,
+            "| **median** | {hertz} | **{wall:.3}×** | {cpu:.3}× | | | | | |"
+        );
+    }
+    out += "\nOne walk, by the walker's own bench:\n\n";
+    out += "| stack | frames | p50 | p99 | max |\n| --- | --: | --: | --: | --: |\n";
+    for row in walks {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} ns | {} ns | {} ns |",
+            row[0], row[1], row[2], row[3], row[4]
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\nConverting a recording of {} samples ({:.1} MiB), names and lines looked up:\n",
+        convert.samples,
+        convert.bytes as f64 / f64::from(1 << 20)
+    );
+    out += "| to | time | samples a second | size |\n| --- | --: | --: | --: |\n";
+    for (format, seconds, bytes) in &convert.formats {
+        let _ = writeln!(
+            out,
+            "| {format} | {seconds:.2} s | {:.0} | {:.1} MiB |",
+            convert.samples / seconds,
+            *bytes as f64 / f64::from(1 << 20)
+        );
+    }
+    out
+}
+
+const BEGIN: &str = "<!-- cargo xtask bench --write: begin -->\n";
+const END: &str = "<!-- cargo xtask bench --write: end -->\n";
+
+/// The page with the tables between its marks replaced; prose around them is
+/// kept.
+fn merged(page: &str, tables: &str) -> String {
+    match (page.find(BEGIN), page.find(END)) {
+        (Some(begin), Some(end)) if begin < end => {
+            format!("{}{BEGIN}\n{tables}\n{}", &page[..begin], &page[end..])
+        }
+        _ => format!("# What recording costs\n\n{page}{BEGIN}\n{tables}\n{END}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_around_the_tables_is_kept() {
+        let first = merged("", "one");
+        assert!(first.contains("one"));
+        let page = format!("before\n{BEGIN}old{END}after\n");
+        assert_eq!(
+            merged(&page, "new"),
+            format!("before\n{BEGIN}\nnew\n{END}after\n")
+        );
+        assert_eq!(merged(&first, "two").matches("two").count(), 1);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+        assert!(median(std::iter::empty()).is_nan());
+    }
+}
