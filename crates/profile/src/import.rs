@@ -4,9 +4,11 @@
 //! makes it fail; every sample of the recording is a sample of the profile; what could not be told
 //! (undefined ids behind a lost block) is shown as the frame `[lost: damaged block]` and counted.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use recording::{
     Damage, Frame as RecordedFrame, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, Tier,
@@ -14,6 +16,7 @@ use recording::{
 };
 
 use crate::builder::Builder;
+use crate::ids::IdTable;
 use crate::model::{
     Frame, FrameId, FrameKind, Location, Module, ModuleId, Process, ProcessId, Profile, Runtime,
     RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
@@ -42,7 +45,10 @@ const MAX_DAMAGE_NOTES: usize = 10;
 #[derive(Default)]
 pub struct Import {
     builder: Builder,
-    processes: HashMap<ProcessKey, State>,
+    processes: Vec<State>,
+    by_key: HashMap<ProcessKey, usize>,
+    /// Records come in blocks of one process: the index of the last one.
+    last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
     symbols: HashMap<FrameId, Vec<Symbol>>,
     lost: BTreeMap<String, u64>,
@@ -54,13 +60,14 @@ pub struct Import {
 
 /// What the ids of one process mean.
 struct State {
+    key: ProcessKey,
     id: ProcessId,
     opened: bool,
-    modules: HashMap<u32, (ModuleId, FrameKind)>,
-    methods: HashMap<u32, Method>,
-    frames: HashMap<u32, FrameId>,
-    stacks: HashMap<u32, KnownStack>,
-    threads: HashMap<u32, ThreadId>,
+    modules: IdTable<(ModuleId, FrameKind)>,
+    methods: IdTable<Method>,
+    frames: IdTable<FrameId>,
+    stacks: IdTable<KnownStack>,
+    threads: IdTable<ThreadId>,
     runtimes: HashMap<u8, RuntimeId>,
     agent_cpu_ns: u64,
     target_cpu_ns: u64,
@@ -120,10 +127,11 @@ impl Import {
 
     /// Takes a record of a process.
     pub fn record(&mut self, key: ProcessKey, record: &Record<'_>) {
+        let index = self.process(key);
         let Import {
             builder, processes, ..
         } = self;
-        let state = processes.entry(key).or_insert_with(|| State::new(builder));
+        let state = &mut processes[index];
         match record {
             Record::Process {
                 pid,
@@ -232,9 +240,7 @@ impl Import {
                         *place.insert(id)
                     }
                 };
-                state
-                    .modules
-                    .insert(*module, (id, names::native_kind(path)));
+                state.modules.set(*module, (id, names::native_kind(path)));
             }
             Record::Method {
                 method,
@@ -252,15 +258,15 @@ impl Import {
                         MethodKind::IlStub => FrameKind::Stub,
                         MethodKind::Il | MethodKind::Dynamic => FrameKind::Managed,
                     },
-                    module: module.and_then(|id| Some(state.modules.get(&id)?.0)),
+                    module: module.and_then(|id| Some(state.modules.get(id)?.0)),
                     runtime: Some(state.runtime(builder, *runtime)),
                     token: *token,
                 };
-                state.methods.insert(*method, value);
+                state.methods.set(*method, value);
             }
             Record::Frame { frame, value } => {
                 let id = state.frame(builder, value);
-                state.frames.insert(*frame, id);
+                state.frames.set(*frame, id);
             }
             Record::Stack {
                 stack,
@@ -268,7 +274,7 @@ impl Import {
                 frame,
             } => {
                 let known = state.stack(builder, *parent, *frame);
-                state.stacks.insert(*stack, known);
+                state.stacks.set(*stack, known);
             }
             Record::Sample {
                 thread,
@@ -280,8 +286,8 @@ impl Import {
             } => {
                 state.saw(builder, *time_ns);
                 let thread = state.thread(builder, *thread);
-                let stack = match state.stacks.get(stack) {
-                    Some(known) => *known,
+                let stack = match state.stacks.get(*stack) {
+                    Some(known) => known,
                     None => {
                         let frame = lost_frame(builder);
                         KnownStack {
@@ -330,7 +336,7 @@ impl Import {
                 file,
                 line,
             } => {
-                if let Some(&frame) = state.frames.get(frame) {
+                if let Some(frame) = state.frames.get(*frame) {
                     let name = builder.string(name);
                     let file = (!file.is_empty()).then(|| builder.string(file));
                     self.symbols.entry(frame).or_default().push(Symbol {
@@ -343,12 +349,32 @@ impl Import {
         }
     }
 
+    fn process(&mut self, key: ProcessKey) -> usize {
+        if self
+            .processes
+            .get(self.last)
+            .is_none_or(|state| state.key != key)
+        {
+            let Import {
+                builder,
+                processes,
+                by_key,
+                ..
+            } = self;
+            self.last = *by_key.entry(key).or_insert_with(|| {
+                processes.push(State::new(key, builder));
+                processes.len() - 1
+            });
+        }
+        self.last
+    }
+
     /// Takes a damage of the recording.
     pub fn damage(&mut self, damage: &Damage) {
         self.damages += 1;
         if self.damages as usize <= MAX_DAMAGE_NOTES {
             let whose = damage.process.and_then(|key| {
-                let state = self.processes.get(&key)?;
+                let state = &self.processes[*self.by_key.get(&key)?];
                 Some(self.builder.profile.process(state.id).pid)
             });
             let mut text = format!("recording damaged: {damage}");
@@ -382,9 +408,7 @@ impl Import {
 
     fn finish_processes(&mut self) {
         let profile = &mut self.builder.profile;
-        let mut states: Vec<&State> = self.processes.values().collect();
-        states.sort_by_key(|state| state.id);
-        for state in states {
+        for state in &self.processes {
             profile.health.agent_cpu_ns += state.agent_cpu_ns;
             profile.health.target_cpu_ns += state.target_cpu_ns;
             profile.health.handler_ns += state.handler_ns;
@@ -409,14 +433,14 @@ impl Import {
         let profile = &mut self.builder.profile;
         for state in self
             .processes
-            .values()
+            .iter()
             .filter(|state| !state.runtimes.is_empty())
         {
             let modules = || {
                 state
                     .modules
                     .values()
-                    .map(|(id, _)| (*id, &profile.modules[id.0 as usize]))
+                    .map(|(id, _)| (id, &profile.modules[id.0 as usize]))
             };
             if modules().any(|(_, module)| module.file_name() == "libcoreclr.so") {
                 continue;
@@ -505,7 +529,7 @@ impl Import {
 }
 
 impl State {
-    fn new(builder: &mut Builder) -> State {
+    fn new(key: ProcessKey, builder: &mut Builder) -> State {
         let id = ProcessId(builder.profile.processes.len() as u32);
         builder.profile.processes.push(Process {
             pid: 0,
@@ -517,13 +541,14 @@ impl State {
             ended: false,
         });
         State {
+            key,
             id,
             opened: false,
-            modules: HashMap::new(),
-            methods: HashMap::new(),
-            frames: HashMap::new(),
-            stacks: HashMap::new(),
-            threads: HashMap::new(),
+            modules: IdTable::default(),
+            methods: IdTable::default(),
+            frames: IdTable::default(),
+            stacks: IdTable::default(),
+            threads: IdTable::default(),
             runtimes: HashMap::new(),
             agent_cpu_ns: 0,
             target_cpu_ns: 0,
@@ -553,19 +578,22 @@ impl State {
     }
 
     fn thread(&mut self, builder: &mut Builder, index: u32) -> ThreadId {
-        *self.threads.entry(index).or_insert_with(|| {
-            let table = &mut builder.profile.threads;
-            table.push(Thread {
-                process: self.id,
-                tid: 0,
-                name: LOST_FRAME.to_owned(),
-                managed: false,
-                start_ns: u64::MAX,
-                end_ns: None,
-                cpu_ns: None,
-            });
-            ThreadId(table.len() as u32 - 1)
-        })
+        if let Some(thread) = self.threads.get(index) {
+            return thread;
+        }
+        let table = &mut builder.profile.threads;
+        let thread = ThreadId(table.len() as u32);
+        table.push(Thread {
+            process: self.id,
+            tid: 0,
+            name: LOST_FRAME.to_owned(),
+            managed: false,
+            start_ns: u64::MAX,
+            end_ns: None,
+            cpu_ns: None,
+        });
+        self.threads.set(index, thread);
+        thread
     }
 
     fn frame(&mut self, builder: &mut Builder, frame: &RecordedFrame<'_>) -> FrameId {
@@ -575,7 +603,7 @@ impl State {
                 tier,
                 il_offset,
             } => {
-                let Some(method) = self.methods.get(method) else {
+                let Some(method) = self.methods.get(*method) else {
                     return lost_frame(builder);
                 };
                 let location = match method.module {
@@ -597,7 +625,7 @@ impl State {
                 })
             }
             RecordedFrame::Native { module, svma } => {
-                let Some(&(module, kind)) = self.modules.get(module) else {
+                let Some((module, kind)) = self.modules.get(*module) else {
                     return lost_frame(builder);
                 };
                 let path = &builder.profile.module(module).path;
@@ -641,7 +669,7 @@ impl State {
         let mut lost = false;
         let parent = match parent {
             None => None,
-            Some(parent) => match self.stacks.get(&parent) {
+            Some(parent) => match self.stacks.get(parent) {
                 Some(known) => {
                     lost = known.lost;
                     Some(known.id)
@@ -653,8 +681,8 @@ impl State {
                 }
             },
         };
-        let frame = match self.frames.get(&frame) {
-            Some(&frame) => frame,
+        let frame = match self.frames.get(frame) {
+            Some(frame) => frame,
             None => {
                 lost = true;
                 lost_frame(builder)

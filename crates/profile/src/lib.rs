@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod ids;
 mod import;
 pub mod model;
 pub mod names;
