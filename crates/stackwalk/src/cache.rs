@@ -28,8 +28,13 @@ pub(crate) struct RuleCache {
 #[inline]
 fn place(address: u64) -> (usize, u64) {
     let tag = address >> INDEX_BITS;
-    let mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS);
-    (((address ^ mixed) & INDEX_MASK) as usize, tag)
+    (((address ^ mixed(tag)) & INDEX_MASK) as usize, tag)
+}
+
+/// Two shifts and no multiplication: it is on the path from one frame to the next.
+#[inline]
+fn mixed(tag: u64) -> u64 {
+    tag ^ tag >> INDEX_BITS
 }
 
 impl RuleCache {
@@ -87,8 +92,7 @@ impl RuleCache {
         for (index, slot) in self.slots.iter().enumerate() {
             let word = slot.load(Ordering::Relaxed);
             let tag = word >> PACKED_BITS;
-            let mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - INDEX_BITS);
-            let address = tag << INDEX_BITS | ((index as u64 ^ mixed) & INDEX_MASK);
+            let address = tag << INDEX_BITS | ((index as u64 ^ mixed(tag)) & INDEX_MASK);
             if word != 0 && range.contains(&address) {
                 let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
             }

@@ -639,6 +639,12 @@ fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
         Saved::Expression(at, len) => relative(at, len)?,
         Saved::Other => return None,
     };
+    // gcc does not say that a pop has restored a register: a slot below the stack pointer is one
+    // that was popped.
+    let bp = match (cfa, bp) {
+        (Cfa::Sp(base), Bp::FromCfa(at)) if base.checked_add(at)? < 0 => Bp::Same,
+        _ => bp,
+    };
     Some(Rule::Frame {
         cfa,
         ra,
@@ -646,3 +652,6 @@ fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
         assumed: false,
     })
 }
+
+#[cfg(test)]
+mod tests;

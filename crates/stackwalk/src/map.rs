@@ -387,6 +387,12 @@ impl CodeMap {
         }
     }
 
+    /// Forgets the cached rules of all addresses in `range`: they will be worked out again. Code
+    /// that is removed through this map's methods needs no such call. Callable at any time.
+    pub fn forget_rules_in(&self, range: Range<u64>) {
+        self.forget_rules(&range);
+    }
+
     fn forget_rules(&self, range: &Range<u64>) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);

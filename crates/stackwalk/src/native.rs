@@ -478,3 +478,56 @@ fn map_file(path: &Path) -> Option<Bytes> {
     };
     (at != libc::MAP_FAILED).then(|| Bytes::Mapped(at.cast_const().cast(), len))
 }
+
+#[cfg(test)]
+impl NativeCode {
+    /// Bytes at `avma` that begin with an `.eh_frame_hdr`.
+    pub(crate) fn of_bytes(bytes: Vec<u8>, avma: u64) -> Self {
+        let segment = Segment {
+            avma,
+            len: bytes.len() as u64,
+            offset: 0,
+        };
+        Self {
+            bytes: Bytes::Copied(bytes.into()),
+            segments: Box::new([segment]),
+            eh_frame_hdr: avma,
+        }
+    }
+}
+
+/// A module's file, as if it were loaded at address 0.
+#[cfg(test)]
+pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
+    let bytes = map_file(path)?;
+    let file = bytes.get();
+    let u64_at = |at: usize| Some(u64::from_le_bytes(*file.get(at..)?.first_chunk()?));
+    let phoff = u64_at(32)? as usize;
+    let count = usize::from(*file.get(56)?);
+    let (mut segments, mut eh_frame_hdr) = (Vec::new(), 0);
+    for at in (0..count).map(|index| phoff + index * 56) {
+        let avma = u64_at(at + 16)?;
+        match u64_at(at)? as u32 {
+            libc::PT_LOAD => segments.push(Segment {
+                avma,
+                len: u64_at(at + 32)?,
+                offset: u64_at(at + 8)? as usize,
+            }),
+            libc::PT_GNU_EH_FRAME => eh_frame_hdr = avma,
+            _ => {}
+        }
+    }
+    let module = NativeModule {
+        path: path.into(),
+        bias: 0,
+        range: 0..0,
+        code: 0..0,
+        build_id: Vec::new(),
+    };
+    let code = NativeCode {
+        bytes,
+        segments: segments.into(),
+        eh_frame_hdr,
+    };
+    Some((module, code))
+}

@@ -70,12 +70,49 @@ pub(crate) const LEAF: Rule = Rule::Frame {
 
 // Bits: 0..3 kind, 3..19 CFA offset / 8 (signed), 19..30 frame-pointer field, 30 assumed.
 const KIND_ROOT: u32 = 1;
-const KIND_SIGNAL: u32 = 2;
-const KIND_SP: u32 = 3;
-const KIND_BP: u32 = 4;
+const KIND_SP: u32 = 2;
+const KIND_BP: u32 = 3;
+const KIND_SIGNAL: u32 = 4;
 const KIND_AT_BP: u32 = 5;
 /// Number of bits in a packed rule.
 pub(crate) const PACKED_BITS: u32 = 31;
+
+/// A packed rule of the two usual kinds, `sp + offset` and `bp + offset`, taken apart without a
+/// branch between the two.
+#[derive(Clone, Copy)]
+pub(crate) struct Usual(u32);
+
+impl Usual {
+    /// `None` for a rule of another kind, and for 0.
+    #[inline(always)]
+    pub(crate) fn new(packed: u32) -> Option<Self> {
+        (packed & 6 == KIND_SP).then_some(Self(packed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn cfa(self, sp: u64, bp: u64) -> u64 {
+        let base = if self.0 & 1 == 0 { sp } else { bp };
+        base.wrapping_add_signed(i64::from((self.0 >> 3) as u16 as i16) * 8)
+    }
+
+    /// Whether the caller's frame pointer is still in the register.
+    #[inline(always)]
+    pub(crate) fn same_bp(self) -> bool {
+        self.0 >> 19 & 0x7ff == 0
+    }
+
+    /// How far below the CFA the caller's frame pointer is. With [`Usual::same_bp`], where the
+    /// return address is: a word that may be read as well.
+    #[inline(always)]
+    pub(crate) fn bp_below(self) -> u64 {
+        u64::from((self.0 >> 19 & 0x7ff).max(1)) * 8
+    }
+
+    #[inline(always)]
+    pub(crate) fn assumed(self) -> bool {
+        self.0 >> 30 & 1 != 0
+    }
+}
 
 impl Rule {
     /// The rule in [`PACKED_BITS`] bits, or `None` for one that does not fit.
@@ -184,6 +221,34 @@ mod tests {
                 prop_assert_ne!(packed, 0);
                 prop_assert_eq!(packed >> PACKED_BITS, 0);
                 prop_assert_eq!(Rule::unpack(packed), Some(rule));
+            }
+        }
+
+        #[test]
+        fn the_short_way_is_the_long_way(rule in any_rule(), sp in 0u64..1 << 60, bp in 0u64..1 << 60) {
+            let usual = rule.pack().and_then(Usual::new);
+            if let (Some(usual), Rule::Frame { cfa, bp: saved, assumed, .. }) = (usual, rule) {
+                let (base, offset) = match cfa {
+                    Cfa::Sp(offset) => (sp, offset),
+                    Cfa::Bp(offset) => (bp, offset),
+                    Cfa::Slot(_) => return Err(TestCaseError::fail("not a usual rule")),
+                };
+                prop_assert_eq!(usual.cfa(sp, bp), base.wrapping_add_signed(offset.into()));
+                match saved {
+                    Bp::Same => prop_assert!(usual.same_bp() && usual.bp_below() == 8),
+                    Bp::FromCfa(at) => {
+                        prop_assert!(!usual.same_bp());
+                        prop_assert_eq!(usual.bp_below(), u64::from(at.unsigned_abs()));
+                    }
+                    Bp::FromOwn(_) => return Err(TestCaseError::fail("not a usual rule")),
+                }
+                prop_assert_eq!(usual.assumed(), assumed);
+            } else {
+                let other = !matches!(
+                    rule.pack().and_then(Rule::unpack),
+                    Some(Rule::Frame { cfa: Cfa::Sp(_) | Cfa::Bp(_), .. })
+                );
+                prop_assert!(other);
             }
         }
 

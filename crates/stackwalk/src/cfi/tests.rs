@@ -1,0 +1,298 @@
+//! The interpreter against gimli: every row of every FDE of every module of this process.
+
+use super::*;
+use crate::native::{Loaded, NativeModule};
+use gimli::{BaseAddresses, CfaRule as Cfa2, EhFrame, LittleEndian, RegisterRule, UnwindSection};
+use proptest::prelude::*;
+
+/// gimli's row as a [`Rule`], or what it is instead.
+fn oracle(
+    row: &gimli::UnwindTableRow<usize>,
+    section: &EhFrame<gimli::EndianSlice<'_, LittleEndian>>,
+    ip: u64,
+) -> Option<Result<Rule, Unsupported>> {
+    let ra = row
+        .register(gimli::Register(16))
+        .unwrap_or(RegisterRule::Undefined);
+    if matches!(ra, RegisterRule::Undefined) {
+        return Some(Ok(Rule::Root));
+    }
+    // What takes an expression is judged by known forms only.
+    let expression = |expression: &gimli::UnwindExpression<usize>| {
+        expression.get(section).unwrap().0.slice().to_vec()
+    };
+    let (cfa, base) = match row.cfa() {
+        Cfa2::RegisterAndOffset { register, offset } => {
+            let offset32 = i32::try_from(*offset).ok()?;
+            match register.0 {
+                7 => (Cfa::Sp(offset32), *offset),
+                6 => (Cfa::Bp(offset32), *offset),
+                _ => return Some(Err(Unsupported)),
+            }
+        }
+        Cfa2::Expression(e) => match expression(e)[..] {
+            // breg6 -8; deref
+            [0x76, 0x78, 0x06] => (Cfa::Slot(-8), 0),
+            // The linker's PLT: breg7 8; breg16 0; lit15; and; lit10 or 11; ge; lit3; shl; plus
+            [0x77, 8, 0x80, 0, 0x3f, 0x1a, lit, 0x2a, 0x33, 0x24, 0x22] => {
+                let pushed = i32::from(ip & 15 >= u64::from(lit) - 0x30) * 8;
+                (Cfa::Sp(8 + pushed), 0)
+            }
+            _ => return None,
+        },
+    };
+    let RegisterRule::Offset(ra) = ra else {
+        return None;
+    };
+    let bp = match row
+        .register(gimli::Register(6))
+        .unwrap_or(RegisterRule::SameValue)
+    {
+        RegisterRule::Undefined | RegisterRule::SameValue => Bp::Same,
+        RegisterRule::Offset(at) if matches!(cfa, Cfa::Sp(_)) && base + at < 0 => Bp::Same,
+        RegisterRule::Offset(at) => Bp::FromCfa(at as i32),
+        RegisterRule::Expression(e) => match expression(&e)[..] {
+            [0x76, 0] => match cfa {
+                Cfa::Bp(base) => Bp::FromCfa(-base),
+                _ => Bp::FromOwn(0),
+            },
+            _ => return None,
+        },
+        _ => return Some(Err(Unsupported)),
+    };
+    Some(Ok(Rule::Frame {
+        cfa,
+        ra: ra as i32,
+        bp,
+        assumed: false,
+    }))
+}
+
+/// Rows that were compared, rows that the oracle does not judge, rows that do not pack.
+#[derive(Default, Debug)]
+struct Count {
+    same: u32,
+    unjudged: u32,
+    unsupported: u32,
+    unpacked: u32,
+}
+
+fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
+    let header = Cursor::new(code, code.eh_frame_hdr);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(code.eh_frame_hdr);
+    let header = gimli::EhFrameHdr::new(header.bytes, LittleEndian)
+        .parse(&bases, 8)
+        .unwrap();
+    let gimli::Pointer::Direct(eh_frame_at) = header.eh_frame_ptr() else {
+        panic!()
+    };
+    let section = EhFrame::new(code.bytes_at(eh_frame_at), LittleEndian);
+    let bases = bases.set_eh_frame(eh_frame_at);
+    let mut entries = section.entries(&bases);
+    let mut context = gimli::UnwindContext::new();
+    let mut state = State::new();
+    while let Ok(Some(entry)) = entries.next() {
+        let gimli::CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+        let mut rows = fde.rows(&section, &bases, &mut context).unwrap();
+        while let Some(row) = rows.next_row().unwrap() {
+            let (start, end) = (
+                row.start_address(),
+                row.end_address().min(fde.end_address()),
+            );
+            for ip in [start, start + (end - start) / 2, end - 1] {
+                if start >= end {
+                    continue;
+                }
+                let ours = rule(code, ip, &mut state);
+                if fde.is_signal_trampoline() {
+                    assert_eq!(ours, Ok(Some(Rule::SignalFrame)));
+                    continue;
+                }
+                match oracle(row, &section, ip) {
+                    None => count.unjudged += 1,
+                    Some(Err(_)) => {
+                        assert_eq!(ours, Err(Unsupported), "{} {ip:#x}", module.path.display());
+                        count.unsupported += 1;
+                    }
+                    Some(Ok(theirs)) => {
+                        let place = ip - module.bias;
+                        assert_eq!(
+                            ours,
+                            Ok(Some(theirs)),
+                            "{} {place:#x}",
+                            module.path.display()
+                        );
+                        count.same += 1;
+                        count.unpacked += u32::from(theirs.pack().is_none());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_row_is_what_gimli_says() {
+    let (modules, gone) = Loaded::new().refresh();
+    assert!(
+        gone.is_empty() && modules.len() >= 4,
+        "program, libc, ld.so, vdso"
+    );
+    // More libraries, as files, for a look at a whole runtime: paths joined by colons.
+    let named = std::env::var_os("SIDEWALK_TEST_ELF").unwrap_or_default();
+    let named = std::env::split_paths(&named).filter_map(|path| crate::native::open(&path));
+    for (module, code) in modules.into_iter().chain(named) {
+        let mut count = Count::default();
+        compare(&module, &code, &mut count);
+        println!("{} {count:?}", module.path.display());
+        assert!(count.same >= 10, "{count:?}");
+        // libgcc's eh_return, and hand-written code of the C library.
+        assert!(
+            count.unjudged + count.unsupported <= 30 + count.same / 1000,
+            "{count:?}"
+        );
+        assert!(count.unpacked <= 3 + count.same / 1000, "{count:?}");
+    }
+}
+
+proptest! {
+    /// Broken tables give some answer.
+    #[test]
+    fn any_bytes_are_read_without_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 64..600),
+        header in any::<bool>(),
+        fde in 0u8..64,
+        address in 0u64..1200,
+    ) {
+        if header {
+            // A header whose table names an FDE inside.
+            bytes[..12].copy_from_slice(&[1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0]);
+            bytes[12..20].copy_from_slice(&[0, 0, 0, 0, fde, 0, 0, 0]);
+        }
+        let code = NativeCode::of_bytes(bytes, 0x1000);
+        let mut state = State::new();
+        let _ = rule(&code, 0x1000 + address, &mut state);
+    }
+
+    /// A program of any bytes in a sound FDE.
+    #[test]
+    fn any_program_is_run_without_panic(
+        program in proptest::collection::vec(any::<u8>(), 0..200),
+        offset in 0u64..4096,
+    ) {
+        let code = NativeCode::of_bytes(fde_with_program(&program), 0x10000);
+        let mut state = State::new();
+        let _ = rule(&code, 0x20000 + offset, &mut state);
+    }
+}
+
+/// A module at 0x10000 whose table has one FDE for 0x20000..0x21000 with this program.
+fn fde_with_program(program: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend(value.to_le_bytes());
+    word(&mut bytes, 16);
+    word(&mut bytes, 1);
+    word(&mut bytes, 0x10000);
+    // The CIE begins at 20: after its length, 17 bytes; the FDE at 44.
+    word(&mut bytes, 44);
+    word(&mut bytes, 20);
+    word(&mut bytes, 0);
+    // Version 1, "zR", code align 1, data align −8, return address 16, one byte: pcrel sdata4.
+    bytes.extend([1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b]);
+    // def_cfa rsp+8; offset ra at cfa-8.
+    bytes.extend([0x0c, 7, 8, 0x90, 1, 0, 0]);
+    assert_eq!(bytes.len(), 44);
+    word(&mut bytes, 13 + program.len() as u32);
+    word(&mut bytes, 28);
+    word(&mut bytes, 0x20000 - (0x10000 + 52));
+    word(&mut bytes, 0x1000);
+    bytes.push(0);
+    bytes.extend(program);
+    bytes
+}
+
+#[test]
+fn rows_of_hand_made_programs() {
+    let frame = |cfa, bp| {
+        Ok(Some(Rule::Frame {
+            cfa,
+            ra: -8,
+            bp,
+            assumed: false,
+        }))
+    };
+    type Case = (&'static [u8], u64, Result<Option<Rule>, Unsupported>);
+    let cases: &[Case] = &[
+        (&[], 0, frame(Cfa::Sp(8), Bp::Same)),
+        (&[], 0xfff, frame(Cfa::Sp(8), Bp::Same)),
+        (&[], 0x1000, Ok(None)),
+        // push rbp at 1
+        (&[0x41, 0x0e, 16, 0x86, 2], 0, frame(Cfa::Sp(8), Bp::Same)),
+        (
+            &[0x41, 0x0e, 16, 0x86, 2],
+            1,
+            frame(Cfa::Sp(16), Bp::FromCfa(-16)),
+        ),
+        // mov rbp, rsp at 4
+        (
+            &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6],
+            4,
+            frame(Cfa::Bp(16), Bp::FromCfa(-16)),
+        ),
+        // A popped register keeps its slot in the table.
+        (
+            &[0x0e, 16, 0x86, 2, 0x41, 0x0e, 8],
+            1,
+            frame(Cfa::Sp(8), Bp::Same),
+        ),
+        // remember, change, restore
+        (
+            &[0x0a, 0x0e, 64, 0x41, 0x0b],
+            0,
+            frame(Cfa::Sp(64), Bp::Same),
+        ),
+        (
+            &[0x0a, 0x0e, 64, 0x41, 0x0b],
+            1,
+            frame(Cfa::Sp(8), Bp::Same),
+        ),
+        // The return address is undefined.
+        (&[0x07, 16], 5, Ok(Some(Rule::Root))),
+        // CFA = *(rbp - 8), rbp at *rbp
+        (
+            &[0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0],
+            0,
+            frame(Cfa::Slot(-8), Bp::FromOwn(0)),
+        ),
+        // A register that is not tracked; a state that was never remembered; nesting too deep.
+        (&[0x0c, 3, 16], 0, Err(Unsupported)),
+        (&[0x0b], 0, Err(Unsupported)),
+        (&[0x0a, 0x0a, 0x0a, 0x0a, 0x0a], 0, Err(Unsupported)),
+        // The linker's PLT, before and after the push.
+        (
+            &[
+                0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22,
+            ],
+            0x10a,
+            frame(Cfa::Sp(8), Bp::Same),
+        ),
+        (
+            &[
+                0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22,
+            ],
+            0x10b,
+            frame(Cfa::Sp(16), Bp::Same),
+        ),
+    ];
+    for (program, offset, expected) in cases {
+        let code = NativeCode::of_bytes(fde_with_program(program), 0x10000);
+        assert_eq!(
+            rule(&code, 0x20000 + offset, &mut State::new()),
+            *expected,
+            "{program:x?} {offset}"
+        );
+    }
+}
