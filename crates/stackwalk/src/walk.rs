@@ -172,7 +172,7 @@ impl Window {
         (low.is_multiple_of(8) && low <= last).then_some(Window { low, last })
     }
 
-    /// Where a walk reads a stack; the only other place is the short way in [`Walker::step`].
+    /// Where a walk reads a stack; the only other place is the short way in [`walk_in`].
     #[inline(always)]
     fn word(&self, memory: &impl Load, address: u64) -> Option<u64> {
         if address < self.low || address > self.last || !address.is_multiple_of(8) {
@@ -238,13 +238,18 @@ pub(crate) fn walk_in(
     } else {
         None
     };
-    let mut flags = EXACT;
-    let mut depth = 0;
+    let (mut flags, mut depth) = (EXACT, 0);
+    // Three locals, not a struct: they shall stay in registers from one frame to the next.
+    let Regs {
+        mut ip,
+        mut sp,
+        mut bp,
+    } = regs;
     let end = loop {
         let Some(slot) = out.get_mut(depth) else {
             break End::Truncated;
         };
-        *slot = regs.ip & ADDRESS | flags;
+        *slot = ip & ADDRESS | flags;
         depth += 1;
         if depth == 1 {
             match window {
@@ -252,11 +257,33 @@ pub(crate) fn walk_in(
                 None => break End::Broken(Reason::OffStack),
             }
         }
-        match walker.step(regs, flags & EXACT != 0) {
-            Step::To {
-                regs: to,
-                flags: how,
-            } => (regs, flags) = (to, how),
+        // The short way: a rule of the usual kind, from the cache. Nearly all frames go by it: a
+        // chain of a few loads with no branch that depends on the kind of frame.
+        let exact = flags & EXACT != 0;
+        let lookup = ip.wrapping_sub(u64::from(!exact));
+        if let Some(usual) = map.rules.get(lookup).and_then(Usual::new) {
+            let cfa = usual.cfa(sp, bp);
+            let bp_slot = cfa.wrapping_sub(usual.bp_below());
+            let ra_slot = cfa.wrapping_sub(8);
+            let last = walker.window.last;
+            if cfa <= sp || ra_slot > last || bp_slot < sp || bp_slot > ra_slot || cfa & 7 != 0 {
+                break End::Broken(Reason::OutOfBounds);
+            }
+            // SAFETY: both slots are aligned as the CFA is, and sp <= bp_slot <= ra_slot <= last,
+            // which is the window as `Window::word` checks it.
+            let (ra, saved_bp) = unsafe { (memory.load(ra_slot), memory.load(bp_slot)) };
+            bp = if usual.same_bp() { bp } else { saved_bp };
+            flags = if usual.assumed() { BY_FRAME_POINTER } else { 0 };
+            (ip, sp) = (ra, cfa);
+            match ip {
+                1..ADDRESS_LIMIT => continue,
+                0 => break End::Root,
+                _ => break End::Broken(Reason::BadReturnAddress),
+            }
+        }
+        walker.window.low = sp;
+        match walker.step(Regs { ip, sp, bp }, lookup, exact) {
+            Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
             Step::Root => break End::Root,
             Step::Broken(reason) => break End::Broken(reason),
         }
@@ -280,43 +307,16 @@ struct Walker<'a, M> {
 const ASSUMED_LIMIT: u32 = 16;
 
 impl<M: Load> Walker<'_, M> {
-    /// The short way: a rule of the usual kind, from the cache. Nearly all frames go by it, so
-    /// what it does is one chain of four loads with no branch that depends on the kind of frame.
-    #[inline(always)]
-    fn step(&mut self, regs: Regs, exact: bool) -> Step {
-        let Regs { ip, sp, bp } = regs;
-        let lookup = ip.wrapping_sub(u64::from(!exact));
-        let packed = self.map.rules.get(lookup);
-        let Some(usual) = Usual::new(packed) else {
-            self.window.low = sp;
-            return match Rule::unpack(packed) {
-                Some(rule) => self.apply(rule, regs),
-                None => self.step_cold(regs, lookup, exact),
-            };
-        };
-        let cfa = usual.cfa(sp, bp);
-        let bp_slot = cfa.wrapping_sub(usual.bp_below());
-        let (ra_slot, last) = (cfa.wrapping_sub(8), self.window.last);
-        if cfa <= sp || ra_slot > last || bp_slot < sp || bp_slot > ra_slot || cfa & 7 != 0 {
-            return Step::Broken(Reason::OutOfBounds);
-        }
-        // SAFETY: both slots are aligned as the CFA is, and sp <= bp_slot <= ra_slot <= last: see
-        // `Window::word`.
-        let (ip, saved_bp) = unsafe { (self.memory.load(ra_slot), self.memory.load(bp_slot)) };
-        let bp = if usual.same_bp() { bp } else { saved_bp };
-        let flags = if usual.assumed() { BY_FRAME_POINTER } else { 0 };
-        match ip {
-            1..ADDRESS_LIMIT => Step::To {
-                regs: Regs { ip, sp: cfa, bp },
-                flags,
-            },
-            0 => Step::Root,
-            _ => Step::Broken(Reason::BadReturnAddress),
+    /// The long way: any other rule, or one that must be found first.
+    #[inline(never)]
+    fn step(&mut self, regs: Regs, lookup: u64, exact: bool) -> Step {
+        match self.map.rules.get(lookup).and_then(Rule::unpack) {
+            Some(rule) => self.apply(rule, regs),
+            None => self.step_cold(regs, lookup, exact),
         }
     }
 
     /// The caller by a rule that is known.
-    #[cold]
     fn apply(&mut self, rule: Rule, regs: Regs) -> Step {
         let Rule::Frame {
             cfa,
