@@ -6,8 +6,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -155,6 +158,39 @@ impl Record {
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
         drop(machine);
         Answer::new(output)
+    }
+}
+
+/// The longest that a program may run, in a test.
+const TIME_LIMIT: Duration = Duration::from_secs(540);
+
+/// Runs a command to its end and collects what it printed.
+///
+/// # Panics
+/// When it cannot be started, or hangs; then it and all that it started are
+/// killed.
+pub fn output_in_time(command: &mut Command) -> Output {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let shown = format!("{command:?}");
+    let child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+    let group = format!("-{}", child.id());
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()).ok());
+    match receiver.recv_timeout(TIME_LIMIT) {
+        Ok(output) => output.unwrap_or_else(|e| panic!("{shown}: {e}")),
+        Err(_) => {
+            Command::new("kill")
+                .args(["-KILL", "--", &group])
+                .status()
+                .ok();
+            panic!(
+                "{shown} hung: it was killed after {} s",
+                TIME_LIMIT.as_secs()
+            );
+        }
     }
 }
 
