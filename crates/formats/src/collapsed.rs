@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::model::{Frame, FrameKind, ThreadId, Tier};
+use profile::model::{Frame, FrameId, FrameKind, StackId, ThreadId, Tier};
+use profile::ops::Weight;
 
 use crate::labels::Labels;
 use crate::options::Options;
@@ -28,10 +29,8 @@ use crate::visible::visible;
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, true);
-    let names: Vec<String> = profile
-        .frames
-        .iter()
-        .map(|f| frame_text(&labels, f, options.annotate))
+    let names: Vec<String> = (0..profile.frames.len() as u32)
+        .map(|id| frame_text(&labels, profile, FrameId(id), options.annotate))
         .collect();
 
     // Stacks of one thread (or of all) first, so that a line's text is made once.
@@ -40,7 +39,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         let split = options.threads || options.processes;
         let thread = split.then_some(sample.thread.0);
         let weight = own.entry((thread, sample.stack.0)).or_default();
-        *weight = weight.saturating_add(selection.weigh(sample));
+        *weight = weight.saturating_add(selection.weigh(Weight::of(sample.value)));
     }
 
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
@@ -48,13 +47,10 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         if weight == 0 {
             continue;
         }
-        let mut frames: Vec<&str> = Vec::new();
-        let mut at = Some(stack);
-        while let Some(id) = at {
-            let stack = &profile.stacks[id as usize];
-            frames.push(&names[stack.frame.0 as usize]);
-            at = stack.parent.map(|p| p.0);
-        }
+        let frames: Vec<&str> = profile
+            .frames_of(StackId(stack))
+            .map(|f| names[f.0 as usize].as_str())
+            .collect();
         let mut line = String::new();
         if let Some(thread) = thread.map(ThreadId) {
             if options.processes {
@@ -84,10 +80,10 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
     out.flush()
 }
 
-fn frame_text(labels: &Labels<'_>, frame: &Frame, annotate: bool) -> String {
-    let mut text = safe(&labels.name(frame));
+fn frame_text(labels: &Labels<'_>, profile: &Profile, id: FrameId, annotate: bool) -> String {
+    let mut text = safe(labels.name(id));
     if annotate {
-        text.push_str(annotation(frame));
+        text.push_str(annotation(profile.frame(id)));
     }
     text
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use profile::Profile;
+use profile::ops::runtime_labels;
 use serde::Serialize;
 
 use crate::health::{honest_line, percent, seconds, sum};
 use crate::labels::Labels;
-use crate::select::{event_name, event_unit, events};
+use crate::select::{events, unit_name};
 use crate::text::{amount, duration_ns, plural};
 use crate::visible::visible;
 
@@ -193,11 +194,11 @@ pub fn inspect_json(profile: &Profile) -> String {
         .collect();
     let events = events(profile)
         .into_iter()
-        .map(|t| EventJson {
-            event: event_name(t.event),
-            unit: event_unit(t.event),
-            samples: t.samples,
-            value: t.value,
+        .map(|(event, sum)| EventJson {
+            event: event.name(),
+            unit: unit_name(event.unit()),
+            samples: sum.samples,
+            value: sum.value,
         })
         .collect();
     let json = InspectJson {
@@ -242,15 +243,14 @@ pub fn inspect_text(profile: &Profile) -> String {
         );
     }
     let by_runtime = samples_by_runtime(profile);
-    for (at, (runtime, samples)) in profile.runtimes.iter().zip(by_runtime).enumerate() {
-        let label = labels
-            .runtime(profile::model::RuntimeId(at as u32))
-            .unwrap_or_default();
+    let names = runtime_labels(profile);
+    for ((runtime, samples), name) in profile.runtimes.iter().zip(by_runtime).zip(names) {
+        let label = visible(&name);
         let process = labels.process(runtime.process);
         line(
             "runtime",
             format!(
-                "CLR {label} in {process}: {}",
+                ".NET {label} in {process}: {}",
                 if runtime.recorded {
                     format!("recorded, {}", plural(samples, "sample"))
                 } else {
@@ -259,14 +259,14 @@ pub fn inspect_text(profile: &Profile) -> String {
             ),
         );
     }
-    for t in events(profile) {
+    for (event, sum) in events(profile) {
         line(
             "event",
             format!(
                 "{}: {}, {}",
-                event_name(t.event),
-                plural(t.samples, "sample"),
-                amount(t.value, event_unit(t.event)),
+                event.name(),
+                plural(sum.samples, "sample"),
+                amount(sum.value, unit_name(event.unit())),
             ),
         );
     }

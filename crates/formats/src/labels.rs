@@ -1,140 +1,64 @@
 //! What things are called in every output, so that a frame has the same name in all of them.
 //!
-//! The invariants: a label is [`visible`]; two frames that differ only in line, tier or address
-//! share a method key; frames of different CLRs never do.
+//! Names are those of [`profile::ops`], made [`visible`]. The invariant: two frames that differ
+//! only in line, tier or address have one name; frames of different CLRs never do.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use profile::Profile;
-use profile::model::{Frame, FrameId, FrameKind, ProcessId, RuntimeId, ThreadId, Tier};
+use profile::model::{Frame, FrameId, FrameKind, ModuleId, ProcessId, Tier};
+use profile::ops::{By, Groups};
 
 use crate::visible::visible;
 
-/// Names of one profile's frames, threads, processes and runtimes.
+/// Names of one profile's frames, modules and processes.
 pub(crate) struct Labels<'p> {
     profile: &'p Profile,
-    /// By [`RuntimeId`]: its version, numbered where a process has two of the same.
-    runtimes: Vec<String>,
-    /// Frames of several CLRs occur, so names say whose they are.
-    several_runtimes: bool,
+    /// By group of [`By::Method`].
+    names: Vec<String>,
+    group_of_frame: Vec<u32>,
 }
 
 impl<'p> Labels<'p> {
     pub(crate) fn new(profile: &'p Profile) -> Self {
-        let runtimes: Vec<String> = profile
-            .runtimes
+        let Groups { groups, of_frame } = Groups::new(profile, By::Method);
+        let names = groups
             .iter()
-            .enumerate()
-            .map(|(at, runtime)| {
-                let same = |r: &&profile::model::Runtime| {
-                    r.process == runtime.process && r.version == runtime.version
-                };
-                let version = visible(&runtime.version);
-                if profile.runtimes.iter().filter(same).count() > 1 {
-                    let before = profile.runtimes[..at].iter().filter(same).count();
-                    format!("{version} #{}", before + 1)
-                } else {
-                    version.into_owned()
-                }
-            })
+            .map(|group| visible(&group.label).into_owned())
             .collect();
-        let mut used = profile
-            .frames
-            .iter()
-            .filter_map(|f| runtimes.get(f.runtime?.0 as usize));
-        let first = used.next();
-        let several_runtimes = used.any(|label| Some(label) != first);
         Self {
             profile,
-            runtimes,
-            several_runtimes,
+            names,
+            group_of_frame: of_frame,
         }
-    }
-
-    pub(crate) fn frame(&self, id: FrameId) -> &'p Frame {
-        &self.profile.frames[id.0 as usize]
     }
 
     /// The name of a frame, with the CLR behind it where there are several.
-    pub(crate) fn name(&self, frame: &Frame) -> String {
-        let name = visible(&self.profile.strings[frame.name.0 as usize]);
-        match self.runtime_of(frame) {
-            Some(runtime) if self.several_runtimes => format!("{name} (CLR {runtime})"),
-            _ => name.into_owned(),
-        }
+    pub(crate) fn name(&self, frame: FrameId) -> &str {
+        &self.names[self.method(frame) as usize]
     }
 
-    /// The version of the CLR a frame belongs to.
-    pub(crate) fn runtime_of(&self, frame: &Frame) -> Option<&str> {
-        frame.runtime.and_then(|r| self.runtime(r))
+    /// The number of a frame's method.
+    pub(crate) fn method(&self, frame: FrameId) -> u32 {
+        self.group_of_frame[frame.0 as usize]
     }
 
-    pub(crate) fn runtime(&self, id: RuntimeId) -> Option<&str> {
-        self.runtimes.get(id.0 as usize).map(String::as_str)
-    }
-
-    /// Full path of a frame's module, as recorded.
-    pub(crate) fn module_path(&self, frame: &Frame) -> Option<&'p str> {
-        frame
-            .module
-            .and_then(|m| self.profile.modules.get(m.0 as usize))
-            .map(|m| m.path.as_str())
-    }
-
-    /// File name of a frame's module.
-    pub(crate) fn module(&self, frame: &Frame) -> Option<String> {
-        let path = self.module_path(frame)?;
-        Some(
-            visible(
-                path.rsplit('/')
-                    .next()
-                    .filter(|n| !n.is_empty())
-                    .unwrap_or(path),
-            )
-            .into_owned(),
-        )
+    /// Full path of a module.
+    pub(crate) fn module_path(&self, module: ModuleId) -> String {
+        visible(&self.profile.module(module).path).into_owned()
     }
 
     /// Source file of a frame, full path.
     pub(crate) fn file(&self, frame: &Frame) -> Option<String> {
         frame
             .file
-            .map(|f| visible(&self.profile.strings[f.0 as usize]).into_owned())
-    }
-
-    /// `Program.cs:42` behind the name, or the name alone where no line is known.
-    pub(crate) fn name_and_line(&self, frame: &Frame) -> String {
-        let name = self.name(frame);
-        match self.file(frame) {
-            Some(path) => {
-                let file = path.rsplit(['/', '\\']).next().unwrap_or(&path);
-                if frame.line > 0 {
-                    format!("{name}  {file}:{}", frame.line)
-                } else {
-                    format!("{name}  {file}")
-                }
-            }
-            None if frame.line > 0 => format!("{name}  :{}", frame.line),
-            None => name,
-        }
-    }
-
-    /// `name (tid 12)`, with the process where there are several.
-    pub(crate) fn thread(&self, id: ThreadId) -> String {
-        let thread = &self.profile.threads[id.0 as usize];
-        let mut text = format!("{} (tid {})", visible(&thread.name), thread.tid);
-        if self.profile.processes.len() > 1 {
-            text.push_str(" of ");
-            text.push_str(&self.process(thread.process));
-        }
-        text
+            .map(|f| visible(self.profile.string(f)).into_owned())
     }
 
     /// `program (pid 12)`.
     pub(crate) fn process(&self, id: ProcessId) -> String {
-        let Some(process) = self.profile.processes.get(id.0 as usize) else {
-            return "[no process]".to_owned();
-        };
+        let process = self.profile.process(id);
         format!("{} (pid {})", visible(&process.name()), process.pid)
     }
 
@@ -150,31 +74,14 @@ impl<'p> Labels<'p> {
         }
         words
             .iter()
-            .map(|w| visible(w).into_owned())
+            .map(|w| visible(w))
             .collect::<Vec<_>>()
             .join(" ")
     }
 
-    /// By frame: the number of its method, numbers dense in order of frames, and by method one of
-    /// its frames.
-    pub(crate) fn methods(&self) -> Keys {
-        Keys::new(self.profile, |f| {
-            (f.name, f.kind, self.module_path(f), self.runtime_of(f))
-        })
-    }
-
-    /// As [`methods`](Self::methods), but lines of a method are told apart.
-    pub(crate) fn lines(&self) -> Keys {
-        Keys::new(self.profile, |f| {
-            (
-                f.name,
-                f.kind,
-                self.module_path(f),
-                self.runtime_of(f),
-                f.file,
-                f.line,
-            )
-        })
+    /// The title that was asked for, else the command line.
+    pub(crate) fn title(&self, asked: Option<&str>) -> String {
+        asked.map_or_else(|| self.command(), |title| visible(title).into_owned())
     }
 }
 
@@ -187,25 +94,29 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new<K: std::hash::Hash + Eq>(
-        profile: &Profile,
-        key: impl Fn(&Frame) -> K,
-    ) -> Self {
+    pub(crate) fn new<K: Hash + Eq>(profile: &Profile, key: impl Fn(FrameId) -> K) -> Self {
         let mut numbers: HashMap<K, u32> = HashMap::new();
         let mut first = Vec::new();
-        let of_frame = profile
-            .frames
-            .iter()
-            .enumerate()
-            .map(|(at, frame)| {
+        let of_frame = (0..profile.frames.len())
+            .map(|at| {
+                let frame = FrameId(at as u32);
                 *numbers.entry(key(frame)).or_insert_with(|| {
-                    first.push(FrameId(at as u32));
+                    first.push(frame);
                     (first.len() - 1) as u32
                 })
             })
             .collect();
         Self { of_frame, first }
     }
+}
+
+/// Versions of the CLRs that were recorded, each once.
+pub(crate) fn runtime_versions(profile: &Profile) -> Vec<String> {
+    let recorded = profile.runtimes.iter().filter(|r| r.recorded);
+    let mut versions: Vec<String> = recorded.map(|r| visible(&r.version).into_owned()).collect();
+    versions.sort();
+    versions.dedup();
+    versions
 }
 
 /// The word for a kind of frame.

@@ -6,13 +6,16 @@
 #![forbid(unsafe_code)]
 
 pub mod collapsed;
+pub mod firefox;
 mod forest;
 mod health;
 pub mod html;
 mod inspect;
 mod labels;
 mod options;
+pub mod pprof;
 mod select;
+pub mod speedscope;
 pub mod text;
 mod visible;
 
@@ -21,9 +24,9 @@ use std::path::Path;
 
 pub use health::{honest_line, percent};
 pub use inspect::{inspect_json, inspect_text};
-pub use options::{By, Options, Weight};
+pub use options::{Options, Weight};
 pub use profile::Profile;
-pub use select::{event_name, event_unit};
+pub use profile::ops::By;
 pub use visible::visible;
 
 /// An output, named by the ending of its file.
@@ -31,6 +34,12 @@ pub use visible::visible;
 pub enum Format {
     /// `.html`: interactive flame graph in one file.
     Html,
+    /// `.pb.gz`: for `go tool pprof`.
+    Pprof,
+    /// `.speedscope.json`: for speedscope.
+    Speedscope,
+    /// `.firefox.json`: for the Firefox Profiler.
+    Firefox,
     /// `.collapsed`: one line a stack.
     Collapsed,
     /// `.txt`: the report.
@@ -39,12 +48,22 @@ pub enum Format {
 
 impl Format {
     /// Every format, in the order in which help texts name them.
-    pub const ALL: [Self; 3] = [Self::Html, Self::Collapsed, Self::Text];
+    pub const ALL: [Self; 6] = [
+        Self::Html,
+        Self::Pprof,
+        Self::Speedscope,
+        Self::Firefox,
+        Self::Collapsed,
+        Self::Text,
+    ];
 
     /// The ending that asks for it, with its dot.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Html => ".html",
+            Self::Pprof => ".pb.gz",
+            Self::Speedscope => ".speedscope.json",
+            Self::Firefox => ".firefox.json",
             Self::Collapsed => ".collapsed",
             Self::Text => ".txt",
         }
@@ -72,6 +91,9 @@ pub fn write(
 ) -> io::Result<()> {
     match format {
         Format::Html => html::write(profile, options, out),
+        Format::Pprof => pprof::write(profile, options, out),
+        Format::Speedscope => speedscope::write(profile, options, out),
+        Format::Firefox => firefox::write(profile, options, out),
         Format::Collapsed => collapsed::write(profile, options, out),
         Format::Text => text::write(profile, options, out),
     }

@@ -1,6 +1,7 @@
 //! What a caller may choose about an output. Plain data; every format ignores what is not its.
 
 use profile::model::Event;
+use profile::ops::By;
 
 /// What the width of a stack is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,63 +15,12 @@ pub enum Weight {
     Value,
 }
 
-/// What the rows of a report are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum By {
-    /// A method or function.
-    #[default]
-    Method,
-    /// A line of a method.
-    Line,
-    /// A module (assembly or shared object).
-    Module,
-    /// A thread.
-    Thread,
-    /// A CLR.
-    Runtime,
-    /// What was sampled.
-    Event,
-    /// A process.
-    Process,
-}
-
-impl By {
-    /// Every choice, in the order in which help texts name them.
-    pub const ALL: [Self; 7] = [
-        Self::Method,
-        Self::Line,
-        Self::Module,
-        Self::Thread,
-        Self::Runtime,
-        Self::Event,
-        Self::Process,
-    ];
-
-    /// The word of the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Method => "method",
-            Self::Line => "line",
-            Self::Module => "module",
-            Self::Thread => "thread",
-            Self::Runtime => "runtime",
-            Self::Event => "event",
-            Self::Process => "process",
-        }
-    }
-
-    /// The choice with that [`name`](Self::name).
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|by| by.name() == name)
-    }
-}
-
 /// Choices for all formats; [`Default`] is what `sidewalk` does unasked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Title of the output; `None`: the command line of the first process.
     pub title: Option<String>,
-    /// The event of outputs that hold one; `None`: CPU time, else wall-clock time, else the one
+    /// The event of outputs that hold one; `None`: the one that was sampled by time, else the one
     /// with most samples. `html` and `pprof` hold all.
     pub event: Option<Event>,
     /// What counts. [`Weight::Auto`] is samples for the collapsed format of CPU time (flame graph

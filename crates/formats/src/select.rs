@@ -1,69 +1,27 @@
 //! Which samples an output is about, and what one weighs.
 
 use profile::Profile;
-use profile::model::{Event, Sample};
+use profile::model::{Event, Sample, Unit};
+use profile::ops::{self, Weight as Sum};
 
 use crate::options::{Options, Weight};
 
-/// The word for an event, as the command line has it.
-pub const fn event_name(event: Event) -> &'static str {
-    match event {
-        Event::Cpu => "cpu",
-        Event::Wall => "wall",
-        Event::Exception => "exception",
-        Event::Alloc => "alloc",
-        Event::Contention => "contention",
-        Event::Gc => "gc",
-        Event::Jit => "jit",
-        Event::ClassLoad => "class-load",
-        Event::ModuleLoad => "module-load",
+/// The word for a unit.
+pub(crate) const fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Bytes => "bytes",
+        Unit::Count => "count",
     }
-}
-
-/// The unit of an event's values: `nanoseconds`, `bytes` or `count`.
-pub const fn event_unit(event: Event) -> &'static str {
-    match event {
-        Event::Cpu | Event::Wall | Event::Contention | Event::Gc | Event::Jit => "nanoseconds",
-        Event::Alloc => "bytes",
-        Event::Exception | Event::ClassLoad | Event::ModuleLoad => "count",
-    }
-}
-
-/// Totals of one event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EventTotals {
-    pub(crate) event: Event,
-    pub(crate) samples: u64,
-    pub(crate) value: u64,
 }
 
 /// The events of a profile, the one that outputs show first at the front.
-pub(crate) fn events(profile: &Profile) -> Vec<EventTotals> {
-    let mut found: Vec<EventTotals> = Vec::new();
-    for sample in &profile.samples {
-        let at = found
-            .iter()
-            .position(|t| t.event == sample.event)
-            .unwrap_or_else(|| {
-                found.push(EventTotals {
-                    event: sample.event,
-                    samples: 0,
-                    value: 0,
-                });
-                found.len() - 1
-            });
-        found[at].samples += 1;
-        found[at].value = found[at].value.saturating_add(sample.value);
-    }
-    found.sort_by_key(|t| {
-        let rank = match t.event {
-            Event::Cpu => 0,
-            Event::Wall => 1,
-            _ => 2,
-        };
-        (rank, std::cmp::Reverse(t.samples), t.event as u8)
-    });
-    found
+pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
+    let mut events = ops::events(profile);
+    let main = ops::main_event(profile);
+    // A stable sort: the others stay in their order.
+    events.sort_by_key(|(event, _)| Some(*event) != main);
+    events
 }
 
 /// The samples of one event, and what each weighs.
@@ -72,63 +30,61 @@ pub(crate) struct Selection {
     pub(crate) event: Event,
     /// Weighs by value, else each sample weighs 1.
     pub(crate) by_value: bool,
-    pub(crate) samples: u64,
-    pub(crate) value: u64,
+    pub(crate) sum: Sum,
 }
 
 impl Selection {
-    /// What `options` ask for; `counts` says that the format's readers expect counts of CPU samples.
+    /// What `options` ask for; `counts` says that the format's readers expect counts of CPU
+    /// samples.
     pub(crate) fn new(profile: &Profile, options: &Options, counts: bool) -> Self {
         let all = events(profile);
         let event = options
             .event
-            .or_else(|| all.first().map(|t| t.event))
-            .unwrap_or(Event::Cpu);
-        let totals = all
-            .into_iter()
-            .find(|t| t.event == event)
-            .unwrap_or(EventTotals {
-                event,
-                samples: 0,
-                value: 0,
-            });
+            .or_else(|| all.first().map(|(event, _)| *event));
+        let event = event.unwrap_or(Event::Cpu);
+        let found = all.into_iter().find(|(e, _)| *e == event);
+        let sum = found.map(|(_, sum)| sum).unwrap_or_default();
         let by_value = match options.weight {
             Weight::Samples => false,
             Weight::Value => true,
-            Weight::Auto => totals.value > 0 && !(counts && event == Event::Cpu),
+            Weight::Auto => sum.value > 0 && !(counts && event == Event::Cpu),
         };
         Self {
             event,
             by_value,
-            samples: totals.samples,
-            value: totals.value,
+            sum,
         }
     }
 
     /// What everything selected weighs.
     pub(crate) fn total(&self) -> u64 {
-        if self.by_value {
-            self.value
-        } else {
-            self.samples
-        }
+        self.weigh(self.sum)
     }
 
     /// The unit of weights.
     pub(crate) fn unit(&self) -> &'static str {
         if self.by_value {
-            event_unit(self.event)
+            unit_name(self.event.unit())
         } else {
             "samples"
         }
     }
 
-    /// What a sample weighs.
-    pub(crate) fn weigh(&self, sample: &Sample) -> u64 {
-        if self.by_value { sample.value } else { 1 }
+    /// What a sum weighs.
+    pub(crate) fn weigh(&self, sum: Sum) -> u64 {
+        if self.by_value {
+            sum.value
+        } else {
+            sum.samples
+        }
     }
 
-    /// The selected samples.
+    /// Whether it is about a sample.
+    pub(crate) fn includes(&self, sample: &Sample) -> bool {
+        sample.event == self.event
+    }
+
+    /// The samples that it is about.
     pub(crate) fn samples<'p>(
         &self,
         profile: &'p Profile,

@@ -18,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::labels::Labels;
 use crate::options::Options;
-use crate::visible::visible;
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = include_str!("../../assets/page.css");
@@ -43,10 +42,7 @@ const COMPRESS_FROM: usize = 48 * 1024;
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
-    let title = match &options.title {
-        Some(title) => visible(title).into_owned(),
-        None => Labels::new(profile).command(),
-    };
+    let title = Labels::new(profile).title(options.title.as_deref());
     let payload = payload::encode(profile, options, &title);
     let (encoding, payload) = if payload.len() < COMPRESS_FROM {
         ("plain", payload)

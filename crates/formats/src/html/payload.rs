@@ -9,12 +9,13 @@ use serde::Serialize;
 
 use profile::Profile;
 use profile::model::{Event, FrameId, Tier};
+use profile::ops::Weight;
 
-use crate::forest::{Count, Merged, NONE};
+use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
-use crate::labels::{Keys, Labels, kind_name, tier_name};
+use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::Options;
-use crate::select::{Selection, event_name, event_unit, events};
+use crate::select::{Selection, events, unit_name};
 use crate::text::duration_ns;
 use crate::visible::visible;
 
@@ -127,24 +128,18 @@ struct Nodes {
 
 impl Nodes {
     fn new(profile: &Profile, keys: &Keys) -> Self {
-        let mut sampled = vec![false; profile.stacks.len()];
-        for sample in &profile.samples {
-            sampled[sample.stack.0 as usize] = true;
-        }
-        let merged = Merged::new(profile, |at| sampled[at], &keys.of_frame);
+        let merged = Merged::new(profile, &keys.of_frame);
         let mut place = vec![NONE; merged.nodes.len()];
         let mut list = Vec::with_capacity(merged.nodes.len());
-        merged.children().walk(|node, enter| {
-            if enter {
-                let (parent, key) = merged.nodes[node];
-                let parent = if parent == NONE {
-                    NONE
-                } else {
-                    place[parent as usize]
-                };
-                place[node] = list.len() as u32;
-                list.push((parent, key));
-            }
+        merged.children().preorder(|node| {
+            let (parent, key) = merged.nodes[node as usize];
+            let parent = if parent == NONE {
+                NONE
+            } else {
+                place[parent as usize]
+            };
+            place[node as usize] = list.len() as u32;
+            list.push((parent, key));
         });
         let of_stack = merged
             .of_stack
@@ -164,16 +159,9 @@ impl Nodes {
 /// Everything that the page shows of `profile`.
 pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
     let labels = Labels::new(profile);
-    let keys = Keys::new(profile, |f| {
-        let place = (f.file, f.line, f.inlined);
-        (
-            f.name,
-            f.kind,
-            f.tier,
-            labels.module_path(f),
-            labels.runtime_of(f),
-            place,
-        )
+    let keys = Keys::new(profile, |id| {
+        let f = profile.frame(id);
+        (labels.method(id), f.tier, f.file, f.line, f.inlined)
     });
     let nodes = Nodes::new(profile, &keys);
 
@@ -194,7 +182,13 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
     let mut strings = Strings::default();
     let mut frames = FrameColumns::default();
     for &key in &used {
-        push_frame(&mut frames, &mut strings, &labels, keys.first[key as usize]);
+        push_frame(
+            &mut frames,
+            &mut strings,
+            &labels,
+            profile,
+            keys.first[key as usize],
+        );
     }
 
     let mut bytes = Vec::new();
@@ -211,24 +205,16 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         varint(&mut bytes, u64::from(number[key as usize]));
     }
     let mut heads = Vec::new();
-    for totals in events(profile) {
-        let scale = push_event(&mut bytes, profile, &nodes.of_stack, totals.event);
+    for (event, _) in events(profile) {
+        let scale = push_event(&mut bytes, profile, &nodes.of_stack, event);
         heads.push(EventHead {
-            name: event_name(totals.event),
-            unit: event_unit(totals.event),
+            name: event.name(),
+            unit: unit_name(event.unit()),
             scale,
         });
     }
 
     let selection = Selection::new(profile, options, false);
-    let mut runtimes: Vec<String> = profile
-        .runtimes
-        .iter()
-        .filter(|r| r.recorded)
-        .map(|r| visible(&r.version).into_owned())
-        .collect();
-    runtimes.sort();
-    runtimes.dedup();
     let head = Head {
         title: title.to_owned(),
         honest: honest_line(&profile.health),
@@ -244,7 +230,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .first()
             .map_or(0.0, |p| (p.start_unix_ns / 1_000_000) as f64),
         interval: profile.health.interval_ns as f64,
-        runtimes,
+        runtimes: runtime_versions(profile),
         processes: (0..profile.processes.len())
             .map(|at| ProcessHead {
                 name: labels.process(profile::model::ProcessId(at as u32)),
@@ -262,7 +248,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .collect(),
         event: heads
             .iter()
-            .position(|h| h.name == event_name(selection.event))
+            .position(|h| h.name == selection.event.name())
             .unwrap_or(0),
         by_value: selection.by_value,
         events: heads,
@@ -281,18 +267,22 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
     payload
 }
 
-fn push_frame(to: &mut FrameColumns, strings: &mut Strings, labels: &Labels<'_>, id: FrameId) {
-    let frame = labels.frame(id);
+fn push_frame(
+    to: &mut FrameColumns,
+    strings: &mut Strings,
+    labels: &Labels<'_>,
+    profile: &Profile,
+    id: FrameId,
+) {
+    let frame = profile.frame(id);
     let index = |found: Option<usize>| found.unwrap_or(0) as u8;
-    to.name.push(strings.intern(labels.name(frame)));
+    to.name.push(strings.intern(labels.name(id).to_owned()));
     to.kind.push(index(
         KINDS.iter().position(|&k| k == kind_name(frame.kind)),
     ));
     to.tier
         .push(index(TIERS.iter().position(|&t| t == frame.tier)));
-    let module = labels
-        .module_path(frame)
-        .map(|path| visible(path).into_owned());
+    let module = frame.module.map(|module| labels.module_path(module));
     to.module.push(strings.optional(module));
     to.file.push(strings.optional(labels.file(frame)));
     to.line.push(frame.line);
@@ -303,19 +293,16 @@ fn push_frame(to: &mut FrameColumns, strings: &mut Strings, labels: &Labels<'_>,
 /// places as steps, their counts, their values; 0 behind the last thread. Returns the scale of
 /// the values.
 fn push_event(bytes: &mut Vec<u8>, profile: &Profile, place: &[u32], event: Event) -> u64 {
-    let mut sums: std::collections::BTreeMap<(u32, u32), Count> = Default::default();
+    let mut sums: std::collections::BTreeMap<(u32, u32), Weight> = Default::default();
     for sample in profile.samples.iter().filter(|s| s.event == event) {
         let at = (sample.thread.0, place[sample.stack.0 as usize]);
-        *sums.entry(at).or_default() += Count {
-            samples: 1,
-            weight: sample.value,
-        };
+        *sums.entry(at).or_default() += Weight::of(sample.value);
     }
     let scale = sums
         .values()
-        .fold(0, |scale, sum| gcd(scale, sum.weight))
+        .fold(0, |scale, sum| gcd(scale, sum.value))
         .max(1);
-    let sums: Vec<((u32, u32), Count)> = sums.into_iter().collect();
+    let sums: Vec<((u32, u32), Weight)> = sums.into_iter().collect();
     for group in sums.chunk_by(|a, b| a.0.0 == b.0.0) {
         varint(bytes, u64::from(group[0].0.0) + 1);
         varint(bytes, group.len() as u64);
@@ -328,7 +315,7 @@ fn push_event(bytes: &mut Vec<u8>, profile: &Profile, place: &[u32], event: Even
             varint(bytes, sum.samples);
         }
         for (_, sum) in group {
-            varint(bytes, sum.weight / scale);
+            varint(bytes, sum.value / scale);
         }
     }
     varint(bytes, 0);

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use profile::Profile;
+use profile::ops::By;
 use serde::Serialize;
 
 use super::report::Report;
-use super::tree::Tree;
-use crate::forest::{Count, NONE};
+use super::tree::tree;
 use crate::inspect::HealthJson;
 use crate::labels::{Labels, kind_name};
-use crate::options::{By, Options};
-use crate::select::event_name;
+use crate::options::Options;
+use crate::visible::visible;
 
 #[derive(Serialize)]
 struct ReportJson<'a> {
@@ -54,8 +54,10 @@ struct RowJson<'a> {
 
 #[derive(Serialize)]
 struct NodeJson {
+    /// `all` for the first one, which stands for all samples.
     name: String,
-    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
     /// Index of the caller in this array.
     parent: Option<u32>,
     #[serde(rename = "self")]
@@ -71,8 +73,9 @@ pub(super) fn write(
     report: &Report,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let labels = Labels::new(profile);
     let one_event = report.by != By::Event;
+    let selection = report.selection;
+    let whole = report.whole();
     let rows = report
         .rows
         .iter()
@@ -83,46 +86,38 @@ pub(super) fn write(
             module: row.module.as_deref(),
             file: row.file.as_deref(),
             line: Some(row.line).filter(|&line| line > 0),
-            unit: row.unit,
-            own: row.count.own.weight,
-            total: row.count.total.weight,
-            self_samples: row.count.own.samples,
-            total_samples: row.count.total.samples,
-            self_percent: share(row.share_own(report)),
-            total_percent: share(row.share_total(report)),
+            unit: row.event.map(|_| report.unit(row)),
+            own: report.shown(row.own),
+            total: report.shown(row.total),
+            self_samples: row.own.samples,
+            total_samples: row.total.samples,
+            self_percent: share(report.weigh(row.own), whole),
+            total_percent: share(report.weigh(row.total), whole),
         })
         .collect();
     let tree = options.tree.then(|| {
-        let tree = Tree::new(profile, &labels, report);
-        let node = |node: &super::tree::Node| {
-            let frame = labels.frame(tree.keys.first[node.key as usize]);
-            let Count {
-                samples: self_samples,
-                weight: own,
-            } = node.own;
-            let Count {
-                samples: total_samples,
-                weight: total,
-            } = node.total;
-            NodeJson {
-                name: labels.name(frame),
-                kind: kind_name(frame.kind),
-                parent: Some(node.parent).filter(|&p| p != NONE),
-                own,
-                total,
-                self_samples,
-                total_samples,
-            }
+        let tree = tree(profile, report);
+        let node = |node: &profile::ops::Node| NodeJson {
+            name: visible(tree.label(node)).into_owned(),
+            kind: node
+                .group
+                .and_then(|g| tree.groups[g as usize].kind)
+                .map(kind_name),
+            parent: node.parent,
+            own: selection.weigh(node.own),
+            total: selection.weigh(node.total),
+            self_samples: node.own.samples,
+            total_samples: node.total.samples,
         };
         tree.nodes.iter().map(node).collect()
     });
     let json = ReportJson {
-        title: options.title.clone().unwrap_or_else(|| labels.command()),
+        title: Labels::new(profile).title(options.title.as_deref()),
         by: report.by.name(),
-        event: one_event.then(|| event_name(report.selection.event)),
-        unit: one_event.then(|| report.unit()),
+        event: one_event.then(|| selection.event.name()),
+        unit: one_event.then(|| selection.unit()),
         samples: if one_event {
-            report.selection.samples
+            selection.sum.samples
         } else {
             profile.samples.len() as u64
         },
@@ -135,7 +130,7 @@ pub(super) fn write(
 }
 
 /// Percent, rounded to three decimals so that outputs are the same everywhere.
-fn share((part, whole): (u64, u64)) -> f64 {
+fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
     }

@@ -10,11 +10,12 @@ mod tree;
 use std::io::{self, Write};
 
 use profile::Profile;
+use profile::ops::By;
 
 use crate::health::{honest_line, percent, seconds};
-use crate::labels::Labels;
-use crate::options::{By, Options};
-use crate::select::{EventTotals, event_name, event_unit, events};
+use crate::labels::{Labels, runtime_versions};
+use crate::options::Options;
+use crate::select::{events, unit_name};
 use crate::visible::visible;
 use report::{Report, Row};
 
@@ -50,43 +51,35 @@ fn header(
     report: &Report,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let labels = Labels::new(profile);
-    let title = match &options.title {
-        Some(title) => visible(title).into_owned(),
-        None => labels.command(),
-    };
-    writeln!(out, "{title}")?;
+    writeln!(
+        out,
+        "{}",
+        Labels::new(profile).title(options.title.as_deref())
+    )?;
     let mut facts = vec![format!("{:.3} s", seconds(duration_ns(profile)))];
     if profile.processes.len() > 1 {
         facts.push(format!("{} processes", profile.processes.len()));
     }
     facts.push(plural(profile.threads.len() as u64, "thread"));
-    let mut versions: Vec<_> = profile
-        .runtimes
-        .iter()
-        .filter(|r| r.recorded)
-        .map(|r| visible(&r.version))
-        .collect();
-    versions.sort();
-    versions.dedup();
+    let versions = runtime_versions(profile);
     if !versions.is_empty() {
         facts.push(format!(".NET {}", versions.join(", ")));
     }
     writeln!(out, "{}", facts.join(", "))?;
-    let all = events(profile);
     if options.by != By::Event {
-        let event = report.selection.event;
+        let selection = report.selection;
+        let (event, sum) = (selection.event, selection.sum);
+        let value = amount(sum.value, unit_name(event.unit()));
         writeln!(
             out,
-            "{}: {}, {}",
-            event_name(event),
-            plural(report.selection.samples, "sample"),
-            amount(report.selection.value, event_unit(event))
+            "{}: {}, {value}",
+            event.name(),
+            plural(sum.samples, "sample")
         )?;
-        let others: Vec<String> = all
-            .iter()
-            .filter(|t| t.event != event)
-            .map(event_summary)
+        let others: Vec<String> = events(profile)
+            .into_iter()
+            .filter(|(other, _)| *other != event)
+            .map(|(other, sum)| format!("{} ({})", other.name(), plural(sum.samples, "sample")))
             .collect();
         if !others.is_empty() {
             writeln!(out, "not in this table: {}", others.join(", "))?;
@@ -95,19 +88,10 @@ fn header(
     writeln!(out)
 }
 
-fn event_summary(totals: &EventTotals) -> String {
-    format!(
-        "{} ({})",
-        event_name(totals.event),
-        plural(totals.samples, "sample")
-    )
-}
-
 fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if report.rows.is_empty() {
         return writeln!(out, "no samples");
     }
-    let unit = report.unit();
     let mut cells: Vec<Vec<String>> = Vec::with_capacity(report.top + 1);
     let both = report.self_and_total();
     let mut head = Vec::new();
@@ -120,14 +104,14 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     cells.push(head.into_iter().map(str::to_owned).collect());
     for row in report.rows.iter().take(report.top) {
         let mut line = Vec::with_capacity(6);
-        let row_unit = row.unit.unwrap_or(unit);
-        line.push(amount(row.count.own.weight, row_unit));
-        line.push(share(row.share_own(report)));
+        let (unit, whole) = (report.unit(row), report.whole());
+        line.push(amount(report.shown(row.own), unit));
+        line.push(share(report.weigh(row.own), whole));
         if both {
-            line.push(amount(row.count.total.weight, row_unit));
-            line.push(share(row.share_total(report)));
+            line.push(amount(report.shown(row.total), unit));
+            line.push(share(report.weigh(row.total), whole));
         }
-        line.push(row.count.own.samples.to_string());
+        line.push(row.own.samples.to_string());
         line.push(row_name(row));
         cells.push(line);
     }
@@ -165,7 +149,7 @@ fn row_name(row: &Row) -> String {
     }
 }
 
-fn share((part, whole): (u64, u64)) -> String {
+fn share(part: u64, whole: u64) -> String {
     percent(part, whole).trim_end_matches(" %").to_owned()
 }
 
@@ -174,7 +158,7 @@ pub(crate) fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// An amount in `unit` (one of [`event_unit`], or `samples`) as people read it.
+/// An amount in `unit` (one of [`unit_name`]'s, or `samples`) as people read it.
 pub(crate) fn amount(value: u64, unit: &str) -> String {
     let x = value as f64;
     match unit {

@@ -1,15 +1,15 @@
 //! The rows of a report, for the table and for JSON alike.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use profile::Profile;
-use profile::model::{FrameKind, Sample};
+use profile::model::{Event, FrameKind, Sample};
+use profile::ops::{self, By, Weight as Sum};
 
-use crate::forest::{Count, SelfTotal, own, tally};
-use crate::labels::{Keys, Labels, kind_name};
-use crate::options::{By, Options};
-use crate::select::{Selection, event_name, event_unit, events};
+use crate::labels::kind_name;
+use crate::options::Options;
+use crate::select::{Selection, unit_name};
+use crate::visible::visible;
 
 /// One row.
 pub(super) struct Row {
@@ -18,41 +18,14 @@ pub(super) struct Row {
     pub(super) module: Option<String>,
     /// The name alone does not say where it is from.
     pub(super) show_module: bool,
-    /// Source file and line.
+    /// Source file, full path.
     pub(super) file: Option<String>,
     pub(super) line: u32,
     pub(super) kind: Option<&'static str>,
-    pub(super) count: SelfTotal,
-    /// Where rows have units of their own.
-    pub(super) unit: Option<&'static str>,
-}
-
-impl Row {
-    /// Self, and what it is a part of.
-    pub(super) fn share_own(&self, report: &Report) -> (u64, u64) {
-        report.share(self.count.own)
-    }
-
-    /// Total, and what it is a part of.
-    pub(super) fn share_total(&self, report: &Report) -> (u64, u64) {
-        report.share(self.count.total)
-    }
-
-    fn named(name: String, count: Count) -> Self {
-        Self {
-            name,
-            module: None,
-            show_module: false,
-            file: None,
-            line: 0,
-            kind: None,
-            count: SelfTotal {
-                own: count,
-                total: count,
-            },
-            unit: None,
-        }
-    }
+    pub(super) own: Sum,
+    pub(super) total: Sum,
+    /// The event of the row, where each row is one.
+    pub(super) event: Option<Event>,
 }
 
 /// Rows by self, most first, none without a sample.
@@ -61,81 +34,29 @@ pub(super) struct Report {
     pub(super) selection: Selection,
     pub(super) rows: Vec<Row>,
     pub(super) top: usize,
-    /// All samples that the rows are a part of.
-    whole: Count,
+    samples: u64,
 }
 
 impl Report {
     pub(super) fn new(profile: &Profile, options: &Options) -> Self {
+        let by = options.by;
         let selection = Selection::new(profile, options, false);
-        let labels = Labels::new(profile);
-        let mut whole = Count {
-            samples: selection.samples,
-            weight: selection.total(),
-        };
-        let mut rows = match options.by {
-            By::Method => methods(profile, &labels, &selection, &labels.methods(), false),
-            By::Line => methods(profile, &labels, &selection, &labels.lines(), true),
-            By::Module => modules(profile, &labels, &selection),
-            By::Runtime => runtimes(profile, &labels, &selection),
-            By::Thread => grouped(profile, &selection, |s| s.thread, |t| labels.thread(t)),
-            By::Process => grouped(
-                profile,
-                &selection,
-                |s| profile.threads[s.thread.0 as usize].process,
-                |p| labels.process(p),
-            ),
-            By::Event => {
-                whole = Count {
-                    samples: profile.samples.len() as u64,
-                    weight: 0,
-                };
-                events(profile)
-                    .into_iter()
-                    .map(|t| {
-                        let count = Count {
-                            samples: t.samples,
-                            weight: t.value,
-                        };
-                        let row = Row::named(event_name(t.event).to_owned(), count);
-                        Row {
-                            unit: Some(event_unit(t.event)),
-                            ..row
-                        }
-                    })
-                    .collect()
-            }
-        };
-        rows.retain(|row| row.count.total.samples > 0);
-        let by_samples = options.by == By::Event;
-        let rank = |count: Count| {
-            if by_samples {
-                count.samples
-            } else {
-                count.weight
-            }
-        };
-        rows.sort_by(|a, b| {
-            (
-                Reverse(rank(a.count.own)),
-                Reverse(rank(a.count.total)),
-                &a.name,
-                &a.module,
-            )
-                .cmp(&(
-                    Reverse(rank(b.count.own)),
-                    Reverse(rank(b.count.total)),
-                    &b.name,
-                    &b.module,
-                ))
-        });
-        Self {
-            by: options.by,
+        let mut report = Self {
+            by,
             selection,
-            rows,
+            rows: Vec::new(),
             top: options.top,
-            whole,
-        }
+            samples: profile.samples.len() as u64,
+        };
+        let include = |sample: &Sample| by == By::Event || selection.includes(sample);
+        let mut rows: Vec<Row> = ops::totals(profile, by, include)
+            .into_iter()
+            .map(|row| Row::new(profile, by, row))
+            .collect();
+        // `totals` orders by value. A stable sort: what is equal here stays in that order.
+        rows.sort_by_key(|row| Reverse((report.weigh(row.own), report.weigh(row.total))));
+        report.rows = rows;
+        report
     }
 
     /// A row has a total that is not its self.
@@ -143,124 +64,70 @@ impl Report {
         matches!(self.by, By::Method | By::Line | By::Module | By::Runtime)
     }
 
-    pub(super) fn unit(&self) -> &'static str {
-        self.selection.unit()
+    pub(super) fn unit(&self, row: &Row) -> &'static str {
+        row.event
+            .map_or(self.selection.unit(), |event| unit_name(event.unit()))
     }
 
-    fn share(&self, count: Count) -> (u64, u64) {
+    /// What a row is ranked by. Values of different events have no order: there it is samples.
+    pub(super) fn weigh(&self, sum: Sum) -> u64 {
         if self.by == By::Event {
-            (count.samples, self.whole.samples)
+            sum.samples
         } else {
-            (count.weight, self.whole.weight)
+            self.selection.weigh(sum)
+        }
+    }
+
+    /// What all rows together weigh.
+    pub(super) fn whole(&self) -> u64 {
+        if self.by == By::Event {
+            self.samples
+        } else {
+            self.selection.total()
+        }
+    }
+
+    /// What is shown as a row's amount, in its unit.
+    pub(super) fn shown(&self, sum: Sum) -> u64 {
+        if self.by == By::Event {
+            sum.value
+        } else {
+            self.selection.weigh(sum)
         }
     }
 }
 
-fn methods(
-    profile: &Profile,
-    labels: &Labels<'_>,
-    selection: &Selection,
-    keys: &Keys,
-    lines: bool,
-) -> Vec<Row> {
-    let of_frame: Vec<Option<u32>> = keys.of_frame.iter().map(|&k| Some(k)).collect();
-    let (counts, _) = tally(
-        profile,
-        &own(profile, selection),
-        &of_frame,
-        keys.first.len(),
-    );
-    keys.first
-        .iter()
-        .zip(counts)
-        .map(|(&frame, count)| {
-            let frame = labels.frame(frame);
-            Row {
-                name: if lines {
-                    labels.name_and_line(frame)
-                } else {
-                    labels.name(frame)
-                },
-                module: labels.module(frame),
-                show_module: !matches!(frame.kind, FrameKind::Managed | FrameKind::Pseudo),
-                file: if lines { labels.file(frame) } else { None },
-                line: if lines { frame.line } else { 0 },
-                kind: Some(kind_name(frame.kind)),
-                count,
-                unit: None,
-            }
-        })
-        .collect()
-}
-
-fn modules(profile: &Profile, labels: &Labels<'_>, selection: &Selection) -> Vec<Row> {
-    let keys = Keys::new(profile, |f| match labels.module_path(f) {
-        Some(path) => Ok(path),
-        None => Err(f.kind),
-    });
-    let of_frame: Vec<Option<u32>> = keys.of_frame.iter().map(|&k| Some(k)).collect();
-    let (counts, _) = tally(
-        profile,
-        &own(profile, selection),
-        &of_frame,
-        keys.first.len(),
-    );
-    keys.first
-        .iter()
-        .zip(counts)
-        .map(|(&frame, count)| {
-            let frame = labels.frame(frame);
-            let module = labels.module(frame);
-            let name = module
-                .clone()
-                .unwrap_or_else(|| format!("[no module: {}]", kind_name(frame.kind)));
-            Row {
-                module,
-                count,
-                ..Row::named(name, Count::default())
-            }
-        })
-        .collect()
-}
-
-/// A sample belongs to the CLR of the frame nearest to its leaf that has one.
-fn runtimes(profile: &Profile, labels: &Labels<'_>, selection: &Selection) -> Vec<Row> {
-    let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
-    let of_frame: Vec<Option<u32>> = profile
-        .frames
-        .iter()
-        .map(|f| {
-            let label = labels.runtime_of(f)?;
-            let next = numbers.len() as u32;
-            Some(*numbers.entry(label).or_insert(next))
-        })
-        .collect();
-    let (counts, nobody) = tally(profile, &own(profile, selection), &of_frame, numbers.len());
-    let mut rows: Vec<Row> = numbers
-        .into_iter()
-        .map(|(label, at)| Row {
-            count: counts[at as usize],
-            ..Row::named(format!("CLR {label}"), Count::default())
-        })
-        .collect();
-    rows.push(Row::named("[no managed frame]".to_owned(), nobody));
-    rows
-}
-
-fn grouped<K: Ord + Copy>(
-    profile: &Profile,
-    selection: &Selection,
-    key: impl Fn(&Sample) -> K,
-    name: impl Fn(K) -> String,
-) -> Vec<Row> {
-    let mut sums: BTreeMap<K, Count> = BTreeMap::new();
-    for sample in selection.samples(profile) {
-        *sums.entry(key(sample)).or_default() += Count {
-            samples: 1,
-            weight: selection.weigh(sample),
-        };
+impl Row {
+    fn new(profile: &Profile, by: By, row: ops::Row) -> Self {
+        let frame = row
+            .group
+            .frame
+            .filter(|_| by == By::Line)
+            .map(|frame| profile.frame(frame));
+        let file = frame
+            .and_then(|frame| frame.file)
+            .map(|file| profile.string(file));
+        let code = matches!(by, By::Method | By::Line);
+        let managed = Some(FrameKind::Managed);
+        let module = row
+            .group
+            .module
+            .map(|module| profile.module(module).file_name());
+        let event = |name: &str| (0..).map_while(Event::from_code).find(|e| e.name() == name);
+        Self {
+            show_module: code && row.group.kind != managed,
+            module: module.map(|name| visible(name).into_owned()),
+            file: file.map(|path| visible(path).into_owned()),
+            line: frame.map_or(0, |frame| frame.line),
+            kind: row.group.kind.filter(|_| code).map(kind_name),
+            own: row.own,
+            total: row.total,
+            event: if by == By::Event {
+                event(&row.group.label)
+            } else {
+                None
+            },
+            name: visible(&row.group.label).into_owned(),
+        }
     }
-    sums.into_iter()
-        .map(|(key, count)| Row::named(name(key), count))
-        .collect()
 }

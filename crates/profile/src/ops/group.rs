@@ -10,9 +10,10 @@ use hashbrown::HashMap;
 use crate::model::{Frame, FrameId, FrameKind, ModuleId, Profile, StringId};
 
 /// By what a report groups.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum By {
     /// Frames of one method (or native function), whatever line, tier and address.
+    #[default]
     Method,
     /// Frames of one line of one method.
     Line,
@@ -26,6 +27,39 @@ pub enum By {
     Event,
     /// Samples of one process.
     Process,
+}
+
+impl By {
+    /// Every choice, in the order in which help texts name them.
+    pub const ALL: [By; 7] = [
+        By::Method,
+        By::Line,
+        By::Module,
+        By::Thread,
+        By::Runtime,
+        By::Event,
+        By::Process,
+    ];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Method => "method",
+            By::Line => "line",
+            By::Module => "module",
+            By::Runtime => "runtime",
+            By::Thread => "thread",
+            By::Event => "event",
+            By::Process => "process",
+        }
+    }
+
+    /// The choice with that [`name`](By::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<By> {
+        By::ALL.into_iter().find(|by| by.name() == name)
+    }
 }
 
 /// One row.

@@ -1,0 +1,347 @@
+//! pprof: gzip of a protocol buffer, for `go tool pprof` and what else reads it.
+//!
+//! All events of a profile are in it, each with its count and its value. The invariant: what the
+//! values add up to is what the profile's samples add up to, and methods have the names that
+//! every other output has.
+
+mod proto;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use flate2::{Compression, GzBuilder};
+use profile::Profile;
+use profile::model::{Event, FrameId, Location, ModuleId, StackId, ThreadId, Unit};
+use profile::ops::{Weight, runtime_labels};
+use prost::Message;
+
+use crate::health::honest_line;
+use crate::labels::{Labels, kind_name};
+use crate::options::Options;
+use crate::select::{Selection, events, unit_name};
+use crate::text::duration_ns;
+use crate::visible::visible;
+
+/// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
+/// event its count and its value under its name.
+///
+/// Labels of a sample: `thread`, `tid`, `process`, `pid`, and `runtime` (the CLR of the frame
+/// nearest to the leaf that has one). Options: `event` (the default sample type), `title` (a
+/// comment).
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, options: &Options, out: impl Write) -> io::Result<()> {
+    let encoded = Encoder::new(profile).encode(options).encode_to_vec();
+    // No time in the header: the same profile makes the same file.
+    let mut gzip = GzBuilder::new().write(out, Compression::default());
+    gzip.write_all(&encoded)?;
+    gzip.finish()?.flush()
+}
+
+struct Encoder<'p> {
+    profile: &'p Profile,
+    labels: Labels<'p>,
+    out: proto::Profile,
+    strings: HashMap<String, i64>,
+    /// By method and source file.
+    functions: HashMap<(u32, i64), u64>,
+    /// By its frames, innermost first.
+    locations: HashMap<Vec<FrameId>, u64>,
+    mappings: HashMap<ModuleId, u64>,
+}
+
+impl<'p> Encoder<'p> {
+    fn new(profile: &'p Profile) -> Self {
+        let mut encoder = Self {
+            profile,
+            labels: Labels::new(profile),
+            out: proto::Profile::default(),
+            strings: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+            mappings: HashMap::new(),
+        };
+        // Entry 0 must be empty.
+        encoder.string("");
+        encoder
+    }
+
+    fn encode(mut self, options: &Options) -> proto::Profile {
+        let profile = self.profile;
+        let mut present: Vec<Event> = events(profile)
+            .into_iter()
+            .map(|(event, _)| event)
+            .collect();
+        if present.is_empty() {
+            present.push(profile.health.event.unwrap_or(Event::Cpu));
+        }
+        let mut first_value = HashMap::new();
+        for &event in &present {
+            first_value.insert(event, self.out.sample_type.len());
+            let types = self.value_types(event);
+            self.out.sample_type.extend(types);
+        }
+        self.program();
+        self.samples(&first_value);
+
+        let shown = Selection::new(profile, options, false);
+        let event = if present.contains(&shown.event) {
+            shown.event
+        } else {
+            present[0]
+        };
+        let by_value = shown.by_value && has_value(event);
+        let shown = if by_value {
+            event.name().to_owned()
+        } else {
+            count_name(event)
+        };
+        self.out.default_sample_type = self.string(&shown);
+        let timed = profile.health.event.unwrap_or(present[0]);
+        self.out.period_type = Some(proto::ValueType {
+            r#type: self.string(timed.name()),
+            unit: self.string(unit_name(timed.unit())),
+        });
+        self.out.period = signed(profile.health.interval_ns);
+        self.out.time_nanos = profile
+            .processes
+            .first()
+            .map_or(0, |p| signed(p.start_unix_ns));
+        self.out.duration_nanos = signed(duration_ns(profile));
+        let mut comments = vec![self.labels.title(options.title.as_deref())];
+        comments.extend(
+            profile
+                .health
+                .notes
+                .iter()
+                .map(|note| visible(note).into_owned()),
+        );
+        comments.push(honest_line(&profile.health));
+        self.out.comment = comments
+            .iter()
+            .map(|comment| self.string(comment))
+            .collect();
+        self.out
+    }
+
+    /// pprof takes the first mapping for the program.
+    fn program(&mut self) {
+        let profile = self.profile;
+        let Some(name) = profile.processes.first().map(|process| process.name()) else {
+            return;
+        };
+        let program = profile
+            .modules
+            .iter()
+            .position(|module| module.file_name() == name);
+        if let Some(at) = program {
+            self.mapping(ModuleId(at as u32));
+        }
+    }
+
+    /// The count of an event's samples, and its value where that is not a count too.
+    fn value_types(&mut self, event: Event) -> Vec<proto::ValueType> {
+        let mut types = vec![(count_name(event), "count")];
+        if has_value(event) {
+            types.push((event.name().to_owned(), unit_name(event.unit())));
+        }
+        let pair = |(name, unit): (String, &str)| proto::ValueType {
+            r#type: self.string(&name),
+            unit: self.string(unit),
+        };
+        types.into_iter().map(pair).collect()
+    }
+
+    fn samples(&mut self, first_value: &HashMap<Event, usize>) {
+        let profile = self.profile;
+        let mut sums: BTreeMap<(ThreadId, StackId, u8), (Event, Weight)> = BTreeMap::new();
+        for sample in &profile.samples {
+            let at = (sample.thread, sample.stack, sample.event as u8);
+            let (_, sum) = sums.entry(at).or_insert((sample.event, Weight::default()));
+            *sum += Weight::of(sample.value);
+        }
+        let runtimes = runtime_labels(profile);
+        let types = self.out.sample_type.len();
+        for ((thread, stack, _), (event, sum)) in sums {
+            let mut value = vec![0; types];
+            let first = first_value[&event];
+            value[first] = signed(sum.samples);
+            if let Some(amount) = value.get_mut(first + 1).filter(|_| has_value(event)) {
+                *amount = signed(sum.value);
+            }
+            let frames: Vec<FrameId> = profile.frames_of(stack).collect();
+            let location_id = self.stack(&frames);
+            let mut label = self.thread_labels(thread);
+            let runtime = frames
+                .iter()
+                .find_map(|&frame| profile.frame(frame).runtime);
+            if let Some(runtime) = runtime {
+                let key = self.string("runtime");
+                let str = self.string(&visible(&runtimes[runtime.0 as usize]));
+                label.push(proto::Label { key, str, num: 0 });
+            }
+            self.out.sample.push(proto::Sample {
+                location_id,
+                value,
+                label,
+            });
+        }
+    }
+
+    /// Locations, leaf first. Inlined functions share the location of the function that they are
+    /// inlined into.
+    fn stack(&mut self, frames: &[FrameId]) -> Vec<u64> {
+        let profile = self.profile;
+        frames
+            .split_inclusive(|&frame| !profile.frame(frame).inlined)
+            .map(|place| match self.locations.get(place) {
+                Some(&id) => id,
+                None => self.location(place),
+            })
+            .collect()
+    }
+
+    fn location(&mut self, place: &[FrameId]) -> u64 {
+        let profile = self.profile;
+        let line = place
+            .iter()
+            .map(|&frame| proto::Line {
+                function_id: self.function(frame),
+                line: i64::from(profile.frame(frame).line),
+            })
+            .collect();
+        let outermost = place.last().map(|&frame| profile.frame(frame));
+        let module = outermost.and_then(|frame| frame.module);
+        let mapping_id = module.map_or(0, |module| self.mapping(module));
+        let address = match (module, outermost.map(|frame| frame.location)) {
+            (Some(module), Some(Location::Svma(svma))) => {
+                profile.module(module).bias.wrapping_add(svma)
+            }
+            _ => 0,
+        };
+        if let Some(mapping) = self
+            .out
+            .mapping
+            .get_mut(mapping_id.wrapping_sub(1) as usize)
+        {
+            mapping.memory_limit = mapping.memory_limit.max(address.saturating_add(1));
+        }
+        let id = self.out.location.len() as u64 + 1;
+        self.out.location.push(proto::Location {
+            id,
+            mapping_id,
+            address,
+            line,
+        });
+        self.locations.insert(place.to_vec(), id);
+        id
+    }
+
+    fn function(&mut self, frame: FrameId) -> u64 {
+        let profile = self.profile;
+        let method = self.labels.method(frame);
+        let file = self.labels.file(profile.frame(frame)).unwrap_or_default();
+        let filename = self.string(&file);
+        if let Some(&id) = self.functions.get(&(method, filename)) {
+            return id;
+        }
+        let name = self.labels.name(frame).to_owned();
+        // pprof takes names whose system name is the same for C++ and cuts what is in `<…>`.
+        let frame = profile.frame(frame);
+        let scope = match frame.module {
+            Some(module) => visible(profile.module(module).file_name()).into_owned(),
+            None => kind_name(frame.kind).to_owned(),
+        };
+        let id = self.out.function.len() as u64 + 1;
+        let function = proto::Function {
+            id,
+            name: self.string(&name),
+            system_name: self.string(&format!("{scope}!{name}")),
+            filename,
+        };
+        self.out.function.push(function);
+        self.functions.insert((method, filename), id);
+        id
+    }
+
+    fn mapping(&mut self, module: ModuleId) -> u64 {
+        if let Some(&id) = self.mappings.get(&module) {
+            return id;
+        }
+        let path = self.labels.module_path(module);
+        let module_of = self.profile.module(module);
+        let build_id: String = module_of
+            .id_bytes
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let id = self.out.mapping.len() as u64 + 1;
+        let mapping = proto::Mapping {
+            id,
+            // Where the file is mapped; where it ends follows from the addresses seen.
+            memory_start: if module_of.managed { 0 } else { module_of.bias },
+            memory_limit: 0,
+            filename: self.string(&path),
+            build_id: self.string(&build_id),
+            // All that is known is here: pprof is not to look for the files.
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+            has_inline_frames: true,
+        };
+        self.out.mapping.push(mapping);
+        self.mappings.insert(module, id);
+        id
+    }
+
+    fn thread_labels(&mut self, id: ThreadId) -> Vec<proto::Label> {
+        let thread = self.profile.thread(id);
+        let mut labels = Vec::with_capacity(5);
+        let mut text = |encoder: &mut Self, key: &str, value: &str| {
+            let (key, str) = (encoder.string(key), encoder.string(value));
+            labels.push(proto::Label { key, str, num: 0 });
+        };
+        text(self, "thread", &visible(&thread.name));
+        let process = self.profile.process(thread.process);
+        text(self, "process", &visible(&process.name()));
+        for (key, num) in [("tid", thread.tid), ("pid", process.pid)] {
+            let key = self.string(key);
+            labels.push(proto::Label {
+                key,
+                str: 0,
+                num: i64::from(num),
+            });
+        }
+        labels
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&at) = self.strings.get(text) {
+            return at;
+        }
+        let at = self.out.string_table.len() as i64;
+        self.out.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), at);
+        at
+    }
+}
+
+/// The value of the event is an amount of something, not a count.
+fn has_value(event: Event) -> bool {
+    event.unit() != Unit::Count
+}
+
+/// The sample type that counts an event's samples.
+fn count_name(event: Event) -> String {
+    match event {
+        Event::Cpu => "samples".to_owned(),
+        event if has_value(event) => format!("{}-samples", event.name()),
+        event => event.name().to_owned(),
+    }
+}
+
+/// pprof's numbers are signed.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,181 @@
+//! speedscope: JSON with one sampled profile for each thread.
+//!
+//! Frames are methods (lines of one method are one frame, as in a flame graph). The invariant:
+//! the weights of all threads add up to the event's total; every thread's samples are in order
+//! of time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use profile::Profile;
+use profile::model::{FrameId, StackId, ThreadId, Unit};
+use profile::ops::Weight;
+use serde::Serialize;
+
+use crate::labels::Labels;
+use crate::options::Options;
+use crate::select::Selection;
+use crate::visible::visible;
+
+#[derive(Serialize)]
+struct File {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    exporter: &'static str,
+    name: String,
+    #[serde(rename = "activeProfileIndex")]
+    active_profile_index: u32,
+    shared: Shared,
+    profiles: Vec<Sampled>,
+}
+
+#[derive(Serialize)]
+struct Shared {
+    frames: Vec<Frame>,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Sampled {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    #[serde(rename = "startValue")]
+    start_value: u64,
+    #[serde(rename = "endValue")]
+    end_value: u64,
+    /// Frames, root first.
+    samples: Vec<Vec<u32>>,
+    weights: Vec<u64>,
+}
+
+/// Writes one event of `profile` ([`Options::event`]), the thread with most first.
+///
+/// Options: `event`, `weight`, `title`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let labels = Labels::new(profile);
+    let selection = Selection::new(profile, options, false);
+    let mut frames = Frames {
+        labels: &labels,
+        profile,
+        known: HashMap::new(),
+        list: Vec::new(),
+    };
+    let mut threads: BTreeMap<ThreadId, (Vec<StackId>, Vec<u64>)> = BTreeMap::new();
+    for sample in selection.samples(profile) {
+        let (stacks, weights) = threads.entry(sample.thread).or_default();
+        let weight = selection.weigh(Weight::of(sample.value));
+        // Neighbours of one stack are one, with the weight of both.
+        match (stacks.last(), weights.last_mut()) {
+            (Some(&last), Some(sum)) if last == sample.stack => *sum = sum.saturating_add(weight),
+            _ => {
+                stacks.push(sample.stack);
+                weights.push(weight);
+            }
+        }
+    }
+    let unit = match selection.event.unit() {
+        _ if !selection.by_value => "none",
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Bytes => "bytes",
+        Unit::Count => "none",
+    };
+    let mut profiles: Vec<Sampled> = threads
+        .into_iter()
+        .map(|(id, (stacks, weights))| {
+            let thread = profile.thread(id);
+            let mut name = format!("{} (tid {})", visible(&thread.name), thread.tid);
+            if profile.processes.len() > 1 {
+                name = format!("{}: {name}", labels.process(thread.process));
+            }
+            let samples = stacks
+                .into_iter()
+                .map(|stack| frames.stack(stack))
+                .collect();
+            let end_value = weights.iter().fold(0, |sum: u64, &w| sum.saturating_add(w));
+            Sampled {
+                r#type: "sampled",
+                name,
+                unit,
+                start_value: 0,
+                end_value,
+                samples,
+                weights,
+            }
+        })
+        .collect();
+    profiles.sort_by_key(|p| std::cmp::Reverse(p.end_value));
+    if profiles.is_empty() {
+        // speedscope shows nothing at all, not even the name, without a profile.
+        profiles.push(Sampled {
+            r#type: "sampled",
+            name: "no samples".to_owned(),
+            unit,
+            start_value: 0,
+            end_value: 0,
+            samples: Vec::new(),
+            weights: Vec::new(),
+        });
+    }
+    let file = File {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        exporter: concat!("sidewalk ", env!("CARGO_PKG_VERSION")),
+        name: labels.title(options.title.as_deref()),
+        active_profile_index: 0,
+        shared: Shared {
+            frames: frames.list,
+        },
+        profiles,
+    };
+    serde_json::to_writer(&mut out, &file)?;
+    out.flush()
+}
+
+/// Frames in order of first use.
+struct Frames<'a, 'p> {
+    labels: &'a Labels<'p>,
+    profile: &'p Profile,
+    /// By method.
+    known: HashMap<u32, u32>,
+    list: Vec<Frame>,
+}
+
+impl Frames<'_, '_> {
+    fn stack(&mut self, stack: StackId) -> Vec<u32> {
+        let mut frames: Vec<u32> = self
+            .profile
+            .frames_of(stack)
+            .map(|frame| self.frame(frame))
+            .collect();
+        frames.reverse();
+        frames
+    }
+
+    fn frame(&mut self, id: FrameId) -> u32 {
+        let method = self.labels.method(id);
+        if let Some(&at) = self.known.get(&method) {
+            return at;
+        }
+        let frame = self.profile.frame(id);
+        let at = self.list.len() as u32;
+        self.known.insert(method, at);
+        self.list.push(Frame {
+            name: self.labels.name(id).to_owned(),
+            // Where no source is known, the file of code tells frames apart.
+            file: self
+                .labels
+                .file(frame)
+                .or_else(|| frame.module.map(|module| self.labels.module_path(module))),
+        });
+        at
+    }
+}
