@@ -211,7 +211,7 @@ impl Body {
         let main = self.fragments.first()?;
         let code = self.bytes_at(self.start);
         let decoded = x86::prologue(code.get(..main.end as usize)?)?;
-        let prologue_len = unwind_info::UnwindInfo::parse(&self.infos)?.prologue_len;
+        let known = unwind_info::UnwindInfo::parse(&self.infos)?.prologue_end();
         let same = |offset: u32| {
             unwind_info::rule(&decoded.info, offset, |_| &[])
                 == unwind_info::rule(&self.infos, offset, |_| &[])
@@ -224,11 +224,7 @@ impl Body {
             .0
             .iter()
             .map(|code| code[0]);
-        Some(
-            ends.filter(|end| *end <= prologue_len)
-                .all(|end| same(end.into()))
-                && same(u32::MAX),
-        )
+        Some(ends.filter(|end| *end <= known).all(|end| same(end.into())) && same(u32::MAX))
     }
 
     /// The rule for the instruction at `lookup`. Async-signal-safe.

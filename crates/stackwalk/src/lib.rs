@@ -38,6 +38,8 @@ mod grace;
 pub mod jit;
 mod map;
 mod native;
+#[cfg(test)]
+mod oracle;
 pub mod pe;
 mod rule;
 mod unwind_info;

@@ -227,3 +227,6 @@ impl Image {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,6 +84,12 @@ impl<'a> UnwindInfo<'a> {
         info.ops().all(|op| op.is_some()).then_some(info)
     }
 
+    /// Where the last instruction that has a code ends. SizeOfProlog says less in some images of
+    /// 3.1.
+    pub(crate) fn prologue_end(&self) -> u8 {
+        self.ops().flatten().map(|op| op.at).max().unwrap_or(0)
+    }
+
     /// The codes, last instruction first; `None` for one that is not known.
     fn ops(&self) -> impl Iterator<Item = Option<Op>> + use<'a> {
         let mut codes = self.codes.iter();

@@ -217,7 +217,7 @@ enum Step {
 pub(crate) fn walk_in(
     memory: &impl Load,
     map: &CodeMap,
-    mut regs: Regs,
+    regs: Regs,
     stack: &Stack,
     scratch: &mut Scratch,
     out: &mut [u64],
