@@ -79,6 +79,7 @@ impl Writer {
             self.deltas = before;
             return Pushed::Refused;
         }
+        self.make_room(self.body.len() + 11);
         codec::put_head(&mut self.records, kind, self.body.len());
         self.records.extend_from_slice(&self.body);
         self.has_end |= matches!(record, Record::End { .. });
@@ -86,6 +87,15 @@ impl Writer {
             Pushed::FlushDue
         } else {
             Pushed::Kept
+        }
+    }
+
+    /// Grows the buffer by doubling, but never beyond the most that it may hold.
+    fn make_room(&mut self, more: usize) {
+        let needed = self.records.len() + more;
+        if needed > self.records.capacity() {
+            let doubled = (2 * self.records.capacity()).clamp(FLUSH_AT / 4, MAX_BLOCK);
+            self.records.reserve_exact(doubled.max(needed) - self.records.len());
         }
     }
 
@@ -136,5 +146,36 @@ impl Writer {
         self.has_end = false;
         self.records.clear();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::MAX_STRING;
+
+    #[test]
+    fn buffers_stay_within_their_bounds() {
+        let mut writer = Writer::new(ProcessKey(1));
+        let long = "x".repeat(MAX_STRING);
+        let mut number = 0u64;
+        loop {
+            number += 1;
+            let text = &long[..number as usize * 97 % MAX_STRING];
+            let record = Record::Method {
+                method: number as u32,
+                runtime: 0,
+                kind: crate::MethodKind::Il,
+                module: None,
+                token: 0,
+                type_name: text.into(),
+                name: text.into(),
+            };
+            if writer.push(&record) == Pushed::Refused {
+                break;
+            }
+        }
+        assert!(writer.records.capacity() <= MAX_BLOCK, "{}", writer.records.capacity());
+        assert!(writer.body.capacity() <= 4 * MAX_STRING, "{}", writer.body.capacity());
     }
 }
