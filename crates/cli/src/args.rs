@@ -1,0 +1,201 @@
+//! What can be typed. Only shapes and texts; what they do is elsewhere.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use formats::By;
+
+use crate::console::Color;
+use crate::output::Destination;
+use crate::units;
+
+/// A sampling profiler for .NET programs on Linux: managed, native and runtime frames in one stack
+#[derive(Parser, Debug)]
+#[command(
+    name = "sidewalk",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Example:
+  sidewalk record -o flame.html -- dotnet app.dll"
+)]
+pub(crate) struct Cli {
+    /// Print results and errors only
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+
+    /// Colour messages
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
+    pub(crate) color: Color,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Record(RecordArgs),
+    Report(ReportArgs),
+    Convert(ConvertArgs),
+    Inspect(InspectArgs),
+}
+
+/// Start a program and record it
+///
+/// The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its
+/// first managed method until it ends, until --duration is over (the program then goes on), or
+/// until Ctrl-C ends it. Every .NET process that it starts is recorded too.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk record -o flame.html -- dotnet app.dll input.txt
+  sidewalk record -e wall -d 30s -o trace.firefox.json -- ./server --port 8080
+
+Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded.")]
+pub(crate) struct RecordArgs {
+    /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
+    /// .collapsed .txt .swk; may be given several times [default: sidewalk-<name>-<pid>.swk, and
+    /// a table of the ten hottest methods on stdout]
+    #[arg(short, long = "output", value_name = "FILE", value_parser = Destination::parse)]
+    pub(crate) outputs: Vec<Destination>,
+
+    /// Stop recording after TIME (30s, 5m); the program goes on
+    #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// What to sample: cpu (time spent computing) or wall (time passed, also while waiting)
+    #[arg(short, long, value_name = "EVENT", default_value = "cpu", value_parser = units::event)]
+    pub(crate) event: &'static str,
+
+    /// Samples a second and thread, 1 to 10000
+    #[arg(
+        short = 'F',
+        long,
+        value_name = "HZ",
+        default_value = "99",
+        conflicts_with = "interval",
+        value_parser = clap::value_parser!(u16).range(1..=10_000)
+    )]
+    pub(crate) frequency: u16,
+
+    /// Time between two samples of a thread, 100us to 1s, instead of --frequency
+    #[arg(short, long, value_name = "TIME", value_parser = units::interval)]
+    pub(crate) interval: Option<u64>,
+
+    /// How stacks are walked: signal
+    #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
+    pub(crate) walker: &'static str,
+
+    /// Which runtimes of a process: all, first, one=VERSION, many=VERSION,VERSION
+    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = units::runtimes)]
+    pub(crate) runtimes: String,
+
+    /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1024",
+        value_parser = clap::value_parser!(u32).range(1..=65_536)
+    )]
+    pub(crate) max_depth: u32,
+
+    /// Record only the first .NET process, not those that it starts
+    #[arg(long)]
+    pub(crate) no_children: bool,
+
+    /// Record although the environment asks for another profiler or forbids profilers; both are
+    /// overridden for the command
+    #[arg(long)]
+    pub(crate) replace_profiler: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Print the hottest methods of a recording
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk report --top 30 --by line sidewalk-app-4711.swk")]
+pub(crate) struct ReportArgs {
+    /// The recording (.swk)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) top: usize,
+
+    /// Print a call tree too
+    #[arg(long)]
+    pub(crate) tree: bool,
+
+    /// What a row is: method, line, module, thread, runtime, event, process
+    #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
+    pub(crate) by: By,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Turn a recording into other formats
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk convert sidewalk-app-4711.swk -o flame.html -o profile.pb.gz")]
+pub(crate) struct ConvertArgs {
+    /// The recording (.swk)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Write OUT in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
+    /// .collapsed .txt; may be given several times
+    #[arg(
+        short,
+        long = "output",
+        value_name = "OUT",
+        required = true,
+        num_args = 1..,
+        value_parser = Destination::parse
+    )]
+    pub(crate) outputs: Vec<Destination>,
+}
+
+/// Say what a recording holds: runtimes, engine, samples, lost and broken by reason, agent cost
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk inspect --json sidewalk-app-4711.swk")]
+pub(crate) struct InspectArgs {
+    /// The recording (.swk)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn by(text: &str) -> Result<By, String> {
+    By::from_name(text).ok_or_else(|| {
+        let names: Vec<_> = By::ALL.iter().map(|by| by.name()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,112 @@
+//! Messages to the user, on stderr.
+//!
+//! Not results: those go to stdout. The invariant: a message is whole lines, and a progress line
+//! on the terminal is wiped before anything else is written there.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+
+/// When to colour messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Where messages go.
+pub(crate) struct Console {
+    quiet: bool,
+    color: bool,
+    terminal: bool,
+    has_progress: Cell<bool>,
+}
+
+impl Console {
+    /// For this process's stderr.
+    pub(crate) fn new(quiet: bool, color: Color) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let color = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let refused = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+                terminal && !refused("NO_COLOR")
+            }
+        };
+        Self {
+            quiet,
+            color,
+            terminal,
+            has_progress: Cell::new(false),
+        }
+    }
+
+    /// What went wrong, with its causes.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        self.line("31", "error", format_args!("{error:#}"));
+    }
+
+    /// Something that the user should know although the work goes on; also when quiet.
+    pub(crate) fn warning(&self, text: impl Display) {
+        self.line("33", "warning", text);
+    }
+
+    /// What is being done; nothing when quiet.
+    pub(crate) fn note(&self, text: impl Display) {
+        if !self.quiet {
+            self.line("36", "sidewalk", text);
+        }
+    }
+
+    /// Whether [`Console::progress`] shows anything.
+    pub(crate) fn shows_progress(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    /// Shows `text` as the progress line, where stderr is a terminal.
+    pub(crate) fn progress(&self, text: impl Display) {
+        if !self.shows_progress() {
+            return;
+        }
+        // The cursor goes back to the start of the line, so that what the recorded program prints
+        // begins there.
+        let (dim, plain) = if self.color {
+            ("\x1b[2m", "\x1b[0m")
+        } else {
+            ("", "")
+        };
+        let line = format!("\r\x1b[2K{dim}sidewalk: {text}{plain}\r");
+        self.write(&line);
+        self.has_progress.set(true);
+    }
+
+    /// Wipes the progress line.
+    pub(crate) fn end_progress(&self) {
+        if self.has_progress.replace(false) {
+            self.write("\r\x1b[2K");
+        }
+    }
+
+    fn line(&self, color: &str, label: &str, text: impl Display) {
+        self.end_progress();
+        let line = if self.color {
+            format!("\x1b[1;{color}m{label}\x1b[0m: {text}\n")
+        } else {
+            format!("{label}: {text}\n")
+        };
+        self.write(&line);
+    }
+
+    /// In one write, so that lines of several processes do not mix. A closed stderr is no reason
+    /// to stop.
+    fn write(&self, text: &str) {
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}

@@ -1,0 +1,219 @@
+//! What the recorded program's environment must say, and what it may say already.
+//!
+//! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
+//! dotnet/runtime, `LoadProfilerForCurrentProcess`). The invariant: a profiler that somebody else
+//! has asked for is never replaced without `--replace-profiler`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::args::RecordArgs;
+use crate::units;
+
+/// CLSID of the agent, as `CORECLR_PROFILER` has it.
+pub const AGENT_CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
+
+/// .NET 11 also reads the variables with the prefix that its other settings have.
+const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
+/// These come before `_PROFILER_PATH` on x86-64.
+const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
+/// With any of these 0, .NET 8 and later load no profiler.
+const DIAGNOSTICS: [&str; 4] = [
+    "DOTNET_EnableDiagnostics",
+    "COMPlus_EnableDiagnostics",
+    "DOTNET_EnableDiagnostics_Profiler",
+    "COMPlus_EnableDiagnostics_Profiler",
+];
+
+/// What stands in the way of recording.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Obstacles {
+    /// `CLSID (path)` of a profiler that is set.
+    profiler: Option<String>,
+    /// It is our own: the command runs under another `sidewalk record`.
+    is_own: bool,
+    /// A variable that forbids profilers, with its value.
+    forbidden: Option<(&'static str, String)>,
+}
+
+impl Obstacles {
+    /// Reads an environment.
+    pub(super) fn find(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let text = |name: &str| variable(name).map(|v| v.to_string_lossy().into_owned());
+        let mut found = Self::default();
+        for prefix in PREFIXES {
+            let enabled = text(&format!("{prefix}_ENABLE_PROFILING"));
+            if found.profiler.is_some() || enabled.as_deref().and_then(number) != Some(1) {
+                continue;
+            }
+            let Some(clsid) = text(&format!("{prefix}_PROFILER")) else {
+                continue;
+            };
+            let path = PATHS
+                .iter()
+                .find_map(|path| text(&format!("{prefix}_{path}")));
+            found.is_own = clsid.eq_ignore_ascii_case(AGENT_CLSID);
+            found.profiler = Some(match path {
+                Some(path) => format!("{clsid} ({path})"),
+                None => clsid,
+            });
+        }
+        found.forbidden = DIAGNOSTICS.iter().find_map(|name| {
+            let value = text(name)?;
+            (number(&value) == Some(0)).then_some((*name, value))
+        });
+        found
+    }
+
+    /// What to warn of before recording.
+    ///
+    /// # Errors
+    /// There are obstacles and the user has not said `--replace-profiler`.
+    pub(super) fn judge(&self, replace: bool) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        match &self.profiler {
+            Some(_) if self.is_own => warnings.push(
+                "this command already runs under another sidewalk record; \
+                 that one will not see what this one records"
+                    .to_owned(),
+            ),
+            Some(profiler) if replace => {
+                warnings.push(format!(
+                    "the profiler {profiler} is replaced for this command"
+                ));
+            }
+            Some(profiler) => bail!(
+                "the environment already asks for the profiler {profiler}, and a .NET process \
+                 has only one.\nUnset CORECLR_ENABLE_PROFILING, or say --replace-profiler to \
+                 record without the other one"
+            ),
+            None => {}
+        }
+        match &self.forbidden {
+            Some((name, value)) if replace => {
+                warnings.push(format!("{name}={value} is unset for this command"));
+            }
+            Some((name, value)) => bail!(
+                "{name}={value} keeps .NET 8 and later from loading a profiler.\n\
+                 Start sidewalk with env -u {name}, or say --replace-profiler to unset it for \
+                 this command"
+            ),
+            None => {}
+        }
+        Ok(warnings)
+    }
+}
+
+/// Runtime settings are hexadecimal numbers.
+fn number(value: &str) -> Option<u32> {
+    let digits = value.trim();
+    let digits = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+        .unwrap_or(digits);
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// What the agent is told.
+pub(super) fn configuration(args: &RecordArgs) -> String {
+    let interval = args
+        .interval
+        .unwrap_or_else(|| units::interval_of(args.frequency));
+    format!(
+        "event={};interval_ns={interval};max_depth={};runtimes={};engine=auto",
+        args.event, args.max_depth, args.runtimes
+    )
+}
+
+/// Makes runtimes below `command` load `agent` and connect to `socket`.
+pub(super) fn prepare(command: &mut Command, agent: &Path, socket: &Path, configuration: &str) {
+    for path in PATHS {
+        command.env_remove(format!("CORECLR_{path}"));
+    }
+    for name in ["ENABLE_PROFILING", "PROFILER"].iter().chain(&PATHS) {
+        command.env_remove(format!("DOTNET_{name}"));
+    }
+    for name in DIAGNOSTICS {
+        if std::env::var(name).is_ok_and(|value| number(&value) == Some(0)) {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", AGENT_CLSID)
+        .env("CORECLR_PROFILER_PATH", agent)
+        .env("SIDEWALK_SOCKET", socket)
+        .env("SIDEWALK_CONFIG", configuration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn obstacles(environment: &[(&str, &str)]) -> Obstacles {
+        Obstacles::find(|name| {
+            let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
+            Some(value.into())
+        })
+    }
+
+    #[test]
+    fn nothing_in_the_way() {
+        for environment in [
+            &[][..],
+            &[
+                ("CORECLR_ENABLE_PROFILING", "0"),
+                ("CORECLR_PROFILER", "{X}"),
+            ],
+            &[
+                ("CORECLR_PROFILER", "{X}"),
+                ("CORECLR_PROFILER_PATH", "/x.so"),
+            ],
+            &[("CORECLR_ENABLE_PROFILING", "1")],
+            &[("DOTNET_EnableDiagnostics", "1")],
+            &[("DOTNET_EnableDiagnostics_Debugger", "0")],
+        ] {
+            assert_eq!(
+                obstacles(environment),
+                Obstacles::default(),
+                "{environment:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_profiler() {
+        let found = obstacles(&[
+            ("CORECLR_ENABLE_PROFILING", "0x1"),
+            ("CORECLR_PROFILER", "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}"),
+            ("CORECLR_PROFILER_PATH", "/opt/old.so"),
+            ("CORECLR_PROFILER_PATH_64", "/opt/apm.so"),
+        ]);
+        assert!(found.judge(true).is_ok());
+        let refusal = found.judge(false).unwrap_err().to_string();
+        assert!(refusal.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
+        assert!(refusal.contains("--replace-profiler"));
+    }
+
+    #[test]
+    fn our_own_profiler_is_no_reason_to_refuse() {
+        let found = obstacles(&[
+            ("CORECLR_ENABLE_PROFILING", "1"),
+            ("CORECLR_PROFILER", &AGENT_CLSID.to_lowercase()),
+        ]);
+        assert_eq!(found.judge(false).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn profilers_forbidden() {
+        for name in DIAGNOSTICS {
+            let found = obstacles(&[(name, "0")]);
+            let refusal = found.judge(false).unwrap_err().to_string();
+            assert!(refusal.contains(&format!("{name}=0")), "{refusal}");
+            assert_eq!(found.judge(true).unwrap().len(), 1);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `sidewalk record -- COMMAND`: start a program, receive what its agents send, write the outputs.
+//!
+//! Everything that can go wrong on our side is found before the command starts. From then on the
+//! invariant is that the command runs as it would without us: a failure of ours is a message and
+//! an exit code, after it has ended by itself.
+
+mod agent_library;
+mod environment;
+mod rendezvous;
+mod session;
+mod signals;
+mod sink;
+mod symbols;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result, anyhow, bail};
+use profile::Profile;
+
+pub use environment::AGENT_CLSID;
+
+use self::environment::Obstacles;
+use self::rendezvous::Rendezvous;
+use self::session::{Ended, Session};
+use self::signals::Signals;
+use self::sink::Sink;
+use crate::args::RecordArgs;
+use crate::console::Console;
+use crate::output::{Kind, folder_of};
+use crate::saved;
+
+/// Rows of the table that is printed when no output is asked for.
+const ROWS: usize = 10;
+
+/// Runs the verb; the exit code is the command's own.
+pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+    let Some((program, arguments)) = args.command.split_first() else {
+        bail!("there is no command to start");
+    };
+    for output in &args.outputs {
+        output.check_writable()?;
+    }
+    let agent = agent_library::find()?;
+    check_program(program)?;
+    let obstacles = Obstacles::find(|name| std::env::var_os(name));
+    for warning in obstacles.judge(args.replace_profiler)? {
+        console.warning(warning);
+    }
+    let Rendezvous {
+        listener,
+        path: socket,
+        folder: _folder,
+    } = Rendezvous::create()?;
+    let mut sink = make_sink(args)?;
+
+    let signals = Signals::take().context("cannot take signals over")?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let configuration = environment::configuration(args);
+    environment::prepare(&mut command, &agent, &socket, &configuration);
+    let child = signals
+        .spawn(&mut command)
+        .with_context(|| format!("cannot start {}", Path::new(program).display()))?;
+    let pid = child.id();
+    let name = recording_name(program, arguments, pid);
+    if args.outputs.is_empty()
+        && let Err(error) = sink.keep_as(Path::new(&name))
+    {
+        console.warning(format_args!("{error:#}"));
+    }
+    let mut session = Session::new(child, listener, args.no_children, &signals, console);
+
+    // From here on the program runs: no `?` before it has ended.
+    let recorded = session.record(&mut sink, args.duration).and_then(|ended| {
+        let written = finish(args, sink, session.processes, console);
+        if ended != Ended::Program {
+            tell_it_goes_on(pid, ended, console);
+        }
+        written
+    });
+    if let Err(error) = &recorded {
+        console.error(error);
+    }
+    let status = session.wait()?;
+    signals.release();
+    Ok(exit_code(status, recorded.is_ok()))
+}
+
+/// The command's own code; where it has none to give, 130 after Ctrl-C.
+fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
+    let code = match status {
+        Some(status) => status
+            .code()
+            .or_else(|| status.signal().map(|signal| 128 + signal))
+            .unwrap_or(1),
+        None => 130,
+    };
+    match u8::try_from(code) {
+        Ok(0) if !recorded => ExitCode::FAILURE,
+        Ok(code) => ExitCode::from(code),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
+    match ended {
+        Ended::Program => {}
+        Ended::Duration => console.note(format_args!(
+            "the program (process {pid}) goes on; Ctrl-C ends it"
+        )),
+        Ended::SinkFailed => console.note(format_args!(
+            "the program (process {pid}) goes on unrecorded"
+        )),
+        Ended::Interrupted => console.warning(format_args!(
+            "the program (process {pid}) has not ended; it goes on unrecorded"
+        )),
+    }
+}
+
+/// A file that is there from the start: a killed tool leaves it behind.
+fn make_sink(args: &RecordArgs) -> Result<Sink> {
+    let recording = args.outputs.iter().find(|o| o.kind == Kind::Recording);
+    match (recording, args.outputs.first()) {
+        (Some(output), _) => Sink::at(&output.path),
+        (None, Some(output)) => Sink::temporary_in(folder_of(&output.path)),
+        (None, None) => Sink::temporary_in(Path::new(".")),
+    }
+}
+
+/// Makes the outputs of a recording that has ended.
+fn finish(args: &RecordArgs, mut sink: Sink, processes: u32, console: &Console) -> Result<()> {
+    let failure = sink.failure().map(|error| {
+        anyhow!(
+            "recording stopped: cannot write {}: {error}",
+            sink.path().display()
+        )
+    });
+    if !sink.has_blocks() {
+        sink.discard();
+        return Err(failure.unwrap_or_else(|| nothing_recorded(processes)));
+    }
+    if failure.is_none() {
+        symbols::append(&mut sink).context("cannot name native frames")?;
+    }
+    let made = make_outputs(args, &sink, console);
+    if made.is_err() && sink.is_temporary() && sink.keep().is_ok() {
+        console.note(format_args!(
+            "the recording is kept: sidewalk convert {} -o …",
+            sink.path().display()
+        ));
+    }
+    match failure {
+        Some(failure) => Err(failure.context("what was recorded until then is kept")),
+        None => made,
+    }
+}
+
+fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
+    let profile = saved::load(sink.path())?;
+    saved::tell_notes(&profile, console);
+    let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
+    for output in recordings {
+        if output.path != sink.path() {
+            std::fs::copy(sink.path(), &output.path)
+                .with_context(|| format!("cannot write {}", output.path.display()))?;
+        }
+        console.note(format_args!("wrote {}", output.path.display()));
+    }
+    let written = saved::write_outputs(&profile, &args.outputs, console);
+    if args.outputs.is_empty() {
+        print_table(&profile)?;
+        console.note(format_args!("wrote {}", sink.path().display()));
+    } else {
+        console.note(formats::honest_line(&profile.health));
+    }
+    written
+}
+
+fn print_table(profile: &Profile) -> Result<()> {
+    let options = formats::Options {
+        top: ROWS,
+        ..formats::Options::default()
+    };
+    saved::print_report(profile, &options)
+}
+
+fn nothing_recorded(processes: u32) -> anyhow::Error {
+    if processes > 0 {
+        return anyhow!(
+            "nothing was recorded: a .NET process connected and ended before it sent anything"
+        );
+    }
+    anyhow!(
+        "nothing was recorded: no .NET runtime loaded the agent.\n\
+         Either the command starts no .NET program (a native AOT program or Mono is none), or it \
+         clears its environment, or the runtime is older than .NET Core 3.1"
+    )
+}
+
+/// `sidewalk-<name>-<pid>.swk`.
+fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -> String {
+    let is_dll = |argument: &&std::ffi::OsString| {
+        Path::new(argument)
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("dll"))
+    };
+    // `dotnet app.dll` is the program app.
+    let is_host = Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "dotnet" || name == "corerun");
+    let named = arguments
+        .iter()
+        .find(is_dll)
+        .filter(|_| is_host)
+        .map_or(Path::new(program), Path::new);
+    let name = named.file_stem().unwrap_or_default().to_string_lossy();
+    let name: String = name
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(64)
+        .collect();
+    format!("sidewalk-{name}-{pid}.swk")
+}
+
+/// Looks for `program` as `execvp` will.
+///
+/// # Errors
+/// There is no such program, or it may not be run.
+fn check_program(program: &OsStr) -> Result<()> {
+    let is_path = program.as_bytes().contains(&b'/');
+    let candidates: Vec<PathBuf> = if is_path {
+        vec![PathBuf::from(program)]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .collect()
+    };
+    let mut refused = None;
+    for candidate in &candidates {
+        match std::fs::metadata(candidate) {
+            Ok(found) if found.is_dir() => {
+                refused = refused.or(Some((candidate, "is a folder")));
+            }
+            Ok(found) if found.permissions().mode() & 0o111 == 0 => {
+                refused = refused.or(Some((candidate, "is not executable")));
+            }
+            Ok(_) => return Ok(()),
+            Err(_) => {}
+        }
+    }
+    let shown = Path::new(program).display();
+    match refused {
+        Some((candidate, why)) if is_path && why == "is not executable" => bail!(
+            "cannot start {shown}: it {why}.{}",
+            if candidate
+                .extension()
+                .is_some_and(|e| e.eq_ignore_ascii_case("dll"))
+            {
+                format!("\nA .dll is started by dotnet: sidewalk record -- dotnet {shown}")
+            } else {
+                String::new()
+            }
+        ),
+        Some((_, why)) if is_path => bail!("cannot start {shown}: it {why}"),
+        _ if is_path => bail!("cannot start {shown}: there is no such file"),
+        _ => bail!("cannot start {shown}: there is no such program in PATH"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_recordings() {
+        for (command, name) in [
+            (
+                &["dotnet", "bin/App.dll", "x.dll"][..],
+                "sidewalk-App-7.swk",
+            ),
+            (
+                &["/usr/bin/dotnet", "exec", "a b.dll"],
+                "sidewalk-a_b-7.swk",
+            ),
+            (&["./server", "plugin.dll"], "sidewalk-server-7.swk"),
+            (&["dotnet", "run"], "sidewalk-dotnet-7.swk"),
+        ] {
+            let (program, arguments) = command.split_first().unwrap();
+            let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::from).collect();
+            assert_eq!(recording_name(OsStr::new(program), &arguments, 7), name);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! From the spawn to the last block: one loop over signals, the socket and the connections.
+//!
+//! It neither decodes blocks nor writes outputs. The invariants: the recorded program never waits
+//! for us (its agents are answered at once, and a connection that is of no more use is closed),
+//! and the loop ends a bounded time after recording should end.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
+use recording::BlockSplitter;
+
+use super::signals::{Received, Signals};
+use super::sink::Sink;
+use crate::console::Console;
+use crate::units;
+
+/// How long agents have to send what they hold after they were told to stop.
+const FLUSH_TIME: Duration = Duration::from_secs(5);
+/// The same after a second Ctrl-C: the user is waiting.
+const SHORT_FLUSH_TIME: Duration = Duration::from_secs(1);
+/// A second Ctrl-C counts within this time of the first …
+const SECOND_PRESS: Duration = Duration::from_secs(2);
+/// … but not if it comes with it: `timeout` and process groups deliver one signal twice.
+const SAME_PRESS: Duration = Duration::from_millis(100);
+/// How often the progress line is renewed.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Read from one connection before the others have their turn, bytes.
+const TURN: usize = 1 << 20;
+
+/// What an agent is told.
+const GO: &[u8] = b"G";
+const NO: &[u8] = b"N";
+const STOP: &[u8] = b"S";
+
+/// Why recording ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// The program ended.
+    Program,
+    /// The time that the user gave is over; the program may go on.
+    Duration,
+    /// Ctrl-C twice; the program may go on.
+    Interrupted,
+    /// The file could not be written any more; the program may go on.
+    SinkFailed,
+}
+
+/// A process that is being recorded.
+struct Connection {
+    stream: UnixStream,
+    splitter: BlockSplitter,
+    pid: i32,
+    is_open: bool,
+}
+
+/// A recording that runs.
+pub(super) struct Session<'s> {
+    signals: &'s Signals,
+    console: &'s Console,
+    child: Child,
+    /// `None` once nobody may join any more.
+    listener: Option<UnixListener>,
+    connections: Vec<Connection>,
+    /// Processes that were told to go.
+    pub(super) processes: u32,
+    only_first: bool,
+    started: Instant,
+    status: Option<ExitStatus>,
+    last_interrupt: Option<Instant>,
+    is_interrupted_twice: bool,
+}
+
+impl<'s> Session<'s> {
+    /// `child` has just been started, and agents connect to `listener`.
+    pub(super) fn new(
+        child: Child,
+        listener: UnixListener,
+        only_first: bool,
+        signals: &'s Signals,
+        console: &'s Console,
+    ) -> Self {
+        Self {
+            signals,
+            console,
+            child,
+            listener: Some(listener),
+            connections: Vec::new(),
+            processes: 0,
+            only_first,
+            started: Instant::now(),
+            status: None,
+            last_interrupt: None,
+            is_interrupted_twice: false,
+        }
+    }
+
+    /// Records into `sink` until the program ends, `duration` is over, the user interrupts twice,
+    /// or the sink fails; then lets agents finish.
+    ///
+    /// # Errors
+    /// The system refuses to poll or to wait. The child is not waited for then.
+    pub(super) fn record(&mut self, sink: &mut Sink, duration: Option<Duration>) -> Result<Ended> {
+        let end_at = duration.and_then(|duration| self.started.checked_add(duration));
+        let mut next_progress = self.started + PROGRESS_EVERY;
+        // A program that ended while it was being started: SIGCHLD was not blocked then.
+        self.reap()?;
+        let ended = loop {
+            if self.status.is_some() {
+                break Ended::Program;
+            }
+            if sink.failure().is_some() {
+                break Ended::SinkFailed;
+            }
+            if self.is_interrupted_twice {
+                break Ended::Interrupted;
+            }
+            let now = Instant::now();
+            if end_at.is_some_and(|end| now >= end) {
+                break Ended::Duration;
+            }
+            let mut wake = end_at;
+            if self.console.shows_progress() {
+                if now >= next_progress {
+                    self.show_progress(sink);
+                    next_progress = now + PROGRESS_EVERY;
+                }
+                wake = Some(wake.map_or(next_progress, |end| end.min(next_progress)));
+            }
+            self.turn(sink, wake)?;
+        };
+        self.console.end_progress();
+        self.finish(sink, ended)?;
+        Ok(ended)
+    }
+
+    /// Waits for the program, forwarding signals. Returns at once where it has ended, and without
+    /// a status where the user interrupts twice.
+    pub(super) fn wait(&mut self) -> Result<Option<ExitStatus>> {
+        self.connections.clear();
+        while self.status.is_none() && !self.is_interrupted_twice {
+            self.poll_once(None)?;
+            self.handle_signals()?;
+        }
+        Ok(self.status)
+    }
+
+    /// Waits for one thing to happen (at most until `wake`) and handles it.
+    fn turn(&mut self, sink: &mut Sink, wake: Option<Instant>) -> Result<()> {
+        self.poll_once(wake)?;
+        // Who connected before the child ended must still be read, so accept first.
+        self.accept()?;
+        self.receive(sink);
+        self.handle_signals()
+    }
+
+    fn poll_once(&mut self, wake: Option<Instant>) -> Result<()> {
+        let timeout = match wake {
+            None => PollTimeout::NONE,
+            Some(wake) => {
+                let left = wake.saturating_duration_since(Instant::now());
+                // Rounded up: waking a moment early would spin.
+                let ms = left.as_nanos().div_ceil(1_000_000);
+                PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut waiting = vec![PollFd::new(self.signals.fd().as_fd(), PollFlags::POLLIN)];
+        if let Some(listener) = &self.listener {
+            waiting.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+        }
+        for connection in &self.connections {
+            waiting.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut waiting, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for the program"),
+        }
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        while let Some(listener) = &self.listener {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
+                    // Out of descriptors or memory: that process goes unrecorded, and says so
+                    // by being absent.
+                    _ => {
+                        self.console
+                            .warning(format_args!("a process could not be recorded: {error}"));
+                        self.listener = None;
+                        return Ok(());
+                    }
+                },
+            };
+            let is_wanted = !self.only_first || self.processes == 0;
+            // A new connection has room for a byte; an agent that has gone already needs none.
+            let answered = (&stream).write_all(if is_wanted { GO } else { NO });
+            if !is_wanted || answered.is_err() {
+                continue;
+            }
+            stream.set_nonblocking(true)?;
+            let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+            self.processes += 1;
+            self.connections.push(Connection {
+                stream,
+                splitter: BlockSplitter::new(),
+                pid,
+                is_open: true,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads what has come, and drops the connections that are at their end.
+    fn receive(&mut self, sink: &mut Sink) {
+        let mut buffer = vec![0; 1 << 16];
+        for connection in &mut self.connections {
+            if let Err(problem) = connection.receive(sink, &mut buffer) {
+                self.console.warning(format_args!(
+                    "process {} is not recorded any more: {problem}",
+                    connection.pid
+                ));
+                connection.is_open = false;
+            }
+        }
+        self.connections.retain(|connection| connection.is_open);
+    }
+
+    fn handle_signals(&mut self) -> Result<()> {
+        while let Some(received) = self.signals.next().context("cannot read signals")? {
+            match received {
+                Received::ChildChanged => self.reap()?,
+                Received::Ending {
+                    signal,
+                    from_kernel,
+                } => {
+                    let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
+                    if is_interrupt {
+                        self.interrupted();
+                    }
+                    // From the terminal, the program has got it too.
+                    if !from_kernel {
+                        self.forward(signal);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Result<()> {
+        if self.status.is_none() {
+            self.status = self
+                .child
+                .try_wait()
+                .context("cannot wait for the program")?;
+        }
+        Ok(())
+    }
+
+    fn interrupted(&mut self) {
+        let now = Instant::now();
+        match self.last_interrupt {
+            Some(last) if now - last < SAME_PRESS => {}
+            Some(last) if now - last <= SECOND_PRESS => self.is_interrupted_twice = true,
+            _ => self.last_interrupt = Some(now),
+        }
+    }
+
+    fn forward(&self, signal: Signal) {
+        // Once its status is known, the number may belong to somebody else.
+        if self.status.is_some() {
+            return;
+        }
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            // It may have ended just now.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Lets the agents that are still there send what they hold.
+    fn finish(&mut self, sink: &mut Sink, ended: Ended) -> Result<()> {
+        // What was sent before the end is in the sockets already.
+        if ended != Ended::SinkFailed {
+            self.accept()?;
+            self.receive_all(sink);
+        }
+        self.listener = None;
+        for connection in &self.connections {
+            // Not sent: the agent has gone, or has not read for long; either way it will see the
+            // connection close.
+            let _ = (&connection.stream).write(STOP);
+        }
+        if ended == Ended::SinkFailed {
+            self.connections.clear();
+            return Ok(());
+        }
+        let given = if self.is_interrupted_twice {
+            SHORT_FLUSH_TIME
+        } else {
+            FLUSH_TIME
+        };
+        let deadline = Instant::now() + given;
+        while !self.connections.is_empty() && Instant::now() < deadline {
+            self.turn(sink, Some(deadline))?;
+        }
+        for connection in self.connections.drain(..) {
+            self.console.warning(format_args!(
+                "process {} did not finish its recording within {}; its last samples may be missing",
+                connection.pid,
+                units::seconds(given)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads until nothing more is waiting.
+    fn receive_all(&mut self, sink: &mut Sink) {
+        loop {
+            let before = sink.length();
+            self.receive(sink);
+            if sink.length() == before {
+                return;
+            }
+        }
+    }
+
+    fn show_progress(&self, sink: &Sink) {
+        let processes = match self.processes {
+            0 => "no .NET process yet".to_owned(),
+            1 => "1 process".to_owned(),
+            many => format!("{many} processes"),
+        };
+        self.console.progress(format_args!(
+            "recording {}, {processes}, {}; Ctrl-C ends it",
+            units::seconds(self.started.elapsed()),
+            units::bytes(sink.length())
+        ));
+    }
+}
+
+impl Connection {
+    /// Reads up to a turn's worth. `is_open` is false after the last byte.
+    fn receive(&mut self, sink: &mut Sink, buffer: &mut [u8]) -> Result<(), String> {
+        let mut received = 0;
+        while received < TURN {
+            match self.stream.read(buffer) {
+                Ok(0) => {
+                    self.is_open = false;
+                    return Ok(());
+                }
+                Ok(length) => {
+                    received += length;
+                    self.splitter.feed(buffer.get(..length).unwrap_or_default());
+                    while let Some(block) = self.splitter.next_block().map_err(|e| e.to_string())? {
+                        sink.append_block(&block);
+                    }
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted => {}
+                    // A process that is killed may leave unread bytes behind.
+                    ErrorKind::ConnectionReset => {
+                        self.is_open = false;
+                        return Ok(());
+                    }
+                    _ => return Err(io::Error::to_string(&error)),
+                },
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Signals of the tool while it records: read in order from a descriptor, never in a handler.
+//!
+//! The recorded program must find the signal mask and dispositions that it would find without us:
+//! what was ignored stays ignored, what was blocked stays blocked. So the tool blocks signals for
+//! itself and unblocks them only around the spawn; handlers that do nothing (exec resets them)
+//! keep the tool alive in that moment.
+
+use std::io;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Signals that a user or the system sends to end a program.
+const ENDING: [Signal; 4] = [
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+];
+
+/// A signal that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Received {
+    /// A child ended, stopped or went on.
+    ChildChanged,
+    /// One of [`ENDING`].
+    Ending {
+        /// Which.
+        signal: Signal,
+        /// The kernel sent it (Ctrl-C, a terminal that closed), to the whole process group: the
+        /// recorded program has got it too.
+        from_kernel: bool,
+    },
+}
+
+/// The blocked signals and the descriptor that gives them.
+pub(super) struct Signals {
+    fd: SignalFd,
+    taken: SigSet,
+    original: SigSet,
+    /// Number of an ending signal that arrived during the spawn, else 0.
+    missed: Arc<AtomicUsize>,
+    /// From then on a signal ends the tool, as it would without handlers.
+    released: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Takes the signals over. To be called before the program has a second thread.
+    pub(super) fn take() -> io::Result<Self> {
+        let ignored = ignored_signals()?;
+        let mut taken = SigSet::empty();
+        let missed = Arc::new(AtomicUsize::new(0));
+        let released = Arc::new(AtomicBool::new(false));
+        for signal in ENDING {
+            let number = signal as i32;
+            if ignored & 1 << (number - 1) != 0 {
+                continue;
+            }
+            signal_hook::flag::register_conditional_shutdown(
+                number,
+                128 + number,
+                Arc::clone(&released),
+            )?;
+            signal_hook::flag::register_usize(
+                number,
+                Arc::clone(&missed),
+                usize::try_from(number).unwrap_or_default(),
+            )?;
+            taken.add(signal);
+        }
+        // A parent may have left SIGCHLD ignored, and then no exit code could be had.
+        signal_hook::flag::register(libc::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
+        taken.add(Signal::SIGCHLD);
+
+        let original = SigSet::thread_get_mask()?;
+        taken.thread_block()?;
+        // Blocked and never read: writing beyond RLIMIT_FSIZE is an error like a full disk.
+        let mut file_size = SigSet::empty();
+        file_size.add(Signal::SIGXFSZ);
+        file_size.thread_block()?;
+        let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self {
+            fd,
+            taken,
+            original,
+            missed,
+            released,
+        })
+    }
+
+    /// Starts `command` with the signal mask that the tool was started with.
+    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let blocked = SigSet::thread_get_mask()?;
+        self.original.thread_set_mask()?;
+        let child = command.spawn();
+        blocked.thread_set_mask()?;
+        child
+    }
+
+    /// The descriptor to poll.
+    pub(super) fn fd(&self) -> &SignalFd {
+        &self.fd
+    }
+
+    /// The next signal that has arrived, without waiting.
+    pub(super) fn next(&self) -> io::Result<Option<Received>> {
+        let missed = self.missed.swap(0, Ordering::Relaxed);
+        if missed != 0
+            && let Some(signal) = i32::try_from(missed)
+                .ok()
+                .and_then(|number| Signal::try_from(number).ok())
+        {
+            // Who sent it is not known; most likely a key, in the moment of starting.
+            return Ok(Some(Received::Ending {
+                signal,
+                from_kernel: true,
+            }));
+        }
+        loop {
+            let info = match self.fd.read_signal() {
+                Ok(Some(info)) => info,
+                Ok(None) => return Ok(None),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let number = i32::try_from(info.ssi_signo).unwrap_or_default();
+            let received = match Signal::try_from(number) {
+                Ok(Signal::SIGCHLD) => Received::ChildChanged,
+                Ok(signal) => Received::Ending {
+                    signal,
+                    from_kernel: info.ssi_code == libc::SI_KERNEL,
+                },
+                Err(_) => continue,
+            };
+            return Ok(Some(received));
+        }
+    }
+
+    /// Lets signals end the tool again: nothing is left to protect.
+    pub(super) fn release(&self) {
+        self.released.store(true, Ordering::Relaxed);
+        let _ = self.taken.thread_unblock();
+    }
+}
+
+/// The signals ignored by this process, bit 0 for signal 1.
+fn ignored_signals() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    Ok(ignored.unwrap_or_default())
+}

@@ -1,0 +1,163 @@
+//! The recording's file while it grows.
+//!
+//! The invariant: it holds whole blocks only, also after a failed write, and is readable by its
+//! owner only.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use recording::{Block, ProcessKey, Writer, file_header};
+use tempfile::TempPath;
+
+/// A recording that is being written.
+pub(super) struct Sink {
+    file: File,
+    path: PathBuf,
+    /// Removes the file when dropped, unless it got its name.
+    temporary: Option<TempPath>,
+    /// Length of the whole blocks in the file.
+    length: u64,
+    blocks: u64,
+    /// The sequence number of the next block of each process.
+    next: HashMap<ProcessKey, u32>,
+    failure: Option<io::Error>,
+}
+
+impl Sink {
+    /// Records into `path`, replacing what is there.
+    pub(super) fn at(path: &Path) -> Result<Self> {
+        let open = || -> io::Result<File> {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(path)?;
+            // The file may have been there, with other permissions.
+            if file.metadata()?.is_file() {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+            }
+            Ok(file)
+        };
+        let file = open().with_context(|| format!("cannot write {}", path.display()))?;
+        Self::begin(file, path.to_owned(), None)
+    }
+
+    /// Records into a file in `folder` that goes away unless it gets a name.
+    pub(super) fn temporary_in(folder: &Path) -> Result<Self> {
+        let (file, path) = tempfile::Builder::new()
+            .prefix(".sidewalk-")
+            .suffix(".swk")
+            .permissions(Permissions::from_mode(0o600))
+            .tempfile_in(folder)
+            .with_context(|| format!("cannot write into {}", folder.display()))?
+            .into_parts();
+        Self::begin(file, path.to_path_buf(), Some(path))
+    }
+
+    fn begin(file: File, path: PathBuf, temporary: Option<TempPath>) -> Result<Self> {
+        let mut sink = Self {
+            file,
+            path,
+            temporary,
+            length: 0,
+            blocks: 0,
+            next: HashMap::new(),
+            failure: None,
+        };
+        let creator = concat!("sidewalk ", env!("CARGO_PKG_VERSION"));
+        sink.append(&file_header(creator));
+        match sink.failure.take() {
+            None => Ok(sink),
+            Some(error) => {
+                Err(error).with_context(|| format!("cannot write {}", sink.path.display()))
+            }
+        }
+    }
+
+    /// Gives a temporary file its name, and keeps it.
+    pub(super) fn keep_as(&mut self, path: &Path) -> Result<()> {
+        if let Some(temporary) = self.temporary.take() {
+            temporary
+                .persist(path)
+                .map_err(|error| error.error)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            self.path = path.to_owned();
+        }
+        Ok(())
+    }
+
+    /// Keeps a temporary file under the name that it has.
+    pub(super) fn keep(&mut self) -> io::Result<()> {
+        match self.temporary.take() {
+            Some(temporary) => temporary.keep().map(drop).map_err(|error| error.error),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the file: nothing was recorded.
+    pub(super) fn discard(self) {
+        let is_file = self.file.metadata().is_ok_and(|file| file.is_file());
+        if self.temporary.is_none() && is_file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Where the file is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It goes away when this is dropped.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    /// Bytes written.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Anything but the file's header was written.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.blocks > 0
+    }
+
+    /// Why writing ended, if it did. From then on nothing more is written.
+    pub(super) fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    /// Appends a block that an agent sent.
+    pub(super) fn append_block(&mut self, block: &Block<'_>) {
+        self.next
+            .insert(block.process, block.sequence.wrapping_add(1));
+        self.append(block.bytes);
+        self.blocks += 1;
+    }
+
+    /// A writer that goes on behind the last block of `process`.
+    pub(super) fn writer(&self, process: ProcessKey) -> Writer {
+        let next = self.next.get(&process).copied().unwrap_or_default();
+        Writer::resume(process, next)
+    }
+
+    /// Appends whole blocks that the tool made.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        if self.failure.is_some() {
+            return;
+        }
+        match self.file.write_all(bytes) {
+            Ok(()) => self.length += bytes.len() as u64,
+            Err(error) => {
+                // What is left of the block would only be reported as damage.
+                let _ = self.file.set_len(self.length);
+                self.failure = Some(error);
+            }
+        }
+    }
+}

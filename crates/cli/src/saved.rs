@@ -1,0 +1,137 @@
+//! What is done with a recording that is already there: load it, print it, convert it.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use formats::Options;
+use profile::Import;
+use profile::Profile;
+use recording::Reader;
+
+use crate::args::{ConvertArgs, InspectArgs, ReportArgs};
+use crate::console::Console;
+use crate::output::{Destination, Kind, write_whole};
+
+/// How often a recording says what is wrong with it before the rest is counted only.
+const MOST_NOTES: usize = 5;
+
+/// Reads the recording at `path` and names its frames.
+///
+/// # Errors
+/// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
+/// its notes.
+pub(crate) fn load(path: &Path) -> Result<Profile> {
+    let read = || -> Result<Profile> {
+        let file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            bail!("it is a folder");
+        }
+        let reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
+        Ok(Import::read(reader)?)
+    };
+    let mut profile = read().with_context(|| format!("cannot read {}", path.display()))?;
+    symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    Ok(profile)
+}
+
+/// Says on stderr what a reader of the results should know of the recording.
+pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
+    let notes = &profile.health.notes;
+    for note in notes.iter().take(MOST_NOTES) {
+        console.warning(note);
+    }
+    if notes.len() > MOST_NOTES {
+        let more = notes.len() - MOST_NOTES;
+        console.warning(format_args!("{more} more such notes: see sidewalk inspect"));
+    }
+}
+
+/// `sidewalk report`.
+pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
+    let profile = load(&args.file)?;
+    tell_notes(&profile, console);
+    let options = Options {
+        top: args.top,
+        tree: args.tree,
+        by: args.by,
+        json: args.json,
+        ..Options::default()
+    };
+    print_report(&profile, &options)
+}
+
+/// Prints the report on stdout.
+pub(crate) fn print_report(profile: &Profile, options: &Options) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    formats::text::write(profile, options, &mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// `sidewalk convert`.
+pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
+    for output in &args.outputs {
+        if output.kind == Kind::Recording {
+            bail!(
+                "{} would be a recording again; convert writes other formats",
+                output.path.display()
+            );
+        }
+        output.check_writable()?;
+    }
+    let profile = load(&args.file)?;
+    tell_notes(&profile, console);
+    write_outputs(&profile, &args.outputs, console)
+}
+
+/// Writes the converted ones of `outputs`; one that fails does not keep the others from being
+/// written.
+///
+/// # Errors
+/// The first failure.
+pub(crate) fn write_outputs(
+    profile: &Profile,
+    outputs: &[Destination],
+    console: &Console,
+) -> Result<()> {
+    let mut first_failure = None;
+    for output in outputs {
+        let Kind::Converted(format) = output.kind else {
+            continue;
+        };
+        let written = write_whole(&output.path, |out| {
+            Ok(formats::write(format, profile, &Options::default(), out)?)
+        });
+        match written {
+            Ok(()) => console.note(format_args!("wrote {}", output.path.display())),
+            Err(error) => {
+                let error = error.context(format!("cannot write {}", output.path.display()));
+                if first_failure.is_none() {
+                    first_failure = Some(error);
+                } else {
+                    console.error(&error);
+                }
+            }
+        }
+    }
+    first_failure.map_or(Ok(()), Err)
+}
+
+/// `sidewalk inspect`.
+pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
+    let profile = load(&args.file)?;
+    let text = if args.json {
+        formats::inspect_json(&profile)
+    } else {
+        formats::inspect_text(&profile)
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush()?;
+    Ok(())
+}

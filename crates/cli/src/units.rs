@@ -1,0 +1,200 @@
+//! What users type for times, rates and choices, and what it means.
+//!
+//! Each function is a clap value parser: its error is the text behind "invalid value".
+
+use std::time::Duration;
+
+/// Nanoseconds and the units that a time may have, longest name first.
+const UNITS: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// The shortest and longest time between two samples that the agent takes: 10,000 Hz and 1 Hz.
+const INTERVALS_NS: std::ops::RangeInclusive<u64> = 100_000..=1_000_000_000;
+
+/// A time such as `30s`, `1.5m` or `500ms`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let ns = nanoseconds(text, Some(1_000_000_000))?;
+    if ns == 0 {
+        return Err("must be longer than nothing".into());
+    }
+    Ok(Duration::from_nanos(ns))
+}
+
+/// The time between two samples, nanoseconds.
+pub(crate) fn interval(text: &str) -> Result<u64, String> {
+    let ns = nanoseconds(text, None)?;
+    if INTERVALS_NS.contains(&ns) {
+        Ok(ns)
+    } else {
+        Err("must be from 100us to 1s".into())
+    }
+}
+
+/// The time between two samples at `hz` samples a second, nanoseconds.
+pub(crate) fn interval_of(hz: u16) -> u64 {
+    1_000_000_000 / u64::from(hz.max(1))
+}
+
+fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
+    let wrong = || "expected a number and a unit, such as 30s, 5m or 500ms".to_owned();
+    let digits = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match UNITS.iter().find(|(name, _)| *name == unit) {
+        Some((_, scale)) => *scale,
+        None if unit.is_empty() => bare.ok_or_else(wrong)?,
+        None => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let ns = number * scale as f64;
+    // A hundred years; also keeps the conversion exact enough.
+    if ns > 3.2e18 {
+        return Err("is too long".into());
+    }
+    Ok(ns.round() as u64)
+}
+
+/// An event that this version samples, by its name in the agent's configuration.
+pub(crate) fn event(text: &str) -> Result<&'static str, String> {
+    match text {
+        "cpu" => Ok("cpu"),
+        "wall" => Ok("wall"),
+        _ if text.contains(',') => Err("one recording samples one event: cpu or wall".into()),
+        "exception" | "alloc" | "contention" | "gc" | "jit" | "class-load" => Err(format!(
+            "this version cannot record {text} events; it samples cpu or wall"
+        )),
+        _ => Err("expected cpu or wall".into()),
+    }
+}
+
+/// A walker that this version has.
+pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
+    match text {
+        "signal" => Ok("signal"),
+        "suspend" | "seeded" | "snapshot" | "shadow" => {
+            Err(format!("this version has no {text} walker; it has signal"))
+        }
+        _ => Err("expected signal".into()),
+    }
+}
+
+/// Which runtimes of a process are recorded, as the agent's configuration says it.
+pub(crate) fn runtimes(text: &str) -> Result<String, String> {
+    let versions = |list: &str| {
+        !list.is_empty()
+            && list.split(',').all(|version| {
+                !version.is_empty()
+                    && version
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-')
+            })
+    };
+    let known = match text.split_once('=') {
+        None => matches!(text, "all" | "first"),
+        Some(("one", version)) => versions(version) && !version.contains(','),
+        Some(("many", list)) => versions(list),
+        Some(_) => false,
+    };
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("expected all, first, one=VERSION or many=VERSION,VERSION".into())
+    }
+}
+
+/// Seconds for people: `0.42 s`, `12 s`, `3 min 5 s`.
+pub(crate) fn seconds(time: Duration) -> String {
+    let whole = time.as_secs();
+    if whole >= 60 {
+        format!("{} min {} s", whole / 60, whole % 60)
+    } else if whole >= 10 {
+        format!("{whole} s")
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+/// Bytes for people: `512 B`, `34 KiB`, `1.5 MiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let (kib, mib) = (1 << 10, 1 << 20);
+    if count < kib {
+        format!("{count} B")
+    } else if count < mib {
+        format!("{} KiB", count / kib)
+    } else {
+        format!("{:.1} MiB", count as f64 / mib as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("500ms", 500),
+            ("1.5s", 1_500),
+            ("2", 2_000),
+            ("0.25", 250),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "-1s",
+            "1 s",
+            "1d",
+            "0",
+            "0s",
+            "1.2.3s",
+            "1e9h",
+            "999999999h",
+            "٣s",
+        ] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn intervals() {
+        assert_eq!(interval("10ms"), Ok(10_000_000));
+        assert_eq!(interval("100us"), Ok(100_000));
+        assert_eq!(interval("1s"), Ok(1_000_000_000));
+        for text in ["10", "99us", "1.1s", "0ms"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+        assert_eq!(interval_of(99), 10_101_010);
+        assert_eq!(interval_of(10_000), 100_000);
+    }
+
+    #[test]
+    fn policies() {
+        for text in ["all", "first", "one=8.0.4", "many=3.1,8", "one=9.0.0-rc.1"] {
+            assert_eq!(runtimes(text).as_deref(), Ok(text));
+        }
+        for text in [
+            "",
+            "one",
+            "one=",
+            "one=3,8",
+            "many=,",
+            "some=8",
+            "all;event=wall",
+            "one=8;x=y",
+        ] {
+            assert!(runtimes(text).is_err(), "{text}");
+        }
+    }
+}

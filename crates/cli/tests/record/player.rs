@@ -1,0 +1,248 @@
+//! The recorded program: does what its arguments say, one after the other.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, ExitCode};
+
+use recording::{Event, Frame, MethodKind, ProcessKey, Record, Tier, WalkEnd, Writer};
+
+/// First argument of a test program that is to play.
+pub(crate) const PLAY: &str = "--play";
+
+/// What the agent of one process holds.
+struct Agent {
+    stream: UnixStream,
+    writer: Writer,
+}
+
+/// Does each action; the exit code is that of `exit=N`, else 0.
+pub(crate) fn play(actions: &[String]) -> ExitCode {
+    let mut agent: Option<Agent> = None;
+    for action in actions {
+        let (verb, value) = action.split_once('=').unwrap_or((action, ""));
+        match verb {
+            "print" => say(value),
+            "print-error" => eprintln!("{value}"),
+            "print-variable" => say(&format!(
+                "{value}={}",
+                std::env::var(value).unwrap_or_else(|_| "(not set)".into())
+            )),
+            "print-status" => {
+                let status = std::fs::read_to_string("/proc/self/status").unwrap();
+                let line = status.lines().find(|line| line.starts_with(value)).unwrap();
+                say(line);
+            }
+            "echo" => {
+                let mut line = String::new();
+                io::stdin().read_line(&mut line).unwrap();
+                say(line.trim_end());
+            }
+            "connect" => agent = connect(),
+            "samples" => {
+                if let Some(agent) = &mut agent {
+                    agent.samples(value.parse().unwrap());
+                }
+            }
+            "end" => {
+                if let Some(mut agent) = agent.take() {
+                    agent.end();
+                }
+            }
+            "garbage" => {
+                let agent = agent.as_mut().unwrap();
+                agent.stream.write_all(&[0xab; 4096]).unwrap();
+            }
+            "half" => {
+                let agent = agent.as_mut().unwrap();
+                agent.push(&Record::Note {
+                    text: "half".into(),
+                });
+                let block = agent.writer.take_block().unwrap();
+                agent.stream.write_all(&block[..block.len() / 2]).unwrap();
+            }
+            // Samples until the tool closes the connection.
+            "flood" => {
+                let agent = agent.as_mut().unwrap();
+                while agent.try_samples(5_000).is_ok() {}
+                say("flood is over");
+            }
+            "stopped" => {
+                if let Some(mut agent) = agent.take() {
+                    let mut word = [0; 1];
+                    let count = agent.stream.read(&mut word).unwrap();
+                    say(&format!(
+                        "tool said {:?}",
+                        String::from_utf8_lossy(&word[..count])
+                    ));
+                    if count == 1 {
+                        agent.samples(1);
+                        agent.end();
+                    }
+                }
+            }
+            "signal" => await_signal(value),
+            "die" => {
+                let own = nix::unistd::Pid::this();
+                nix::sys::signal::kill(own, value.parse::<nix::sys::signal::Signal>().unwrap())
+                    .unwrap();
+            }
+            "child" => {
+                let actions = value.split(',');
+                let child = std::env::current_exe().unwrap();
+                Command::new(child)
+                    .arg(PLAY)
+                    .args(actions)
+                    .status()
+                    .unwrap();
+            }
+            // A process that outlives this one.
+            "daemon" => {
+                let actions = value.split(',');
+                let child = std::env::current_exe().unwrap();
+                #[expect(clippy::zombie_processes, reason = "init reaps it: it outlives us")]
+                let mut child = Command::new(child)
+                    .arg(PLAY)
+                    .args(actions)
+                    .stdout(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                // It says so when it is connected.
+                let mut byte = [0];
+                child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
+            }
+            "exit" => return ExitCode::from(value.parse::<u8>().unwrap()),
+            _ => panic!("what is {action}?"),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn say(text: &str) {
+    // Nobody may be listening any more.
+    let mut out = io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Says `ready`, and what arrives.
+fn await_signal(names: &str) {
+    let signals = names
+        .split('+')
+        .map(|name| name.parse::<nix::sys::signal::Signal>().unwrap() as i32);
+    let mut signals = signal_hook::iterator::Signals::new(signals).unwrap();
+    say("ready");
+    let got = signals.forever().next().unwrap();
+    say(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
+}
+
+fn connect() -> Option<Agent> {
+    let path = std::env::var_os("SIDEWALK_SOCKET").unwrap();
+    let Ok(mut stream) = UnixStream::connect(path) else {
+        say("no tool");
+        return None;
+    };
+    let mut word = [0];
+    match stream.read(&mut word) {
+        Ok(1) if word == *b"G" => {}
+        _ => {
+            say("not recorded");
+            return None;
+        }
+    }
+    let pid = std::process::id();
+    let mut agent = Agent {
+        stream,
+        writer: Writer::new(ProcessKey(u64::from(pid) << 32 | 1)),
+    };
+    let records = [
+        Record::Process {
+            pid,
+            parent: std::os::unix::process::parent_id(),
+            command: "dotnet\0app.dll".into(),
+            unix_ns: 1_700_000_000_000_000_000,
+            time_ns: 1_000,
+        },
+        Record::Engine {
+            engine: "played".into(),
+            walker: "signal".into(),
+            event: Event::Cpu,
+            interval_ns: 10_101_010,
+            max_depth: 1024,
+        },
+        Record::Runtime {
+            runtime: 0,
+            version: "8.0.4".into(),
+            recorded: true,
+        },
+        Record::Thread {
+            thread: 0,
+            tid: pid,
+            name: "main".into(),
+            managed: true,
+            time_ns: 1_000,
+        },
+        Record::Method {
+            method: 0,
+            runtime: 0,
+            kind: MethodKind::Il,
+            module: None,
+            token: 0x0600_0001,
+            type_name: "App.Program".into(),
+            name: "Main".into(),
+        },
+        Record::Frame {
+            frame: 0,
+            value: Frame::Managed {
+                method: 0,
+                tier: Tier::Tier1,
+                il_offset: None,
+            },
+        },
+        Record::Stack {
+            stack: 0,
+            parent: None,
+            frame: 0,
+        },
+    ];
+    for record in &records {
+        agent.push(record);
+    }
+    agent.flush().unwrap();
+    Some(agent)
+}
+
+impl Agent {
+    fn push(&mut self, record: &Record<'_>) {
+        let _ = self.writer.push(record);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.writer.take_block() {
+            Some(block) => self.stream.write_all(&block),
+            None => Ok(()),
+        }
+    }
+
+    fn try_samples(&mut self, count: u64) -> io::Result<()> {
+        for number in 0..count {
+            self.push(&Record::Sample {
+                thread: 0,
+                stack: 0,
+                time_ns: 2_000 + number,
+                event: Event::Cpu,
+                value: 10_101_010,
+                end: WalkEnd::Root,
+            });
+        }
+        self.flush()
+    }
+
+    fn samples(&mut self, count: u64) {
+        self.try_samples(count).unwrap();
+    }
+
+    fn end(&mut self) {
+        self.push(&Record::End { time_ns: 9_000_000 });
+        // The tool may have gone.
+        let _ = self.flush();
+    }
+}

@@ -1,0 +1,785 @@
+//! One function a behaviour. Synchronised by what the programs print, never by time.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use profile::Profile;
+use tempfile::TempDir;
+
+use crate::player::PLAY;
+
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        vec![$(Trial::test(stringify!($name), || { $name(); Ok(()) })),*]
+    };
+}
+
+/// Every test of this program.
+pub(crate) fn all() -> Vec<Trial> {
+    trials![
+        exit_code_output_and_recording,
+        the_childs_own_exit_code,
+        killed_by_a_signal,
+        stdin_stdout_stderr_are_the_childs,
+        signal_state_is_the_users,
+        environment_of_the_child,
+        default_output_and_table,
+        several_outputs,
+        only_converted_outputs_leave_no_recording,
+        nothing_recorded,
+        nothing_recorded_keeps_the_childs_code,
+        connected_but_silent,
+        terminate_is_forwarded,
+        hangup_is_forwarded,
+        interrupt_by_kill_is_forwarded,
+        ignored_signals_stay_ignored,
+        killed_agent_leaves_whole_blocks,
+        garbage_on_the_socket,
+        several_processes,
+        first_process_only,
+        a_process_that_outlives_the_command,
+        duration_stops_recording_not_the_program,
+        full_disk,
+        full_disk_from_the_start,
+        permissions,
+        private_folder_is_gone,
+        missing_agent,
+        agent_that_is_none,
+        missing_command,
+        unwritable_output,
+        another_profiler,
+        profilers_forbidden,
+        unsupported_values,
+        tool_killed,
+    ]
+}
+
+/// A folder and a command line in it.
+struct Scene {
+    folder: TempDir,
+    command: Command,
+}
+
+/// What a run gave.
+struct Ran {
+    folder: TempDir,
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+/// `sidewalk record OPTIONS -- PLAYER ACTIONS`, in an empty folder.
+fn scene(options: &[&str], actions: &[&str]) -> Scene {
+    let mut scene = bare_scene(options);
+    scene
+        .command
+        .arg("--")
+        .arg(this_program())
+        .arg(PLAY)
+        .args(actions);
+    scene
+}
+
+fn bare_scene(options: &[&str]) -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidewalk"));
+    command
+        .current_dir(folder.path())
+        .env("SIDEWALK_AGENT", this_program())
+        .env("TMPDIR", folder.path())
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("CORECLR_ENABLE_PROFILING")
+        .env_remove("DOTNET_EnableDiagnostics")
+        .stdin(Stdio::null())
+        .arg("record")
+        .args(options);
+    Scene { folder, command }
+}
+
+impl Scene {
+    fn run(mut self) -> Ran {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.command.output().unwrap();
+        Ran {
+            folder: self.folder,
+            status,
+            stdout: String::from_utf8(stdout).unwrap(),
+            stderr: String::from_utf8(stderr).unwrap(),
+        }
+    }
+
+    fn start(mut self) -> Running {
+        let mut child = self
+            .command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Running {
+            folder: self.folder,
+            child,
+            stdout,
+        }
+    }
+}
+
+/// A tool that is still at work.
+struct Running {
+    folder: TempDir,
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn expect_line(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), expected);
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    fn finish(mut self) -> Ran {
+        let mut stdout = String::new();
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        Ran {
+            folder: self.folder,
+            status: output.status,
+            stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    fn code(&self, expected: i32) -> &Self {
+        assert_eq!(
+            self.status.code(),
+            Some(expected),
+            "stderr: {}",
+            self.stderr
+        );
+        self
+    }
+
+    #[track_caller]
+    fn says(&self, text: &str) -> &Self {
+        assert!(
+            self.stderr.contains(text),
+            "no {text:?} in stderr: {}",
+            self.stderr
+        );
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn profile(&self, name: &str) -> Profile {
+        read(&self.path(name))
+    }
+
+    /// Names in the folder, hidden ones too.
+    fn files(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn read(path: &Path) -> Profile {
+    let file = fs::File::open(path).unwrap();
+    profile::Import::read(recording::Reader::open(file).unwrap()).unwrap()
+}
+
+fn exit_code_output_and_recording() {
+    let ran = scene(&["-o", "x.swk"], &["connect", "samples=7", "end"]).run();
+    ran.code(0).says("wrote x.swk");
+    assert_eq!(ran.stdout, "");
+    let profile = ran.profile("x.swk");
+    assert_eq!(profile.samples.len(), 7);
+    assert!(profile.processes[0].ended);
+    assert_eq!(profile.health.notes, [""; 0]);
+    assert_eq!(ran.files(), ["x.swk"]);
+}
+
+fn the_childs_own_exit_code() {
+    for code in [0, 1, 2, 42, 255] {
+        let exit = format!("exit={code}");
+        let ran = scene(&["-o", "x.swk"], &["connect", "samples=1", "end", &exit]).run();
+        ran.code(code);
+        assert_eq!(ran.profile("x.swk").samples.len(), 1);
+    }
+}
+
+fn killed_by_a_signal() {
+    let ran = scene(&["-o", "x.swk"], &["connect", "samples=1", "die=SIGTERM"]).run();
+    ran.code(128 + 15);
+    assert_eq!(ran.profile("x.swk").samples.len(), 1);
+}
+
+fn stdin_stdout_stderr_are_the_childs() {
+    let mut scene = scene(
+        &["-q", "-o", "x.swk"],
+        &["echo", "print-error=oops", "connect", "samples=1", "end"],
+    );
+    scene
+        .command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = scene.command.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"hello\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout, b"hello\n");
+    assert_eq!(output.stderr, b"oops\n");
+}
+
+/// The lines that a program would see without us.
+fn signal_state_is_the_users() {
+    let actions = [
+        "print-status=SigBlk",
+        "print-status=SigIgn",
+        "print-status=SigCgt",
+    ];
+    let direct = Command::new(this_program())
+        .arg(PLAY)
+        .args(actions)
+        .output()
+        .unwrap();
+    let ran = scene(&["-q", "-o", "x.swk"], &actions).run();
+    assert_eq!(ran.stdout.as_bytes(), direct.stdout);
+}
+
+fn environment_of_the_child() {
+    let mut scene = scene(
+        &[
+            "-q",
+            "-e",
+            "wall",
+            "-F",
+            "1000",
+            "--max-depth",
+            "64",
+            "--runtimes",
+            "many=3.1,8",
+        ],
+        &[
+            "print-variable=CORECLR_ENABLE_PROFILING",
+            "print-variable=CORECLR_PROFILER",
+            "print-variable=CORECLR_PROFILER_PATH",
+            "print-variable=CORECLR_PROFILER_PATH_64",
+            "print-variable=SIDEWALK_CONFIG",
+            "print-variable=KEPT",
+        ],
+    );
+    scene
+        .command
+        .env("KEPT", "yes")
+        .env("CORECLR_PROFILER_PATH_64", "/stale.so");
+    let ran = scene.run();
+    let agent = this_program();
+    let expected = format!(
+        "CORECLR_ENABLE_PROFILING=1\n\
+         CORECLR_PROFILER={}\n\
+         CORECLR_PROFILER_PATH={}\n\
+         CORECLR_PROFILER_PATH_64=(not set)\n\
+         SIDEWALK_CONFIG=event=wall;interval_ns=1000000;max_depth=64;runtimes=many=3.1,8;engine=auto\n\
+         KEPT=yes\n",
+        sidewalk_cli::AGENT_CLSID,
+        agent.display()
+    );
+    assert_eq!(ran.stdout, expected);
+}
+
+fn default_output_and_table() {
+    let ran = scene(&[], &["connect", "samples=7", "end"]).run();
+    ran.code(0);
+    assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
+    let files = ran.files();
+    let [name] = &files[..] else {
+        panic!("{files:?}");
+    };
+    assert!(
+        name.starts_with("sidewalk-record-") && name.ends_with(".swk"),
+        "{name}"
+    );
+    assert_eq!(ran.profile(name).samples.len(), 7);
+    ran.says(name);
+}
+
+fn several_outputs() {
+    let ran = scene(
+        &[
+            "-o",
+            "a.collapsed",
+            "-o",
+            "b.swk",
+            "-o",
+            "c.html",
+            "-o",
+            "d.txt",
+        ],
+        &["connect", "samples=7", "end"],
+    )
+    .run();
+    ran.code(0);
+    assert_eq!(ran.stdout, "");
+    assert_eq!(ran.files(), ["a.collapsed", "b.swk", "c.html", "d.txt"]);
+    let collapsed = fs::read_to_string(ran.path("a.collapsed")).unwrap();
+    assert_eq!(collapsed, "App.Program.Main 7\n");
+    assert_eq!(ran.profile("b.swk").samples.len(), 7);
+}
+
+fn only_converted_outputs_leave_no_recording() {
+    let ran = scene(&["-o", "a.collapsed"], &["connect", "samples=7", "end"]).run();
+    ran.code(0);
+    assert_eq!(ran.files(), ["a.collapsed"]);
+}
+
+fn nothing_recorded() {
+    for options in [&[][..], &["-o", "x.swk"], &["-o", "x.html"]] {
+        let ran = scene(options, &["print=not .NET"]).run();
+        ran.code(1)
+            .says("nothing was recorded: no .NET runtime loaded the agent");
+        assert_eq!(ran.stdout, "not .NET\n");
+        assert_eq!(ran.files(), [""; 0]);
+    }
+}
+
+fn nothing_recorded_keeps_the_childs_code() {
+    let ran = scene(&["-o", "x.swk"], &["exit=150"]).run();
+    ran.code(150).says("nothing was recorded");
+}
+
+fn connected_but_silent() {
+    let ran = scene(&["-o", "x.swk"], &["connect", "half", "die=SIGKILL"]).run();
+    ran.code(137);
+    // The first block was whole.
+    assert_eq!(ran.profile("x.swk").samples.len(), 0);
+}
+
+fn terminate_is_forwarded() {
+    forwarded(Signal::SIGTERM);
+}
+
+fn hangup_is_forwarded() {
+    forwarded(Signal::SIGHUP);
+}
+
+fn interrupt_by_kill_is_forwarded() {
+    forwarded(Signal::SIGINT);
+}
+
+fn forwarded(signal: Signal) {
+    let await_it = format!("signal={signal}");
+    let mut running = scene(
+        &["-o", "x.swk"],
+        &[
+            "connect",
+            "samples=1",
+            &await_it,
+            "samples=2",
+            "end",
+            "exit=3",
+        ],
+    )
+    .start();
+    running.expect_line("ready");
+    running.signal(signal);
+    running.expect_line(signal.as_str());
+    let ran = running.finish();
+    ran.code(3);
+    assert_eq!(ran.profile("x.swk").samples.len(), 3);
+}
+
+/// `nohup sidewalk record -- …` must give a program that ignores SIGHUP.
+fn ignored_signals_stay_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg("trap '' HUP; exec \"$0\" record -q -o x.swk -- \"$1\" --play print-status=SigIgn")
+        .arg(env!("CARGO_BIN_EXE_sidewalk"))
+        .arg(this_program())
+        .env("SIDEWALK_AGENT", this_program())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let line = String::from_utf8(output.stdout).unwrap();
+    let mask = line.trim().strip_prefix("SigIgn:").unwrap().trim();
+    let mask = u64::from_str_radix(mask, 16).unwrap();
+    assert_eq!(mask & 1, 1, "{line}");
+}
+
+fn killed_agent_leaves_whole_blocks() {
+    let ran = scene(
+        &["-o", "x.swk"],
+        &["connect", "samples=5", "half", "die=SIGKILL"],
+    )
+    .run();
+    ran.code(137);
+    let profile = ran.profile("x.swk");
+    assert_eq!(profile.samples.len(), 5);
+    assert!(!profile.processes[0].ended);
+}
+
+fn garbage_on_the_socket() {
+    let ran = scene(
+        &["-o", "x.swk"],
+        &[
+            "connect",
+            "samples=5",
+            "garbage",
+            "child=connect,samples=2,end",
+            "exit=4",
+        ],
+    )
+    .run();
+    ran.code(4)
+        .says("is not recorded any more: the stream is not a recording");
+    let profile = ran.profile("x.swk");
+    assert_eq!(profile.samples.len(), 7);
+    assert_eq!(profile.processes.len(), 2);
+}
+
+fn several_processes() {
+    let ran = scene(
+        &["-o", "x.swk"],
+        &[
+            "connect",
+            "samples=1",
+            "child=connect,samples=2,end",
+            "child=connect,samples=4",
+            "end",
+        ],
+    )
+    .run();
+    ran.code(0);
+    let profile = ran.profile("x.swk");
+    assert_eq!(profile.samples.len(), 7);
+    let ended: Vec<_> = profile.processes.iter().map(|p| p.ended).collect();
+    assert_eq!(ended, [true, true, false]);
+    assert_eq!(profile.processes[1].parent, profile.processes[0].pid);
+}
+
+fn first_process_only() {
+    let ran = scene(
+        &["--no-children", "-o", "x.swk"],
+        &["connect", "samples=1", "child=connect,samples=2,end", "end"],
+    )
+    .run();
+    ran.code(0);
+    assert_eq!(ran.stdout, "not recorded\n");
+    assert_eq!(ran.profile("x.swk").samples.len(), 1);
+}
+
+fn a_process_that_outlives_the_command() {
+    let ran = scene(
+        &["-o", "x.swk"],
+        &["daemon=connect,samples=2,print=x,stopped"],
+    )
+    .run();
+    ran.code(0);
+    let profile = ran.profile("x.swk");
+    assert_eq!(profile.samples.len(), 3);
+    assert!(profile.processes[0].ended);
+}
+
+fn duration_stops_recording_not_the_program() {
+    let mut running = scene(
+        &["-d", "50ms", "-o", "x.swk"],
+        &[
+            "connect",
+            "samples=1",
+            "stopped",
+            "connect",
+            "signal=SIGTERM",
+            "exit=5",
+        ],
+    )
+    .start();
+    running.expect_line("tool said \"S\"");
+    running.expect_line("no tool");
+    running.expect_line("ready");
+    // The recording is written while the program goes on.
+    let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert_eq!(line, "sidewalk: wrote x.swk\n");
+    assert_eq!(read(&running.folder.path().join("x.swk")).samples.len(), 2);
+    running.signal(Signal::SIGTERM);
+    running.expect_line("SIGTERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(5));
+}
+
+/// The limit is the tool's: the program's own is lifted again by `sh`.
+fn full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg("ulimit -S -f 64; exec \"$0\" record -o x.swk -- \"$1\" --play connect flood exit=6")
+        .arg(env!("CARGO_BIN_EXE_sidewalk"))
+        .arg(this_program())
+        .env("SIDEWALK_AGENT", this_program())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{stderr}");
+    assert_eq!(output.stdout, b"flood is over\n");
+    assert!(
+        stderr.contains("recording stopped: cannot write x.swk: File too large"),
+        "{stderr}"
+    );
+    let profile = read(&folder.path().join("x.swk"));
+    assert!(profile.samples.len() >= 5_000);
+    assert_eq!(profile.samples.len() % 5_000, 0, "whole blocks only");
+}
+
+fn full_disk_from_the_start() {
+    let mut scene = bare_scene(&["-o", "x.swk"]);
+    std::os::unix::fs::symlink("/dev/full", scene.folder.path().join("x.swk")).unwrap();
+    scene.command.args(["--", "touch", "started"]);
+    let ran = scene.run();
+    ran.code(1)
+        .says("cannot write x.swk: No space left on device");
+    assert_eq!(ran.files(), ["x.swk"]);
+}
+
+fn permissions() {
+    let scene = scene(
+        &["-o", "x.swk", "-o", "y.swk"],
+        &["connect", "samples=1", "end"],
+    );
+    let old = scene.folder.path().join("x.swk");
+    fs::write(&old, "an older file that others may read").unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = scene.run();
+    ran.code(0);
+    for name in ["x.swk", "y.swk"] {
+        let mode = fs::metadata(ran.path(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+        assert_eq!(ran.profile(name).samples.len(), 1);
+    }
+}
+
+fn private_folder_is_gone() {
+    let mut running = scene(
+        &["-o", "x.swk"],
+        &[
+            "connect",
+            "print-variable=SIDEWALK_SOCKET",
+            "signal=SIGTERM",
+            "end",
+        ],
+    )
+    .start();
+    let mut line = String::new();
+    running.stdout.read_line(&mut line).unwrap();
+    let socket = PathBuf::from(line.trim_end().strip_prefix("SIDEWALK_SOCKET=").unwrap());
+    let folder = socket.parent().unwrap();
+    let mode = fs::metadata(folder).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    running.expect_line("ready");
+    running.signal(Signal::SIGTERM);
+    running.expect_line("SIGTERM");
+    running.finish().code(0);
+    assert!(!folder.exists());
+}
+
+fn missing_agent() {
+    let mut scene = bare_scene(&["-o", "x.swk"]);
+    let alone = scene.folder.path().join("sidewalk");
+    fs::copy(env!("CARGO_BIN_EXE_sidewalk"), &alone).unwrap();
+    let output = Command::new(&alone)
+        .current_dir(scene.folder.path())
+        .args(["record", "-o", "x.swk", "--", "touch", "started"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("the agent libsidewalk.so is missing"),
+        "{stderr}"
+    );
+    assert!(!scene.folder.path().join("started").exists());
+
+    scene
+        .command
+        .env("SIDEWALK_AGENT", "/nowhere/libsidewalk.so");
+    scene.command.args(["--", "touch", "started"]);
+    let ran = scene.run();
+    ran.code(1)
+        .says("SIDEWALK_AGENT names the agent /nowhere/libsidewalk.so");
+    assert!(!ran.path("started").exists());
+}
+
+fn agent_that_is_none() {
+    let mut scene = bare_scene(&["-o", "x.swk"]);
+    let text = scene.folder.path().join("agent.so");
+    fs::write(&text, "text").unwrap();
+    scene.command.env("SIDEWALK_AGENT", &text);
+    scene.command.args(["--", "touch", "started"]);
+    let ran = scene.run();
+    ran.code(1).says("it is not a shared library");
+    assert!(!ran.path("started").exists());
+}
+
+fn missing_command() {
+    for (command, text) in [
+        (
+            "no-such-program-anywhere",
+            "there is no such program in PATH",
+        ),
+        ("./missing", "there is no such file"),
+        ("./", "is a folder"),
+        ("./App.dll", "sidewalk record -- dotnet ./App.dll"),
+    ] {
+        let mut scene = bare_scene(&["-o", "x.swk"]);
+        fs::write(scene.folder.path().join("App.dll"), "MZ").unwrap();
+        scene.command.args(["--", command]);
+        let ran = scene.run();
+        ran.code(1).says(text);
+        assert_eq!(ran.files(), ["App.dll"]);
+    }
+    bare_scene(&[]).run().code(2);
+}
+
+fn unwritable_output() {
+    for (output, text) in [
+        ("missing/x.swk", "there is no folder missing"),
+        ("missing/x.html", "there is no folder missing"),
+        ("folder.html", "it is a folder"),
+        ("file/x.html", "cannot write file/x.html"),
+    ] {
+        let mut scene = bare_scene(&["-o", output]);
+        fs::create_dir(scene.folder.path().join("folder.html")).unwrap();
+        fs::write(scene.folder.path().join("file"), "").unwrap();
+        scene.command.args(["--", "touch", "started"]);
+        let ran = scene.run();
+        ran.code(1).says(text);
+        assert!(!ran.path("started").exists());
+    }
+}
+
+fn another_profiler() {
+    let actions = [
+        "print-variable=CORECLR_PROFILER",
+        "connect",
+        "samples=1",
+        "end",
+    ];
+    for (options, code, stdout) in [
+        (&["-o", "x.swk"][..], 1, String::new()),
+        (
+            &["-o", "x.swk", "--replace-profiler"],
+            0,
+            format!("CORECLR_PROFILER={}\n", sidewalk_cli::AGENT_CLSID),
+        ),
+    ] {
+        let mut scene = scene(options, &actions);
+        scene
+            .command
+            .env("CORECLR_ENABLE_PROFILING", "1")
+            .env("CORECLR_PROFILER", "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}");
+        let ran = scene.run();
+        ran.code(code)
+            .says("{846F5F1C-F9AE-4B07-969E-05C26BC060D8}");
+        assert_eq!(ran.stdout, stdout);
+    }
+}
+
+fn profilers_forbidden() {
+    let actions = [
+        "print-variable=DOTNET_EnableDiagnostics",
+        "connect",
+        "samples=1",
+        "end",
+    ];
+    for (options, code, stdout) in [
+        (&["-o", "x.swk"][..], 1, ""),
+        (
+            &["-o", "x.swk", "--replace-profiler"],
+            0,
+            "DOTNET_EnableDiagnostics=(not set)\n",
+        ),
+    ] {
+        let mut scene = scene(options, &actions);
+        scene.command.env("DOTNET_EnableDiagnostics", "0");
+        let ran = scene.run();
+        ran.code(code).says("DOTNET_EnableDiagnostics=0");
+        assert_eq!(ran.stdout, stdout);
+    }
+}
+
+fn unsupported_values() {
+    for options in [
+        &["-e", "alloc"][..],
+        &["-e", "cpu,wall"],
+        &["--walker", "shadow"],
+        &["-F", "0"],
+        &["-F", "10001"],
+        &["-F", "99", "-i", "10ms"],
+        &["-i", "10"],
+        &["-d", "soon"],
+        &["--runtimes", "some"],
+        &["-o", "x.exe"],
+        &["--pid", "1"],
+    ] {
+        let ran = scene(options, &["print=started"]).run();
+        ran.code(2);
+        assert_eq!(ran.stdout, "", "{options:?}");
+    }
+}
+
+/// What the tool had written when it was killed can be read; the program goes on.
+fn tool_killed() {
+    let mut running = scene(
+        &["-o", "x.swk"],
+        &[
+            "connect",
+            "samples=5",
+            "child=connect,samples=3,end",
+            "stopped",
+            "print=on my own",
+        ],
+    )
+    .start();
+    let path = running.folder.path().join("x.swk");
+    // The second process has ended, so its samples are on their way to the file.
+    while !path.exists() || read(&path).samples.len() < 8 {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::SIGKILL);
+    running.child.wait().unwrap();
+    running.expect_line("tool said \"\"");
+    running.expect_line("on my own");
+    assert_eq!(read(&path).samples.len(), 8);
+}
