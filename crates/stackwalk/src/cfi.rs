@@ -11,7 +11,8 @@
 //! Format: LSB core specification, "Exception Frames"; DWARF 5, section 6.4.
 
 use crate::native::NativeCode;
-use crate::rule::{Bp, Cfa, Rule};
+use crate::rule::{Bp, Cfa, LEAF, Rule};
+use crate::x86;
 
 /// The table says something that a [`Rule`] cannot say, or is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,9 +89,39 @@ impl State {
     }
 }
 
-/// The rule at `address` of a module; `Ok(None)` where its table has nothing.
-/// Async-signal-safe.
+/// The rule for the instruction at `address` of a module; `Ok(None)` where nothing is known of it.
+/// With `exact` the instruction is about to run. Async-signal-safe.
+///
+/// In an epilogue the instructions decide, not the table: clang before 9, which made the native
+/// libraries of .NET Core 3.1, describes none. Two of three `ret` in them have a row that was true
+/// before `pop rbp`.
 pub(crate) fn rule(
+    code: &NativeCode,
+    address: u64,
+    exact: bool,
+    state: &mut State,
+) -> Result<Option<Rule>, Unsupported> {
+    if exact && let Some(rule) = x86::epilogue(code.bytes_at(address), address, &(0..0), false) {
+        return Ok(Some(rule));
+    }
+    let rule = table_rule(code, address, state);
+    if exact
+        && matches!(
+            rule,
+            Ok(Some(Rule::Frame {
+                cfa: Cfa::Bp(_),
+                ..
+            }))
+        )
+        && x86::is_jump_after_pop(code.bytes_at(address.saturating_sub(1)))
+    {
+        return Ok(Some(LEAF));
+    }
+    rule
+}
+
+/// The rule at `address` as the module's table has it; `Ok(None)` where it has nothing.
+fn table_rule(
     code: &NativeCode,
     address: u64,
     state: &mut State,

@@ -318,17 +318,15 @@ impl<M: Load> Walker<'_, M> {
 
     /// The caller by a rule that is known.
     fn apply(&mut self, rule: Rule, regs: Regs) -> Step {
-        let Rule::Frame {
-            cfa,
-            ra,
-            bp,
-            assumed,
-        } = rule
-        else {
-            return match rule {
-                Rule::SignalFrame => self.leave_signal(regs),
-                _ => Step::Root,
-            };
+        let (cfa, ra, bp, assumed) = match rule {
+            Rule::Root => return Step::Root,
+            Rule::SignalFrame => return self.leave_signal(regs),
+            Rule::Frame {
+                cfa,
+                ra,
+                bp,
+                assumed,
+            } => (cfa, ra, bp, assumed),
         };
         let cfa = match cfa {
             Cfa::Sp(offset) => regs.sp.checked_add_signed(offset.into()),
@@ -336,14 +334,15 @@ impl<M: Load> Walker<'_, M> {
             Cfa::Slot(offset) => (regs.bp.checked_add_signed(offset.into()))
                 .and_then(|address| self.window.word(self.memory, address)),
         };
-        self.caller_at(
-            regs,
-            cfa,
-            ra,
-            bp,
-            if assumed { BY_FRAME_POINTER } else { 0 },
-        )
-        .unwrap_or(Step::Broken(Reason::OutOfBounds))
+        let mut flags = if assumed { BY_FRAME_POINTER } else { 0 };
+        if ra <= -8 - RED_ZONE {
+            // A frame that was made for a fault: its "return address" is the instruction that
+            // faulted, and its CFA that instruction's stack pointer (the runtime's
+            // `CallSignalHandlerWrapper`, pal/src/arch/amd64/signalhandlerhelper.cpp).
+            flags |= EXACT;
+        }
+        self.caller_at(regs, cfa, ra, bp, flags)
+            .unwrap_or(Step::Broken(Reason::OutOfBounds))
     }
 
     /// The caller whose frame begins at `cfa`; `None` if that is not upwards on this stack.
@@ -392,7 +391,7 @@ impl<M: Load> Walker<'_, M> {
         };
         self.assumed = 0;
         let rule = match &entry.code {
-            Code::Native(code) => cfi::rule(code, lookup, &mut self.scratch.cfi),
+            Code::Native(code) => cfi::rule(code, lookup, exact, &mut self.scratch.cfi),
             Code::Jit(body) => Ok(body.rule(lookup, exact)),
             Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
         };
@@ -510,6 +509,10 @@ impl<M: Load> Walker<'_, M> {
         }
     }
 }
+
+/// What lies below the stack pointer and belongs to the interrupted function: System V ABI of
+/// x86-64, section 3.2.2. Bytes.
+const RED_ZONE: i32 = 128;
 
 /// The return address is the word below the CFA.
 const LEAF_RA: i32 = match LEAF {

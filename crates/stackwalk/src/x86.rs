@@ -135,6 +135,17 @@ fn is_tail_call(rest: &[u8], ip: u64, code: &[u8], body: &Range<u64>, started: b
     }
 }
 
+/// Whether `code`, which begins one byte before an instruction, is `pop rbp` and a jump: a tail
+/// call, which a table that does not describe epilogues gets wrong.
+pub(crate) fn is_jump_after_pop(code: &[u8]) -> bool {
+    match *code {
+        [0x5d, 0xe9, ..] => true,
+        // jmp r/m64, with or without a REX prefix
+        [0x5d, 0xff, modrm, ..] | [0x5d, 0x41, 0xff, modrm, ..] => modrm >> 3 & 7 == 4,
+        _ => false,
+    }
+}
+
 /// What the first instructions of a body say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prologue {

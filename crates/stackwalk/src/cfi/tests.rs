@@ -78,16 +78,7 @@ struct Count {
 }
 
 fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
-    let header = Cursor::new(code, code.eh_frame_hdr);
-    let bases = BaseAddresses::default().set_eh_frame_hdr(code.eh_frame_hdr);
-    let header = gimli::EhFrameHdr::new(header.bytes, LittleEndian)
-        .parse(&bases, 8)
-        .unwrap();
-    let gimli::Pointer::Direct(eh_frame_at) = header.eh_frame_ptr() else {
-        panic!()
-    };
-    let section = EhFrame::new(code.bytes_at(eh_frame_at), LittleEndian);
-    let bases = bases.set_eh_frame(eh_frame_at);
+    let (section, bases) = eh_frame(code);
     let mut entries = section.entries(&bases);
     let mut context = gimli::UnwindContext::new();
     let mut state = State::new();
@@ -106,7 +97,7 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
                 if start >= end {
                     continue;
                 }
-                let ours = rule(code, ip, &mut state);
+                let ours = table_rule(code, ip, &mut state);
                 if fde.is_signal_trampoline() {
                     assert_eq!(ours, Ok(Some(Rule::SignalFrame)));
                     continue;
@@ -136,15 +127,7 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
 
 #[test]
 fn every_row_is_what_gimli_says() {
-    let (modules, gone) = Loaded::new().refresh();
-    assert!(
-        gone.is_empty() && modules.len() >= 4,
-        "program, libc, ld.so, vdso"
-    );
-    // More libraries, as files, for a look at a whole runtime: paths joined by colons.
-    let named = std::env::var_os("SIDEWALK_TEST_ELF").unwrap_or_default();
-    let named = std::env::split_paths(&named).filter_map(|path| crate::native::open(&path));
-    for (module, code) in modules.into_iter().chain(named) {
+    for (module, code) in modules() {
         let mut count = Count::default();
         compare(&module, &code, &mut count);
         println!("{} {count:?}", module.path.display());
@@ -174,7 +157,7 @@ proptest! {
         }
         let code = NativeCode::of_bytes(bytes, 0x1000);
         let mut state = State::new();
-        let _ = rule(&code, 0x1000 + address, &mut state);
+        let _ = rule(&code, 0x1000 + address, true, &mut state);
     }
 
     /// A program of any bytes in a sound FDE.
@@ -185,7 +168,7 @@ proptest! {
     ) {
         let code = NativeCode::of_bytes(fde_with_program(&program), 0x10000);
         let mut state = State::new();
-        let _ = rule(&code, 0x20000 + offset, &mut state);
+        let _ = rule(&code, 0x20000 + offset, true, &mut state);
     }
 }
 
@@ -290,9 +273,87 @@ fn rows_of_hand_made_programs() {
     for (program, offset, expected) in cases {
         let code = NativeCode::of_bytes(fde_with_program(program), 0x10000);
         assert_eq!(
-            rule(&code, 0x20000 + offset, &mut State::new()),
+            table_rule(&code, 0x20000 + offset, &mut State::new()),
             *expected,
             "{program:x?} {offset}"
         );
     }
+}
+
+/// At every `ret` that a linear sweep finds, the return address is on top of the stack, whatever
+/// the table says.
+#[test]
+fn the_return_address_of_every_ret_is_on_top() {
+    use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+    for (module, code) in modules() {
+        let (section, bases) = eh_frame(&code);
+        let mut entries = section.entries(&bases);
+        let (mut rets, mut described, mut wrong) = (0, 0, 0);
+        while let Ok(Some(entry)) = entries.next() {
+            let gimli::CieOrFde::Fde(partial) = entry else {
+                continue;
+            };
+            let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+            let bytes = code.bytes_at(fde.initial_address());
+            let Some(bytes) = bytes.get(..fde.len() as usize) else {
+                continue;
+            };
+            let mut decoder =
+                Decoder::with_ip(64, bytes, fde.initial_address(), DecoderOptions::NONE);
+            let mut instruction = Instruction::default();
+            while decoder.can_decode() {
+                decoder.decode_out(&mut instruction);
+                if instruction.is_invalid() {
+                    break;
+                }
+                if instruction.mnemonic() != Mnemonic::Ret {
+                    continue;
+                }
+                let ip = instruction.ip();
+                rets += 1;
+                described += u32::from(table_rule(&code, ip, &mut State::new()) == Ok(Some(LEAF)));
+                wrong += u32::from(rule(&code, ip, true, &mut State::new()) != Ok(Some(LEAF)));
+            }
+        }
+        println!(
+            "{} rets {rets} right in the table {described}",
+            module.path.display()
+        );
+        // The vdso, and what has no bytes.
+        assert!(rets > 0 && wrong == 0, "{wrong} of {rets}");
+    }
+}
+
+/// This process's modules. More libraries, as files, can be named for a look at a whole runtime:
+/// SIDEWALK_TEST_ELF, paths joined by colons.
+fn modules() -> impl Iterator<Item = (NativeModule, NativeCode)> {
+    let (modules, gone) = Loaded::new().refresh();
+    assert!(
+        gone.is_empty() && modules.len() >= 4,
+        "program, libc, ld.so, vdso"
+    );
+    let named = std::env::var_os("SIDEWALK_TEST_ELF").unwrap_or_default();
+    let named: Vec<_> = std::env::split_paths(&named)
+        .map(|path| path.to_owned())
+        .collect();
+    let named = named
+        .into_iter()
+        .filter(|path| !path.as_os_str().is_empty());
+    modules
+        .into_iter()
+        .chain(named.map(|path| crate::native::open(&path).unwrap()))
+}
+
+/// The module's `.eh_frame` as gimli has it.
+fn eh_frame(code: &NativeCode) -> (EhFrame<gimli::EndianSlice<'_, LittleEndian>>, BaseAddresses) {
+    let header = Cursor::new(code, code.eh_frame_hdr);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(code.eh_frame_hdr);
+    let header = gimli::EhFrameHdr::new(header.bytes, LittleEndian)
+        .parse(&bases, 8)
+        .unwrap();
+    let gimli::Pointer::Direct(eh_frame_at) = header.eh_frame_ptr() else {
+        panic!()
+    };
+    let section = EhFrame::new(code.bytes_at(eh_frame_at), LittleEndian);
+    (section, bases.set_eh_frame(eh_frame_at))
 }
