@@ -7,14 +7,14 @@
 //! Invariants: made at most once; starts one thread; refuses a CLR rather than fail it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use corprof::{AgentCx, ClassRequest, Runtime};
 use recording::ProcessKey;
 use sampler::{EngineChoice, Sampler};
-use stackwalk::CodeMap;
+use stackwalk::{CodeMap, ModuleChange, NativeModule};
 
 use crate::bodies::Births;
 use crate::channel::Channel;
@@ -32,6 +32,19 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// Which code is where. Static, because the handler must find it without a lock.
 static CODE_MAP: CodeMap = CodeMap::new();
 static AGENT: OnceLock<Option<&'static Agent>> = OnceLock::new();
+
+/// The eventfd of [`Agent::wake`] for the handler, -1 before there is one.
+static WAKE_FD: AtomicI32 = AtomicI32::new(-1);
+/// The handler met code that nobody knows and has woken the agent thread.
+static STRANGE: AtomicBool = AtomicBool::new(false);
+
+/// A native module came or went.
+#[derive(Clone, Debug)]
+pub(crate) enum NativeNews {
+    /// Under this number.
+    Loaded(u32, NativeModule),
+    Unloaded(NativeModule),
+}
 
 /// A CLR of the process as the agent thread sees it.
 #[derive(Clone)]
@@ -59,6 +72,10 @@ pub(crate) struct Agent {
     pub(crate) sampler: &'static Sampler,
     pub(crate) threads: Threads,
     pub(crate) births: Births,
+    /// Native modules that came and went, for the agent thread to write down.
+    natives: Mutex<Vec<NativeNews>>,
+    /// Numbers of modules in the recording, native and managed.
+    next_module: AtomicU32,
     clrs: Mutex<Clrs>,
     changed: Condvar,
     serial: AtomicU64,
@@ -99,12 +116,17 @@ impl Agent {
             sampler,
             threads: Threads::default(),
             births: Births::default(),
+            natives: Mutex::default(),
+            next_module: AtomicU32::new(0),
             clrs: Mutex::default(),
             changed: Condvar::new(),
             serial: AtomicU64::new(1),
             wake: eventfd()?,
             over: AtomicBool::new(false),
         }));
+        WAKE_FD.store(agent.wake_fd(), Ordering::Release);
+        // Before the first sample: the stack above us is native code.
+        agent.refresh_natives();
         let outlet = Outlet::new(process_key(), channel);
         corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
             // Whatever goes wrong in there, the program goes on and nobody waits for us.
@@ -142,6 +164,33 @@ impl Agent {
     /// A number that this process has not seen.
     pub(crate) fn next_serial(&self) -> u64 {
         self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a module of the recording.
+    pub(crate) fn next_module(&self) -> u32 {
+        self.next_module.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Looks whether native modules came or went. Cheap when none did, so that callbacks call it
+    /// too: a module is known before much of its code has run.
+    pub(crate) fn refresh_natives(&self) {
+        self.map.refresh_native(&mut |change| {
+            let (news, number) = match change {
+                ModuleChange::Loaded { module } => {
+                    let number = self.next_module();
+                    (NativeNews::Loaded(number, module.clone()), number)
+                }
+                ModuleChange::Unloaded { module } => (NativeNews::Unloaded(module.clone()), 0),
+            };
+            let mut natives = self.natives.lock().unwrap_or_else(|e| e.into_inner());
+            natives.push(news);
+            u64::from(number)
+        });
+    }
+
+    /// What [`Agent::refresh_natives`] found since the last call.
+    pub(crate) fn take_natives(&self) -> Vec<NativeNews> {
+        std::mem::take(&mut *self.natives.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
     /// Lists a CLR, and says whether it is to be recorded.
@@ -230,6 +279,22 @@ struct Scratch {
 const READY: u64 = 0x7363_7261_7463_6831;
 const _: () = assert!(align_of::<Scratch>() <= 64);
 
+/// Wakes the agent thread to look for new modules. Runs in the signal handler; the sampler keeps
+/// errno.
+fn call_for_help() {
+    if !STRANGE.swap(true, Ordering::Relaxed) {
+        let one = 1u64;
+        // SAFETY: write is async-signal-safe, and reads eight bytes of `one`; the eventfd is never
+        // closed, does not block, and -1 is an error without effect.
+        unsafe { libc::write(WAKE_FD.load(Ordering::Acquire), (&raw const one).cast(), 8) };
+    }
+}
+
+/// Takes back the handler's call for help.
+pub(crate) fn hear_call() {
+    STRANGE.store(false, Ordering::Relaxed);
+}
+
 /// Walks the interrupted thread's stack. Runs in the signal handler.
 ///
 /// # Safety
@@ -259,6 +324,9 @@ unsafe extern "C" fn walk(
         };
         let out = std::slice::from_raw_parts_mut(out, cap);
         let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
+        if walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode) {
+            call_for_help();
+        }
         sampler::WalkResult {
             depth: u32::try_from(walk.depth).unwrap_or(0),
             end: EndCode::of(walk.end),

@@ -309,6 +309,7 @@ impl Callbacks for ClrCallbacks {
         module: ModuleId<'rt>,
         status: Hresult,
     ) -> corprof::Result<()> {
+        self.0.agent.refresh_natives();
         if status.is_ok() {
             self.0.module_loaded(cx, module);
         }

@@ -11,9 +11,8 @@ use corprof::context::AgentThread;
 use corprof::{AgentCx, Cx};
 use recording::{Event, Record};
 use sampler::{DiscardReason, Reader};
-use stackwalk::ModuleChange;
 
-use crate::agent::{Agent, KnownClr};
+use crate::agent::{Agent, KnownClr, hear_call};
 use crate::channel::Command;
 use crate::clr::Clr;
 use crate::outlet::Outlet;
@@ -80,7 +79,7 @@ impl Drain {
             agent,
             reader,
             outlet,
-            resolver: Resolver::new(agent.map),
+            resolver: Resolver::new(agent),
             clrs: Vec::new(),
             announced: 0,
             broken: [0; 256],
@@ -184,7 +183,8 @@ impl Drain {
             self.tick_due = (self.tick_due + interval).max(now);
         }
         self.announce();
-        self.refresh_modules();
+        hear_call();
+        self.agent.refresh_natives();
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
             let names = now + SCAN_NS >= self.stats_due;
@@ -217,17 +217,6 @@ impl Drain {
             });
         }
         self.announced = self.clrs.len();
-    }
-
-    fn refresh_modules(&mut self) {
-        let (resolver, outlet) = (&mut self.resolver, &mut self.outlet);
-        self.agent.map.refresh_native(&mut |change| match change {
-            ModuleChange::Loaded { module } => resolver.native_module(outlet, module),
-            ModuleChange::Unloaded { module } => {
-                resolver.native_module_gone(module);
-                0
-            }
-        });
     }
 
     fn thread_news(&mut self) {
@@ -264,6 +253,7 @@ impl Drain {
         let drained_ns = proc::now_ns();
         self.reader.clear_wake();
         self.resolver.absorb(&self.agent.births);
+        self.resolver.absorb_natives(&mut self.outlet);
         self.thread_news();
         let Drain {
             agent,

@@ -12,8 +12,9 @@ use std::borrow::Cow;
 use corprof::context::Synchronous;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId, RuntimeIndex};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
-use stackwalk::{ADDRESS, CodeMap, EXACT, Kind};
+use stackwalk::{ADDRESS, EXACT, Kind};
 
+use crate::agent::{Agent, NativeNews};
 use crate::bodies::{Births, Bodies, Body, Names};
 use crate::clr::ModuleFacts;
 use crate::drain::Runtimes;
@@ -38,7 +39,7 @@ type IlMap = Box<[(u32, u32)]>;
 
 /// The state of resolution.
 pub(crate) struct Resolver {
-    map: &'static CodeMap,
+    agent: &'static Agent,
     bodies: Bodies,
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
@@ -52,7 +53,6 @@ pub(crate) struct Resolver {
     /// ReadyToRun functions by their start: method, and where its code map begins.
     precompiled: NumberMap<u64, (u32, u64)>,
     native_bias: NumberMap<u32, u64>,
-    next_module: u32,
     il_maps: NumberMap<u64, IlMap>,
     mappings: Vec<Mapping>,
     mappings_ns: u64,
@@ -117,9 +117,9 @@ pub(crate) struct RawSample<'a> {
 }
 
 impl Resolver {
-    pub(crate) fn new(map: &'static CodeMap) -> Resolver {
+    pub(crate) fn new(agent: &'static Agent) -> Resolver {
         Resolver {
-            map,
+            agent,
             bodies: Bodies::default(),
             by_address: NumberMap::default(),
             frames: std::collections::HashMap::new(),
@@ -130,7 +130,6 @@ impl Resolver {
             managed_modules: NumberMap::default(),
             precompiled: NumberMap::default(),
             native_bias: NumberMap::default(),
-            next_module: 0,
             il_maps: NumberMap::default(),
             mappings: Vec::new(),
             mappings_ns: 0,
@@ -162,36 +161,28 @@ impl Resolver {
             .retain(|address, _| !gone.iter().any(|body| body.range.contains(address)));
     }
 
-    /// A native module came. Answers its number, which the code map keeps as its user word.
-    pub(crate) fn native_module(
-        &mut self,
-        outlet: &mut Outlet,
-        module: &stackwalk::NativeModule,
-    ) -> u64 {
-        let number = self.take_module_number();
-        self.native_bias.insert(number, module.bias);
-        outlet.push(&Record::Module {
-            module: number,
-            kind: ModuleKind::Native,
-            runtime: None,
-            path: Cow::Owned(module.path.to_string_lossy().into_owned()),
-            bias: module.bias,
-            id_bytes: Cow::Borrowed(&module.build_id),
-            file_offset: 0,
-        });
-        u64::from(number)
-    }
-
-    /// A native module went: its addresses may mean something else from now on.
-    pub(crate) fn native_module_gone(&mut self, module: &stackwalk::NativeModule) {
-        self.by_address
-            .retain(|address, _| !module.range.contains(address));
-    }
-
-    fn take_module_number(&mut self) -> u32 {
-        let number = self.next_module;
-        self.next_module = self.next_module.wrapping_add(1);
-        number
+    /// Takes in the native modules that came and went since the last call.
+    pub(crate) fn absorb_natives(&mut self, outlet: &mut Outlet) {
+        for news in self.agent.take_natives() {
+            match news {
+                NativeNews::Loaded(number, module) => {
+                    self.native_bias.insert(number, module.bias);
+                    outlet.push(&Record::Module {
+                        module: number,
+                        kind: ModuleKind::Native,
+                        runtime: None,
+                        path: Cow::Owned(module.path.to_string_lossy().into_owned()),
+                        bias: module.bias,
+                        id_bytes: Cow::Borrowed(&module.build_id),
+                        file_offset: 0,
+                    });
+                }
+                // Its addresses may mean something else from now on.
+                NativeNews::Unloaded(module) => self
+                    .by_address
+                    .retain(|address, _| !module.range.contains(address)),
+            }
+        }
     }
 
     /// Writes one sample, and before it whatever it is the first to need.
@@ -297,17 +288,23 @@ impl Resolver {
         if let Some(body) = body {
             return self.managed(outlet, runtimes, &body, lookup);
         }
-        match self.map.lookup(lookup) {
+        match self.agent.map.lookup(lookup) {
             Some(region) if region.kind == Kind::ReadyToRun => {
                 let runtime = u8::try_from(region.user).unwrap_or(u8::MAX);
                 self.ready_to_run(outlet, runtimes, runtime, lookup)
             }
             Some(region) if region.kind == Kind::Native => {
                 let module = u32::try_from(region.user).unwrap_or(u32::MAX);
-                let bias = self.native_bias.get(&module).copied().unwrap_or(0);
-                Frame::Native {
-                    module,
-                    svma: lookup.wrapping_sub(bias),
+                if !self.native_bias.contains_key(&module) {
+                    // A callback found it after this round of draining began.
+                    self.absorb_natives(outlet);
+                }
+                match self.native_bias.get(&module) {
+                    Some(bias) => Frame::Native {
+                        module,
+                        svma: lookup.wrapping_sub(*bias),
+                    },
+                    None => Frame::Unknown { address: lookup },
                 }
             }
             _ => self.stub(lookup),
@@ -354,7 +351,7 @@ impl Resolver {
         runtime: u8,
         lookup: u64,
     ) -> Frame<'static> {
-        let start = self.map.r2r_function_start(lookup).unwrap_or(lookup);
+        let start = self.agent.map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.precompiled.get(&start).copied();
         let found = known.or_else(|| {
             let (function, code_start, names) = runtimes.with(runtime, |clr, cx| {
@@ -442,7 +439,7 @@ impl Resolver {
         if self.managed_modules.len() >= MAX_METHODS {
             self.managed_modules.clear();
         }
-        let number = self.take_module_number();
+        let number = self.agent.next_module();
         self.managed_modules.insert(facts.serial, number);
         outlet.push(&Record::Module {
             module: number,
