@@ -6,6 +6,8 @@
 //! script and this style, by their hashes, so nothing is fetched and nothing injected runs.
 
 mod payload;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, Write};
 
@@ -105,51 +107,4 @@ fn escape(text: &str) -> String {
         }
     }
     safe
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_has_every_mark_once_and_in_order() {
-        let marks = [
-            "{{policy}}",
-            "{{title}}",
-            "{{style}}",
-            "{{encoding}}",
-            "{{data}}",
-            "{{script}}",
-        ];
-        let places: Vec<usize> = marks
-            .iter()
-            .map(|mark| {
-                assert_eq!(PAGE.matches(mark).count(), 1, "{mark}");
-                PAGE.find(mark).expect("counted above")
-            })
-            .collect();
-        assert!(places.is_sorted());
-        assert_eq!(PAGE.matches("{{").count(), marks.len());
-    }
-
-    #[test]
-    fn script_and_style_cannot_end_their_elements() {
-        let script = script().to_lowercase();
-        assert!(!script.contains("</script") && !script.contains("<!--"));
-        assert!(!STYLE.to_lowercase().contains("</style"));
-    }
-
-    #[test]
-    fn the_script_never_makes_markup_or_code_of_text() {
-        for word in [
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacentHTML",
-            "document.write",
-            "eval(",
-            "new Function",
-        ] {
-            assert!(!script().contains(word), "{word}");
-        }
-    }
 }

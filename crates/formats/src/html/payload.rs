@@ -336,3 +336,91 @@ fn varint(to: &mut Vec<u8>, mut value: u64) {
     }
     to.push(value as u8);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a payload the way the page does, and writes out what it says.
+    fn read(payload: &[u8]) -> String {
+        let mut at = 0;
+        let mut next = || {
+            let (mut value, mut place) = (0_u64, 0);
+            loop {
+                let byte = payload[at];
+                at += 1;
+                value |= u64::from(byte & 127) << place;
+                place += 7;
+                if byte < 128 {
+                    return (value, at);
+                }
+            }
+        };
+        let (length, start) = next();
+        let length = length as usize;
+        let head: serde_json::Value =
+            serde_json::from_slice(&payload[start..start + length]).expect("the head is JSON");
+        let mut lines = vec![serde_json::to_string_pretty(&head).expect("it was JSON")];
+        let rest = &payload[start + length..];
+        let mut bytes = rest.iter();
+        let mut varint = || {
+            let (mut value, mut place) = (0_u64, 0);
+            for &byte in bytes.by_ref() {
+                value |= u64::from(byte & 127) << place;
+                place += 7;
+                if byte < 128 {
+                    break;
+                }
+            }
+            value
+        };
+        let nodes = head["nodes"].as_u64().expect("nodes");
+        let up: Vec<u64> = (0..nodes).map(|_| varint()).collect();
+        let frames: Vec<u64> = (0..nodes).map(|_| varint()).collect();
+        for (at, (up, frame)) in up.into_iter().zip(frames).enumerate() {
+            let parent = at as i64 - 1 - up as i64;
+            let name = head["frames"]["name"][frame as usize]
+                .as_u64()
+                .expect("a string's index");
+            lines.push(format!(
+                "node {at} under {parent}: {}",
+                head["strings"][name as usize]
+            ));
+        }
+        for event in head["events"].as_array().expect("events") {
+            let scale = event["scale"].as_u64().expect("a scale");
+            loop {
+                let thread = varint();
+                if thread == 0 {
+                    break;
+                }
+                let count = varint();
+                let mut node = 0;
+                let mut row = || -> Vec<u64> { (0..count).map(|_| varint()).collect() };
+                let (steps, samples, values) = (row(), row(), row());
+                for ((step, samples), value) in steps.into_iter().zip(samples).zip(values) {
+                    node += step;
+                    lines.push(format!(
+                        "{} thread {}: node {node}, {samples} samples, {}",
+                        event["name"],
+                        thread - 1,
+                        value * scale
+                    ));
+                }
+            }
+        }
+        assert_eq!(bytes.len(), 0, "nothing follows");
+        lines.join("\n")
+    }
+
+    #[test]
+    fn payloads() {
+        for (name, scene) in [
+            ("tiny", profile::testing::tiny()),
+            ("two_runtimes", profile::testing::two_runtimes()),
+        ] {
+            let payload = encode(&scene.profile(), &Options::default(), "the title");
+            insta::assert_snapshot!(name, read(&payload));
+        }
+    }
+}

@@ -220,11 +220,14 @@ impl<'p> Encoder<'p> {
             }
             _ => 0,
         };
-        if let Some(mapping) = self
+        let mapping = self
             .out
             .mapping
-            .get_mut(mapping_id.wrapping_sub(1) as usize)
-        {
+            .iter_mut()
+            .find(|m| m.id == mapping_id && address != 0);
+        if let (Some(mapping), Some(module)) = (mapping, module) {
+            // Where the file is mapped; where it ends is not known, only how far we saw.
+            mapping.memory_start = profile.module(module).bias;
             mapping.memory_limit = mapping.memory_limit.max(address.saturating_add(1));
         }
         let id = self.out.location.len() as u64 + 1;
@@ -279,8 +282,8 @@ impl<'p> Encoder<'p> {
         let id = self.out.mapping.len() as u64 + 1;
         let mapping = proto::Mapping {
             id,
-            // Where the file is mapped; where it ends follows from the addresses seen.
-            memory_start: if module_of.managed { 0 } else { module_of.bias },
+            // Without addresses there is no range.
+            memory_start: 0,
             memory_limit: 0,
             filename: self.string(&path),
             build_id: self.string(&build_id),
@@ -344,4 +347,119 @@ fn count_name(event: Event) -> String {
 /// pprof's numbers are signed.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// What is in a file, one thing a line, as a reader of pprof sees it.
+    fn read(file: &[u8]) -> String {
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(file)
+            .read_to_end(&mut bytes)
+            .expect("it is gzip");
+        let p = proto::Profile::decode(&bytes[..]).expect("it is a profile");
+        let text = |at: i64| p.string_table[at as usize].as_str();
+        assert_eq!(text(0), "");
+        let mut lines = vec![
+            format!(
+                "types {}; default {}",
+                p.sample_type
+                    .iter()
+                    .map(|t| format!("{}/{}", text(t.r#type), text(t.unit)))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                text(p.default_sample_type)
+            ),
+            format!(
+                "time {} duration {} period {}",
+                p.time_nanos, p.duration_nanos, p.period
+            ),
+        ];
+        lines.extend(p.comment.iter().map(|&c| format!("comment {}", text(c))));
+        for m in &p.mapping {
+            let range = format!("{:x}..{:x}", m.memory_start, m.memory_limit);
+            lines.push(format!(
+                "mapping {} {range} {} {}",
+                m.id,
+                text(m.filename),
+                text(m.build_id)
+            ));
+        }
+        for f in &p.function {
+            let (name, system) = (text(f.name), text(f.system_name));
+            lines.push(format!(
+                "function {} {name} ({system}) {}",
+                f.id,
+                text(f.filename)
+            ));
+        }
+        for l in &p.location {
+            let code: Vec<String> = l
+                .line
+                .iter()
+                .map(|line| format!("{}:{}", line.function_id, line.line))
+                .collect();
+            lines.push(format!(
+                "location {} in {} at {:x}: {}",
+                l.id,
+                l.mapping_id,
+                l.address,
+                code.join(" ")
+            ));
+        }
+        for s in &p.sample {
+            let facts: Vec<String> = s
+                .label
+                .iter()
+                .map(|l| match l.str {
+                    0 => format!("{}={}", text(l.key), l.num),
+                    str => format!("{}={}", text(l.key), text(str)),
+                })
+                .collect();
+            lines.push(format!(
+                "sample {:?} {:?} {}",
+                s.value,
+                s.location_id,
+                facts.join(" ")
+            ));
+        }
+        lines.join("\n")
+    }
+
+    fn written(profile: &Profile) -> String {
+        let mut file = Vec::new();
+        write(profile, &Options::default(), &mut file).expect("a Vec takes everything");
+        read(&file)
+    }
+
+    #[test]
+    fn files() {
+        insta::assert_snapshot!("tiny", written(&profile::testing::tiny().profile()));
+        insta::assert_snapshot!(
+            "two_runtimes",
+            written(&profile::testing::two_runtimes().profile())
+        );
+        insta::assert_snapshot!("empty", written(&Profile::default()));
+    }
+
+    /// Inlined functions are lines of the location that they are inlined into.
+    #[test]
+    fn inlined_functions_share_a_location() {
+        let mut profile = profile::testing::tiny().profile();
+        let memcpy = profile
+            .frames
+            .iter()
+            .position(|f| profile.string(f.name).starts_with("__memmove"));
+        let memcpy = memcpy.expect("the scene has it");
+        profile.frames[memcpy].inlined = true;
+        let text = written(&profile);
+        let joined: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("location") && line.matches(':').count() > 2)
+            .collect();
+        insta::assert_snapshot!("inlined", joined.join("\n"));
+    }
 }

@@ -9,6 +9,16 @@ use super::report::Report;
 use crate::health::percent;
 use crate::visible::visible;
 
+/// A node that is to be written. An only callee stands right under its caller, at the same
+/// place, or deep stacks would leave the page; several callees are branches.
+struct Branch {
+    node: u32,
+    /// What is before its name.
+    head: String,
+    /// What is before the names of what it calls.
+    below: String,
+}
+
 /// Methods of the report's event, merged.
 pub(super) fn tree(profile: &Profile, report: &Report) -> Tree {
     let include = |sample: &_| report.selection.includes(sample);
@@ -32,8 +42,35 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
         nodes
     };
     writeln!(out, "total %  self %  call tree (callees from 0.5 %)")?;
-    let mut open: Vec<(u32, usize)> = below(0).into_iter().map(|node| (node, 0)).collect();
-    while let Some((node, indent)) = open.pop() {
+    let branch = |callees: Vec<u32>, before: &str| -> Vec<Branch> {
+        let several = callees.len() > 1;
+        // The first of the list is written last.
+        let head = |at: usize, node: u32| Branch {
+            node,
+            head: match (several, at) {
+                (false, _) => before.to_owned(),
+                (true, 0) => format!("{before}└ "),
+                (true, _) => format!("{before}├ "),
+            },
+            below: match (several, at) {
+                (false, _) => before.to_owned(),
+                (true, 0) => format!("{before}  "),
+                (true, _) => format!("{before}│ "),
+            },
+        };
+        callees
+            .into_iter()
+            .enumerate()
+            .map(|(at, node)| head(at, node))
+            .collect()
+    };
+    let mut open = branch(below(0), "");
+    while let Some(Branch {
+        node,
+        head,
+        below: before,
+    }) = open.pop()
+    {
         // Recursion in a straight line is one line.
         let mut times = 1_u64;
         let mut last = node;
@@ -49,10 +86,9 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
         let row = &tree.nodes[last as usize];
         writeln!(
             out,
-            "{:>7}  {:>6}  {:indent$}{}{}",
+            "{:>7}  {:>6}  {head}{}{}",
             percent(selection.weigh(row.total), whole).trim_end_matches(" %"),
             percent(selection.weigh(row.own), whole).trim_end_matches(" %"),
-            "",
             visible(tree.label(row)),
             if times > 1 {
                 format!("  × {times}")
@@ -60,9 +96,7 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
                 String::new()
             },
         )?;
-        // A callee that is the only one stays under its caller; else deep stacks leave the page.
-        let indent = indent + if callees.len() > 1 { 2 } else { 0 };
-        open.extend(callees.into_iter().map(|node| (node, indent)));
+        open.extend(branch(callees, &before));
     }
     Ok(())
 }

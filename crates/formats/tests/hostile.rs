@@ -1,0 +1,144 @@
+//! Names from the profiled program are data in every format.
+//!
+//! The HTML page's own tests are beside its module; that a browser agrees is tried by `viewers`.
+
+mod common;
+
+use common::{HOSTILE, Taken, profile_of};
+use formats::{By, Format, Options, Profile};
+use profile::model::Event;
+
+/// Every hostile name as process, thread, runtime, module, file, frame, reason and note.
+fn hostile() -> Profile {
+    let stacks = (0..HOSTILE.len()).map(|at| Taken {
+        thread: at as u32,
+        stack: vec![at, at + 1, at + 2],
+        event: Event::Cpu,
+        value: 1_000_000,
+    });
+    profile_of(HOSTILE, HOSTILE.len() as u32, &stacks.collect::<Vec<_>>())
+}
+
+fn written(format: Format, options: &Options) -> String {
+    let mut out = Vec::new();
+    formats::write(format, &hostile(), options, &mut out).expect("a Vec takes everything");
+    String::from_utf8(out).expect("text formats are UTF-8")
+}
+
+/// Characters that a terminal obeys or that turn text around.
+fn acts(c: char) -> bool {
+    (c.is_control() && c != '\n')
+        || matches!(c, '\u{200b}' | '\u{feff}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[test]
+fn nothing_acts_in_text() {
+    for by in By::ALL {
+        let options = Options {
+            by,
+            tree: true,
+            top: 1000,
+            ..Options::default()
+        };
+        let text = written(Format::Text, &options);
+        assert_eq!(text.chars().find(|&c| acts(c)), None, "{}", by.name());
+    }
+    let inspect = formats::inspect_text(&hostile());
+    assert_eq!(inspect.chars().find(|&c| acts(c)), None);
+}
+
+#[test]
+fn every_row_is_one_line() {
+    let options = Options {
+        top: 1000,
+        ..Options::default()
+    };
+    let text = written(Format::Text, &options);
+    let table: Vec<&str> = text
+        .split("\n\n")
+        .nth(1)
+        .expect("a table")
+        .lines()
+        .collect();
+    assert_eq!(table.len(), 1 + HOSTILE.len());
+    assert!(text.ends_with('\n') && !text.ends_with("\n\n"));
+    let last = text.lines().last().expect("a last line");
+    assert!(
+        last.starts_with(&format!("{} samples, 4 lost", HOSTILE.len())),
+        "{last}"
+    );
+}
+
+#[test]
+fn honest_lines_are_one_line() {
+    assert_eq!(formats::honest_line(&hostile().health).lines().count(), 1);
+    let inspect = formats::inspect_text(&hostile());
+    assert!(inspect.ends_with(&format!("{}\n", formats::honest_line(&hostile().health))));
+}
+
+/// A flame graph tool sees as many stacks, frames and samples as there are.
+#[test]
+fn collapsed_lines_keep_their_shape() {
+    for (threads, processes) in [(false, false), (true, false), (true, true)] {
+        for annotate in [false, true] {
+            let options = Options {
+                threads,
+                processes,
+                annotate,
+                ..Options::default()
+            };
+            let text = written(Format::Collapsed, &options);
+            assert_eq!(text.chars().find(|&c| acts(c)), None);
+            let mut total = 0;
+            for line in text.lines() {
+                let (stack, count) = line.rsplit_once(' ').expect("a space before the count");
+                total += count.parse::<u64>().expect("a count");
+                let frames: Vec<&str> = stack.split(';').collect();
+                assert_eq!(
+                    frames.len(),
+                    3 + usize::from(threads) + usize::from(processes),
+                    "{line}"
+                );
+                assert!(frames.iter().all(|f| !f.is_empty()), "{line}");
+                // Tools take a number before the count for the count of another profile.
+                let (_, before) = stack.rsplit_once(' ').unwrap_or(("", stack));
+                assert!(before.parse::<f64>().is_err(), "{line}");
+            }
+            assert_eq!(total, HOSTILE.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn json_formats_keep_names_as_strings() {
+    for format in [Format::Speedscope, Format::Firefox] {
+        let text = written(format, &Options::default());
+        let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert!(value.is_object());
+        assert!(text.contains("日本語のメソッド名"), "{format:?}");
+        assert_eq!(text.chars().find(|&c| acts(c)), None, "{format:?}");
+    }
+    let options = Options {
+        json: true,
+        tree: true,
+        ..Options::default()
+    };
+    let report = written(Format::Text, &options);
+    serde_json::from_str::<serde_json::Value>(&report).expect("it is JSON");
+    // A program reads these: names as they are, escaped by JSON.
+    let inspect = formats::inspect_json(&hostile());
+    let value: serde_json::Value = serde_json::from_str(&inspect).expect("it is JSON");
+    assert_eq!(value["processes"][0]["command"][0], HOSTILE[0]);
+}
+
+#[test]
+fn no_name_is_in_the_page_but_in_its_title() {
+    let page = written(Format::Html, &Options::default());
+    assert_eq!(page.matches("<script").count(), 2);
+    assert_eq!(page.matches("</script").count(), 2);
+    assert!(
+        !page.contains("<img") && !page.contains("<!--") && !page.contains("onerror=alert(1)>")
+    );
+    assert!(!page.contains("日本語"));
+    assert_eq!(page.chars().find(|&c| acts(c)), None);
+}

@@ -1,0 +1,179 @@
+//! Every format of the canonical profiles, as it is today.
+//!
+//! What is binary (pprof, the payload of the HTML file) is snapshot beside its module.
+
+use formats::{By, Format, Options, Profile};
+use profile::testing;
+
+fn text(format: Format, profile: &Profile, options: &Options) -> String {
+    let mut out = Vec::new();
+    formats::write(format, profile, options, &mut out).expect("a Vec takes everything");
+    String::from_utf8(out).expect("text formats are UTF-8")
+}
+
+/// JSON with one value a line.
+fn json(text: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(text).expect("it is JSON");
+    serde_json::to_string_pretty(&value).expect("it was JSON")
+}
+
+fn scenes() -> [(&'static str, Profile); 2] {
+    [
+        ("tiny", testing::tiny().profile()),
+        ("two_runtimes", testing::two_runtimes().profile()),
+    ]
+}
+
+#[test]
+fn collapsed() {
+    for (name, profile) in scenes() {
+        let plain = text(Format::Collapsed, &profile, &Options::default());
+        insta::assert_snapshot!(format!("{name}_collapsed"), plain);
+        let all = Options {
+            annotate: true,
+            threads: true,
+            processes: true,
+            ..Options::default()
+        };
+        let all = text(Format::Collapsed, &profile, &all);
+        insta::assert_snapshot!(format!("{name}_collapsed_with_all"), all);
+    }
+}
+
+#[test]
+fn collapsed_weighs_by_value() {
+    let value = Options {
+        weight: formats::Weight::Value,
+        ..Options::default()
+    };
+    let lines = text(Format::Collapsed, &testing::tiny().profile(), &value);
+    insta::assert_snapshot!("tiny_collapsed_by_value", lines);
+}
+
+#[test]
+fn report() {
+    for (name, profile) in scenes() {
+        for by in By::ALL {
+            let options = Options {
+                by,
+                tree: by == By::Method,
+                ..Options::default()
+            };
+            let report = text(Format::Text, &profile, &options);
+            insta::assert_snapshot!(format!("{name}_report_by_{}", by.name()), report);
+        }
+        let options = Options {
+            json: true,
+            tree: true,
+            top: 3,
+            ..Options::default()
+        };
+        let report = json(&text(Format::Text, &profile, &options));
+        insta::assert_snapshot!(format!("{name}_report_json"), report);
+    }
+}
+
+/// Thousands of frames are a few lines, and do not overflow anything.
+#[test]
+fn report_of_a_deep_stack() {
+    let options = Options {
+        tree: true,
+        ..Options::default()
+    };
+    let report = text(Format::Text, &testing::deep().profile(), &options);
+    insta::assert_snapshot!("deep_report", report);
+}
+
+#[test]
+fn every_format_takes_a_deep_stack() {
+    let profile = testing::deep().profile();
+    for format in Format::ALL {
+        let mut out = Vec::new();
+        formats::write(format, &profile, &Options::default(), &mut out).expect("a Vec");
+        assert!(!out.is_empty());
+    }
+}
+
+#[test]
+fn inspect() {
+    for (name, profile) in scenes() {
+        insta::assert_snapshot!(format!("{name}_inspect"), formats::inspect_text(&profile));
+        let keys = json(&formats::inspect_json(&profile));
+        insta::assert_snapshot!(format!("{name}_inspect_json"), keys);
+    }
+}
+
+#[test]
+fn speedscope() {
+    for (name, profile) in scenes() {
+        let file = json(&text(Format::Speedscope, &profile, &Options::default()));
+        let version = concat!("sidewalk ", env!("CARGO_PKG_VERSION"));
+        insta::assert_snapshot!(
+            format!("{name}_speedscope"),
+            file.replace(version, "sidewalk VERSION")
+        );
+    }
+}
+
+#[test]
+fn firefox() {
+    for (name, profile) in scenes() {
+        let file = text(Format::Firefox, &profile, &Options::default());
+        // One line a table is enough to see a change in.
+        let value: serde_json::Value = serde_json::from_str(&file).expect("it is JSON");
+        let mut lines = vec![format!("meta {}", value["meta"])];
+        for thread in value["threads"].as_array().expect("threads") {
+            lines.push(format!(
+                "thread {} of {}",
+                thread["name"], thread["processName"]
+            ));
+            for table in [
+                "stringArray",
+                "funcTable",
+                "frameTable",
+                "stackTable",
+                "samples",
+            ] {
+                lines.push(format!("  {table} {}", thread[table]));
+            }
+        }
+        insta::assert_snapshot!(format!("{name}_firefox"), lines.join("\n"));
+    }
+}
+
+/// A recording that ended before its first sample.
+#[test]
+fn every_format_says_that_there_is_nothing() {
+    let profile = Profile::default();
+    for format in Format::ALL {
+        let mut out = Vec::new();
+        formats::write(format, &profile, &Options::default(), &mut out).expect("a Vec");
+        assert_eq!(out.is_empty(), format == Format::Collapsed, "{format:?}");
+    }
+    let report = text(Format::Text, &profile, &Options::default());
+    insta::assert_snapshot!("empty_report", report);
+    insta::assert_snapshot!("empty_inspect", formats::inspect_text(&profile));
+}
+
+#[test]
+fn formats_are_known_by_the_ending() {
+    use std::path::Path;
+    for (path, format) in [
+        ("a.html", Some(Format::Html)),
+        ("dir.txt/a.HTML", Some(Format::Html)),
+        ("a.pb.gz", Some(Format::Pprof)),
+        ("a.speedscope.json", Some(Format::Speedscope)),
+        ("a.firefox.json", Some(Format::Firefox)),
+        ("a.collapsed", Some(Format::Collapsed)),
+        ("a.txt", Some(Format::Text)),
+        ("a.swk", None),
+        ("a.json", None),
+        ("a.gz", None),
+        (".html", None),
+        ("a.html/", Some(Format::Html)),
+        ("html", None),
+        ("", None),
+    ] {
+        assert_eq!(Format::from_path(Path::new(path)), format, "{path}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Every format of one profile adds up to the same totals, whatever the profile.
+
+mod common;
+
+use common::{HOSTILE, Taken, profile_of};
+use formats::{By, Format, Options, Profile, Weight};
+use profile::model::Event;
+use proptest::prelude::*;
+
+fn written(format: Format, profile: &Profile, options: &Options) -> String {
+    let mut out = Vec::new();
+    formats::write(format, profile, options, &mut out).expect("a Vec takes everything");
+    String::from_utf8(out).expect("text formats are UTF-8")
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop::sample::select(vec![
+        Event::Cpu,
+        Event::Cpu,
+        Event::Wall,
+        Event::Alloc,
+        Event::Exception,
+    ])
+}
+
+fn any_sample() -> impl Strategy<Value = Taken> {
+    (
+        0_u32..6,
+        prop::collection::vec(0..HOSTILE.len(), 1..12),
+        any_event(),
+        0_u64..5_000_000,
+    )
+        .prop_map(|(thread, stack, event, value)| Taken {
+            thread,
+            stack,
+            event,
+            value,
+        })
+}
+
+fn any_profile() -> impl Strategy<Value = Profile> {
+    prop::collection::vec(any_sample(), 0..60).prop_map(|taken| profile_of(HOSTILE, 6, &taken))
+}
+
+/// What the samples of one event weigh.
+fn total(profile: &Profile, event: Event, weight: Weight) -> u64 {
+    let samples = profile.samples.iter().filter(|s| s.event == event);
+    samples
+        .map(|s| if weight == Weight::Value { s.value } else { 1 })
+        .sum()
+}
+
+fn collapsed_total(text: &str) -> u64 {
+    let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+    text.lines()
+        .map(|line| count(line).expect("every line has a count"))
+        .sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
+        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
+            for weight in [Weight::Samples, Weight::Value] {
+                let event = Some(event);
+                let options = Options { event, weight, threads, processes, annotate, ..Options::default() };
+                let text = written(Format::Collapsed, &profile, &options);
+                prop_assert_eq!(collapsed_total(&text), total(&profile, event.unwrap(), weight));
+                let mut stacks: Vec<_> = text.lines().map(|l| l.rsplit_once(' ').unwrap().0).collect();
+                let lines = stacks.len();
+                stacks.dedup();
+                prop_assert_eq!(lines, stacks.len());
+            }
+        }
+    }
+
+    #[test]
+    fn speedscope(profile in any_profile()) {
+        for weight in [Weight::Samples, Weight::Value] {
+            let options = Options { event: Some(Event::Cpu), weight, ..Options::default() };
+            let text = written(Format::Speedscope, &profile, &options);
+            let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let frames = file["shared"]["frames"].as_array().unwrap().len() as u64;
+            let mut sum = 0;
+            for thread in file["profiles"].as_array().unwrap() {
+                let weights = thread["weights"].as_array().unwrap();
+                let samples = thread["samples"].as_array().unwrap();
+                prop_assert_eq!(weights.len(), samples.len());
+                let of_thread: u64 = weights.iter().map(|w| w.as_u64().unwrap()).sum();
+                prop_assert_eq!(thread["endValue"].as_u64(), Some(of_thread));
+                sum += of_thread;
+                for stack in samples {
+                    for frame in stack.as_array().unwrap() {
+                        prop_assert!(frame.as_u64().unwrap() < frames);
+                    }
+                }
+            }
+            prop_assert_eq!(sum, total(&profile, Event::Cpu, weight));
+        }
+    }
+
+    #[test]
+    fn firefox(profile in any_profile()) {
+        let options = Options { event: Some(Event::Wall), weight: Weight::Samples, ..Options::default() };
+        let text = written(Format::Firefox, &profile, &options);
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut sum = 0;
+        for thread in file["threads"].as_array().unwrap() {
+            let samples = &thread["samples"];
+            let length = samples["length"].as_u64().unwrap();
+            for column in ["stack", "timeDeltas", "weight", "threadCPUDelta"] {
+                prop_assert_eq!(samples[column].as_array().unwrap().len() as u64, length);
+            }
+            let weights = samples["weight"].as_array().unwrap();
+            sum += weights.iter().map(|w| w.as_u64().unwrap()).sum::<u64>();
+            // Every index is one of its table.
+            for (table, column, into) in [
+                ("samples", "stack", "stackTable"),
+                ("stackTable", "frame", "frameTable"),
+                ("frameTable", "func", "funcTable"),
+            ] {
+                let bound = thread[into]["length"].as_u64().unwrap();
+                for index in thread[table][column].as_array().unwrap() {
+                    prop_assert!(index.as_u64().unwrap() < bound);
+                }
+            }
+        }
+        prop_assert_eq!(sum, total(&profile, Event::Wall, Weight::Samples));
+    }
+
+    /// Self adds up to everything, whatever a row is.
+    #[test]
+    fn report(profile in any_profile(), samples: bool) {
+        let weight = if samples { Weight::Samples } else { Weight::Value };
+        for by in By::ALL {
+            let options = Options {
+                event: Some(Event::Cpu), weight, by, json: true, tree: true, top: 1000,
+                ..Options::default()
+            };
+            let text = written(Format::Text, &profile, &options);
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let rows = report["rows"].as_array().unwrap();
+            let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+            if by == By::Event {
+                prop_assert_eq!(sum("self_samples"), profile.samples.len() as u64);
+            } else {
+                prop_assert_eq!(sum("self"), total(&profile, Event::Cpu, weight));
+                prop_assert_eq!(sum("self_samples"), total(&profile, Event::Cpu, Weight::Samples));
+            }
+            let tree = report["tree"].as_array().unwrap();
+            let own: u64 = tree.iter().map(|node| node["self"].as_u64().unwrap()).sum();
+            prop_assert_eq!(own, tree[0]["total"].as_u64().unwrap());
+            prop_assert_eq!(own, total(&profile, Event::Cpu, weight));
+        }
+    }
+
+    /// Nothing panics, and the same profile makes the same file.
+    #[test]
+    fn every_format_is_the_same_twice(profile in any_profile()) {
+        for format in Format::ALL {
+            let mut twice = [Vec::new(), Vec::new()];
+            for out in &mut twice {
+                formats::write(format, &profile, &Options::default(), out).unwrap();
+            }
+            prop_assert!(twice[0] == twice[1], "{format:?}");
+        }
+    }
+}
+
+/// A flame graph tool takes what we write, and sees as many samples.
+#[test]
+fn inferno_takes_collapsed_stacks() {
+    let stacks = (0..HOSTILE.len()).map(|at| Taken {
+        thread: at as u32,
+        stack: vec![at, at + 1],
+        event: Event::Cpu,
+        value: 1,
+    });
+    let hostile = profile_of(HOSTILE, 6, &stacks.collect::<Vec<_>>());
+    let scenes = [
+        profile::testing::tiny().profile(),
+        profile::testing::two_runtimes().profile(),
+        profile::testing::deep().profile(),
+        hostile,
+    ];
+    for profile in scenes {
+        for (annotate, threads) in [(false, false), (true, true)] {
+            let options = Options {
+                annotate,
+                threads,
+                ..Options::default()
+            };
+            let text = written(Format::Collapsed, &profile, &options);
+            let mut svg = Vec::new();
+            let mut flame = inferno::flamegraph::Options::default();
+            flame.colors = inferno::flamegraph::color::Palette::Multi(
+                inferno::flamegraph::color::MultiPalette::Java,
+            );
+            inferno::flamegraph::from_lines(&mut flame, text.lines(), &mut svg).expect("accepted");
+            let svg = String::from_utf8(svg).expect("SVG is UTF-8");
+            let samples = total(&profile, Event::Cpu, Weight::Samples);
+            let all = format!("<title>all ({samples} samples, 100%)</title>");
+            assert!(
+                svg.contains(&all),
+                "{all} is not in {}",
+                &svg[..svg.len().min(4000)]
+            );
+        }
+    }
+}
