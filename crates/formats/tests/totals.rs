@@ -58,16 +58,15 @@ fn collapsed_total(text: &str) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
         for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
             for weight in [Weight::Samples, Weight::Value] {
-                let event = Some(event);
                 let options = Options { event, weight, threads, processes, annotate, ..Options::default() };
                 let text = written(Format::Collapsed, &profile, &options);
-                prop_assert_eq!(collapsed_total(&text), total(&profile, event.unwrap(), weight));
+                prop_assert_eq!(collapsed_total(&text), total(&profile, event, weight));
                 let mut stacks: Vec<_> = text.lines().map(|l| l.rsplit_once(' ').unwrap().0).collect();
                 let lines = stacks.len();
                 stacks.dedup();
