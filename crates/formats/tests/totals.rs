@@ -64,7 +64,9 @@ proptest! {
     fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
         for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
             for weight in [Weight::Samples, Weight::Value] {
-                let options = Options { event, weight, threads, processes, annotate, ..Options::default() };
+                let options = Options {
+                    event: Some(event), weight, threads, processes, annotate, ..Options::default()
+                };
                 let text = written(Format::Collapsed, &profile, &options);
                 prop_assert_eq!(collapsed_total(&text), total(&profile, event, weight));
                 let mut stacks: Vec<_> = text.lines().map(|l| l.rsplit_once(' ').unwrap().0).collect();
