@@ -45,11 +45,18 @@ fn main() {
 
     let before = resident();
     let start = Instant::now();
-    let reader = Reader::open(file.as_slice()).expect("a recording");
-    let profile = Import::read(reader).expect("memory can be read");
+    let mut reader = Reader::open(file.as_slice()).expect("a recording");
+    let mut import = Import::new();
+    while let Some(item) = reader.next_item().expect("memory can be read") {
+        import.item(&item);
+    }
+    let taken = start.elapsed().as_nanos();
+    let profile = import.finish();
+    let finished = start.elapsed().as_nanos();
     println!(
-        "import {:.0} ns a sample",
-        per_sample(start.elapsed().as_nanos())
+        "import {:.0} ns a sample, {:.0} of them to finish",
+        per_sample(finished),
+        per_sample(finished - taken)
     );
     println!(
         "profile {} MiB, {} stacks",

@@ -45,6 +45,14 @@ impl<T: Copy> IdTable<T> {
         }
     }
 
+    /// Ids and values, in no order that means anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, T)> + '_ {
+        let dense = (0u32..)
+            .zip(&self.dense)
+            .filter_map(|(id, value)| Some((id, (*value)?)));
+        dense.chain(self.sparse.iter().map(|(id, value)| (*id, *value)))
+    }
+
     pub(crate) fn values(&self) -> impl Iterator<Item = T> + '_ {
         self.dense
             .iter()

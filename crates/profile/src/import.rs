@@ -58,6 +58,17 @@ pub struct Import {
     lost_samples: u64,
 }
 
+/// A frame of the recording that a symbolizer can look up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Origin {
+    /// The process that has it.
+    pub process: ProcessKey,
+    /// Its id there ([`Record::Frame`]).
+    pub recorded: u32,
+    /// The frame of the profile, whose module and location say what to look up.
+    pub frame: FrameId,
+}
+
 /// What the ids of one process mean.
 struct State {
     key: ProcessKey,
@@ -336,7 +347,11 @@ impl Import {
                 file,
                 line,
             } => {
-                if let Some(frame) = state.frames.get(*frame) {
+                let known = state.frames.get(*frame);
+                // Only what can be looked up can have been: never a pseudo frame.
+                let known =
+                    known.filter(|id| builder.profile.frame(*id).location != Location::None);
+                if let Some(frame) = known {
                     let name = builder.string(name);
                     let file = (!file.is_empty()).then(|| builder.string(file));
                     self.symbols.entry(frame).or_default().push(Symbol {
@@ -383,6 +398,35 @@ impl Import {
             }
             note(&mut self.builder.profile.health.notes, text);
         }
+    }
+
+    /// The frames that a symbolizer can look up and that have no symbol in the recording, by process
+    /// and id: for a tool that adds [`Record::Symbol`]s to a recording, so that it can be read where
+    /// the files are not. [`Import::profile`] has the frames that they name.
+    #[must_use]
+    pub fn origins(&self) -> Vec<Origin> {
+        let mut origins = Vec::new();
+        for state in &self.processes {
+            for (recorded, frame) in state.frames.iter() {
+                let known = self.symbols.contains_key(&frame);
+                let place = self.builder.profile.frame(frame).location;
+                if !known && place != Location::None {
+                    origins.push(Origin {
+                        process: state.key,
+                        recorded,
+                        frame,
+                    });
+                }
+            }
+        }
+        origins.sort_unstable();
+        origins
+    }
+
+    /// What has been imported, before symbols are applied: the frames that [`Import::origins`] name.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.builder.profile
     }
 
     /// The profile of all that was taken.
@@ -715,8 +759,18 @@ fn lost_frame(builder: &mut Builder) -> FrameId {
     builder.frame(plain(name, FrameKind::Pseudo))
 }
 
-/// The frames that a native frame is once its symbols are known, innermost first.
+/// The frames that a frame is once its symbols are known, innermost first. A managed frame has one
+/// symbol, for its line, and keeps its name.
 fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
+    if let (FrameKind::Managed, [symbol, ..]) = (frame.kind, symbols) {
+        let (file, line, location) = (symbol.file, symbol.line, Location::None);
+        return vec![Frame {
+            file,
+            line,
+            location,
+            ..frame.clone()
+        }];
+    }
     let last = symbols.len() - 1;
     let each = symbols.iter().enumerate().map(|(index, symbol)| Frame {
         name: symbol.name,

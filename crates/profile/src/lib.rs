@@ -15,6 +15,6 @@ mod rewrite;
 pub mod testing;
 
 pub use builder::Builder;
-pub use import::{Import, LOST_FRAME};
+pub use import::{Import, LOST_FRAME, Origin};
 pub use model::Profile;
 pub use rewrite::{Replacement, replace_frames};

@@ -227,3 +227,66 @@ fn processes_keep_their_own_ids_and_share_what_is_the_same() {
         .collect();
     assert_eq!(rows, [("app.dll (11)", 11), ("sh (10)", 10)]);
 }
+
+#[test]
+fn origins_are_what_a_tool_can_look_up_and_write_back() {
+    let mut scene = Scene::new(5, &["x"]);
+    let runtime = scene.runtime("8.0.4");
+    let library = scene.native_module("/usr/lib/libwork.so");
+    let app = scene.managed_module(runtime, "/srv/app.dll");
+    let thread = scene.thread(5, "main", true);
+    let method = scene.method(runtime, app, "App.Program", "Main");
+    let managed = scene.managed(method, recording::Tier::Tier1, 4);
+    let plain = scene.frame(recording::Frame::Native {
+        module: library,
+        svma: 0x20,
+    });
+    let named = scene.native(library, 0x30, "named");
+    let pseudo = scene.frame(recording::Frame::Pseudo {
+        text: "truncated".into(),
+    });
+    let stack = scene.stack(&[pseudo, managed, named, plain]);
+    scene.samples(thread, stack, 1);
+    scene.end();
+
+    let mut import = Import::new();
+    scene
+        .records()
+        .iter()
+        .for_each(|(process, record)| import.record(*process, record));
+    let origins = import.origins();
+    let recorded: Vec<_> = origins.iter().map(|origin| origin.recorded).collect();
+    assert_eq!(recorded, [managed, plain]);
+
+    // What a tool finds, it appends behind the end; reading it gives the names.
+    let mut file = scene.file();
+    let mut reader = Reader::open(file.as_slice()).unwrap();
+    while reader.next_item().unwrap().is_some() {}
+    let process = origins[0].process;
+    let mut writer = recording::Writer::resume(process, reader.next_sequence(process));
+    for (frame, name, file, line) in [(managed, "", "Program.cs", 12), (plain, "work", "", 0)] {
+        let record = Record::Symbol {
+            frame,
+            name: name.into(),
+            file: file.into(),
+            line,
+        };
+        let _ = writer.push(&record);
+    }
+    writer.take_block_into(&mut file);
+    let profile = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
+    assert_eq!(profile.health.notes, Vec::<String>::new());
+    let shown: Vec<_> = profile
+        .frames_of(profile.samples[0].stack)
+        .map(|frame| (profile.name(frame), profile.frame(frame).line))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("work", 0),
+            ("named", 0),
+            ("App.Program.Main", 12),
+            ("[truncated]", 0)
+        ]
+    );
+}

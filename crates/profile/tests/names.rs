@@ -127,6 +127,7 @@ fn generics() {
                 "FSharp.Map<int, _>.Add",
             ),
             ("A.Weird`x", "M", "A.Weird`x.M"),
+            ("A.Box`3[System.Int32,?,…]", "M", "A.Box<int, _, …>.M"),
         ],
     );
 }

@@ -308,10 +308,11 @@ pub enum Record<'a> {
     /// A symbol looked up after recording, so that the file can be read on another machine.
     /// Written by the tool, not the agent.
     Symbol {
-        /// [`Record::Frame`], a native one.
+        /// [`Record::Frame`], native or managed.
         frame: u32,
         /// Demangled function name; inlined functions are further records for the same frame,
-        /// innermost first.
+        /// innermost first. Of no meaning for a managed frame, which has one such record for its
+        /// line.
         name: Cow<'a, str>,
         /// Source file, empty where not known.
         file: Cow<'a, str>,

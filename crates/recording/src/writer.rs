@@ -95,7 +95,8 @@ impl Writer {
         let needed = self.records.len() + more;
         if needed > self.records.capacity() {
             let doubled = (2 * self.records.capacity()).clamp(FLUSH_AT / 4, MAX_BLOCK);
-            self.records.reserve_exact(doubled.max(needed) - self.records.len());
+            self.records
+                .reserve_exact(doubled.max(needed) - self.records.len());
         }
     }
 
@@ -175,7 +176,15 @@ mod tests {
                 break;
             }
         }
-        assert!(writer.records.capacity() <= MAX_BLOCK, "{}", writer.records.capacity());
-        assert!(writer.body.capacity() <= 4 * MAX_STRING, "{}", writer.body.capacity());
+        assert!(
+            writer.records.capacity() <= MAX_BLOCK,
+            "{}",
+            writer.records.capacity()
+        );
+        assert!(
+            writer.body.capacity() <= 4 * MAX_STRING,
+            "{}",
+            writer.body.capacity()
+        );
     }
 }

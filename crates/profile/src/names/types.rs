@@ -102,11 +102,13 @@ impl<'a> TypeName<'a> {
     }
 
     fn argument(&self, index: usize, out: &mut String) {
+        // The agent writes `?` for what it could not name.
         let text = self
             .arguments
             .get(index)
             .copied()
-            .unwrap_or("System.__Canon");
+            .filter(|text| *text != "?");
+        let text = text.unwrap_or("System.__Canon");
         TypeName::at_depth(unqualified(text), self.depth + 1).write_argument(out);
     }
 
