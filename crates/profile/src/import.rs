@@ -50,7 +50,7 @@ pub struct Import {
     /// Records come in blocks of one process: the index of the last one.
     last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
-    symbols: HashMap<FrameId, Vec<Symbol>>,
+    symbols: HashMap<FrameId, Symbols>,
     lost: BTreeMap<String, u64>,
     broken: BTreeMap<String, u64>,
     damages: u64,
@@ -99,6 +99,13 @@ struct KnownStack {
     id: StackId,
     /// Part of it lay in a damaged block.
     lost: bool,
+}
+
+/// What the tool looked up for a frame.
+struct Symbols {
+    /// The process and frame whose records these are: frames of several are one frame here.
+    of: (ProcessKey, u32),
+    innermost_first: Vec<Symbol>,
 }
 
 struct Symbol {
@@ -341,24 +348,33 @@ impl Import {
                 state.saw(builder, *time_ns);
                 builder.profile.processes[state.id.0 as usize].ended = true;
             }
-            Record::Symbol {
-                frame,
-                name,
-                file,
-                line,
+            &Record::Symbol {
+                frame: recorded,
+                ref name,
+                ref file,
+                ref line,
             } => {
-                let known = state.frames.get(*frame);
+                let known = state.frames.get(recorded);
                 // Only what can be looked up can have been: never a pseudo frame.
                 let known =
                     known.filter(|id| builder.profile.frame(*id).location != Location::None);
                 if let Some(frame) = known {
                     let name = builder.string(name);
                     let file = (!file.is_empty()).then(|| builder.string(file));
-                    self.symbols.entry(frame).or_default().push(Symbol {
+                    let symbol = Symbol {
                         name,
                         file,
                         line: *line,
+                    };
+                    let of = (key, recorded);
+                    let symbols = self.symbols.entry(frame).or_insert(Symbols {
+                        of,
+                        innermost_first: Vec::new(),
                     });
+                    // The same code in another process: its symbols are the same ones again.
+                    if symbols.of == of {
+                        symbols.innermost_first.push(symbol);
+                    }
                 }
             }
         }
@@ -442,7 +458,12 @@ impl Import {
         if !symbols.is_empty() {
             let replacements = symbols
                 .into_iter()
-                .map(|(id, found)| (id, symbolized(builder.profile.frame(id), &found)))
+                .map(|(id, found)| {
+                    (
+                        id,
+                        symbolized(builder.profile.frame(id), &found.innermost_first),
+                    )
+                })
                 .map(|(id, frames)| (id, Replacement::Frames(frames)))
                 .collect();
             builder = Builder::from_profile(replace_frames(builder.finish(), &replacements));

@@ -187,6 +187,63 @@ fn symbols_name_native_frames_and_put_inlined_ones_above() {
 }
 
 #[test]
+fn a_symbol_of_a_managed_frame_is_its_line() {
+    let mut scene = Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.4");
+    let module = scene.managed_module(runtime, "/app/App.dll");
+    let thread = scene.thread(1, "main", true);
+    let method = scene.method(runtime, module, "App.Program", "Main");
+    let frame = scene.managed(method, recording::Tier::Tier1, 7);
+    let stack = scene.stack(&[frame]);
+    scene.samples(thread, stack, 1);
+    scene.push(Record::Symbol {
+        frame,
+        name: "".into(),
+        file: "/src/App.cs".into(),
+        line: 12,
+    });
+    scene.end();
+    let profile = scene.profile();
+    let leaf = profile.frames_of(profile.samples[0].stack).next().unwrap();
+    let file = profile.frame(leaf).file.map(|file| profile.string(file));
+    assert_eq!(profile.name(leaf), "App.Program.Main");
+    assert_eq!((file, profile.frame(leaf).line), (Some("/src/App.cs"), 12));
+}
+
+/// Two processes run the same library: each has the symbols, and they are not inlined frames.
+#[test]
+fn symbols_of_two_processes_for_the_same_code() {
+    let mut scene = Scene::new(1, &["x"]);
+    for pid in [1, 2] {
+        if pid == 2 {
+            scene.process(2, 1, &["y"]);
+        }
+        let module = scene.native_module("/usr/lib/libwork.so");
+        let thread = scene.thread(pid, "main", false);
+        let frame = scene.frame(recording::Frame::Native { module, svma: 0x10 });
+        let stack = scene.stack(&[frame]);
+        scene.samples(thread, stack, 1);
+        for name in ["inner", "outer"] {
+            scene.push(Record::Symbol {
+                frame,
+                name: name.into(),
+                file: "".into(),
+                line: 0,
+            });
+        }
+        scene.end();
+    }
+    let profile = scene.profile();
+    for sample in &profile.samples {
+        let names: Vec<_> = profile
+            .frames_of(sample.stack)
+            .map(|f| profile.name(f))
+            .collect();
+        assert_eq!(names, ["inner", "outer"]);
+    }
+}
+
+#[test]
 fn processes_keep_their_own_ids_and_share_what_is_the_same() {
     let mut scene = Scene::new(10, &["/bin/sh", "-c", "dotnet app.dll"]);
     for pid in [10, 11] {

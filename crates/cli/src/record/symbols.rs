@@ -1,5 +1,5 @@
-//! Puts the names of native functions into a finished recording, so that it can be read where the
-//! program's files are not.
+//! Puts the names of native functions and the lines of managed ones into a finished recording, so
+//! that it can be read where the program's files are not.
 //!
 //! It only appends: what the agents sent stays as it was.
 
@@ -14,35 +14,63 @@ use symbolize::{NativeSymbol, Options, Symbolizer};
 
 use super::sink::Sink;
 
-/// Native frames of one process, as the recording defines them.
+/// Frames of one process whose names or lines can be looked up, as the recording defines them.
 #[derive(Default)]
-struct Natives {
+struct Lookups {
     modules: HashMap<u32, Module>,
-    /// (frame, module, svma).
-    frames: Vec<(u32, u32, u64)>,
+    /// Method to (module, token).
+    methods: HashMap<u32, (u32, u32)>,
+    frames: Vec<(u32, Place)>,
     /// Frames that have a symbol already.
-    named: HashSet<u32>,
+    done: HashSet<u32>,
 }
 
-/// Looks up every native frame of the recording and appends what was found.
+/// Where a frame is.
+enum Place {
+    Native { module: u32, svma: u64 },
+    Managed { method: u32, il_offset: u32 },
+}
+
+/// Looks up every frame of the recording and appends what was found.
 ///
 /// # Errors
 /// The recording cannot be read back.
 pub(super) fn append(sink: &mut Sink) -> Result<()> {
-    let natives = read(sink)?;
     let mut symbolizer = Symbolizer::new(Options::default());
-    for (process, natives) in natives {
+    for (process, lookups) in read(sink)? {
         let mut writer = sink.writer(process);
         let mut blocks = Vec::new();
-        for (frame, module, svma) in &natives.frames {
-            let Some(module) = natives.modules.get(module) else {
-                continue;
-            };
-            if natives.named.contains(frame) {
+        for (frame, place) in &lookups.frames {
+            if lookups.done.contains(frame) {
                 continue;
             }
-            for symbol in symbolizer.native(module, *svma) {
-                push(&mut writer, &mut blocks, *frame, symbol);
+            match *place {
+                Place::Native { module, svma } => {
+                    let Some(module) = lookups.modules.get(&module) else {
+                        continue;
+                    };
+                    for found in symbolizer.native(module, svma) {
+                        let NativeSymbol { name, file, line } = found;
+                        push(&mut writer, &mut blocks, *frame, name, file, *line);
+                    }
+                }
+                Place::Managed { method, il_offset } => {
+                    let Some((module, token)) = lookups.methods.get(&method) else {
+                        continue;
+                    };
+                    if let Some(module) = lookups.modules.get(module)
+                        && let Some(found) = symbolizer.managed_line(module, *token, il_offset)
+                    {
+                        push(
+                            &mut writer,
+                            &mut blocks,
+                            *frame,
+                            "",
+                            &found.file,
+                            found.line,
+                        );
+                    }
+                }
             }
         }
         writer.take_block_into(&mut blocks);
@@ -51,10 +79,10 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
     Ok(())
 }
 
-fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Natives)>> {
+fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Lookups)>> {
     let file = File::open(sink.path())?;
     let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
-    let mut natives: HashMap<ProcessKey, Natives> = HashMap::new();
+    let mut processes: HashMap<ProcessKey, Lookups> = HashMap::new();
     while let Some(item) = reader.next_item()? {
         let Item::Record(process, record) = item else {
             continue;
@@ -62,7 +90,7 @@ fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Natives)>> {
         match record {
             Record::Module {
                 module,
-                kind: ModuleKind::Native,
+                kind,
                 path,
                 bias,
                 id_bytes,
@@ -71,41 +99,53 @@ fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Natives)>> {
             } => {
                 let known = Module {
                     path: path.into_owned(),
-                    managed: false,
+                    managed: kind == ModuleKind::Managed,
                     id_bytes: id_bytes.into_owned(),
                     bias,
                     file_offset,
                 };
-                natives
-                    .entry(process)
-                    .or_default()
-                    .modules
-                    .insert(module, known);
+                let lookups = processes.entry(process).or_default();
+                lookups.modules.insert(module, known);
             }
-            Record::Frame {
-                frame,
-                value: Frame::Native { module, svma },
+            Record::Method {
+                method,
+                module: Some(module),
+                token,
+                ..
             } => {
-                let frames = &mut natives.entry(process).or_default().frames;
-                frames.push((frame, module, svma));
+                let lookups = processes.entry(process).or_default();
+                lookups.methods.insert(method, (module, token));
+            }
+            Record::Frame { frame, value } => {
+                let place = match value {
+                    Frame::Native { module, svma } => Place::Native { module, svma },
+                    Frame::Managed {
+                        method,
+                        il_offset: Some(il_offset),
+                        ..
+                    } => Place::Managed { method, il_offset },
+                    _ => continue,
+                };
+                let lookups = processes.entry(process).or_default();
+                lookups.frames.push((frame, place));
             }
             Record::Symbol { frame, .. } => {
-                natives.entry(process).or_default().named.insert(frame);
+                processes.entry(process).or_default().done.insert(frame);
             }
             _ => {}
         }
     }
-    let mut natives: Vec<_> = natives.into_iter().collect();
-    natives.sort_by_key(|(process, _)| *process);
-    Ok(natives)
+    let mut processes: Vec<_> = processes.into_iter().collect();
+    processes.sort_by_key(|(process, _)| *process);
+    Ok(processes)
 }
 
-fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, symbol: &NativeSymbol) {
+fn push(writer: &mut Writer, blocks: &mut Vec<u8>, frame: u32, name: &str, file: &str, line: u32) {
     let record = Record::Symbol {
         frame,
-        name: symbol.name.as_str().into(),
-        file: symbol.file.as_str().into(),
-        line: symbol.line,
+        name: name.into(),
+        file: file.into(),
+        line,
     };
     match writer.push(&record) {
         Pushed::Kept => {}
