@@ -30,6 +30,9 @@ pub const LOST_FRAME: &str = "[lost: damaged block]";
 /// Damages that get a note of their own; the rest is summed up.
 const MAX_DAMAGE_NOTES: usize = 10;
 
+/// The most notes of a profile; a hostile recording may ask for millions.
+const MAX_NOTES: usize = 100;
+
 /// Makes a profile of a stream of records.
 ///
 /// ```
@@ -473,6 +476,10 @@ impl Import {
 
     fn finish_processes(&mut self) {
         let profile = &mut self.builder.profile;
+        if self.processes.is_empty() {
+            let text = "the recording is empty: no .NET process ever sent anything";
+            note(&mut profile.health.notes, text.to_owned());
+        }
         for state in &self.processes {
             profile.health.agent_cpu_ns += state.agent_cpu_ns;
             profile.health.target_cpu_ns += state.target_cpu_ns;
@@ -520,6 +527,9 @@ impl Import {
                 .filter(|(_, module)| module.file_name() == program)
                 .map(|(id, _)| id)
                 .collect();
+            if holders.is_empty() {
+                continue;
+            }
             for frame in &mut profile.frames {
                 let inside = frame.module.is_some_and(|module| holders.contains(&module));
                 if inside && frame.kind == FrameKind::Native {
@@ -804,11 +814,14 @@ fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
     each.collect()
 }
 
+/// Engines or walkers of one profile are named up to this length, bytes.
+const MAX_NAMES: usize = 1000;
+
 /// `a` and then `b` makes `a, b`; the same again changes nothing.
 fn add_name(names: &mut String, name: &str) {
     if names.is_empty() {
         name.clone_into(names);
-    } else if !names.split(", ").any(|known| known == name) {
+    } else if names.len() < MAX_NAMES && !names.split(", ").any(|known| known == name) {
         names.push_str(", ");
         names.push_str(name);
     }
@@ -830,7 +843,12 @@ fn most_first(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
 }
 
 fn note(notes: &mut Vec<String>, text: String) {
-    if !notes.contains(&text) {
-        notes.push(text);
+    if notes.contains(&text) {
+        return;
+    }
+    match notes.len() {
+        0..MAX_NOTES => notes.push(text),
+        MAX_NOTES => notes.push("there is more to tell than these notes".to_owned()),
+        _ => {}
     }
 }

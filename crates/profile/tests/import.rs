@@ -347,3 +347,31 @@ fn origins_are_what_a_tool_can_look_up_and_write_back() {
         ]
     );
 }
+
+#[test]
+fn an_empty_recording_says_so_and_a_hostile_one_is_bounded() {
+    let profile = Import::new().finish();
+    assert_eq!(
+        profile.health.notes,
+        ["the recording is empty: no .NET process ever sent anything"]
+    );
+    let mut import = Import::new();
+    for number in 0..3_000u64 {
+        let engine = Record::Engine {
+            engine: format!("engine {number}").into(),
+            walker: "signal".into(),
+            event: recording::Event::Cpu,
+            interval_ns: number,
+            max_depth: 1,
+        };
+        import.record(recording::ProcessKey(number), &engine);
+        let note = Record::Note {
+            text: format!("note {number}").into(),
+        };
+        import.record(recording::ProcessKey(number), &note);
+    }
+    let profile = import.finish();
+    assert_eq!(profile.processes.len(), 3_000);
+    assert!(profile.health.notes.len() <= 101);
+    assert!(profile.health.engine.len() < 1_100);
+}
