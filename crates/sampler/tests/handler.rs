@@ -1,0 +1,404 @@
+//! What the handler refuses, passes on, and leaves as it was.
+
+mod common;
+use common::*;
+use sampler::{Config, DiscardReason, EngineChoice, Sampler, Scratch, WalkResult};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+const BURN: Duration = Duration::from_millis(100);
+
+/// A foreign signal to the calling thread.
+fn send_foreign(signal: i32) {
+    // SAFETY: sends a signal to this very thread.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal) };
+    assert_eq!(sent, 0);
+}
+
+fn install(signal: i32, handler: usize, flags: i32) {
+    // SAFETY: a zeroed sigaction with a handler of the kind that `flags` says.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn a_foreign_signal_without_an_earlier_handler_is_ignored() {
+    in_child(
+        "a_foreign_signal_without_an_earlier_handler_is_ignored",
+        || {
+            let (_, mut reader) = start(EngineChoice::Auto, 100);
+            for _ in 0..3 {
+                send_foreign(libc::SIGPROF);
+            }
+            let counters = reader.take_counters();
+            assert_eq!(counters.discarded(DiscardReason::Foreign), 3);
+            assert_eq!(counters.signals, 0);
+            assert_eq!(counters.lost(), 0);
+        },
+    );
+}
+
+#[test]
+fn a_foreign_signal_reaches_the_earlier_handler() {
+    in_child("a_foreign_signal_reaches_the_earlier_handler", || {
+        static SEEN: AtomicI32 = AtomicI32::new(0);
+        extern "C" fn with_info(
+            signal: i32,
+            info: *mut libc::siginfo_t,
+            context: *mut libc::c_void,
+        ) {
+            // SAFETY: the kernel's siginfo.
+            let code = unsafe { (*info).si_code };
+            assert!(signal == libc::SIGPROF && code == libc::SI_TKILL && !context.is_null());
+            SEEN.fetch_add(1, Ordering::SeqCst);
+        }
+        install(
+            libc::SIGPROF,
+            with_info as *const () as usize,
+            libc::SA_SIGINFO,
+        );
+        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        burn(BURN);
+        assert_eq!(
+            SEEN.load(Ordering::SeqCst),
+            0,
+            "our own ticks are not passed on"
+        );
+        send_foreign(libc::SIGPROF);
+        assert_eq!(SEEN.load(Ordering::SeqCst), 1);
+        sampler.unregister(slot);
+        sampler.stop();
+        send_foreign(libc::SIGPROF);
+        assert_eq!(SEEN.load(Ordering::SeqCst), 2, "also after stop");
+        let counters = reader.take_counters();
+        assert_eq!(counters.discarded(DiscardReason::Chained), 2);
+        assert!(counters.samples > 0);
+    });
+}
+
+#[test]
+fn an_earlier_handler_without_siginfo_is_called_too() {
+    in_child("an_earlier_handler_without_siginfo_is_called_too", || {
+        static SEEN: AtomicI32 = AtomicI32::new(0);
+        extern "C" fn plain(signal: i32) {
+            SEEN.fetch_add(signal, Ordering::SeqCst);
+        }
+        install(libc::SIGPROF, plain as *const () as usize, 0);
+        let (_, _reader) = start(EngineChoice::Auto, 1000);
+        // The program's own POSIX timer with the same signal is foreign as well.
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        // SAFETY: valid pointers; the timer signals this process once, at once.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_SIGNAL;
+            event.sigev_signo = libc::SIGPROF;
+            event.sigev_value.sival_ptr = 0x1234 as *mut libc::c_void;
+            assert_eq!(
+                libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer),
+                0
+            );
+            let mut once: libc::itimerspec = std::mem::zeroed();
+            once.it_value.tv_nsec = 1;
+            assert_eq!(
+                libc::timer_settime(timer, 0, &once, std::ptr::null_mut()),
+                0
+            );
+        }
+        wait_until("the timer", || SEEN.load(Ordering::SeqCst) == libc::SIGPROF);
+    });
+}
+
+#[test]
+fn errno_is_kept() {
+    in_child("errno_is_kept", || {
+        unsafe extern "C" fn rude_walk(
+            context: *const libc::ucontext_t,
+            end: u64,
+            scratch: *mut Scratch,
+            out: *mut u64,
+            cap: usize,
+        ) -> WalkResult {
+            // SAFETY: this thread's errno; the arguments are passed on.
+            unsafe {
+                *libc::__errno_location() = 77;
+                leaf_walk(context, end, scratch, out, cap)
+            }
+        }
+        let config = Config {
+            interval_ns: 100_000,
+            max_depth: 8,
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config, rude_walk).unwrap();
+        sampler.register(tid(), Some(stack())).unwrap();
+        let until = cpu_ns() + BURN.as_nanos() as u64;
+        // SAFETY: this thread's errno.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        unsafe { errno.write_volatile(1234) };
+        while cpu_ns() < until {
+            // SAFETY: as above.
+            assert_eq!(unsafe { errno.read_volatile() }, 1234);
+        }
+        assert!(reader.take_counters().samples > 10);
+    });
+}
+
+/// Registers this thread with the given stack, burns, and gives (samples, discarded for reason).
+fn outcome(stack: std::ops::Range<u64>, reason: DiscardReason) -> (u64, u64) {
+    let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+    let slot = sampler.register(tid(), Some(stack)).unwrap();
+    burn(BURN);
+    sampler.unregister(slot);
+    let counters = reader.take_counters();
+    assert_eq!(counters.lost(), counters.discarded(reason), "{counters:?}");
+    assert_eq!(
+        counters.signals,
+        counters.samples + counters.lost(),
+        "{counters:?}"
+    );
+    assert!(
+        counters.lost_ns >= counters.lost() * 1_000_000,
+        "{counters:?}"
+    );
+    (counters.samples, counters.lost())
+}
+
+#[test]
+fn a_stack_pointer_off_the_stack_is_refused() {
+    in_child("a_stack_pointer_off_the_stack_is_refused", || {
+        let (samples, refused) = outcome(0x1000..0x9000, DiscardReason::OffStack);
+        assert!(samples == 0 && refused > 10, "{samples} {refused}");
+    });
+}
+
+#[test]
+fn a_stack_nearly_full_is_refused() {
+    in_child("a_stack_nearly_full_is_refused", || {
+        let here = 0u64;
+        let low = &raw const here as u64 - 4096;
+        // The handler's own frame and the kernel's take more than 1 KiB of those 4.
+        let (samples, refused) = outcome(low..stack().end, DiscardReason::StackNearlyFull);
+        assert!(samples == 0 && refused > 10, "{samples} {refused}");
+    });
+}
+
+/// Burns in a handler on the alternate stack.
+fn on_alternate_stack(walk: bool) -> sampler::Counters {
+    extern "C" fn burning(_: i32) {
+        burn(BURN);
+    }
+    let mut memory = vec![0u8; 256 * 1024];
+    let alternate = libc::stack_t {
+        ss_sp: memory.as_mut_ptr().cast(),
+        ss_flags: 0,
+        ss_size: memory.len(),
+    };
+    // SAFETY: `memory` outlives its use as the alternate stack.
+    unsafe { assert_eq!(libc::sigaltstack(&alternate, std::ptr::null_mut()), 0) };
+    install(
+        libc::SIGUSR2,
+        burning as *const () as usize,
+        libc::SA_ONSTACK,
+    );
+    let config = Config {
+        interval_ns: 1_000_000,
+        max_depth: 64,
+        walk_alternate_stack: walk,
+        ..Config::default()
+    };
+    let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+    let slot = sampler.register(tid(), Some(stack())).unwrap();
+    send_foreign(libc::SIGUSR2);
+    sampler.unregister(slot);
+    reader.take_counters()
+}
+
+#[test]
+fn the_alternate_stack_is_refused_or_walked_as_configured() {
+    let test = "the_alternate_stack_is_refused_or_walked_as_configured";
+    in_child(test, || {
+        let counters = on_alternate_stack(false);
+        assert!(
+            counters.discarded(DiscardReason::AlternateStack) > 10,
+            "{counters:?}"
+        );
+        assert!(
+            counters.samples <= 2,
+            "only those before and after: {counters:?}"
+        );
+    });
+}
+
+#[test]
+fn the_alternate_stack_is_walked_if_configured() {
+    in_child("the_alternate_stack_is_walked_if_configured", || {
+        let counters = on_alternate_stack(true);
+        assert_eq!(counters.lost(), 0, "{counters:?}");
+        assert!(counters.samples > 10, "{counters:?}");
+    });
+}
+
+#[test]
+fn a_nested_signal_is_counted() {
+    static SAMPLER: OnceLock<(&'static Sampler, sampler::SlotId)> = OnceLock::new();
+    unsafe extern "C" fn inviting_walk(
+        context: *const libc::ucontext_t,
+        end: u64,
+        scratch: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        if let Some((sampler, slot)) = SAMPLER.get() {
+            // SAFETY: lets the signal in and asks for one, inside the handler.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut set, libc::SIGPROF);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+            }
+            sampler.hello(*slot).unwrap();
+        }
+        // SAFETY: the arguments are passed on.
+        unsafe { leaf_walk(context, end, scratch, out, cap) }
+    }
+    in_child("a_nested_signal_is_counted", || {
+        let config = Config {
+            interval_ns: 1_000_000,
+            max_depth: 8,
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config, inviting_walk).unwrap();
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        SAMPLER.set((sampler, slot)).unwrap();
+        burn(BURN);
+        sampler.unregister(slot);
+        let counters = reader.take_counters();
+        assert!(counters.samples > 10, "{counters:?}");
+        let nested = counters.discarded(DiscardReason::Nested);
+        // One for each walk; the first walks may precede `set`.
+        assert!(nested + 5 >= counters.samples, "{counters:?}");
+    });
+}
+
+#[test]
+fn a_refusal_of_the_walker_is_counted_by_its_code() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    unsafe extern "C" fn choosy_walk(
+        context: *const libc::ucontext_t,
+        end: u64,
+        scratch: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        let reason = match CALLS.fetch_add(1, Ordering::Relaxed) % 4 {
+            0 => 3,
+            1 => 200,
+            _ => 0,
+        };
+        // SAFETY: the arguments are passed on.
+        WalkResult {
+            reason,
+            ..unsafe { leaf_walk(context, end, scratch, out, cap) }
+        }
+    }
+    in_child("a_refusal_of_the_walker_is_counted_by_its_code", || {
+        let config = Config {
+            interval_ns: 1_000_000,
+            max_depth: 8,
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config, choosy_walk).unwrap();
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        burn(BURN);
+        sampler.unregister(slot);
+        let counters = reader.take_counters();
+        let calls = CALLS.load(Ordering::Relaxed);
+        assert!(calls > 20);
+        assert_eq!(counters.refused_by_walker[3], calls.div_ceil(4));
+        assert_eq!(counters.refused_by_walker[15], (calls + 2) / 4);
+        assert_eq!(
+            counters.discarded(DiscardReason::Walker),
+            counters.refused_by_walker.iter().sum::<u64>()
+        );
+        assert_eq!(counters.samples, drain(&mut reader).len() as u64);
+    });
+}
+
+/// A ring that nobody drains fills up; the reader is called at half; what was written comes out
+/// whole; what found no room is counted.
+#[test]
+fn a_full_ring_drops_and_counts() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    unsafe extern "C" fn deep_walk(
+        _: *const libc::ucontext_t,
+        _: u64,
+        _: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        // Each stack differs from the one before at the root, so nothing is shared.
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        for index in 0..cap {
+            // SAFETY: `out` has room for `cap` words.
+            unsafe { *out.add(index) = call * 1000 + index as u64 };
+        }
+        WalkResult {
+            depth: cap as u32,
+            end: 9,
+            reason: 0,
+        }
+    }
+    in_child("a_full_ring_drops_and_counts", || {
+        let config = Config {
+            interval_ns: 1_000_000,
+            max_depth: 64,
+            ring_len: 4096, // 512 words: 7 records of 67
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config, deep_walk).unwrap();
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        burn(BURN);
+        sampler.unregister(slot);
+        let fd = reader.wake_fd();
+        let readable = || {
+            let mut poll = libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one valid pollfd.
+            unsafe { libc::poll(&mut poll, 1, 0) }
+        };
+        assert_eq!(readable(), 1, "half full woke the reader");
+        let samples = drain(&mut reader);
+        assert_eq!(samples.len(), 7);
+        for (call, (_, sample)) in samples.iter().enumerate() {
+            let expected: Vec<u64> = (0..64).map(|index| call as u64 * 1000 + index).collect();
+            assert_eq!(sample.frames, expected);
+            assert_eq!(sample.end, 9);
+        }
+        assert_eq!(readable(), 0, "and it is quiet again");
+        let counters = reader.take_counters();
+        assert_eq!(counters.samples, 7);
+        assert_eq!(
+            counters.discarded(DiscardReason::RingFull),
+            CALLS.load(Ordering::Relaxed) - 7
+        );
+    });
+}
+
+#[test]
+fn a_replaced_handler_is_noticed() {
+    in_child("a_replaced_handler_is_noticed", || {
+        let (sampler, _reader) = start(EngineChoice::Auto, 100);
+        assert!(sampler.handler_in_place());
+        install(libc::SIGPROF, libc::SIG_IGN, 0);
+        assert!(!sampler.handler_in_place());
+    });
+}

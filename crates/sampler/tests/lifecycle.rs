@@ -1,0 +1,448 @@
+//! Threads that come and go, threads that nobody introduced, fork, stop, and start again.
+
+mod common;
+use common::*;
+use sampler::{Config, DiscardReason, EngineChoice, Error, Sampler, SlotId};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Threads that live a millisecond count for the CPU time they use, their slots are used again,
+/// and memory stays bounded.
+fn churn(engine: EngineChoice, tolerance: f64) {
+    let (sampler, mut reader) = start(engine, 99);
+    let used = Arc::new(AtomicU64::new(0));
+    let threads = 2000;
+    let mut sum = 0;
+    let mut closed = HashSet::new();
+    let mut highest = 0;
+    let mut drain_now = |reader: &mut sampler::Reader| {
+        reader.clear_wake();
+        reader.drain_all(
+            |_, view| sum += view.value,
+            |slot| {
+                highest = highest.max(slot.index());
+                assert!(closed.insert(slot), "closed twice");
+            },
+        );
+    };
+    for round in 0..threads / 2 {
+        let pair = [(); 2].map(|()| {
+            let used = Arc::clone(&used);
+            std::thread::spawn(move || {
+                let before = cpu_ns();
+                let slot = sampler.register(tid(), Some(stack())).unwrap();
+                burn(Duration::from_millis(1));
+                used.fetch_add(cpu_ns() - before, Ordering::Relaxed);
+                sampler.unregister(slot);
+                sampler.unregister(slot);
+            })
+        });
+        for thread in pair {
+            thread.join().unwrap();
+        }
+        if round % 20 == 0 {
+            drain_now(&mut reader);
+        }
+    }
+    drain_now(&mut reader);
+    drain_now(&mut reader);
+    assert_eq!(closed.len(), threads);
+    assert!(highest < 64, "slots are used again: {highest}");
+    let counters = reader.take_counters();
+    let ratio = sum as f64 / used.load(Ordering::Relaxed) as f64;
+    println!("ratio {ratio:.3}, {counters:?}");
+    assert_eq!(counters.lost(), 0, "{counters:?}");
+    assert_eq!(counters.value_ns, sum);
+    assert!((ratio - 1.0).abs() < tolerance, "{ratio}");
+}
+
+#[test]
+fn short_threads_count_for_their_share_perf() {
+    // 2 s of CPU time give about 200 samples by chance: a standard deviation of 7 %.
+    in_child("short_threads_count_for_their_share_perf", || {
+        churn(EngineChoice::Auto, 0.35)
+    });
+}
+
+#[test]
+fn short_threads_count_for_their_share_timer() {
+    in_child("short_threads_count_for_their_share_timer", || {
+        churn(EngineChoice::Timer, 0.35)
+    });
+}
+
+/// Unregistering from another thread, at any moment of a thread that is being sampled at 10,000 Hz.
+#[test]
+fn unregistering_from_outside_is_safe() {
+    in_child("unregistering_from_outside_is_safe", || {
+        let (sampler, mut reader) = start(EngineChoice::Auto, 10_000);
+        let stop = Arc::new(AtomicBool::new(false));
+        let target = {
+            let (stop, (send, receive)) = (Arc::clone(&stop), std::sync::mpsc::channel());
+            let thread = std::thread::spawn(move || {
+                send.send((tid(), stack())).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    burn(Duration::from_millis(1));
+                }
+            });
+            (receive.recv().unwrap(), thread)
+        };
+        let ((tid, stack), thread) = target;
+        let mut live: Option<SlotId> = None;
+        let mut samples = 0u64;
+        for _ in 0..500 {
+            let slot = sampler.register(tid, Some(stack.clone())).unwrap();
+            let until = now_ns() + 300_000;
+            while now_ns() < until {}
+            sampler.unregister(slot);
+            live = Some(slot);
+            reader.drain_all(
+                |id, view| {
+                    assert_eq!(id, slot);
+                    assert_eq!(view.frames.len(), 2);
+                    samples += 1;
+                },
+                |_| {},
+            );
+            wait_until("the slot to be closed", || {
+                let mut closed = false;
+                reader.drain_all(|_, _| samples += 1, |id| closed |= id == slot);
+                closed || sampler.hello(slot) == Err(Error::StaleSlot)
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let counters = reader.take_counters();
+        println!("{samples} {counters:?}");
+        assert_eq!(counters.samples, samples);
+        assert!(samples > 5);
+        assert_eq!(
+            counters.lost(),
+            counters.discarded(DiscardReason::UnknownThread)
+        );
+        // A stale id does nothing.
+        let stale = live.unwrap();
+        sampler.unregister(stale);
+        assert_eq!(sampler.set_stack(stale, 0..1), Err(Error::StaleSlot));
+        reader.drain(stale, |_| panic!("nothing is there"));
+    });
+}
+
+/// A thread found by its tid alone: its stack is found by asking it.
+#[test]
+fn a_stranger_is_asked_for_its_stack() {
+    in_child("a_stranger_is_asked_for_its_stack", || {
+        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (send, receive) = std::sync::mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                send.send((tid(), stack())).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    burn(Duration::from_millis(1));
+                }
+            })
+        };
+        let (other, bounds) = receive.recv().unwrap();
+        // The other thread runs; the main thread of the process waits in a join.
+        // SAFETY: no preconditions.
+        let main = unsafe { libc::getpid() } as u32;
+        let slots = [other, main].map(|tid| sampler.register(tid, None).unwrap());
+        for slot in slots {
+            sampler.hello(slot).unwrap();
+        }
+        let mut settled = 0;
+        wait_until("both answers", || {
+            settled += reader.settle_hellos();
+            settled == 2
+        });
+        let mut samples = Vec::new();
+        wait_until("samples", || {
+            samples.extend(drain(&mut reader));
+            samples.len() >= 20
+        });
+        assert!(
+            samples.iter().all(|(id, _)| *id == slots[0]),
+            "the waiting thread is not sampled"
+        );
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        assert!(!bounds.is_empty());
+        let counters = reader.take_counters();
+        assert_eq!(counters.lost(), 0, "{counters:?}");
+    });
+}
+
+#[test]
+fn a_thread_that_is_gone_is_refused() {
+    in_child("a_thread_that_is_gone_is_refused", || {
+        for engine in [EngineChoice::Auto, EngineChoice::Timer] {
+            let (sampler, mut reader) = start(engine, 100);
+            let gone = std::thread::spawn(tid).join().unwrap();
+            // The kernel may take a moment to forget it.
+            wait_until("the thread to be gone", || {
+                sampler.register(gone, Some(0x1000..0x2000)) == Err(Error::NoSuchThread)
+            });
+            drain(&mut reader);
+            sampler.stop();
+            drop(reader);
+        }
+    });
+}
+
+/// A child of fork has no timers, ignores stray signals, and does not disturb the parent.
+#[test]
+fn a_forked_child_is_left_alone() {
+    in_child("a_forked_child_is_left_alone", || {
+        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        burn(Duration::from_millis(50));
+        drain(&mut reader);
+        let before = reader.take_counters();
+        assert!(before.samples > 0);
+        // SAFETY: the child uses nothing but this thread, and ends by _exit.
+        match unsafe { libc::fork() } {
+            0 => {
+                burn(Duration::from_millis(50));
+                // SAFETY: signals to itself; then the end.
+                unsafe {
+                    libc::raise(libc::SIGPROF);
+                    let here = reader.take_counters();
+                    let good = here.samples == 0 && here.signals == 0;
+                    sampler.unregister(slot);
+                    libc::_exit(if good { 0 } else { 1 });
+                }
+            }
+            child => {
+                assert!(child > 0);
+                let mut status = 0;
+                // SAFETY: a valid out-pointer. Restarted by hand: ticks may interrupt it.
+                wait_until("the child", || unsafe {
+                    libc::waitpid(child, &mut status, 0) == child
+                });
+                assert_eq!(status, 0, "the child was sampled, or died");
+            }
+        }
+        burn(Duration::from_millis(50));
+        assert!(reader.take_counters().samples > 0, "the parent goes on");
+    });
+}
+
+#[test]
+fn a_waiting_thread_gives_no_cpu_samples() {
+    in_child("a_waiting_thread_gives_no_cpu_samples", || {
+        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (send, receive) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            send.send(slot).unwrap();
+            wait.recv().unwrap();
+            sampler.unregister(slot);
+        });
+        let waiting = receive.recv().unwrap();
+        let own = sampler.register(tid(), Some(stack())).unwrap();
+        burn(Duration::from_millis(300));
+        let samples = drain(&mut reader);
+        let of = |slot| samples.iter().filter(|(id, _)| *id == slot).count();
+        assert!(of(own) > 10);
+        assert!(of(waiting) <= 1, "{}", of(waiting));
+        go.send(()).unwrap();
+        thread.join().unwrap();
+    });
+}
+
+/// A blocked `read` goes on by itself (SA_RESTART); the program does not see EINTR.
+#[test]
+fn a_restartable_call_is_restarted() {
+    in_child("a_restartable_call_is_restarted", || {
+        let (sampler, mut reader) = start(EngineChoice::Wall, 1000);
+        let mut pipe = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        let (send, receive) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            send.send(sampler.register(tid(), Some(stack())).unwrap())
+                .unwrap();
+            let mut byte = 0u8;
+            // SAFETY: one writable byte.
+            let got = unsafe { libc::read(pipe[0], (&raw mut byte).cast(), 1) };
+            (got, std::io::Error::last_os_error(), byte)
+        });
+        receive.recv().unwrap();
+        // Each tick interrupts the thread until it counts as idle; at least two do.
+        let mut signals = 0;
+        wait_until("two samples", || {
+            drain(&mut reader);
+            reader.wall_tick(now_ns());
+            signals += reader.take_counters().samples;
+            signals >= 2
+        });
+        // SAFETY: one readable byte.
+        unsafe { libc::write(pipe[1], b"x".as_ptr().cast(), 1) };
+        let (got, error, byte) = thread.join().unwrap();
+        assert_eq!((got, byte), (1, b'x'), "{error}");
+    });
+}
+
+#[test]
+fn one_sampler_at_a_time_and_again_after_stop() {
+    in_child("one_sampler_at_a_time_and_again_after_stop", || {
+        let config = |max_depth| Config {
+            interval_ns: 1_000_000,
+            max_depth,
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config(16), leaf_walk).unwrap();
+        assert_eq!(
+            Sampler::start(config(16), leaf_walk).unwrap_err(),
+            Error::AlreadyStarted
+        );
+        let old = sampler.register(tid(), Some(stack())).unwrap();
+        burn(Duration::from_millis(20));
+        assert!(!drain(&mut reader).is_empty());
+        sampler.stop();
+        drain(&mut reader);
+        burn(Duration::from_millis(20));
+        assert!(
+            drain(&mut reader).is_empty(),
+            "nobody is sampled after stop"
+        );
+        assert_eq!(sampler.register(tid(), Some(stack())), Err(Error::Stopped));
+        assert_eq!(
+            Sampler::start(config(16), leaf_walk).unwrap_err(),
+            Error::AlreadyStarted
+        );
+        drop(reader);
+
+        // Again, with another geometry; the thread left over is closed.
+        let (sampler, mut reader) = Sampler::start(config(512), leaf_walk).unwrap();
+        let mut closed = Vec::new();
+        reader.drain_all(
+            |_, _| panic!("nothing was sampled"),
+            |slot| closed.push(slot),
+        );
+        assert_eq!(closed, [old]);
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        assert_eq!(slot.index(), old.index());
+        assert_ne!(slot, old);
+        burn(Duration::from_millis(20));
+        assert!(!drain(&mut reader).is_empty());
+    });
+}
+
+#[test]
+fn bad_configurations_are_named() {
+    in_child("bad_configurations_are_named", || {
+        let good = Config::default();
+        let bad = [
+            (
+                "interval_ns",
+                Config {
+                    interval_ns: 0,
+                    ..good
+                },
+            ),
+            (
+                "interval_ns",
+                Config {
+                    interval_ns: 2_000_000_000,
+                    ..good
+                },
+            ),
+            ("signal", Config { signal: 34, ..good }),
+            (
+                "signal",
+                Config {
+                    signal: libc::SIGSEGV,
+                    ..good
+                },
+            ),
+            (
+                "signal",
+                Config {
+                    signal: libc::SIGKILL,
+                    ..good
+                },
+            ),
+            (
+                "max_depth",
+                Config {
+                    max_depth: 0,
+                    ..good
+                },
+            ),
+            (
+                "max_depth",
+                Config {
+                    max_depth: 40_000,
+                    ..good
+                },
+            ),
+            (
+                "ring_len",
+                Config {
+                    ring_len: u32::MAX,
+                    ..good
+                },
+            ),
+        ];
+        for (field, config) in bad {
+            assert_eq!(
+                Sampler::start(config, leaf_walk).unwrap_err(),
+                Error::Config(field)
+            );
+        }
+        assert!(
+            Sampler::start(good, leaf_walk).is_ok(),
+            "a refusal leaves nothing behind"
+        );
+    });
+}
+
+/// When descriptors run out, a thread gets the slower timer, not nothing.
+#[test]
+fn without_descriptors_a_timer_is_used() {
+    in_child("without_descriptors_a_timer_is_used", || {
+        let (sampler, mut reader) = start(EngineChoice::Auto, 100);
+        // SAFETY: a valid rlimit.
+        unsafe {
+            let none = libc::rlimit {
+                rlim_cur: 3,
+                rlim_max: 3,
+            };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &none), 0);
+        }
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        let before = cpu_ns();
+        burn(Duration::from_millis(500));
+        sampler.unregister(slot);
+        let used = cpu_ns() - before;
+        let counters = reader.take_counters();
+        let ratio = counters.value_ns as f64 / used as f64;
+        assert!((0.8..=1.2).contains(&ratio), "{ratio} {counters:?}");
+    });
+}
+
+#[test]
+fn more_threads_than_slots_are_refused() {
+    in_child("more_threads_than_slots_are_refused", || {
+        let (sampler, mut reader) = start(EngineChoice::Timer, 100);
+        let mut slots: Vec<SlotId> = (0..4096)
+            .map(|_| sampler.register(tid(), None).unwrap())
+            .collect();
+        assert_eq!(sampler.register(tid(), None), Err(Error::TooManyThreads));
+        let last = slots.pop().unwrap();
+        sampler.unregister(last);
+        assert_eq!(
+            sampler.register(tid(), None),
+            Err(Error::TooManyThreads),
+            "not drained yet"
+        );
+        drain(&mut reader);
+        assert_eq!(sampler.register(tid(), None).unwrap().index(), last.index());
+    });
+}

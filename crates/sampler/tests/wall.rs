@@ -1,0 +1,196 @@
+//! The wall engine: all threads count, those that wait cost nothing.
+
+mod common;
+use common::*;
+use sampler::{DiscardReason, EngineChoice, SlotId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Ticks for `time` at `interval`, draining each time; gives time and samples by slot.
+fn run(
+    reader: &mut sampler::Reader,
+    time: Duration,
+    interval: Duration,
+) -> HashMap<SlotId, (u64, u64, u64)> {
+    let mut sums: HashMap<SlotId, (u64, u64, u64)> = HashMap::new();
+    let end = now_ns() + time.as_nanos() as u64;
+    let mut next = now_ns();
+    while now_ns() < end {
+        next += interval.as_nanos() as u64;
+        while now_ns() < next {
+            std::thread::sleep(Duration::from_nanos(next.saturating_sub(now_ns())));
+        }
+        reader.drain_all(
+            |slot, view| {
+                assert!(!view.frames.is_empty());
+                let sum = sums.entry(slot).or_default();
+                sum.0 += view.value;
+                sum.1 += 1;
+                sum.2 += u64::from(view.count);
+            },
+            |_| {},
+        );
+        reader.wall_tick(now_ns());
+    }
+    sums
+}
+
+#[test]
+fn waiting_threads_count_and_cost_nothing() {
+    in_child("waiting_threads_count_and_cost_nothing", || {
+        let (sampler, mut reader) = start(EngineChoice::Wall, 100);
+        let stop = Arc::new(AtomicBool::new(false));
+        let busy = {
+            let (stop, (send, receive)) = (Arc::clone(&stop), std::sync::mpsc::channel());
+            let thread = std::thread::spawn(move || {
+                send.send(sampler.register(tid(), Some(stack())).unwrap())
+                    .unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    burn(Duration::from_millis(1));
+                }
+            });
+            (receive.recv().unwrap(), thread)
+        };
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let (go, wait) = std::sync::mpsc::channel::<()>();
+                let thread = std::thread::spawn(move || {
+                    send.send(sampler.register(tid(), Some(stack())).unwrap())
+                        .unwrap();
+                    wait.recv().unwrap();
+                });
+                (receive.recv().unwrap(), go, thread)
+            })
+            .collect();
+
+        let time = Duration::from_secs(3);
+        let sums = run(&mut reader, time, Duration::from_millis(10));
+        let counters = reader.take_counters();
+        println!("{counters:?}\n{sums:?}");
+        assert_eq!(counters.lost(), 0, "{counters:?}");
+        let share = |slot: &SlotId| sums[slot].0 as f64 / time.as_nanos() as f64;
+        assert!((0.9..=1.1).contains(&share(&busy.0)), "{}", share(&busy.0));
+        let mut records = 0;
+        for (slot, _, _) in &waiting {
+            // Up to the last flush of idle time.
+            assert!((0.6..=1.1).contains(&share(slot)), "{}", share(slot));
+            records += sums[slot].1;
+        }
+        let own_signals = counters.signals - sums[&busy.0].1.min(counters.signals);
+        // 20 threads × 300 ticks would be 6000 signals.
+        assert!(
+            own_signals < 600,
+            "{own_signals} signals for waiting threads"
+        );
+        assert!(records < 600, "{records} records for waiting threads");
+
+        // A thread that ends gives the idle time it had.
+        for (_, go, thread) in waiting {
+            go.send(()).unwrap();
+            thread.join().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        busy.1.join().unwrap();
+    });
+}
+
+/// The stack of a thread that moved is not the repeated one.
+#[test]
+fn a_thread_that_moves_is_sampled_anew() {
+    in_child("a_thread_that_moves_is_sampled_anew", || {
+        let (sampler, mut reader) = start(EngineChoice::Wall, 1000);
+        let (send, receive) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let moving = Arc::new(Flag::new());
+        let thread = {
+            let moving = Arc::clone(&moving);
+            std::thread::spawn(move || {
+                let slot = sampler.register(tid(), Some(stack())).unwrap();
+                send.send(slot).unwrap();
+                wait.recv().unwrap();
+                while moving.get() == 0 {
+                    std::hint::black_box(());
+                }
+                sampler.unregister(slot);
+            })
+        };
+        let slot = receive.recv().unwrap();
+        let before = run(
+            &mut reader,
+            Duration::from_millis(300),
+            Duration::from_millis(1),
+        );
+        let idle_signals = reader.take_counters().signals;
+        go.send(()).unwrap();
+        let after = run(
+            &mut reader,
+            Duration::from_millis(300),
+            Duration::from_millis(1),
+        );
+        let busy_signals = reader.take_counters().signals;
+        moving.set(1);
+        thread.join().unwrap();
+        let rest = drain(&mut reader);
+        println!("{before:?} {idle_signals} {after:?} {busy_signals} {rest:?}");
+        assert!(idle_signals < 60, "{idle_signals}");
+        assert!(busy_signals > 100, "{busy_signals}");
+        let total = after[&slot].0 + before.get(&slot).map_or(0, |s| s.0);
+        assert!(total > 500_000_000, "{total}");
+    });
+}
+
+/// A thread that blocks the signal loses no time: the next sample covers it.
+#[test]
+fn a_blocked_signal_loses_no_time() {
+    in_child("a_blocked_signal_loses_no_time", || {
+        let (sampler, mut reader) = start(EngineChoice::Wall, 1000);
+        let (send, receive) = std::sync::mpsc::channel();
+        let open = Arc::new(Flag::new());
+        let thread = {
+            let open = Arc::clone(&open);
+            std::thread::spawn(move || {
+                // SAFETY: this thread's own signal mask.
+                let mask = |how| unsafe {
+                    let mut set: libc::sigset_t = std::mem::zeroed();
+                    libc::sigaddset(&mut set, libc::SIGPROF);
+                    libc::pthread_sigmask(how, &set, std::ptr::null_mut());
+                };
+                mask(libc::SIG_BLOCK);
+                let slot = sampler.register(tid(), Some(stack())).unwrap();
+                send.send(slot).unwrap();
+                while open.get() == 0 {
+                    std::hint::black_box(());
+                }
+                mask(libc::SIG_UNBLOCK);
+                while open.get() == 1 {
+                    std::hint::black_box(());
+                }
+            })
+        };
+        let slot = receive.recv().unwrap();
+        let blocked = run(
+            &mut reader,
+            Duration::from_millis(200),
+            Duration::from_millis(1),
+        );
+        assert!(blocked.is_empty());
+        let counters = reader.take_counters();
+        assert!(
+            counters.discarded(DiscardReason::SignalPending) > 50,
+            "{counters:?}"
+        );
+        assert_eq!(counters.lost(), 0);
+        open.set(1);
+        let after = run(
+            &mut reader,
+            Duration::from_millis(100),
+            Duration::from_millis(1),
+        );
+        open.set(2);
+        thread.join().unwrap();
+        assert!(after[&slot].0 > 250_000_000, "{after:?}");
+    });
+}
