@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use corprof::context::{Callback, Context, NoTrigger, Startup};
+use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
 use corprof::{
     Callbacks, Cx, EventMaskHigh, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleFlags,
     ModuleId, RejitId, ThreadId,
@@ -379,7 +379,7 @@ impl Callbacks for ClrCallbacks {
 
     fn dynamic_method_unloaded<'rt>(
         &self,
-        _cx: &mut Cx<'rt, Callback>,
+        _cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
         let ranges = lock(&self.0.unloadable)
@@ -390,7 +390,7 @@ impl Callbacks for ClrCallbacks {
         Ok(())
     }
 
-    fn eventpipe_event_delivered<'rt>(
+    fn event_pipe_event_delivered<'rt>(
         &self,
         _cx: &mut Cx<'rt, Callback>,
         event: EventPipeEvent<'_, 'rt>,

@@ -6,7 +6,7 @@
 //! `load_as_notification_only`.
 #![expect(unused_variables, reason = "the defaults ignore their arguments")]
 
-use crate::context::{Attach, Callback, Cx, Detached, NoTrigger, Startup};
+use crate::context::{Attach, Callback, Cooperative, Cx, Detached, NoTrigger, Startup};
 use crate::id::{
     AppDomainId, AssemblyId, ClassId, EventPipeProviderId, FunctionId, GcHandleId, ModuleId,
     ObjectId, RejitId, ThreadId, Token,
@@ -20,9 +20,9 @@ use crate::sys::{
 
 /// Arguments of `RootReferences2`; all slices have the same length.
 #[derive(Clone, Copy, Debug)]
-pub struct RootReferences<'a, 'rt> {
-    /// The objects that the roots refer to.
-    pub objects: &'a [Option<ObjectId<'rt>>],
+pub struct RootReferences<'a> {
+    /// Addresses of the objects that the roots refer to; 0 for a root that refers to none.
+    pub objects: &'a [usize],
     /// What the roots are.
     pub kinds: &'a [CorPrfGcRootKind],
     /// Their properties.
@@ -618,8 +618,8 @@ pub trait Callbacks: Send + Sync + 'static {
     fn moved_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        old_starts: &[Option<ObjectId<'rt>>],
-        new_starts: &[Option<ObjectId<'rt>>],
+        old_starts: &[usize],
+        new_starts: &[usize],
         lengths: &[u32],
     ) -> Result<()> {
         Ok(())
@@ -631,7 +631,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn object_allocated<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Cooperative>,
         object: ObjectId<'rt>,
         class: ClassId<'rt>,
     ) -> Result<()> {
@@ -651,29 +651,27 @@ pub trait Callbacks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// `ObjectReferences`: what an object refers to. An error stops these calls for this collection.
+    /// `ObjectReferences`: the addresses of an object and of what it refers to, which may not be looked
+    /// at before [`Callbacks::garbage_collection_finished`]. An error stops these calls for this collection.
     ///
     /// # Errors
     /// What the implementation answers the runtime.
     fn object_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        object: ObjectId<'rt>,
+        object: usize,
         class: Option<ClassId<'rt>>,
-        references: &[Option<ObjectId<'rt>>],
+        references: &[usize],
     ) -> Result<()> {
         Ok(())
     }
 
-    /// `RootReferences`.
+    /// `RootReferences`: addresses of objects, which may not be looked at before
+    /// [`Callbacks::garbage_collection_finished`].
     ///
     /// # Errors
     /// What the implementation answers the runtime.
-    fn root_references<'rt>(
-        &self,
-        cx: &mut Cx<'rt, NoTrigger>,
-        roots: &[Option<ObjectId<'rt>>],
-    ) -> Result<()> {
+    fn root_references<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>, roots: &[usize]) -> Result<()> {
         Ok(())
     }
 
@@ -683,7 +681,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn exception_thrown<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Cooperative>,
         object: ObjectId<'rt>,
     ) -> Result<()> {
         Ok(())
@@ -803,7 +801,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn exception_catcher_enter<'rt>(
         &self,
-        cx: &mut Cx<'rt, NoTrigger>,
+        cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
         object: Option<ObjectId<'rt>>,
     ) -> Result<()> {
@@ -897,7 +895,7 @@ pub trait Callbacks: Send + Sync + 'static {
     fn surviving_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        starts: &[Option<ObjectId<'rt>>],
+        starts: &[usize],
         lengths: &[u32],
     ) -> Result<()> {
         Ok(())
@@ -917,7 +915,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn finalizeable_object_queued<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Cooperative>,
         is_critical: bool,
         object: ObjectId<'rt>,
     ) -> Result<()> {
@@ -931,7 +929,7 @@ pub trait Callbacks: Send + Sync + 'static {
     fn root_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        roots: RootReferences<'_, 'rt>,
+        roots: RootReferences<'_>,
     ) -> Result<()> {
         Ok(())
     }
@@ -942,7 +940,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn handle_created<'rt>(
         &self,
-        cx: &mut Cx<'rt, NoTrigger>,
+        cx: &mut Cx<'rt, Cooperative>,
         handle: GcHandleId<'rt>,
         object: Option<ObjectId<'rt>>,
     ) -> Result<()> {
@@ -1055,8 +1053,8 @@ pub trait Callbacks: Send + Sync + 'static {
     fn moved_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        old_starts: &[Option<ObjectId<'rt>>],
-        new_starts: &[Option<ObjectId<'rt>>],
+        old_starts: &[usize],
+        new_starts: &[usize],
         lengths: &[usize],
     ) -> Result<()> {
         Ok(())
@@ -1069,7 +1067,7 @@ pub trait Callbacks: Send + Sync + 'static {
     fn surviving_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        starts: &[Option<ObjectId<'rt>>],
+        starts: &[usize],
         lengths: &[usize],
     ) -> Result<()> {
         Ok(())
@@ -1082,8 +1080,8 @@ pub trait Callbacks: Send + Sync + 'static {
     fn conditional_weak_table_element_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
-        keys: &[Option<ObjectId<'rt>>],
-        values: &[Option<ObjectId<'rt>>],
+        keys: &[usize],
+        values: &[usize],
         handles: &[Option<GcHandleId<'rt>>],
     ) -> Result<()> {
         Ok(())
@@ -1149,7 +1147,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// What the implementation answers the runtime.
     fn dynamic_method_unloaded<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
     ) -> Result<()> {
         Ok(())
@@ -1159,7 +1157,7 @@ pub trait Callbacks: Send + Sync + 'static {
     ///
     /// # Errors
     /// What the implementation answers the runtime.
-    fn eventpipe_event_delivered<'rt>(
+    fn event_pipe_event_delivered<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
         event: EventPipeEvent<'_, 'rt>,
@@ -1171,7 +1169,7 @@ pub trait Callbacks: Send + Sync + 'static {
     ///
     /// # Errors
     /// What the implementation answers the runtime.
-    fn eventpipe_provider_created<'rt>(
+    fn event_pipe_provider_created<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
         provider: EventPipeProviderId<'rt>,

@@ -20,7 +20,11 @@ mod sealed {
     label = "nothing of the CLR is async-signal-safe, and nothing of it answers after a detach",
     note = "in a signal handler: record the address raw and resolve it on the agent's thread"
 )]
-pub trait Context: sealed::Sealed {}
+pub trait Context: sealed::Sealed {
+    /// The context of the frame callback of a stack snapshot that is begun here: synchronous if and
+    /// only if this one is. It never may trigger a GC, because the walk may hold locks.
+    type Walk: Context;
+}
 
 /// A context in which synchronous calls are accepted (`PROFILER_TO_CLR_ENTRYPOINT_SYNC`): the
 /// thread is inside a callback (`COR_PRF_CALLBACKSTATE_INCALLBACK`), or the runtime has no `Thread`
@@ -48,6 +52,21 @@ pub trait MayTriggerGc: Synchronous {}
 )]
 pub trait NativeThread: MayTriggerGc {}
 
+/// Objects stay where they are: the thread is in cooperative mode, in which no collection can
+/// begin, and the call does not leave it.
+#[diagnostic::on_unimplemented(
+    message = "this CLR call needs objects that stay where they are: it can't be made in `{Self}`",
+    label = "the runtime would answer CORPROF_E_UNSUPPORTED_CALL_SEQUENCE, or an address that is stale"
+)]
+pub trait ObjectsStay: Synchronous {}
+
+/// Code may take a lock of the profiler's own ([`crate::AgentLock`]).
+#[diagnostic::on_unimplemented(
+    message = "no lock of the profiler's own can be taken in the context `{Self}`",
+    label = "a suspended or interrupted thread may hold it, and then nothing would ever go on"
+)]
+pub trait MayLock: Context {}
+
 /// The profiler is being initialised: event masks that cannot be changed later are still open.
 #[diagnostic::on_unimplemented(
     message = "this CLR call is made while the profiler is initialised only, not in `{Self}`",
@@ -56,11 +75,14 @@ pub trait NativeThread: MayTriggerGc {}
 pub trait Initializing: MayTriggerGc {}
 
 macro_rules! contexts {
-    ($($(#[$doc:meta])* $name:ident: $($trait:ident)*;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident $(walks $walk:ident)?: $($trait:ident)*;)*) => { $(
         $(#[$doc])*
         #[derive(Debug)]
         pub enum $name {}
         impl sealed::Sealed for $name {}
+        $(impl Context for $name {
+            type Walk = $walk;
+        })?
         $(impl $trait for $name {})*
     )* }
 }
@@ -72,23 +94,26 @@ contexts! {
     Detached: ;
     /// In a fast-path enter, leave or tailcall hook, in code that the profiler put into IL, or in a
     /// frame callback of a walk that was begun in such a place.
-    Async: Context;
+    Async walks Async: MayLock;
     /// While the runtime is suspended by us: other threads may stand anywhere inside the runtime,
     /// so only what takes no lock is called.
-    Suspended: Context;
+    Suspended walks Suspended: ;
     /// In a callback that the runtime makes without a triggers scope: garbage collection,
     /// suspension, exception unwinding.
-    NoTrigger: Context Synchronous;
-    /// In any other callback.
-    Callback: Context Synchronous MayTriggerGc;
+    NoTrigger walks NoTrigger: Synchronous MayLock;
+    /// In a callback that hands out objects and that the runtime makes in cooperative mode: a
+    /// collection cannot begin before it returns, so do not block. The runtime would let some of
+    /// them trigger a collection; here they do not, because it would move the objects.
+    Cooperative walks NoTrigger: Synchronous ObjectsStay MayLock;
+    /// In any other callback, in a slow-path hook and in the function id mapper.
+    Callback walks NoTrigger: Synchronous MayTriggerGc MayLock;
     /// In `ICorProfilerCallback::Initialize`: the only place for hooks and immutable flags.
-    Startup: Context Synchronous MayTriggerGc Initializing;
+    Startup walks NoTrigger: Synchronous MayTriggerGc Initializing MayLock;
     /// In `ICorProfilerCallback3::InitializeForAttach`.
-    Attach: Context Synchronous MayTriggerGc Initializing;
+    Attach walks NoTrigger: Synchronous MayTriggerGc Initializing MayLock;
     /// On a thread that [`crate::spawn_agent_thread`] made.
-    AgentThread: Context Synchronous MayTriggerGc NativeThread;
+    AgentThread walks NoTrigger: Synchronous MayTriggerGc NativeThread MayLock;
 }
-
 /// Ties a value to one runtime: invariant, so that two runtimes' values never unify.
 pub(crate) type Brand<'rt> = PhantomData<fn(&'rt ()) -> &'rt ()>;
 
@@ -97,7 +122,7 @@ pub(crate) type Brand<'rt> = PhantomData<fn(&'rt ()) -> &'rt ()>;
 /// It is neither `Send` nor `Sync`, and its lifetime is that of the callback: it can be neither
 /// kept nor handed to another thread. The lifetime is also the runtime's brand: an id of another
 /// runtime does not fit. A call that may trigger a garbage collection borrows it mutably, so that
-/// nothing that borrows it too can be held across the call.
+/// nothing that borrows it too, such as a [`crate::AgentLockGuard`], can be held across the call.
 #[derive(Debug)]
 pub struct Cx<'rt, C> {
     runtime: &'rt Runtime,
@@ -110,7 +135,7 @@ impl<'rt, C> Cx<'rt, C> {
     ///
     /// # Safety
     /// The code runs in context `C` of `runtime`, on this thread, until the value is
-    /// gone, and `'rt` is a lifetime that the code which gets the value cannot choose.
+    /// gone; `runtime` has been initialised; `'rt` is a lifetime that the code which gets the value cannot choose.
     pub(crate) unsafe fn assert(runtime: &'rt Runtime) -> Self {
         Self {
             runtime,
@@ -122,5 +147,24 @@ impl<'rt, C> Cx<'rt, C> {
     /// The runtime that called. Copy it out before borrowing the proof for a call.
     pub fn info(&self) -> Info<'rt> {
         Info::new(self.runtime)
+    }
+
+    /// The proof for the frame callback of a walk that is begun with this one.
+    pub(crate) fn in_walk(&mut self) -> Cx<'rt, C::Walk>
+    where
+        C: Context,
+    {
+        // SAFETY: the frame callback runs on this thread, during the walk, and inherits the
+        // caller's callback state (`DoStackSnapshot`); `C::Walk` claims no more than that.
+        unsafe { Cx::assert(self.runtime) }
+    }
+
+    /// The proof for the time of a suspension that this thread made.
+    pub(crate) fn suspended(&mut self) -> Cx<'rt, Suspended>
+    where
+        C: NativeThread,
+    {
+        // SAFETY: it claims less than `C` does.
+        unsafe { Cx::assert(self.runtime) }
     }
 }

@@ -177,9 +177,12 @@ impl<K: Kind> fmt::Debug for Key<K> {
 }
 
 /// An object, where it is until the callback returns.
+///
+/// Only callbacks in which objects stay where they are hand one out, it cannot be kept, and it is
+/// neither `Send` nor `Sync`: who has one may look into it.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ObjectId<'rt>(NonZeroUsize, Brand<'rt>);
+pub struct ObjectId<'rt>(NonZeroUsize, PhantomData<(Brand<'rt>, *const ())>);
 
 impl ObjectId<'_> {
     pub(crate) fn new(raw: usize) -> Option<Self> {
@@ -188,6 +191,21 @@ impl ObjectId<'_> {
     /// The address.
     pub fn raw(self) -> usize {
         self.0.get()
+    }
+}
+
+impl<'rt> ObjectId<'rt> {
+    /// An object whose address came another way, such as from `ObjectReferences`, whose addresses
+    /// are good once `GarbageCollectionFinished` is called. `None` for 0.
+    ///
+    /// # Safety
+    /// There is an object at `address`, and it stays there until the callback that `_cx` stands
+    /// for returns.
+    pub unsafe fn from_address<C: crate::context::Synchronous>(
+        _cx: &crate::Cx<'rt, C>,
+        address: usize,
+    ) -> Option<Self> {
+        Self::new(address)
     }
 }
 
@@ -249,11 +267,5 @@ impl fmt::Debug for Token {
 pub(crate) fn ids<'rt, K>(raw: &[usize]) -> &[Option<Id<'rt, K>>] {
     // SAFETY: `Id` is `repr(transparent)` over `NonZeroUsize`, so `Option<Id>` has the layout of
     // `usize` and 0 is `None` (documented niche guarantee of `NonZero`).
-    unsafe { core::slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) }
-}
-
-/// The runtime's array of objects, as objects; entries may be 0.
-pub(crate) fn objects<'rt>(raw: &[usize]) -> &[Option<ObjectId<'rt>>] {
-    // SAFETY: as in `ids`: `ObjectId` is `repr(transparent)` over `NonZeroUsize`.
     unsafe { core::slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) }
 }

@@ -10,12 +10,16 @@ pub mod sys;
 
 mod callbacks;
 pub mod context;
+pub mod elt;
 mod factory;
 pub mod id;
 pub mod info;
+mod lock;
 mod metadata;
 mod objects;
 mod runtime;
+mod snapshot;
+mod suspension;
 mod thread;
 mod thunks;
 
@@ -26,11 +30,16 @@ pub use id::{
     AppDomainId, AssemblyId, ClassId, ClassKey, FunctionId, FunctionKey, Id, Key, ModuleId,
     ModuleKey, ObjectId, RejitId, RuntimeIndex, ThreadId, ThreadKey, Token,
 };
+pub use lock::{AgentLock, AgentLockGuard, ThreadPin, ThreadPins};
 pub use metadata::{
     GenericParamProps, MemberRefProps, MetadataImport, MethodProps, ScopeProps, TypeDefProps,
     TypeRefProps,
 };
 pub use objects::{AssemblyReferences, FunctionControl};
 pub use runtime::{Capabilities, Info, Result, Runtime};
+pub use snapshot::{
+    FrameInfo, Registers, Seed, SeedRefused, SnapshotFrame, StackSnapshots, WalkError, Walked,
+};
+pub use suspension::{SuspendError, Suspension};
 pub use sys::{EventMaskHigh, EventMaskLow, Guid, Hresult, ModuleFlags};
 pub use thread::{AgentCx, spawn_agent_thread};

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::callbacks::{Callbacks, EventPipeEvent, RootReferences};
-use crate::context::{Attach, Callback, Cx, Detached, NoTrigger, Startup};
-use crate::id::{Id, ObjectId, RejitId, RuntimeIndex, Token, ids, objects};
+use crate::context::{Attach, Callback, Cooperative, Cx, Detached, NoTrigger, Startup};
+use crate::id::{Id, ObjectId, RejitId, RuntimeIndex, Token, ids};
 use crate::objects::{AssemblyReferences, FunctionControl};
 use crate::runtime::{Result, Runtime};
 use crate::sys::*;
@@ -373,16 +373,16 @@ thunks! {
     NoTrigger runtime_thread_resumed(thread_id: ThreadID) =>
         (id(thread_id)?);
     NoTrigger moved_references(c_moved_object_id_ranges: u32, old_object_id_range_start: *const ObjectID, new_object_id_range_start: *const ObjectID, c_object_id_range_length: *const u32) =>
-        (objects(slice(old_object_id_range_start, c_moved_object_id_ranges)), objects(slice(new_object_id_range_start, c_moved_object_id_ranges)), slice(c_object_id_range_length, c_moved_object_id_ranges));
-    Callback object_allocated(object_id: ObjectID, class_id: ClassID) =>
+        (slice(old_object_id_range_start, c_moved_object_id_ranges), slice(new_object_id_range_start, c_moved_object_id_ranges), slice(c_object_id_range_length, c_moved_object_id_ranges));
+    Cooperative object_allocated(object_id: ObjectID, class_id: ClassID) =>
         (object(object_id)?, id(class_id)?);
     NoTrigger objects_allocated_by_class(c_class_count: u32, class_ids: *const ClassID, c_objects: *const u32) =>
         (ids(slice(class_ids, c_class_count)), slice(c_objects, c_class_count));
     NoTrigger object_references(object_id: ObjectID, class_id: ClassID, c_object_refs: u32, object_ref_ids: *const ObjectID) =>
-        (object(object_id)?, Id::new(class_id), objects(slice(object_ref_ids, c_object_refs)));
+        (object_id, Id::new(class_id), slice(object_ref_ids, c_object_refs));
     NoTrigger root_references(c_root_refs: u32, root_ref_ids: *const ObjectID) =>
-        (objects(slice(root_ref_ids, c_root_refs)));
-    Callback exception_thrown(thrown_object_id: ObjectID) =>
+        (slice(root_ref_ids, c_root_refs));
+    Cooperative exception_thrown(thrown_object_id: ObjectID) =>
         (object(thrown_object_id)?);
     Callback exception_search_function_enter(function_id: FunctionID) =>
         (id(function_id)?);
@@ -406,7 +406,7 @@ thunks! {
         (id(function_id)?);
     NoTrigger exception_unwind_finally_leave() =>
         ();
-    NoTrigger exception_catcher_enter(function_id: FunctionID, object_id: ObjectID) =>
+    Cooperative exception_catcher_enter(function_id: FunctionID, object_id: ObjectID) =>
         (id(function_id)?, ObjectId::new(object_id));
     Callback exception_catcher_leave() =>
         ();
@@ -423,14 +423,14 @@ thunks! {
     NoTrigger garbage_collection_started(c_generations: i32, generation_collected: *const Bool, reason: CorPrfGcReason) =>
         (&generations(generation_collected, c_generations), reason);
     NoTrigger surviving_references(c_surviving_object_id_ranges: u32, object_id_range_start: *const ObjectID, c_object_id_range_length: *const u32) =>
-        (objects(slice(object_id_range_start, c_surviving_object_id_ranges)), slice(c_object_id_range_length, c_surviving_object_id_ranges));
+        (slice(object_id_range_start, c_surviving_object_id_ranges), slice(c_object_id_range_length, c_surviving_object_id_ranges));
     NoTrigger garbage_collection_finished() =>
         ();
-    Callback finalizeable_object_queued(finalizer_flags: u32, object_id: ObjectID) =>
+    Cooperative finalizeable_object_queued(finalizer_flags: u32, object_id: ObjectID) =>
         (finalizer_flags & 1 != 0, object(object_id)?);
     NoTrigger root_references2(c_root_refs: u32, root_ref_ids: *const ObjectID, root_kinds: *const CorPrfGcRootKind, root_flags: *const CorPrfGcRootFlags, root_ids: *const usize) =>
-        (RootReferences { objects: objects(slice(root_ref_ids, c_root_refs)), kinds: slice(root_kinds, c_root_refs), flags: slice(root_flags, c_root_refs), ids: slice(root_ids, c_root_refs) });
-    NoTrigger handle_created(handle_id: GCHandleID, initial_object_id: ObjectID) =>
+        (RootReferences { objects: slice(root_ref_ids, c_root_refs), kinds: slice(root_kinds, c_root_refs), flags: slice(root_flags, c_root_refs), ids: slice(root_ids, c_root_refs) });
+    Cooperative handle_created(handle_id: GCHandleID, initial_object_id: ObjectID) =>
         (id(handle_id)?, ObjectId::new(initial_object_id));
     NoTrigger handle_destroyed(handle_id: GCHandleID) =>
         (id(handle_id)?);
@@ -447,11 +447,11 @@ thunks! {
     Callback rejit_error(module_id: ModuleID, method_id: MdToken, function_id: FunctionID, hr_status: Hresult) =>
         (id(module_id)?, Token(method_id), Id::new(function_id), hr_status);
     NoTrigger moved_references2(c_moved_object_id_ranges: u32, old_object_id_range_start: *const ObjectID, new_object_id_range_start: *const ObjectID, c_object_id_range_length: *const usize) =>
-        (objects(slice(old_object_id_range_start, c_moved_object_id_ranges)), objects(slice(new_object_id_range_start, c_moved_object_id_ranges)), slice(c_object_id_range_length, c_moved_object_id_ranges));
+        (slice(old_object_id_range_start, c_moved_object_id_ranges), slice(new_object_id_range_start, c_moved_object_id_ranges), slice(c_object_id_range_length, c_moved_object_id_ranges));
     NoTrigger surviving_references2(c_surviving_object_id_ranges: u32, object_id_range_start: *const ObjectID, c_object_id_range_length: *const usize) =>
-        (objects(slice(object_id_range_start, c_surviving_object_id_ranges)), slice(c_object_id_range_length, c_surviving_object_id_ranges));
+        (slice(object_id_range_start, c_surviving_object_id_ranges), slice(c_object_id_range_length, c_surviving_object_id_ranges));
     NoTrigger conditional_weak_table_element_references(c_root_refs: u32, key_ref_ids: *const ObjectID, value_ref_ids: *const ObjectID, root_ids: *const GCHandleID) =>
-        (objects(slice(key_ref_ids, c_root_refs)), objects(slice(value_ref_ids, c_root_refs)), ids(slice(root_ids, c_root_refs)));
+        (slice(key_ref_ids, c_root_refs), slice(value_ref_ids, c_root_refs), ids(slice(root_ids, c_root_refs)));
     Callback get_assembly_references(wsz_assembly_path: *const u16, p_asm_ref_provider: *mut ICorProfilerAssemblyReferenceProvider) =>
         (&terminated_text(wsz_assembly_path), AssemblyReferences::new(p_asm_ref_provider)?);
     Callback module_in_memory_symbols_updated(module_id: ModuleID) =>
@@ -460,11 +460,11 @@ thunks! {
         (id(function_id)?, f_is_safe_to_block != 0, slice(p_il_header, cb_il_header));
     Callback dynamic_method_jit_compilation_finished(function_id: FunctionID, hr_status: Hresult, f_is_safe_to_block: Bool) =>
         (id(function_id)?, hr_status, f_is_safe_to_block != 0);
-    Callback dynamic_method_unloaded(function_id: FunctionID) =>
+    Cooperative dynamic_method_unloaded(function_id: FunctionID) =>
         (id(function_id)?);
-    Callback eventpipe_event_delivered(provider: EventPipeProviderID, event_id: u32, event_version: u32, cb_metadata_blob: u32, metadata_blob: *const u8, cb_event_data: u32, event_data: *const u8, p_activity_id: *const Guid, p_related_activity_id: *const Guid, event_thread: ThreadID, num_stack_frames: u32, stack_frames: *const usize) =>
+    Callback event_pipe_event_delivered(provider: EventPipeProviderID, event_id: u32, event_version: u32, cb_metadata_blob: u32, metadata_blob: *const u8, cb_event_data: u32, event_data: *const u8, p_activity_id: *const Guid, p_related_activity_id: *const Guid, event_thread: ThreadID, num_stack_frames: u32, stack_frames: *const usize) =>
         (EventPipeEvent { provider: id(provider)?, id: event_id, version: event_version, metadata: slice(metadata_blob, cb_metadata_blob), data: slice(event_data, cb_event_data), activity: guid(p_activity_id), related_activity: guid(p_related_activity_id), thread: Id::new(event_thread), stack: slice(stack_frames, num_stack_frames) });
-    Callback eventpipe_provider_created(provider: EventPipeProviderID) =>
+    Callback event_pipe_provider_created(provider: EventPipeProviderID) =>
         (id(provider)?);
 }
 
@@ -566,7 +566,7 @@ static VTBL: ICorProfilerCallback11Vtbl = ICorProfilerCallback11Vtbl {
     dynamic_method_jit_compilation_started,
     dynamic_method_jit_compilation_finished,
     dynamic_method_unloaded,
-    eventpipe_event_delivered,
-    eventpipe_provider_created,
+    event_pipe_event_delivered,
+    event_pipe_provider_created,
     load_as_notification_only,
 };

@@ -17,6 +17,24 @@ const NO_MAP: CorDebugIlToNativeMap = CorDebugIlToNativeMap {
 };
 
 impl<'rt> Info<'rt> {
+    /// The code of a function's default version, hot part only (`GetCodeInfo`, asynchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_FUNCTION_NOT_COMPILED` when there is none.
+    pub fn get_code_info<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<CorPrfCodeInfo> {
+        let mut start = core::ptr::null();
+        let mut size = 0;
+        call!(self, get_code_info(function.raw(), &mut start, &mut size)).ok()?;
+        Ok(CorPrfCodeInfo {
+            start_address: start.addr(),
+            size: size as usize,
+        })
+    }
+
     /// The code of a function's default version: hot part, then cold part (`GetCodeInfo2`,
     /// asynchronous).
     ///

@@ -4,8 +4,8 @@ use core::ffi::c_void;
 
 use crate::runtime::Result;
 use crate::sys::{
-    CorPrfFunction, Hresult, ICorProfilerFunctionEnum, ICorProfilerModuleEnum,
-    ICorProfilerThreadEnum, IUnknownVtbl,
+    CorPrfFunction, CorPrfMethod, Hresult, ICorProfilerFunctionEnum, ICorProfilerMethodEnum,
+    ICorProfilerModuleEnum, ICorProfilerObjectEnum, ICorProfilerThreadEnum, IUnknownVtbl,
 };
 
 /// Gives back the reference when the reading ends, whichever way.
@@ -57,4 +57,6 @@ enumerators! {
     functions: ICorProfilerFunctionEnum of CorPrfFunction = CorPrfFunction { function_id: 0, rejit_id: 0 };
     modules: ICorProfilerModuleEnum of usize = 0usize;
     threads: ICorProfilerThreadEnum of usize = 0usize;
+    objects: ICorProfilerObjectEnum of usize = 0usize;
+    methods: ICorProfilerMethodEnum of CorPrfMethod = CorPrfMethod { module_id: 0, method_id: 0 };
 }

@@ -1,11 +1,16 @@
-//! EventPipe sessions of the profiler's own, in the process (`ICorProfilerInfo12`, .NET 5 on).
+//! EventPipe: sessions of the profiler's own, in the process, and providers of its own events
+//! (`ICorProfilerInfo12`, .NET 5 on).
 
 use core::ptr;
 
-use super::call;
-use crate::context::{Cx, MayTriggerGc};
+use super::{call, read_text, wide};
+use crate::context::{Cx, MayTriggerGc, Synchronous};
+use crate::id::{EventPipeEventId, EventPipeProviderId, Id, RuntimeIndex};
 use crate::runtime::{Info, Result};
-use crate::sys::{CorPrfEventpipeProviderConfig, EventPipeSessionID};
+use crate::sys::{
+    CorPrfEventData, CorPrfEventpipeParamDesc, CorPrfEventpipeProviderConfig, EventPipeSessionID,
+    Guid, Hresult,
+};
 
 /// A provider that a session listens to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,10 +23,39 @@ pub struct EventPipeProviderConfig<'a> {
     pub level: u32,
 }
 
+/// A session of [`Info::event_pipe_start_session`]. It may be kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EventPipeSession {
+    runtime: RuntimeIndex,
+    raw: EventPipeSessionID,
+}
+
+/// An event of the profiler's own.
+#[derive(Clone, Copy, Debug)]
+pub struct EventPipeEventDefinition<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its number in the provider.
+    pub id: u32,
+    /// Its keywords.
+    pub keywords: u64,
+    /// Version of its parameters.
+    pub version: u32,
+    /// How detailed: 1 critical to 5 verbose.
+    pub level: u32,
+    /// Its opcode.
+    pub opcode: u8,
+    /// Whether the runtime adds the stack.
+    pub with_stack: bool,
+    /// Name and type (`COR_PRF_EVENTPIPE_PARAM_TYPE`) of each parameter.
+    pub parameters: &'a [(&'a str, u32)],
+}
+
 impl<'rt> Info<'rt> {
-    /// `EventPipeStartSession`: has the events of these providers delivered to
+    /// Has the events of these providers delivered to
     /// [`crate::Callbacks::event_pipe_event_delivered`], on the thread that raises them, as soon as
-    /// the mask has [`crate::EventMaskHigh::MONITOR_EVENT_PIPE`].
+    /// the mask has [`crate::EventMaskHigh::MONITOR_EVENT_PIPE`] (`EventPipeStartSession`, may
+    /// trigger a GC).
     ///
     /// # Errors
     /// What the runtime answers; `E_NOINTERFACE` before .NET 5.
@@ -29,32 +63,189 @@ impl<'rt> Info<'rt> {
         self,
         _: &mut Cx<'rt, C>,
         providers: &[EventPipeProviderConfig<'_>],
-    ) -> Result<EventPipeSessionID> {
+    ) -> Result<EventPipeSession> {
         let names: Vec<Vec<u16>> = providers
             .iter()
-            .map(|provider| provider.name.encode_utf16().chain([0]).collect())
+            .map(|provider| wide(provider.name))
             .collect();
         let configs: Vec<CorPrfEventpipeProviderConfig> = providers
             .iter()
             .zip(&names)
-            .map(|(provider, name)| CorPrfEventpipeProviderConfig {
-                provider_name: name.as_ptr(),
-                keywords: provider.keywords,
-                logging_level: provider.level,
-                filter_data: ptr::null(),
-            })
+            .map(|(provider, name)| config(provider, name))
             .collect();
-        let mut session = EventPipeSessionID::default();
+        let length = u32::try_from(configs.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        let mut raw = EventPipeSessionID::default();
         call!(
             self,
-            eventpipe_start_session(
-                u32::try_from(configs.len()).unwrap_or(0),
-                configs.as_ptr(),
-                0,
-                &mut session
+            event_pipe_start_session(length, configs.as_ptr(), 0, &mut raw)
+        )
+        .ok()?;
+        Ok(EventPipeSession {
+            runtime: self.index(),
+            raw,
+        })
+    }
+
+    /// Adds a provider to a session (`EventPipeAddProviderToSession`, may trigger a GC).
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a session of another runtime; what the runtime answers.
+    pub fn event_pipe_add_provider_to_session<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        session: EventPipeSession,
+        provider: EventPipeProviderConfig<'_>,
+    ) -> Result<()> {
+        if session.runtime != self.index() {
+            return Err(Hresult::E_INVALIDARG);
+        }
+        let name = wide(provider.name);
+        let config = config(&provider, &name);
+        call!(
+            self,
+            event_pipe_add_provider_to_session(session.raw, config)
+        )
+        .ok()
+    }
+
+    /// Ends a session (`EventPipeStopSession`, may trigger a GC).
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a session of another runtime; what the runtime answers.
+    pub fn event_pipe_stop_session<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        session: EventPipeSession,
+    ) -> Result<()> {
+        if session.runtime != self.index() {
+            return Err(Hresult::E_INVALIDARG);
+        }
+        call!(self, event_pipe_stop_session(session.raw)).ok()
+    }
+
+    /// A provider of the profiler's own events (`EventPipeCreateProvider`, may trigger a GC).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn event_pipe_create_provider<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        name: &str,
+    ) -> Result<EventPipeProviderId<'rt>> {
+        let name = wide(name);
+        let mut provider = 0;
+        call!(
+            self,
+            event_pipe_create_provider(name.as_ptr(), &mut provider)
+        )
+        .ok()?;
+        Id::new(provider).ok_or(Hresult::E_FAIL)
+    }
+
+    /// The name of a provider (`EventPipeGetProviderInfo`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn event_pipe_get_provider_info<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        provider: EventPipeProviderId<'rt>,
+    ) -> Result<String> {
+        read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                event_pipe_get_provider_info(provider.raw(), capacity, length, buffer)
+            ))
+        })
+    }
+
+    /// Declares an event (`EventPipeDefineEvent`, may trigger a GC).
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a parameter that is an object.
+    pub fn event_pipe_define_event<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        provider: EventPipeProviderId<'rt>,
+        event: &EventPipeEventDefinition<'_>,
+    ) -> Result<EventPipeEventId<'rt>> {
+        let event_name = wide(event.name);
+        let names: Vec<Vec<u16>> = event
+            .parameters
+            .iter()
+            .map(|(name, _)| wide(name))
+            .collect();
+        let parameters: Vec<CorPrfEventpipeParamDesc> = event
+            .parameters
+            .iter()
+            .zip(&names)
+            .map(|((_, kind), name)| CorPrfEventpipeParamDesc {
+                kind: *kind,
+                element_kind: 0,
+                name: name.as_ptr(),
+            })
+            .collect();
+        let length = u32::try_from(parameters.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        let mut id = 0;
+        call!(
+            self,
+            event_pipe_define_event(
+                provider.raw(),
+                event_name.as_ptr(),
+                event.id,
+                event.keywords,
+                event.version,
+                event.level,
+                event.opcode,
+                event.with_stack.into(),
+                length,
+                parameters.as_ptr(),
+                &mut id,
             )
         )
         .ok()?;
-        Ok(session)
+        Id::new(id).ok_or(Hresult::E_FAIL)
+    }
+
+    /// Raises an event, one slice for each parameter (`EventPipeWriteEvent`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn event_pipe_write_event<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        event: EventPipeEventId<'rt>,
+        data: &[&[u8]],
+        activity: Option<&Guid>,
+    ) -> Result<()> {
+        let runs: Vec<CorPrfEventData> = data
+            .iter()
+            .map(|run| CorPrfEventData {
+                pointer: run.as_ptr().expose_provenance() as u64,
+                size: u32::try_from(run.len()).unwrap_or(u32::MAX),
+                reserved: 0,
+            })
+            .collect();
+        let length = u32::try_from(runs.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        call!(
+            self,
+            event_pipe_write_event(
+                event.raw(),
+                length,
+                runs.as_ptr(),
+                activity.map_or(ptr::null(), |activity| activity),
+                ptr::null(),
+            )
+        )
+        .ok()
+    }
+}
+
+fn config(provider: &EventPipeProviderConfig<'_>, name: &[u16]) -> CorPrfEventpipeProviderConfig {
+    CorPrfEventpipeProviderConfig {
+        provider_name: name.as_ptr(),
+        keywords: provider.keywords,
+        logging_level: provider.level,
+        filter_data: ptr::null(),
     }
 }

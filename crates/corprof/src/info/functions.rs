@@ -3,8 +3,11 @@
 use super::{call, complete, read_list, read_text};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
 use crate::id::{ClassId, FunctionId, Id, ModuleId, RejitId, Token};
+use crate::metadata::MetadataImport;
 use crate::runtime::{Info, Result};
-use crate::sys::Hresult;
+use crate::sys::{
+    CorPrfClauseType, CorPrfExClauseInfo, CorPrfFrameInfo, Hresult, IMetaDataImport2, Interface,
+};
 
 /// Answer of `GetFunctionInfo2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,8 +79,17 @@ impl<'rt> Info<'rt> {
     /// `E_INVALIDARG` for a dynamic method.
     pub fn get_function_info2<C: Context>(
         self,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<Option<FunctionInfo<'rt>>> {
+        self.function_info2(cx, function, 0)
+    }
+
+    fn function_info2<C: Context>(
+        self,
         _: &Cx<'rt, C>,
         function: FunctionId<'rt>,
+        frame: CorPrfFrameInfo,
     ) -> Result<Option<FunctionInfo<'rt>>> {
         let (mut class, mut module, mut token) = (0, 0, 0);
         let type_args = read_list(4, 0, |buffer, capacity, length| {
@@ -85,7 +97,7 @@ impl<'rt> Info<'rt> {
                 self,
                 get_function_info2(
                     function.raw(),
-                    0,
+                    frame,
                     &mut class,
                     &mut module,
                     &mut token,
@@ -195,22 +207,178 @@ impl<'rt> Info<'rt> {
     }
 
     /// The function of a method that has no type parameters (`GetFunctionFromToken`, synchronous).
+    /// `None`: its class is not loaded.
     ///
     /// # Errors
-    /// `CORPROF_E_FUNCTION_IS_PARAMETERIZED` when it has some, `CORPROF_E_DATAINCOMPLETE` when its
-    /// class is not loaded.
+    /// `CORPROF_E_FUNCTION_IS_PARAMETERIZED` when it has some.
     pub fn get_function_from_token<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
         module: ModuleId<'rt>,
         token: Token,
-    ) -> Result<FunctionId<'rt>> {
+    ) -> Result<Option<FunctionId<'rt>>> {
         let mut function = 0;
-        call!(
+        let answer = call!(
             self,
             get_function_from_token(module.raw(), token.0, &mut function)
+        );
+        Ok(complete(answer.ok())?.and_then(|()| Id::new(function)))
+    }
+
+    /// The function of a method with these type arguments, in a class
+    /// (`GetFunctionFromTokenAndTypeArgs`, synchronous, may trigger a GC).
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_function_from_token_and_type_args<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        method: Token,
+        class: ClassId<'rt>,
+        type_args: &[ClassId<'rt>],
+    ) -> Result<Option<FunctionId<'rt>>> {
+        let raw: Vec<usize> = type_args.iter().map(|class| class.raw()).collect();
+        let length = u32::try_from(raw.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        let mut function = 0;
+        let answer = call!(
+            self,
+            get_function_from_token_and_type_args(
+                module.raw(),
+                method.0,
+                class.raw(),
+                length,
+                raw.as_ptr(),
+                &mut function,
+            )
+        );
+        Ok(complete(answer.ok())?.and_then(|()| Id::new(function)))
+    }
+
+    /// As [`Info::get_function_from_ip`], with the version of the IL (`GetFunctionFromIP2`,
+    /// synchronous; may trigger a GC before .NET 9).
+    ///
+    /// # Errors
+    /// `E_FAIL` when it is no managed code.
+    pub fn get_function_from_ip2<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        ip: usize,
+    ) -> Result<(FunctionId<'rt>, RejitId)> {
+        let (mut function, mut rejit) = (0, 0);
+        call!(
+            self,
+            get_function_from_ip2(ip as *const u8, &mut function, &mut rejit)
         )
         .ok()?;
-        Id::new(function).ok_or(Hresult::E_FAIL)
+        Ok((Id::new(function).ok_or(Hresult::E_FAIL)?, RejitId(rejit)))
+    }
+
+    /// Class, module and token of a function (`GetFunctionInfo`, asynchronous). It
+    /// leaves the type arguments empty: prefer [`Info::get_function_info2`].
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a dynamic method.
+    pub fn get_function_info<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<Option<FunctionInfo<'rt>>> {
+        let (mut class, mut module, mut token) = (0, 0, 0);
+        complete(
+            call!(
+                self,
+                get_function_info(function.raw(), &mut class, &mut module, &mut token)
+            )
+            .ok()
+            .map(|()| FunctionInfo {
+                class: Id::new(class),
+                module: Id::new(module),
+                token: Token(token),
+                type_args: Vec::new(),
+            }),
+        )
+    }
+
+    /// As [`Info::get_function_info2`] for a frame that is on the stack now, which may tell the
+    /// exact type arguments of shared code.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_function_info2_of_frame<C: Context>(
+        self,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        frame: crate::FrameInfo<'_, 'rt>,
+    ) -> Result<Option<FunctionInfo<'rt>>> {
+        self.function_info2(cx, function, frame.raw())
+    }
+
+    /// Metadata and token of a function (`GetTokenAndMetaDataFromFunction`, synchronous).
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a dynamic method.
+    pub fn get_token_and_meta_data_from_function<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Result<Option<(MetadataImport<'rt>, Token)>> {
+        let mut found = core::ptr::null_mut();
+        let mut token = 0;
+        let answer = call!(
+            self,
+            get_token_and_meta_data_from_function(
+                function.raw(),
+                &IMetaDataImport2::IID,
+                &mut found,
+                &mut token,
+            )
+        );
+        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        let import = complete(answer.ok())?.and_then(|()| unsafe { MetadataImport::new(found) });
+        Ok(import.map(|import| (import, Token(token))))
+    }
+
+    /// Every function that has code made by the JIT (`EnumJITedFunctions`, synchronous). Prefer
+    /// [`Info::enum_jited_functions2`], which has the ReJIT versions.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_jited_functions<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+    ) -> Result<Vec<FunctionId<'rt>>> {
+        let mut enumerator = core::ptr::null_mut();
+        call!(self, enum_jited_functions(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        let found = unsafe { super::enumerate::functions(enumerator) }?;
+        Ok(found
+            .into_iter()
+            .filter_map(|found| Id::new(found.function_id))
+            .collect())
+    }
+
+    /// The exception clause that is about to run on this thread
+    /// (`GetNotifiedExceptionClauseInfo`, synchronous); `None` when there is none. Not for an
+    /// attached profiler.
+    ///
+    /// # Errors
+    /// `CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER`, `CORPROF_E_NOT_MANAGED_THREAD`.
+    pub fn get_notified_exception_clause_info<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+    ) -> Result<Option<CorPrfExClauseInfo>> {
+        let mut clause = CorPrfExClauseInfo {
+            clause_type: CorPrfClauseType::NONE,
+            program_counter: 0,
+            frame_pointer: 0,
+            shadow_stack_pointer: 0,
+        };
+        let answer = call!(self, get_notified_exception_clause_info(&mut clause));
+        answer.ok()?;
+        Ok((answer != Hresult::S_FALSE).then_some(clause))
     }
 }

@@ -4,17 +4,23 @@
 //! slot that the runtime has, with buffers of the lengths that it states.
 
 mod code;
-mod enumerate;
+pub(crate) mod enumerate;
 mod event_pipe;
+mod fields;
 mod functions;
+mod heap;
+mod il;
 mod modules;
 mod setup;
 mod threads;
 mod types;
 
-pub use event_pipe::EventPipeProviderConfig;
+pub use event_pipe::{EventPipeEventDefinition, EventPipeProviderConfig, EventPipeSession};
+pub use fields::ClassLayout;
 pub use functions::{DynamicFunctionInfo, FunctionInfo};
-pub use modules::{AssemblyInfo, ModuleInfo};
+pub use heap::{ArrayInfo, ObjectHandle, StringLayout};
+pub use il::{IlBody, MethodMalloc};
+pub use modules::{AppDomainInfo, AssemblyInfo, ModuleInfo};
 pub use setup::RuntimeInformation;
 pub use types::{ArrayClass, ClassInfo};
 
@@ -81,6 +87,11 @@ pub(crate) fn read_text(
         units.truncate(end);
     }
     Ok(String::from_utf16_lossy(&units))
+}
+
+/// A text for the runtime: UTF-16 with a NUL at its end.
+pub(crate) fn wide(text: &str) -> Vec<u16> {
+    text.encode_utf16().chain([0]).collect()
 }
 
 /// A copy of memory that the runtime lends.

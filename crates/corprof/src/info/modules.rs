@@ -1,6 +1,6 @@
 //! Modules and assemblies: files, addresses, metadata, symbols.
 
-use super::{call, complete, read_text};
+use super::{call, complete, read_list, read_text};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
 use crate::id::{AppDomainId, AssemblyId, Id, ModuleId};
 use crate::metadata::MetadataImport;
@@ -29,6 +29,15 @@ pub struct AssemblyInfo<'rt> {
     pub app_domain: Option<AppDomainId<'rt>>,
     /// The module with its manifest.
     pub module: Option<ModuleId<'rt>>,
+}
+
+/// Answer of `GetAppDomainInfo`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AppDomainInfo {
+    /// Its name.
+    pub name: String,
+    /// The process that it is in.
+    pub process: usize,
 }
 
 impl<'rt> Info<'rt> {
@@ -184,5 +193,44 @@ impl<'rt> Info<'rt> {
             done += read;
         }
         Ok(symbols)
+    }
+
+    /// Name and process of an application domain (`GetAppDomainInfo`, synchronous; may trigger a GC
+    /// before .NET 9). `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_app_domain_info<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        domain: AppDomainId<'rt>,
+    ) -> Result<Option<AppDomainInfo>> {
+        let mut process = 0;
+        let name = read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_app_domain_info(domain.raw(), capacity, length, buffer, &mut process)
+            ))
+        });
+        complete(name.map(|name| AppDomainInfo { name, process }))
+    }
+
+    /// The domains that a module is loaded in (`GetAppDomainsContainingModule`, synchronous, may
+    /// trigger a GC). `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_app_domains_containing_module<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<Option<Vec<AppDomainId<'rt>>>> {
+        let domains = read_list(4, 0, |buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_app_domains_containing_module(module.raw(), capacity, length, buffer)
+            ))
+        });
+        complete(domains.map(|domains| domains.into_iter().filter_map(Id::new).collect()))
     }
 }

@@ -1,9 +1,9 @@
 //! What a profiler sets up and asks about the runtime as a whole.
 
-use super::{call, read_text};
-use crate::context::{Context, Cx, Synchronous};
+use super::{call, read_text, wide};
+use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
 use crate::runtime::{Info, Result};
-use crate::sys::{CorPrfRuntimeType, EventMaskHigh, EventMaskLow};
+use crate::sys::{CorPrfRuntimeType, EventMaskHigh, EventMaskLow, Hresult};
 
 /// Answer of `GetRuntimeInformation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,5 +92,67 @@ impl<'rt> Info<'rt> {
             ))
         })?;
         Ok(found)
+    }
+
+    /// Asks the runtime to let the profiler go (`RequestProfilerDetach`, synchronous, may trigger a
+    /// GC); [`crate::Callbacks::profiler_detach_succeeded`] tells when it has.
+    ///
+    /// Stop the profiler's own threads and signal handlers first: the runtime unloads the library
+    /// and waits for its own callbacks only.
+    ///
+    /// # Errors
+    /// `CORPROF_E_IMMUTABLE_FLAGS_SET`, `CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT`.
+    pub fn request_profiler_detach<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        expected: core::time::Duration,
+    ) -> Result<()> {
+        let milliseconds = u32::try_from(expected.as_millis()).unwrap_or(u32::MAX);
+        call!(self, request_profiler_detach(milliseconds)).ok()
+    }
+
+    /// A variable of the runtime's copy of the environment (`GetEnvironmentVariable`); `None` when
+    /// there is none.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_environment_variable<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        name: &str,
+    ) -> Result<Option<String>> {
+        /// `HRESULT_FROM_WIN32(ERROR_ENVVAR_NOT_FOUND)`.
+        const NOT_FOUND: Hresult = Hresult::from_bits(0x8007_00cb);
+        let name = wide(name);
+        let value = read_text(|buffer, capacity, length| {
+            Ok(call!(
+                self,
+                get_environment_variable(name.as_ptr(), capacity, length, buffer)
+            ))
+        });
+        match value {
+            Ok(value) => Ok(Some(value)),
+            Err(NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets, or with `None` removes, a variable of the runtime's copy of the environment
+    /// (`SetEnvironmentVariable`). On Linux `getenv` does not see it.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn set_environment_variable<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<()> {
+        let name = wide(name);
+        let value = value.map(wide);
+        let value = value
+            .as_ref()
+            .map_or(core::ptr::null(), |value| value.as_ptr());
+        call!(self, set_environment_variable(name.as_ptr(), value)).ok()
     }
 }

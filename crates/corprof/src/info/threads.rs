@@ -1,8 +1,8 @@
 //! Managed threads.
 
-use super::call;
+use super::{call, complete};
 use crate::context::{Context, Cx, Synchronous};
-use crate::id::{AppDomainId, Id, ThreadId};
+use crate::id::{AppDomainId, ContextId, Id, ThreadId};
 use crate::runtime::{Info, Result};
 use crate::sys::Hresult;
 
@@ -65,5 +65,35 @@ impl<'rt> Info<'rt> {
     /// What the runtime answers.
     pub fn initialize_current_thread<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<()> {
         call!(self, initialize_current_thread()).ok()
+    }
+
+    /// The platform layer's handle of a managed thread (`GetHandleFromThread`, synchronous). On
+    /// Linux it means nothing outside the runtime.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_handle_from_thread<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        thread: ThreadId<'rt>,
+    ) -> Result<usize> {
+        let mut handle = core::ptr::null_mut();
+        call!(self, get_handle_from_thread(thread.raw(), &mut handle)).ok()?;
+        Ok(handle.addr())
+    }
+
+    /// The context of a thread (`GetThreadContext`, asynchronous): not a register context; CoreCLR
+    /// has one for all.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_thread_context<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        thread: ThreadId<'rt>,
+    ) -> Result<Option<ContextId<'rt>>> {
+        let mut context = 0;
+        let answer = call!(self, get_thread_context(thread.raw(), &mut context));
+        Ok(complete(answer.ok())?.and_then(|()| Id::new(context)))
     }
 }

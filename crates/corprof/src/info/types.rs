@@ -1,7 +1,7 @@
 //! Classes: loaded types with their type arguments.
 
 use super::{call, complete, read_list};
-use crate::context::{Context, Cx};
+use crate::context::{Context, Cx, MayTriggerGc};
 use crate::id::{ClassId, Id, ModuleId, Token};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorElementType, Hresult};
@@ -90,5 +90,75 @@ impl<'rt> Info<'rt> {
             element_class: Id::new(element_class),
             rank,
         }))
+    }
+
+    /// Module and token of a class (`GetClassIDInfo`, asynchronous). Prefer
+    /// [`Info::get_class_id_info2`], which knows type arguments.
+    /// `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_class_id_info<C: Context>(
+        self,
+        _: &Cx<'rt, C>,
+        class: ClassId<'rt>,
+    ) -> Result<Option<(Option<ModuleId<'rt>>, Token)>> {
+        let (mut module, mut token) = (0, 0);
+        complete(
+            call!(
+                self,
+                get_class_id_info(class.raw(), &mut module, &mut token)
+            )
+            .ok()
+            .map(|()| (Id::new(module), Token(token))),
+        )
+    }
+
+    /// The class of a type without type parameters; loads it (`GetClassFromToken`, synchronous, may
+    /// trigger a GC). `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// `CORPROF_E_TYPE_IS_PARAMETERIZED` when it has some, `CORPROF_E_RUNTIME_UNINITIALIZED` in
+    /// `Initialize`.
+    pub fn get_class_from_token<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        token: Token,
+    ) -> Result<Option<ClassId<'rt>>> {
+        let mut class = 0;
+        let answer = call!(
+            self,
+            get_class_from_token(module.raw(), token.0, &mut class)
+        );
+        Ok(complete(answer.ok())?.and_then(|()| Id::new(class)))
+    }
+
+    /// The class of a type with these type arguments; loads it (`GetClassFromTokenAndTypeArgs`,
+    /// synchronous, may trigger a GC). `None`: the runtime has not got so far yet.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_class_from_token_and_type_args<C: MayTriggerGc>(
+        self,
+        _: &mut Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        token: Token,
+        type_args: &[ClassId<'rt>],
+    ) -> Result<Option<ClassId<'rt>>> {
+        let raw: Vec<usize> = type_args.iter().map(|class| class.raw()).collect();
+        let length = u32::try_from(raw.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        let mut class = 0;
+        let answer = call!(
+            self,
+            get_class_from_token_and_type_args(
+                module.raw(),
+                token.0,
+                length,
+                raw.as_ptr(),
+                &mut class
+            )
+        );
+        Ok(complete(answer.ok())?.and_then(|()| Id::new(class)))
     }
 }

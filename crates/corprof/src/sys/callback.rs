@@ -124,8 +124,8 @@ com_interface! {
             94 DynamicMethodUnloaded dynamic_method_unloaded(function_id: FunctionID) -> Hresult;
         }
         version ICorProfilerCallback10 = "CEC5B60E-C69C-495F-87F6-84D28EE16FFB" {
-            95 EventPipeEventDelivered eventpipe_event_delivered(provider: EventPipeProviderID, event_id: u32, event_version: u32, cb_metadata_blob: u32, metadata_blob: *const u8, cb_event_data: u32, event_data: *const u8, p_activity_id: *const Guid, p_related_activity_id: *const Guid, event_thread: ThreadID, num_stack_frames: u32, stack_frames: *const usize) -> Hresult;
-            96 EventPipeProviderCreated eventpipe_provider_created(provider: EventPipeProviderID) -> Hresult;
+            95 EventPipeEventDelivered event_pipe_event_delivered(provider: EventPipeProviderID, event_id: u32, event_version: u32, cb_metadata_blob: u32, metadata_blob: *const u8, cb_event_data: u32, event_data: *const u8, p_activity_id: *const Guid, p_related_activity_id: *const Guid, event_thread: ThreadID, num_stack_frames: u32, stack_frames: *const usize) -> Hresult;
+            96 EventPipeProviderCreated event_pipe_provider_created(provider: EventPipeProviderID) -> Hresult;
         }
         version ICorProfilerCallback11 = "42350846-AAED-47F7-B128-FD0C98881CDE" {
             97 LoadAsNotificationOnly load_as_notification_only(pb_notification_only: *mut Bool) -> Hresult;

@@ -134,13 +134,13 @@ com_interface! {
             100 SetEnvironmentVariable set_environment_variable(sz_name: *const u16, sz_value: *const u16) -> Hresult;
         }
         version ICorProfilerInfo12 = "27B24CCD-1CB1-47C5-96EE-98190DC30959" {
-            101 EventPipeStartSession eventpipe_start_session(c_provider_configs: u32, p_provider_configs: *const CorPrfEventpipeProviderConfig, request_rundown: Bool, p_session: *mut EventPipeSessionID) -> Hresult;
-            102 EventPipeAddProviderToSession eventpipe_add_provider_to_session(session: EventPipeSessionID, provider_config: CorPrfEventpipeProviderConfig) -> Hresult;
-            103 EventPipeStopSession eventpipe_stop_session(session: EventPipeSessionID) -> Hresult;
-            104 EventPipeCreateProvider eventpipe_create_provider(provider_name: *const u16, p_provider: *mut EventPipeProviderID) -> Hresult;
-            105 EventPipeGetProviderInfo eventpipe_get_provider_info(provider: EventPipeProviderID, cch_name: u32, pcch_name: *mut u32, provider_name: *mut u16) -> Hresult;
-            106 EventPipeDefineEvent eventpipe_define_event(provider: EventPipeProviderID, event_name: *const u16, event_id: u32, keywords: u64, event_version: u32, level: u32, opcode: u8, need_stack: Bool, c_param_descs: u32, p_param_descs: *const CorPrfEventpipeParamDesc, p_event: *mut EventPipeEventID) -> Hresult;
-            107 EventPipeWriteEvent eventpipe_write_event(event: EventPipeEventID, c_data: u32, data: *const CorPrfEventData, p_activity_id: *const Guid, p_related_activity_id: *const Guid) -> Hresult;
+            101 EventPipeStartSession event_pipe_start_session(c_provider_configs: u32, p_provider_configs: *const CorPrfEventpipeProviderConfig, request_rundown: Bool, p_session: *mut EventPipeSessionID) -> Hresult;
+            102 EventPipeAddProviderToSession event_pipe_add_provider_to_session(session: EventPipeSessionID, provider_config: CorPrfEventpipeProviderConfig) -> Hresult;
+            103 EventPipeStopSession event_pipe_stop_session(session: EventPipeSessionID) -> Hresult;
+            104 EventPipeCreateProvider event_pipe_create_provider(provider_name: *const u16, p_provider: *mut EventPipeProviderID) -> Hresult;
+            105 EventPipeGetProviderInfo event_pipe_get_provider_info(provider: EventPipeProviderID, cch_name: u32, pcch_name: *mut u32, provider_name: *mut u16) -> Hresult;
+            106 EventPipeDefineEvent event_pipe_define_event(provider: EventPipeProviderID, event_name: *const u16, event_id: u32, keywords: u64, event_version: u32, level: u32, opcode: u8, need_stack: Bool, c_param_descs: u32, p_param_descs: *const CorPrfEventpipeParamDesc, p_event: *mut EventPipeEventID) -> Hresult;
+            107 EventPipeWriteEvent event_pipe_write_event(event: EventPipeEventID, c_data: u32, data: *const CorPrfEventData, p_activity_id: *const Guid, p_related_activity_id: *const Guid) -> Hresult;
         }
         version ICorProfilerInfo13 = "6E6C7EE2-0701-4EC2-9D29-2E8733B66934" {
             108 CreateHandle create_handle(object: ObjectID, kind: CorPrfHandleType, p_handle: *mut ObjectHandleID) -> Hresult;
@@ -150,7 +150,7 @@ com_interface! {
         version ICorProfilerInfo14 = "F460E352-D76D-4FE9-835F-F6AF9D6E862D" {
             111 EnumerateNonGCObjects enumerate_non_gc_objects(pp_enum: *mut *mut ICorProfilerObjectEnum) -> Hresult;
             112 GetNonGCHeapBounds get_non_gc_heap_bounds(c_object_ranges: u32, pc_object_ranges: *mut u32, ranges: *mut CorPrfNongcHeapRange) -> Hresult;
-            113 EventPipeCreateProvider2 eventpipe_create_provider2(provider_name: *const u16, p_callback: Option<EventPipeProviderCallback>, p_provider: *mut EventPipeProviderID) -> Hresult;
+            113 EventPipeCreateProvider2 event_pipe_create_provider2(provider_name: *const u16, p_callback: Option<EventPipeProviderCallback>, p_provider: *mut EventPipeProviderID) -> Hresult;
         }
         version ICorProfilerInfo15 = "B446462D-BD22-41DD-872D-DC714C49EB56" {
             114 EnumerateGCHeapObjects enumerate_gc_heap_objects(callback: Option<ObjectCallback>, callback_state: *mut c_void) -> Hresult;

@@ -14,6 +14,8 @@ mod metadata;
 mod objects;
 mod types;
 
+pub mod rules;
+
 pub use callback::*;
 pub use com::*;
 pub use context::*;

@@ -1,0 +1,547 @@
+//! Enter, leave and tailcall hooks.
+//!
+//! The JIT calls fast-path hooks with a convention of its own, in the middle of a prologue, while
+//! all argument registers are live; the naked stubs here keep every register that the hooked method
+//! or its caller sees. The invariants: a hook is handed the runtime and function that it was made
+//! for, because the function id mapper put a pointer to both into the code; no panic leaves a hook.
+//!
+//! Source: `genProfilingEnterCallback`, `genProfilingLeaveCallback` (`jit/codegenxarch.cpp`),
+//! `ProfileEnterNaked` (`vm/amd64`), the `COR_PRF_FUNCTION_…` part of `corprof.idl`.
+
+use core::arch::naked_asm;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use crate::context::{Async, Brand, Callback, Cx, Startup, Synchronous};
+use crate::id::{FunctionId, FunctionKey, Id};
+use crate::info::call;
+use crate::runtime::{Info, Result, Runtime};
+use crate::snapshot::FrameInfo;
+use crate::sys::{
+    Bool, CorPrfEltInfo, CorPrfFunctionArgumentInfo, CorPrfFunctionArgumentRange, FunctionID,
+    FunctionIDOrClientID, Hresult,
+};
+
+/// Chooses the functions to hook; for [`FastHooks`] and [`SlowHooks`].
+pub trait FunctionMapper: Send + Sync + 'static {
+    /// Whether the hooks are compiled into `function`, and a number of the profiler's own that each
+    /// call of them brings back. Called when the function is compiled, perhaps several times and on
+    /// several threads at once; the first answer counts. Locks of the JIT are held: do not wait for
+    /// other managed threads.
+    fn map<'rt>(&self, cx: &mut Cx<'rt, Callback>, function: FunctionId<'rt>) -> Option<usize> {
+        let _ = (cx, function);
+        Some(0)
+    }
+}
+
+/// Fast-path hooks: called without a transition, so the context is asynchronous, and the thread is
+/// in cooperative mode: do not block.
+pub trait FastHooks: FunctionMapper {
+    /// A function begins.
+    fn enter<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
+    /// A function returns.
+    fn leave<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
+    /// A function ends by calling another one in its place.
+    fn tailcall<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>);
+}
+
+/// Slow-path hooks: called with a transition frame, so the context is synchronous and arguments,
+/// return value and exact frame can be asked for.
+pub trait SlowHooks: FunctionMapper {
+    /// A function begins.
+    fn enter<'rt>(&self, cx: &mut Cx<'rt, Callback>, call: &HookCall<'rt>, elt: EltInfo<'_, 'rt>);
+    /// A function returns.
+    fn leave<'rt>(&self, cx: &mut Cx<'rt, Callback>, call: &HookCall<'rt>, elt: EltInfo<'_, 'rt>);
+    /// A function ends by calling another one in its place.
+    fn tailcall<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        call: &HookCall<'rt>,
+        elt: EltInfo<'_, 'rt>,
+    );
+}
+
+/// One call of a hook.
+#[derive(Clone, Copy, Debug)]
+pub struct HookCall<'rt> {
+    /// The function that begins or ends.
+    pub function: FunctionId<'rt>,
+    /// What the mapper answered for it.
+    pub tag: usize,
+    /// Its caller's stack pointer, in a fast-path hook: the same in enter and leave of one call,
+    /// different in every call that is on the stack. 0 in a slow-path hook.
+    pub stack_pointer: usize,
+}
+
+/// What the runtime knows of a hooked call; within the hook only.
+#[derive(Clone, Copy, Debug)]
+pub struct EltInfo<'hook, 'rt> {
+    raw: CorPrfEltInfo,
+    borrow: PhantomData<(&'hook (), Brand<'rt>, *const ())>,
+}
+
+/// Arguments of a hooked call.
+#[derive(Clone, Debug)]
+pub struct EnterInfo<'hook, 'rt> {
+    /// The frame.
+    pub frame: FrameInfo<'hook, 'rt>,
+    /// Where the arguments are: address and length in bytes of each run.
+    pub arguments: Vec<(usize, u32)>,
+}
+
+/// Return value of a hooked call.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaveInfo<'hook, 'rt> {
+    /// The frame.
+    pub frame: FrameInfo<'hook, 'rt>,
+    /// Where the return value is: address and length in bytes; `None` for none.
+    pub value: Option<(usize, u32)>,
+}
+
+/// The hooks of one runtime. It is never freed: compiled code refers to it.
+struct Installed<H: 'static> {
+    runtime: Runtime,
+    hooks: H,
+    functions: Mutex<HashMap<FunctionID, Option<&'static Hooked<H>>>>,
+}
+
+/// What a hooked function's code brings to its hooks. Never freed either: 24 bytes a function.
+struct Hooked<H: 'static> {
+    installed: &'static Installed<H>,
+    function: FunctionKey,
+    tag: usize,
+}
+
+/// The function id mapper.
+///
+/// # Safety
+/// The runtime calls it with what `install` gave it.
+unsafe extern "system" fn map<H: FunctionMapper>(
+    function: FunctionID,
+    client_data: *mut c_void,
+    hook: *mut Bool,
+) -> usize {
+    // SAFETY: `client_data` is what `install` leaked.
+    let installed = unsafe { &*client_data.cast_const().cast::<Installed<H>>() };
+    let hooked = catch_unwind(AssertUnwindSafe(|| hooked(installed, function)))
+        .map_err(|thrown| {
+            installed.runtime.inner().count_panic();
+            core::mem::forget(thrown);
+        })
+        .ok()
+        .flatten();
+    // SAFETY: null or where the runtime wants the answer.
+    if let Some(hook) = unsafe { hook.as_mut() } {
+        *hook = hooked.is_some().into();
+    }
+    match hooked {
+        Some(hooked) => core::ptr::from_ref(hooked).expose_provenance(),
+        // Not hooked, but the runtime wants a number that is not 0.
+        None => function,
+    }
+}
+
+fn hooked<H: FunctionMapper>(
+    installed: &'static Installed<H>,
+    raw: FunctionID,
+) -> Option<&'static Hooked<H>> {
+    let functions = || {
+        installed
+            .functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    if let Some(known) = functions().get(&raw) {
+        return *known;
+    }
+    let function = Id::new(raw)?;
+    // SAFETY: the mapper is called like an ordinary callback (`EEFunctionIDMapper`), and the id does
+    // not leave this function.
+    let mut cx: Cx<'_, Callback> = unsafe { Cx::assert(&installed.runtime) };
+    let tag = installed.hooks.map(&mut cx, function);
+    let function = cx.info().key(function);
+    *functions().entry(raw).or_insert_with(|| {
+        tag.map(|tag| {
+            &*Box::leak(Box::new(Hooked {
+                installed,
+                function,
+                tag,
+            }))
+        })
+    })
+}
+
+/// Which hook of a call.
+enum Event {
+    Enter,
+    Leave,
+    Tailcall,
+}
+
+/// Runs a fast-path hook.
+///
+/// # Safety
+/// `client` is a pointer that [`map`] answered for hooks of type `H`.
+unsafe fn fast<H: FastHooks>(client: *const c_void, stack_pointer: usize, event: Event) {
+    // SAFETY: the caller's promise; a `Hooked` is never freed.
+    let hooked = unsafe { &*client.cast::<Hooked<H>>() };
+    let installed = hooked.installed;
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: a fast-path hook of this very runtime; the hooks are generic over the brand.
+        let mut cx: Cx<'_, Async> = unsafe { Cx::assert(&installed.runtime) };
+        if let Some(function) = cx.info().id(hooked.function) {
+            let call = HookCall {
+                function,
+                tag: hooked.tag,
+                stack_pointer,
+            };
+            match event {
+                Event::Enter => installed.hooks.enter(&mut cx, &call),
+                Event::Leave => installed.hooks.leave(&mut cx, &call),
+                Event::Tailcall => installed.hooks.tailcall(&mut cx, &call),
+            }
+        }
+    }));
+    if let Err(thrown) = run {
+        installed.runtime.inner().count_panic();
+        core::mem::forget(thrown);
+    }
+}
+
+unsafe extern "C" fn fast_enter<H: FastHooks>(client: *const c_void, stack_pointer: usize) {
+    // SAFETY: the stub passes on what the compiled code brought.
+    unsafe { fast::<H>(client, stack_pointer, Event::Enter) }
+}
+unsafe extern "C" fn fast_leave<H: FastHooks>(client: *const c_void, stack_pointer: usize) {
+    // SAFETY: as in `fast_enter`.
+    unsafe { fast::<H>(client, stack_pointer, Event::Leave) }
+}
+unsafe extern "C" fn fast_tailcall<H: FastHooks>(client: *const c_void, stack_pointer: usize) {
+    // SAFETY: as in `fast_enter`.
+    unsafe { fast::<H>(client, stack_pointer, Event::Tailcall) }
+}
+
+/// Saves every register that may carry an argument, calls, and puts them back. `$first` moves the
+/// two arguments into place.
+#[cfg(all(target_arch = "x86_64", unix))]
+macro_rules! stub {
+    ($(#[$doc:meta])* $name:ident, $target:ident, $first:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        unsafe extern "system" fn $name<H: FastHooks>(_: FunctionIDOrClientID) {
+            naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                // Nine integer registers and eight vector registers; the stack may be aligned
+                // anyhow here, in the middle of a prologue.
+                "and rsp, -16",
+                "sub rsp, 208",
+                "mov [rsp], rax",
+                "mov [rsp + 8], rcx",
+                "mov [rsp + 16], rdx",
+                "mov [rsp + 24], rsi",
+                "mov [rsp + 32], rdi",
+                "mov [rsp + 40], r8",
+                "mov [rsp + 48], r9",
+                "mov [rsp + 56], r10",
+                "mov [rsp + 64], r11",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                $first,
+                "call {target}",
+                "mov rax, [rsp]",
+                "mov rcx, [rsp + 8]",
+                "mov rdx, [rsp + 16]",
+                "mov rsi, [rsp + 24]",
+                "mov rdi, [rsp + 32]",
+                "mov r8, [rsp + 40]",
+                "mov r9, [rsp + 48]",
+                "mov r10, [rsp + 56]",
+                "mov r11, [rsp + 64]",
+                "movaps xmm0, [rsp + 80]",
+                "movaps xmm1, [rsp + 96]",
+                "movaps xmm2, [rsp + 112]",
+                "movaps xmm3, [rsp + 128]",
+                "movaps xmm4, [rsp + 144]",
+                "movaps xmm5, [rsp + 160]",
+                "movaps xmm6, [rsp + 176]",
+                "movaps xmm7, [rsp + 192]",
+                "mov rsp, rbp",
+                "pop rbp",
+                "ret",
+                target = sym $target::<H>,
+            )
+        }
+    };
+}
+
+#[cfg(all(target_arch = "x86_64", unix))]
+stub! {
+    /// What the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack
+    /// pointer; r14 and r15 are callee-saved, so the call keeps them.
+    enter_stub, fast_enter, "mov rdi, r14\nmov rsi, r15"
+}
+#[cfg(all(target_arch = "x86_64", unix))]
+stub! {
+    /// What the JIT calls in an epilogue: rdi is the client id, rsi the caller's stack pointer; the
+    /// return value is in rax, rdx, xmm0 and xmm1.
+    leave_stub, fast_leave, ""
+}
+#[cfg(all(target_arch = "x86_64", unix))]
+stub! {
+    /// As `leave_stub`, before a jump to the next function.
+    tailcall_stub, fast_tailcall, ""
+}
+
+/// Runs a slow-path hook.
+///
+/// # Safety
+/// `client` is what [`map`] answered for hooks of type `H`; the runtime lends `elt` for the call.
+unsafe fn slow<H: SlowHooks>(client: FunctionIDOrClientID, elt: CorPrfEltInfo, event: Event) {
+    // SAFETY: the caller's promise: the client id is the address of a `Hooked` that is never freed.
+    let hooked: &'static Hooked<H> =
+        unsafe { &*core::ptr::with_exposed_provenance(client.client_id) };
+    let installed = hooked.installed;
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: a slow-path hook of this very runtime is called inside a callback with a triggers
+        // scope (`ProfileEnter` and its kin); the hooks are generic over the brand.
+        let mut cx: Cx<'_, Callback> = unsafe { Cx::assert(&installed.runtime) };
+        let elt = EltInfo {
+            raw: elt,
+            borrow: PhantomData,
+        };
+        if let Some(function) = cx.info().id(hooked.function) {
+            let call = HookCall {
+                function,
+                tag: hooked.tag,
+                stack_pointer: 0,
+            };
+            match event {
+                Event::Enter => installed.hooks.enter(&mut cx, &call, elt),
+                Event::Leave => installed.hooks.leave(&mut cx, &call, elt),
+                Event::Tailcall => installed.hooks.tailcall(&mut cx, &call, elt),
+            }
+        }
+    }));
+    if let Err(thrown) = run {
+        installed.runtime.inner().count_panic();
+        core::mem::forget(thrown);
+    }
+}
+
+unsafe extern "system" fn slow_enter<H: SlowHooks>(client: FunctionIDOrClientID, elt: usize) {
+    // SAFETY: the runtime passes what the compiled code brought and lends `elt`.
+    unsafe { slow::<H>(client, elt, Event::Enter) }
+}
+unsafe extern "system" fn slow_leave<H: SlowHooks>(client: FunctionIDOrClientID, elt: usize) {
+    // SAFETY: as in `slow_enter`.
+    unsafe { slow::<H>(client, elt, Event::Leave) }
+}
+unsafe extern "system" fn slow_tailcall<H: SlowHooks>(client: FunctionIDOrClientID, elt: usize) {
+    // SAFETY: as in `slow_enter`.
+    unsafe { slow::<H>(client, elt, Event::Tailcall) }
+}
+
+impl<'rt> Info<'rt> {
+    /// Sets fast-path hooks and their mapper (`SetFunctionIDMapper2`, `SetEnterLeaveFunctionHooks3`).
+    ///
+    /// Set the event mask first, with [`crate::EventMaskLow::MONITOR_ENTERLEAVE`] and without
+    /// arguments, return values and frame info. The hooks stay for the life of the process and
+    /// forbid a detach. On x86-64 Unix only.
+    ///
+    /// # Errors
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that asks for the slow path.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    pub fn set_fast_hooks<H: FastHooks>(
+        self,
+        cx: &Cx<'rt, Startup>,
+        hooks: H,
+    ) -> Result<&'static H> {
+        let installed = self.install(cx, hooks)?;
+        call!(
+            self,
+            set_enter_leave_function_hooks3(
+                Some(enter_stub::<H>),
+                Some(leave_stub::<H>),
+                Some(tailcall_stub::<H>),
+            )
+        )
+        .ok()?;
+        Ok(&installed.hooks)
+    }
+
+    /// Sets slow-path hooks and their mapper (`SetFunctionIDMapper2`,
+    /// `SetEnterLeaveFunctionHooks3WithInfo`).
+    ///
+    /// Set the event mask first, with [`crate::EventMaskLow::MONITOR_ENTERLEAVE`] and at least one
+    /// of arguments, return values and frame info. The hooks stay for the life of the process and
+    /// forbid a detach.
+    ///
+    /// # Errors
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` for an event mask that asks for the fast path.
+    pub fn set_slow_hooks<H: SlowHooks>(
+        self,
+        cx: &Cx<'rt, Startup>,
+        hooks: H,
+    ) -> Result<&'static H> {
+        let installed = self.install(cx, hooks)?;
+        call!(
+            self,
+            set_enter_leave_function_hooks3_with_info(
+                Some(slow_enter::<H>),
+                Some(slow_leave::<H>),
+                Some(slow_tailcall::<H>),
+            )
+        )
+        .ok()?;
+        Ok(&installed.hooks)
+    }
+
+    fn install<H: FunctionMapper>(
+        self,
+        _cx: &Cx<'rt, Startup>,
+        hooks: H,
+    ) -> Result<&'static Installed<H>> {
+        let installed: &'static Installed<H> = Box::leak(Box::new(Installed {
+            runtime: self.runtime(),
+            hooks,
+            functions: Mutex::default(),
+        }));
+        let data = core::ptr::from_ref(installed).cast_mut().cast::<c_void>();
+        call!(self, set_function_id_mapper2(Some(map::<H>), data)).ok()?;
+        Ok(installed)
+    }
+
+    /// Frame and arguments of the call that a slow-path enter hook is about
+    /// (`GetFunctionEnter3Info`, synchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them.
+    pub fn get_function_enter3_info<'hook, C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        elt: EltInfo<'hook, 'rt>,
+    ) -> Result<EnterInfo<'hook, 'rt>> {
+        let mut frame = 0;
+        let mut length = 0;
+        let sized = call!(
+            self,
+            get_function_enter3_info(
+                function.raw(),
+                elt.raw,
+                &mut frame,
+                &mut length,
+                core::ptr::null_mut()
+            )
+        );
+        if sized.is_err() && sized != Hresult::E_INSUFFICIENT_BUFFER {
+            return Err(sized);
+        }
+        // In units of the structure's alignment, so that the buffer is aligned for it.
+        let mut buffer = vec![0u64; (length as usize).div_ceil(8).max(3)];
+        let mut arguments = Vec::new();
+        if length != 0 {
+            length = (buffer.len() * 8) as u32;
+            let argument_info = buffer.as_mut_ptr().cast::<CorPrfFunctionArgumentInfo>();
+            call!(
+                self,
+                get_function_enter3_info(
+                    function.raw(),
+                    elt.raw,
+                    &mut frame,
+                    &mut length,
+                    argument_info
+                )
+            )
+            .ok()?;
+            let room = (buffer.len() * 8 - 8) / size_of::<CorPrfFunctionArgumentRange>();
+            // SAFETY: the buffer is as long and as aligned as the structure with `room` ranges
+            // needs; the runtime filled it in.
+            arguments = unsafe {
+                let count = (*argument_info).num_ranges as usize;
+                let first =
+                    (&raw const (*argument_info).ranges).cast::<CorPrfFunctionArgumentRange>();
+                core::slice::from_raw_parts(first, count.min(room))
+                    .iter()
+                    .map(|range| (range.start_address, range.length))
+                    .collect()
+            };
+        }
+        Ok(EnterInfo {
+            // SAFETY: the runtime lends it for the hook's call.
+            frame: unsafe { FrameInfo::new(frame) },
+            arguments,
+        })
+    }
+
+    /// Frame and return value of the call that a slow-path leave hook is about
+    /// (`GetFunctionLeave3Info`, synchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them.
+    pub fn get_function_leave3_info<'hook, C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        elt: EltInfo<'hook, 'rt>,
+    ) -> Result<LeaveInfo<'hook, 'rt>> {
+        let mut frame = 0;
+        let mut range = CorPrfFunctionArgumentRange {
+            start_address: 0,
+            length: 0,
+        };
+        call!(
+            self,
+            get_function_leave3_info(function.raw(), elt.raw, &mut frame, &mut range)
+        )
+        .ok()?;
+        Ok(LeaveInfo {
+            // SAFETY: the runtime lends it for the hook's call.
+            frame: unsafe { FrameInfo::new(frame) },
+            value: (range.length != 0).then_some((range.start_address, range.length)),
+        })
+    }
+
+    /// Frame of the call that a slow-path tailcall hook is about (`GetFunctionTailcall3Info`,
+    /// synchronous).
+    ///
+    /// # Errors
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for it.
+    pub fn get_function_tailcall3_info<'hook, C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        elt: EltInfo<'hook, 'rt>,
+    ) -> Result<FrameInfo<'hook, 'rt>> {
+        let mut frame = 0;
+        call!(
+            self,
+            get_function_tailcall3_info(function.raw(), elt.raw, &mut frame)
+        )
+        .ok()?;
+        // SAFETY: the runtime lends it for the hook's call.
+        Ok(unsafe { FrameInfo::new(frame) })
+    }
+}
+
+/// The stubs and the entry of the mapper, for a test or a bench that plays the JIT.
+#[doc(hidden)]
+#[cfg(all(target_arch = "x86_64", unix))]
+pub mod stubs {
+    use super::*;
+
+    /// The three stubs for hooks of type `H`.
+    pub fn fast<H: FastHooks>() -> [crate::sys::FunctionEnter3; 3] {
+        [enter_stub::<H>, leave_stub::<H>, tailcall_stub::<H>]
+    }
+}

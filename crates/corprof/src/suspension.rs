@@ -1,0 +1,229 @@
+//! `SuspendRuntime`: the whole runtime stands still for as long as a value lives.
+//!
+//! The invariants: only a thread of the profiler's own suspends; while it does, it holds no
+//! [`crate::AgentLock`] and takes none, and calls nothing that takes a lock of the runtime's or
+//! triggers a collection, because the value borrows the thread's proof mutably.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::ControlFlow;
+use core::time::Duration;
+
+use crate::context::{AgentThread, Cx, NativeThread, Suspended};
+use crate::id::{Id, ThreadId};
+use crate::info::call;
+use crate::runtime::{Info, Result};
+use crate::snapshot::{Registers, Seed, SnapshotFrame, StackSnapshots, Walked};
+use crate::sys::Hresult;
+
+/// Why the runtime was not suspended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SuspendError {
+    /// The runtime is suspending for itself (`CORPROF_E_SUSPENSION_IN_PROGRESS`). Common when it
+    /// collects a lot; try later.
+    InProgress,
+    /// The runtime has not started (`CORPROF_E_RUNTIME_UNINITIALIZED`).
+    NotStarted,
+    /// The runtime is older than 3.0.
+    Unsupported,
+    /// Any other answer.
+    Other(Hresult),
+}
+
+impl SuspendError {
+    /// The error that an answer of `SuspendRuntime` means.
+    pub fn from_hresult(answer: Hresult) -> Self {
+        match answer {
+            Hresult::CORPROF_E_SUSPENSION_IN_PROGRESS => Self::InProgress,
+            Hresult::CORPROF_E_RUNTIME_UNINITIALIZED => Self::NotStarted,
+            Hresult::E_NOINTERFACE => Self::Unsupported,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for SuspendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InProgress => "the runtime is suspending for itself",
+            Self::NotStarted => "the runtime has not started",
+            Self::Unsupported => "the runtime cannot be suspended by a profiler",
+            Self::Other(answer) => return write!(f, "the runtime answered {answer}"),
+        })
+    }
+}
+
+impl core::error::Error for SuspendError {}
+
+/// A suspended runtime; it goes on when the value is dropped.
+///
+/// Managed code stands still; native code goes on until it would return to managed code. Memory may
+/// be allocated: a thread inside `malloc` is not stopped.
+#[derive(Debug)]
+pub struct Suspension<'s, 'rt> {
+    cx: Cx<'rt, Suspended>,
+    /// How often it had to be tried again.
+    retries: u32,
+    borrow: PhantomData<&'s mut Cx<'rt, AgentThread>>,
+}
+
+impl<'rt> Info<'rt> {
+    /// Stops the runtime (`SuspendRuntime`, may trigger a GC), from a thread of the profiler's own
+    /// only: a thread that runs managed code could not suspend itself.
+    ///
+    /// # Errors
+    /// See [`SuspendError`].
+    pub fn suspend_runtime<'s, C: NativeThread>(
+        self,
+        cx: &'s mut Cx<'rt, C>,
+    ) -> Result<Suspension<'s, 'rt>, SuspendError> {
+        self.suspend_runtime_with_retries(cx, 0, Duration::ZERO)
+    }
+
+    /// As [`Info::suspend_runtime`], trying again up to `retries` times, `pause` apart, while the
+    /// runtime is suspending for itself. [`Suspension::retries`] tells how often.
+    ///
+    /// # Errors
+    /// See [`SuspendError`].
+    pub fn suspend_runtime_with_retries<'s, C: NativeThread>(
+        self,
+        cx: &'s mut Cx<'rt, C>,
+        retries: u32,
+        pause: Duration,
+    ) -> Result<Suspension<'s, 'rt>, SuspendError> {
+        let mut tried = 0;
+        loop {
+            match self.suspend_call() {
+                Ok(()) => {
+                    return Ok(Suspension {
+                        cx: cx.suspended(),
+                        retries: tried,
+                        borrow: PhantomData,
+                    });
+                }
+                Err(Hresult::CORPROF_E_SUSPENSION_IN_PROGRESS) if tried < retries => {
+                    tried += 1;
+                    std::thread::sleep(pause);
+                }
+                Err(answer) => return Err(SuspendError::from_hresult(answer)),
+            }
+        }
+    }
+
+    fn suspend_call(self) -> Result<()> {
+        call!(self, suspend_runtime()).ok()
+    }
+
+    fn resume_call(self) -> Result<()> {
+        call!(self, resume_runtime()).ok()
+    }
+}
+
+impl<'rt> Suspension<'_, 'rt> {
+    /// The proof of what may be called now: what takes no lock.
+    pub fn cx(&mut self) -> &mut Cx<'rt, Suspended> {
+        &mut self.cx
+    }
+
+    /// How often it had to be tried again.
+    pub fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// Every managed thread (`EnumThreads`; while suspended it takes no lock).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_threads(&self) -> Result<Vec<ThreadId<'rt>>> {
+        let mut enumerator = core::ptr::null_mut();
+        call!(self.cx.info(), enum_threads(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        let found = unsafe { crate::info::enumerate::threads(enumerator) }?;
+        Ok(found.into_iter().filter_map(Id::new).collect())
+    }
+
+    /// The operating system's number of a managed thread (`GetThreadInfo`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_thread_info(&self, thread: ThreadId<'rt>) -> Result<u32> {
+        let mut os_thread = 0;
+        call!(
+            self.cx.info(),
+            get_thread_info(thread.raw(), &mut os_thread)
+        )
+        .ok()?;
+        Ok(os_thread)
+    }
+
+    /// Walks a thread (`DoStackSnapshot`).
+    ///
+    /// # Errors
+    /// See [`crate::WalkError`]; `NoManagedFrames` is common for threads of the runtime's own.
+    pub fn walk<B>(
+        &mut self,
+        proof: &StackSnapshots,
+        thread: ThreadId<'rt>,
+        mut each: impl FnMut(&mut Cx<'rt, Suspended>, SnapshotFrame<'_, 'rt>) -> ControlFlow<B>,
+    ) -> Walked<B> {
+        let info = self.cx.info();
+        info.walk(&mut self.cx, proof, Some(thread), None, |cx, frame, _| {
+            each(cx, frame)
+        })
+    }
+
+    /// As [`Suspension::walk`], with the registers of each frame.
+    ///
+    /// # Errors
+    /// As [`Suspension::walk`].
+    pub fn walk_with_registers<B>(
+        &mut self,
+        proof: &StackSnapshots,
+        thread: ThreadId<'rt>,
+        mut each: impl FnMut(
+            &mut Cx<'rt, Suspended>,
+            SnapshotFrame<'_, 'rt>,
+            &Registers,
+        ) -> ControlFlow<B>,
+    ) -> Walked<B> {
+        let info = self.cx.info();
+        info.walk_with_registers(&mut self.cx, proof, Some(thread), None, &mut each)
+    }
+
+    /// As [`Suspension::walk_with_registers`], from a seed; see [`Seed`].
+    ///
+    /// # Errors
+    /// As [`Suspension::walk`], and [`crate::WalkError::Seed`].
+    pub fn walk_seeded<B>(
+        &mut self,
+        proof: &StackSnapshots,
+        thread: ThreadId<'rt>,
+        seed: &Seed,
+        mut each: impl FnMut(
+            &mut Cx<'rt, Suspended>,
+            SnapshotFrame<'_, 'rt>,
+            &Registers,
+        ) -> ControlFlow<B>,
+    ) -> Walked<B> {
+        let info = self.cx.info();
+        info.walk_with_registers(&mut self.cx, proof, Some(thread), Some(seed), &mut each)
+    }
+
+    /// Lets the runtime go on (`ResumeRuntime`), with its answer. Dropping the value does the same
+    /// without it.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn resume(self) -> Result<()> {
+        let info = self.cx.info();
+        core::mem::forget(self);
+        info.resume_call()
+    }
+}
+
+impl Drop for Suspension<'_, '_> {
+    fn drop(&mut self) {
+        // Nobody is left to hear the answer; `resume` is for who wants it.
+        let _ = self.cx.info().resume_call();
+    }
+}

@@ -1,0 +1,13 @@
+//! Rule 4: an agent thread's proof stays on its thread.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn share(runtime: Runtime) {
+    let _ = spawn_agent_thread("agent", move |agent| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| agent.enter(&runtime, |_| ()));
+        });
+    });
+}
+fn main() {}

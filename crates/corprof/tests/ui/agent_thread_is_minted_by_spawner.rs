@@ -1,0 +1,9 @@
+//! Rule 4: only the spawner makes an agent thread's proof.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn callback<'rt>(cx: &mut Cx<'rt, Callback>, agent: fn(&mut Cx<'rt, AgentThread>)) {
+    agent(cx);
+}
+fn main() {}

@@ -1,0 +1,11 @@
+//! Rule 2: nothing of the CLR is called in a signal handler.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn handler(runtime: &Runtime) {
+    runtime.in_signal_handler(|cx| {
+        let _ = cx.info().get_function_from_ip(cx, 0x1000);
+    });
+}
+fn main() {}

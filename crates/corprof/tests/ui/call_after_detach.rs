@@ -1,0 +1,9 @@
+//! Rule 1: nothing answers after a detach.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn detached<'rt>(cx: &mut Cx<'rt, Detached>) {
+    let _ = cx.info().get_event_mask2(cx);
+}
+fn main() {}

@@ -1,0 +1,11 @@
+//! Rule 20: no runtime is entered while a lock is held.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn agent(agent: &mut AgentCx, runtime: &Runtime, lock: &AgentLock<u32>) {
+    let guard = lock.lock_outside(agent);
+    agent.enter(runtime, |_| ());
+    drop(guard);
+}
+fn main() {}

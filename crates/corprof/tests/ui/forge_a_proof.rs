@@ -1,0 +1,9 @@
+//! Rule 1: nobody else makes a proof.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn forge(runtime: &Runtime) {
+    let _ = unsafe { Cx::<Callback>::assert(runtime) };
+}
+fn main() {}

@@ -1,0 +1,20 @@
+//! Rule 11: what is kept is a key, not an id.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub struct Profiler {
+    last: std::sync::Mutex<Option<FunctionId<'static>>>,
+}
+impl Callbacks for Profiler {
+    fn jit_compilation_started<'rt>(
+        &self,
+        _: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _: bool,
+    ) -> Result<()> {
+        *self.last.lock().unwrap() = Some(function);
+        Ok(())
+    }
+}
+fn main() {}

@@ -1,0 +1,9 @@
+//! Rule 6: inside a GC callback nothing may trigger a GC.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn on_gc<'rt>(cx: &mut Cx<'rt, NoTrigger>) {
+    let _ = cx.info().enum_modules(cx);
+}
+fn main() {}

@@ -1,0 +1,9 @@
+//! Rule 6: nothing may move the objects of a callback.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn allocated<'rt>(cx: &mut Cx<'rt, Cooperative>, _object: ObjectId<'rt>) {
+    let _ = cx.info().enum_jited_functions2(cx);
+}
+fn main() {}

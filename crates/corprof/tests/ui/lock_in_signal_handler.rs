@@ -1,0 +1,9 @@
+//! Rule 17: no lock in a signal handler.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn handler(runtime: &Runtime, lock: &AgentLock<u32>) {
+    runtime.in_signal_handler(|cx| *lock.lock(cx) += 1);
+}
+fn main() {}

@@ -1,0 +1,11 @@
+//! Rule 17: no own lock is taken while the runtime is suspended.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn sample<'rt>(cx: &mut Cx<'rt, AgentThread>, lock: &AgentLock<u32>) {
+    let suspension = cx.info().suspend_runtime(cx).unwrap();
+    *lock.lock(cx) += 1;
+    drop(suspension);
+}
+fn main() {}

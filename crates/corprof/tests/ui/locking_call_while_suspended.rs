@@ -1,0 +1,11 @@
+//! Rule 15 and 16: while suspended, nothing that takes a lock.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn sample<'rt>(cx: &mut Cx<'rt, AgentThread>, module: ModuleId<'rt>) {
+    let mut suspension = cx.info().suspend_runtime(cx).unwrap();
+    let cx = suspension.cx();
+    let _ = cx.info().get_module_meta_data(cx, module);
+}
+fn main() {}

@@ -1,0 +1,21 @@
+//! Rule 11: an object is not kept over its callback.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub struct Profiler {
+    last: std::sync::Mutex<usize>,
+}
+pub fn later(_: ObjectId<'static>) {}
+impl Callbacks for Profiler {
+    fn object_allocated<'rt>(
+        &self,
+        _: &mut Cx<'rt, Cooperative>,
+        object: ObjectId<'rt>,
+        _: ClassId<'rt>,
+    ) -> Result<()> {
+        later(object);
+        Ok(())
+    }
+}
+fn main() {}

@@ -1,0 +1,9 @@
+//! Rule 27: a callback of one CLR says nothing of another.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn callback<'a, 'b>(cx: &mut Cx<'a, Callback>, other: Info<'b>) {
+    let _ = other.get_runtime_information(cx);
+}
+fn main() {}

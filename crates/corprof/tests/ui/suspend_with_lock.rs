@@ -1,0 +1,11 @@
+//! Rule 17: nothing is suspended while an own lock is held.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn sample<'rt>(cx: &mut Cx<'rt, AgentThread>, lock: &AgentLock<u32>) {
+    let guard = lock.lock(cx);
+    let _ = cx.info().suspend_runtime(cx);
+    drop(guard);
+}
+fn main() {}

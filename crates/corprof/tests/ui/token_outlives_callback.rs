@@ -1,0 +1,14 @@
+//! Rule 1: a proof does not outlive its callback.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub struct Kept<'rt>(Option<Cx<'rt, AgentThread>>);
+pub fn keep(runtime: Runtime) {
+    let _ = spawn_agent_thread("agent", move |agent| {
+        let mut kept: Option<&mut Cx<'_, AgentThread>> = None;
+        agent.enter(&runtime, |cx| kept = Some(cx));
+        let _ = kept.map(|cx| cx.info().index());
+    });
+}
+fn main() {}

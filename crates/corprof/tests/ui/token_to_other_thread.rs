@@ -1,0 +1,11 @@
+//! Rule 1: a proof stays on its thread.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn callback<'rt>(cx: &mut Cx<'rt, Callback>, thread: ThreadId<'rt>) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| cx.info().get_thread_info(cx, thread));
+    });
+}
+fn main() {}
