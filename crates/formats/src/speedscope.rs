@@ -17,6 +17,11 @@ use crate::options::Options;
 use crate::select::Selection;
 use crate::visible::visible;
 
+/// Frames of the deepest stack that is written whole. speedscope sorts by recursion: it opened
+/// stacks of 3,000 frames and failed on 4,000 (version 1.25). Of a deeper one the leaf part is
+/// written.
+const DEEPEST: usize = 2_000;
+
 #[derive(Serialize)]
 struct File {
     #[serde(rename = "$schema")]
@@ -68,6 +73,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         labels: &labels,
         profile,
         known: HashMap::new(),
+        cut: None,
         list: Vec::new(),
     };
     let mut threads: BTreeMap<ThreadId, (Vec<StackId>, Vec<u64>)> = BTreeMap::new();
@@ -146,16 +152,26 @@ struct Frames<'a, 'p> {
     profile: &'p Profile,
     /// By method.
     known: HashMap<u32, u32>,
+    /// The frame that stands for callers left out.
+    cut: Option<u32>,
     list: Vec<Frame>,
 }
 
 impl Frames<'_, '_> {
     fn stack(&mut self, stack: StackId) -> Vec<u32> {
-        let mut frames: Vec<u32> = self
-            .profile
-            .frames_of(stack)
-            .map(|frame| self.frame(frame))
-            .collect();
+        let leaf_part = self.profile.frames_of(stack).take(DEEPEST);
+        let mut frames: Vec<u32> = leaf_part.map(|frame| self.frame(frame)).collect();
+        if self.profile.frames_of(stack).nth(DEEPEST).is_some() {
+            let cut = || Frame {
+                name: "[cut: too deep for speedscope]".to_owned(),
+                file: None,
+            };
+            let at = *self.cut.get_or_insert_with(|| {
+                self.list.push(cut());
+                (self.list.len() - 1) as u32
+            });
+            frames.push(at);
+        }
         frames.reverse();
         frames
     }

@@ -1,0 +1,234 @@
+//! The programs that our files are for read them, and see what the report says.
+//!
+//! `go tool pprof`, speedscope's own importer and the flame graph's own script, the latter two in
+//! node: `cargo xtask setup --all` brings them.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{HOSTILE, Taken, profile_of};
+use formats::{Format, Options, Profile, visible};
+use profile::model::Event;
+use profile::ops::{self, By, Direction};
+use testkit::{Setup, Tools};
+
+fn tools() -> Tools {
+    let setup = Setup::read().unwrap_or_else(|problem| panic!("{problem}"));
+    setup
+        .tools
+        .expect("only a part is set up: run `cargo xtask setup --all`")
+}
+
+/// Hostile names, several threads, recursion, frames that differ in nothing but the line.
+fn hostile() -> Profile {
+    let count = HOSTILE.len();
+    let stacks = (0..4 * count).map(|at| Taken {
+        thread: (at % 5) as u32,
+        stack: (0..1 + at % 7).map(|level| at * level % count).collect(),
+        event: if at % 9 == 8 {
+            Event::Alloc
+        } else {
+            Event::Cpu
+        },
+        value: 1_000 + 13 * at as u64,
+    });
+    profile_of(HOSTILE, 5, &stacks.collect::<Vec<_>>())
+}
+
+fn scenes() -> [(&'static str, Profile); 4] {
+    [
+        ("tiny", profile::testing::tiny().profile()),
+        ("two_runtimes", profile::testing::two_runtimes().profile()),
+        ("deep", profile::testing::deep().profile()),
+        ("hostile", hostile()),
+    ]
+}
+
+/// A file of our own in the folder for tests' files.
+fn file(scene: &str, format: Format, profile: &Profile) -> PathBuf {
+    let name = format!("viewers-{scene}{}", format.ending());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut out = Vec::new();
+    formats::write(format, profile, &Options::default(), &mut out).expect("a Vec");
+    std::fs::write(&path, out).expect("the folder for tests' files takes files");
+    path
+}
+
+/// What a program prints; it must succeed.
+fn output(command: &mut Command) -> String {
+    let out = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let problems = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{command:?}: {problems}");
+    String::from_utf8(out.stdout).expect("it prints UTF-8")
+}
+
+fn node(tools: &Tools, script: &str) -> Command {
+    let mut node = Command::new(&tools.node);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    node.arg(folder.join("tests/viewers").join(script));
+    node
+}
+
+/// Self and total by name, as the report has them.
+fn rows(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
+    let event = ops::main_event(profile).expect("there are samples");
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for row in ops::totals(profile, By::Method, |sample| sample.event == event) {
+        let sum = sums
+            .entry(visible(&row.group.label).into_owned())
+            .or_default();
+        sum.0 += row.own.value;
+        sum.1 += row.total.value;
+    }
+    sums
+}
+
+#[test]
+fn pprof_has_the_numbers_of_the_report() {
+    let go = tools().go;
+    for (scene, profile) in scenes() {
+        let path = file(scene, Format::Pprof, &profile);
+        let mut pprof = Command::new(&go);
+        pprof.args(["tool", "pprof", "-top", "-unit=ns", "-nodecount=1000000"]);
+        pprof.args(["-nodefraction=0", "-edgefraction=0"]).arg(path);
+        let text = output(&mut pprof);
+        let table = text.split_once("cum%\n").expect("a table").1;
+        let seen: BTreeMap<String, (u64, u64)> = table.lines().map(pprof_row).collect();
+        assert_eq!(seen, rows(&profile), "{scene}");
+    }
+}
+
+/// `      20ms  2.00%   100%       20ms  2.00%  name`
+fn pprof_row(line: &str) -> (String, (u64, u64)) {
+    let mut rest = line;
+    let mut cell = || {
+        rest = rest.trim_start();
+        let (cell, behind) = rest.split_once(' ').expect("six cells");
+        rest = behind;
+        cell.trim_end_matches("ns").parse::<u64>().unwrap_or(0)
+    };
+    let own = cell();
+    cell();
+    cell();
+    let total = cell();
+    cell();
+    // Inlined functions say so behind their name.
+    let name = rest.strip_prefix(' ').expect("two spaces before a name");
+    (
+        name.strip_suffix(" (inline)").unwrap_or(name).to_owned(),
+        (own, total),
+    )
+}
+
+#[test]
+fn speedscope_has_the_numbers_of_the_report() {
+    let tools = tools();
+    for (scene, profile) in scenes() {
+        let path = file(scene, Format::Speedscope, &profile);
+        let mut importer = node(&tools, "speedscope.mjs");
+        let text = output(importer.arg(&tools.speedscope).arg(path));
+        let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut threads = 0;
+        for line in text.lines() {
+            let cells: Vec<&str> = line.splitn(4, ' ').collect();
+            match cells[0] {
+                "profile" => {
+                    assert_eq!(cells[2], "nanoseconds");
+                    threads += 1;
+                }
+                "frame" => {
+                    let number = |at: usize| cells[at].parse::<u64>().expect("whole nanoseconds");
+                    let sum = seen.entry(cells[3].to_owned()).or_default();
+                    sum.0 += number(1);
+                    sum.1 += number(2);
+                }
+                _ => assert_eq!(cells[0], "group"),
+            }
+        }
+        let rows = rows(&profile);
+        let event = ops::main_event(&profile).expect("there are samples");
+        let taken = profile
+            .samples
+            .iter()
+            .filter(|sample| sample.event == event);
+        let of: std::collections::BTreeSet<_> = taken.map(|sample| sample.thread).collect();
+        assert_eq!(threads, of.len(), "{scene}");
+        if scene == "deep" {
+            // Callers beyond what speedscope can open are left out, and one frame says so.
+            let own = |rows: BTreeMap<String, (u64, u64)>| -> BTreeMap<String, u64> {
+                rows.into_iter()
+                    .map(|(name, (own, _))| (name, own))
+                    .filter(|r| r.1 > 0)
+                    .collect()
+            };
+            assert!(seen.contains_key("[cut: too deep for speedscope]"));
+            assert_eq!(own(seen), own(rows));
+        } else {
+            assert_eq!(seen, rows, "{scene}");
+        }
+    }
+}
+
+/// The trees and the table that the page draws are those that the library computes.
+#[test]
+fn the_page_draws_the_profile() {
+    let tools = tools();
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    for (scene, profile) in scenes() {
+        let path = file(scene, Format::Html, &profile);
+        let mut page = node(&tools, "page.mjs");
+        page.arg(path)
+            .args([assets.join("decode.js"), assets.join("tree.js")]);
+        let text = output(&mut page);
+        let (rows, trees): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with("row "));
+
+        let event = ops::main_event(&profile).expect("there are samples");
+        let mut expected = Vec::new();
+        for (word, direction) in [
+            ("callees", Direction::Callees),
+            ("callers", Direction::Callers),
+        ] {
+            let tree = ops::Tree::new(&profile, By::Method, direction, |s| s.event == event);
+            tree.walk(|at, depth| {
+                let node = &tree.nodes[at as usize];
+                let (total, own) = (node.total, node.own);
+                expected.push(format!(
+                    "{word} {depth} {} {} {} {} {}",
+                    total.samples,
+                    total.value,
+                    own.samples,
+                    own.value,
+                    visible(tree.label(node))
+                ));
+                true
+            });
+        }
+        // Siblings of one weight may stand in another order.
+        let sorted = |mut lines: Vec<String>| {
+            lines.sort();
+            lines
+        };
+        let trees: Vec<String> = trees.into_iter().map(str::to_owned).collect();
+        assert_eq!(sorted(trees), sorted(expected), "{scene}");
+
+        let table = ops::totals(&profile, By::Method, |sample| sample.event == event);
+        let expected = table.into_iter().map(|row| {
+            format!(
+                "row {} {} {} {} {}",
+                row.own.samples,
+                row.own.value,
+                row.total.samples,
+                row.total.value,
+                visible(&row.group.label)
+            )
+        });
+        let rows: Vec<String> = rows.into_iter().map(str::to_owned).collect();
+        assert_eq!(sorted(rows), sorted(expected.collect()), "{scene}");
+    }
+}

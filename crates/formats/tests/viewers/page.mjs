@@ -1,0 +1,46 @@
+// Reads an HTML file the way its own script does, and prints the trees and the table it would
+// draw, one line a node: `node page.mjs FILE DECODE.js TREE.js`.
+
+import { readFileSync } from "node:fs";
+import vm from "node:vm";
+
+const [file, ...scripts] = process.argv.slice(2);
+const page = readFileSync(file, "utf8");
+const [, encoding, text] =
+  /<script type="text\/plain" id="profile" data-encoding="([a-z-]+)">([^<]*)<\/script>/.exec(page);
+const source = scripts.map((script) => readFileSync(script, "utf8")).join("\n");
+// One script: what one file declares, the next one sees.
+const parts = vm.runInThisContext(`"use strict";${source}
+({ payloadOf, decode, Weights, Keys, Tree, ROOT, tally, matchedShare })`);
+
+const element = { textContent: text, dataset: { encoding } };
+const profile = parts.decode(await parts.payloadOf(element));
+const weights = new parts.Weights(profile);
+const event = profile.head.events[profile.head.event];
+weights.fill(event, () => true, profile.head.by_value);
+const keys = new parts.Keys(profile, "method");
+
+for (const reverse of [false, true]) {
+  const tree = new parts.Tree(profile, weights, keys, reverse, "weight");
+  const open = [parts.ROOT];
+  while (open.length > 0) {
+    const node = open.pop();
+    tree.expand(node);
+    const n = tree.nodes;
+    console.log([reverse ? "callers" : "callees", n.depth[node], n.samples[node], n.value[node],
+      n.ownSamples[node], n.ownValue[node], tree.name(node)].join(" "));
+    const first = n.first[node];
+    for (let child = first + n.count[node] - 1; child >= first; child--) open.push(child);
+  }
+}
+
+const rows = parts.tally(profile, weights, keys);
+for (let key = 0; key < keys.count; key++) {
+  if (rows.totalSamples[key] === 0) continue;
+  console.log(["row", rows.ownSamples[key], rows.ownValue[key], rows.totalSamples[key],
+    rows.totalValue[key], keys.name[key]].join(" "));
+  // Searching for one method finds what its row says.
+  const matches = Uint8Array.from(keys.name, (_, at) => at === key ? 1 : 0);
+  const found = parts.matchedShare(profile, weights, keys, matches);
+  if (found.weight !== rows.total[key]) throw new Error(`${keys.name[key]}: ${found.weight}`);
+}
