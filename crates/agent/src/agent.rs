@@ -323,8 +323,17 @@ unsafe extern "C" fn walk(
             alt,
         };
         let out = std::slice::from_raw_parts_mut(out, cap);
+        let cold = (*scratch).walker.cold;
         let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
-        if walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode) {
+        // Code without a rule may be a library that has just been loaded. Only a walk that met
+        // something new can have met that.
+        if (*scratch).walker.cold != cold
+            && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
+                || out
+                    .iter()
+                    .take(walk.depth)
+                    .any(|word| word & stackwalk::BY_FRAME_POINTER != 0))
+        {
             call_for_help();
         }
         sampler::WalkResult {

@@ -33,10 +33,22 @@ pub(crate) struct Body {
     pub(crate) tier: Tier,
     /// CLOCK_MONOTONIC when it appeared.
     pub(crate) birth_ns: u64,
-    /// Names taken at birth, where they cannot be asked for later (dynamic methods, collectible
-    /// modules).
-    pub(crate) names: Option<Box<Names>>,
+    /// Facts taken at birth. Some for code that may be unloaded (dynamic methods, collectible
+    /// modules): the runtime must not be asked about it later.
+    pub(crate) taken: Option<Arc<Taken>>,
 }
+
+/// What is known of unloadable code from the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// Its names; none where the runtime had none.
+    pub(crate) names: Option<Names>,
+    /// Its map to IL.
+    pub(crate) il_map: IlMap,
+}
+
+/// A body's map from native code to IL: native start offset, IL offset; sorted.
+pub(crate) type IlMap = Box<[(u32, u32)]>;
 
 /// A method's names as metadata has them.
 #[derive(Clone, Debug)]
@@ -189,7 +201,7 @@ mod tests {
             kind: MethodKind::Il,
             tier: Tier::Unknown,
             birth_ns,
-            names: None,
+            taken: None,
         }
     }
 

@@ -24,7 +24,7 @@ use recording::{MethodKind, Tier};
 use stackwalk::{Kind, jit, pe};
 
 use crate::agent::Agent;
-use crate::bodies::{Body, Change, Names};
+use crate::bodies::{Body, Change, Taken};
 use crate::names;
 use crate::proc;
 use crate::tiers;
@@ -161,7 +161,7 @@ impl Clr {
             else {
                 continue;
             };
-            let (names, owner) = self.names_now(cx, function, kind);
+            let (taken, owner) = self.take_now(cx, function, kind, start);
             self.born(
                 Body {
                     range: range.clone(),
@@ -171,7 +171,7 @@ impl Clr {
                     kind,
                     tier: self.tier(start, kind, bodies),
                     birth_ns: time_ns,
-                    names: names.map(Box::new),
+                    taken: taken.map(Arc::new),
                 },
                 owner,
             );
@@ -222,24 +222,33 @@ impl Clr {
         self.agent.map.add_jit_body(unwind, u64::from(self.index));
     }
 
-    /// Names that must be taken now, and who takes the code away.
-    fn names_now<'rt>(
+    /// What must be taken now, and who takes the code away. Nothing for code that stays: the
+    /// agent thread asks when a sample wants to know.
+    fn take_now<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
         kind: MethodKind,
-    ) -> (Option<Names>, Owner) {
+        start: u64,
+    ) -> (Option<Taken>, Owner) {
         if kind != MethodKind::Il {
-            return (names::of_dynamic(cx, function), Owner::Function);
+            let taken = Taken {
+                names: names::of_dynamic(cx, function),
+                il_map: Box::default(),
+            };
+            return (Some(taken), Owner::Function);
         }
         if !self.any_collectible() {
             return (None, Owner::Runtime);
         }
         match names::collectible_owner(self, cx, function) {
-            Some(module) => (
-                names::of_function(self, cx, function),
-                Owner::Module(module),
-            ),
+            Some(module) => {
+                let taken = Taken {
+                    names: names::of_function(self, cx, function),
+                    il_map: names::il_map(cx, start).unwrap_or_default(),
+                };
+                (Some(taken), Owner::Module(module))
+            }
             None => (None, Owner::Runtime),
         }
     }

@@ -10,7 +10,7 @@
 use corprof::context::Synchronous;
 use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
 
-use crate::bodies::Names;
+use crate::bodies::{IlMap, Names};
 use crate::clr::Clr;
 
 /// How deep type arguments are followed.
@@ -113,6 +113,23 @@ fn collectible_class<'rt, C: Synchronous>(
         .into_iter()
         .flatten()
         .find_map(|class| collectible_class(clr, cx, class, depth + 1))
+}
+
+/// The map from native code to IL of the body at `code_start`.
+pub(crate) fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
+    // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
+    const SPECIAL: u32 = 0xffff_fff0;
+    let start = usize::try_from(code_start).ok()?;
+    let mut map: Vec<(u32, u32)> = cx
+        .info()
+        .get_il_to_native_mapping3(cx, start)
+        .ok()?
+        .into_iter()
+        .map(|entry| (entry.native_start_offset, entry.il_offset))
+        .filter(|(_, il)| *il < SPECIAL)
+        .collect();
+    map.sort_unstable();
+    Some(map.into_boxed_slice())
 }
 
 /// `Namespace.Outer+Inner`.

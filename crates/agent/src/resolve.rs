@@ -9,13 +9,12 @@
 
 use std::borrow::Cow;
 
-use corprof::context::Synchronous;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId, RuntimeIndex};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
-use stackwalk::{ADDRESS, EXACT, Kind};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
 
 use crate::agent::{Agent, NativeNews};
-use crate::bodies::{Births, Bodies, Body, Names};
+use crate::bodies::{Births, Bodies, Body, IlMap, Names};
 use crate::clr::ModuleFacts;
 use crate::drain::Runtimes;
 use crate::intern::{NumberMap, Stacks};
@@ -33,9 +32,6 @@ const MAX_IL_MAPS: usize = 4096;
 const MAX_METHODS: usize = 64 * 1024;
 /// How often the process's mappings are read at most, nanoseconds.
 const MAPPINGS_AGE_NS: u64 = 200_000_000;
-
-/// An entry of a body's map from native code to IL: native start offset, IL offset. Sorted.
-type IlMap = Box<[(u32, u32)]>;
 
 /// The state of resolution.
 pub(crate) struct Resolver {
@@ -152,7 +148,7 @@ impl Resolver {
         for body in &gone {
             self.il_maps.remove(&body.code_start);
             // A FunctionID may be given out again after an unload.
-            if body.names.is_some() {
+            if body.taken.is_some() {
                 self.methods
                     .remove(&(u32::from(body.runtime), body.function));
             }
@@ -200,6 +196,11 @@ impl Resolver {
         }
         for word in sample.frames.iter().rev() {
             chain.push(self.address(outlet, runtimes, births, *word, sample.time_ns));
+            if word & BY_FRAME_POINTER != 0 {
+                // The next frame's code had no rule, so one between the two may be missing.
+                let text = Cow::Borrowed("by frame pointer");
+                chain.push(self.frame(outlet, Frame::Pseudo { text }));
+            }
         }
         let stack = self
             .stacks
@@ -321,12 +322,13 @@ impl Resolver {
         let key = (u32::from(body.runtime), body.function);
         let known = self.methods.get(&key).copied();
         let method = known.or_else(|| {
-            let names = body.names.as_deref().cloned().or_else(|| {
-                runtimes.with(body.runtime, |clr, cx| {
+            let names = match &body.taken {
+                Some(taken) => taken.names.clone()?,
+                None => runtimes.with(body.runtime, |clr, cx| {
                     let function = function_id(cx, body.runtime, body.function)?;
                     names::of_function(clr, cx, function)
-                })?
-            })?;
+                })??,
+            };
             let method = self.method(outlet, body.runtime, body.kind, &names);
             self.remember_method(key, method);
             Some(method)
@@ -335,7 +337,10 @@ impl Resolver {
             Some(method) => Frame::Managed {
                 method,
                 tier: body.tier,
-                il_offset: self.il_offset(runtimes, body.runtime, body.code_start, lookup),
+                il_offset: match &body.taken {
+                    Some(taken) => il_at(&taken.il_map, body.code_start, lookup),
+                    None => self.il_offset(runtimes, body.runtime, body.code_start, lookup),
+                },
             },
             None => Frame::Stub {
                 runtime: body.runtime,
@@ -461,20 +466,17 @@ impl Resolver {
         code_start: u64,
         lookup: u64,
     ) -> Option<u32> {
-        let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
         if !self.il_maps.contains_key(&code_start) {
             if self.il_maps.len() >= MAX_IL_MAPS {
                 self.il_maps.clear();
             }
             let map = runtimes
-                .with(runtime, |_, cx| il_map(cx, code_start))
+                .with(runtime, |_, cx| names::il_map(cx, code_start))
                 .flatten()
                 .unwrap_or_default();
             self.il_maps.insert(code_start, map);
         }
-        let map = self.il_maps.get(&code_start)?;
-        let next = map.partition_point(|(native, _)| *native <= offset);
-        map.get(next.checked_sub(1)?).map(|(_, il)| *il)
+        il_at(self.il_maps.get(&code_start)?, code_start, lookup)
     }
 
     /// Code that is no method: something that the runtime generated, or nothing we know.
@@ -510,25 +512,16 @@ impl Resolver {
     }
 }
 
+/// The IL offset at an address: that of the nearest entry at or before it.
+fn il_at(map: &IlMap, code_start: u64, lookup: u64) -> Option<u32> {
+    let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
+    let next = map.partition_point(|(native, _)| *native <= offset);
+    map.get(next.checked_sub(1)?).map(|(_, il)| *il)
+}
+
 fn function_id<'rt, C>(cx: &Cx<'rt, C>, runtime: u8, raw: usize) -> Option<FunctionId<'rt>> {
     // SAFETY: the id came from a callback of this runtime (`Body::function`), and code that may be
     // unloaded brings its names along, so it is asked about here only while it lives.
     let key = unsafe { FunctionKey::from_parts(RuntimeIndex(u32::from(runtime)), raw) }?;
     cx.info().id(key)
-}
-
-fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
-    // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
-    const SPECIAL: u32 = 0xffff_fff0;
-    let start = usize::try_from(code_start).ok()?;
-    let mut map: Vec<(u32, u32)> = cx
-        .info()
-        .get_il_to_native_mapping3(cx, start)
-        .ok()?
-        .into_iter()
-        .map(|entry| (entry.native_start_offset, entry.il_offset))
-        .filter(|(_, il)| *il < SPECIAL)
-        .collect();
-    map.sort_unstable();
-    Some(map.into_boxed_slice())
 }
