@@ -120,25 +120,36 @@ class Tip {
   }
 }
 
-/** Colours that occur, each with what is self in it. */
+/**
+ * Colours that occur, each with what is self in it. What is not code has no self: there it is
+ * the stacks that it is in.
+ */
 function showLegend(element, view, groups, palette) {
   const { profile, weights } = view;
   const { frames } = profile.head;
-  const own = new Float64Array(GROUPS.length);
+  const share = new Float64Array(GROUPS.length);
   const seen = new Uint8Array(GROUPS.length);
+  let counted = 0;
   for (let i = 0; i < profile.count; i++) {
     const frame = profile.frame[i];
     const group = groups.of(frames.kind[frame], frames.tier[frame]);
-    own[group] += weights.own[i];
-    if (!seen[group] && weights.total(i) > 0) seen[group] = 1;
+    const total = weights.total(i);
+    if (total > 0) seen[group] = 1;
+    if (GROUPS[group].kind !== "pseudo") {
+      share[group] += weights.own[i];
+    } else if (i >= counted) {
+      share[group] += total;
+      counted = profile.end[i];
+    }
   }
   const items = [];
   for (let g = 0; g < GROUPS.length; g++) {
     if (!seen[g]) continue;
     const swatch = make("i", { class: GROUPS[g].kind === "pseudo" ? "swatch striped" : "swatch" });
     swatch.style.backgroundColor = palette.fill[g][2];
-    items.push(make("span", { title: "share of self" }, swatch,
-      `${GROUPS[g].name} `, make("small", {}, percent(own[g], weights.all))));
+    const title = GROUPS[g].kind === "pseudo" ? "share of stacks with such a frame" : "share of self";
+    items.push(make("span", { title }, swatch,
+      `${GROUPS[g].name} `, make("small", {}, percent(share[g], weights.all))));
   }
   if (view.matches) {
     const swatch = make("i", { class: "swatch" });

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 
 /// `name` with every character that would act instead of being seen written as `\u{…}`: control
 /// characters (a terminal obeys them), line and paragraph separators, direction marks,
-/// zero-width characters. An empty name becomes `[no name]`.
+/// zero-width characters. A name of nothing, or of white space alone, becomes `[no name]`.
 pub fn visible(name: &str) -> Cow<'_, str> {
-    if name.is_empty() {
+    if name.trim().is_empty() {
         return Cow::Borrowed("[no name]");
     }
     if !name.chars().any(acts) {
@@ -49,6 +49,7 @@ mod tests {
         for (name, shown) in [
             ("System.String.Concat", "System.String.Concat"),
             ("", "[no name]"),
+            (" \u{a0}\n", "[no name]"),
             ("a\nb", "a\\u{a}b"),
             ("\u{1b}[31mred", "\\u{1b}[31mred"),
             ("x\u{202e}y\u{2028}", "x\\u{202e}y\\u{2028}"),

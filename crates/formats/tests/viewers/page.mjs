@@ -27,6 +27,9 @@ for (const reverse of [false, true]) {
     const node = open.pop();
     tree.expand(node);
     const n = tree.nodes;
+    const [own, weight] = profile.head.by_value
+      ? [n.ownValue[node], n.value[node]] : [n.ownSamples[node], n.samples[node]];
+    if (own !== n.own[node] || weight !== n.weight[node]) throw new Error(tree.name(node));
     console.log([reverse ? "callers" : "callees", n.depth[node], n.samples[node], n.value[node],
       n.ownSamples[node], n.ownValue[node], tree.name(node)].join(" "));
     const first = n.first[node];
