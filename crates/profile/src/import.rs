@@ -83,6 +83,8 @@ struct State {
     stacks: IdTable<KnownStack>,
     threads: IdTable<ThreadId>,
     runtimes: HashMap<u8, RuntimeId>,
+    /// [`names::AGENT_FRAME`], once seen.
+    agent_frame: Option<FrameId>,
     agent_cpu_ns: u64,
     target_cpu_ns: u64,
     handler_ns: u64,
@@ -492,8 +494,8 @@ impl Import {
             }
             if !process.ended {
                 let text = format!(
-                    "process {pid} ({name}) did not say that it ended: it was killed, or the \
-                     recording was cut"
+                    "process {pid} ({name}) did not say that it ended: it was killed, it ended \
+                     without shutting its runtime down, or the recording was cut"
                 );
                 note(&mut profile.health.notes, text);
             }
@@ -625,6 +627,7 @@ impl State {
             stacks: IdTable::default(),
             threads: IdTable::default(),
             runtimes: HashMap::new(),
+            agent_frame: None,
             agent_cpu_ns: 0,
             target_cpu_ns: 0,
             handler_ns: 0,
@@ -707,10 +710,12 @@ impl State {
                 if names::is_agent(path) {
                     // Our own frames are one thing to the reader, whatever the address.
                     let name = builder.string(names::AGENT_FRAME);
-                    return builder.frame(Frame {
+                    let frame = builder.frame(Frame {
                         module: Some(module),
                         ..plain(name, kind)
                     });
+                    self.agent_frame = Some(frame);
+                    return frame;
                 }
                 let name = format!("{}+{svma:#x}", builder.profile.module(module).file_name());
                 let name = builder.string(&name);
@@ -764,6 +769,12 @@ impl State {
             }
         };
         lost |= builder.profile.name(frame) == LOST_FRAME;
+        // What the agent calls inside itself is nobody's concern.
+        if let Some(parent) = parent.filter(|_| Some(frame) == self.agent_frame)
+            && builder.profile.stack(parent).frame == frame
+        {
+            return KnownStack { id: parent, lost };
+        }
         KnownStack {
             id: builder.stack(parent, frame),
             lost,

@@ -63,8 +63,8 @@ fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
     assert_eq!(
         profile.health.notes,
         [
-            "process 4242 (sample.dll) did not say that it ended: it was killed, or the recording \
-          was cut"
+            "process 4242 (sample.dll) did not say that it ended: it was killed, it ended without \
+          shutting its runtime down, or the recording was cut"
         ]
     );
 }
@@ -152,7 +152,11 @@ fn symbols_name_native_frames_and_put_inlined_ones_above() {
         module: agent,
         svma: 0x30,
     });
-    let stack = scene.stack(&[root, leaf, own]);
+    let own_too = scene.frame(recording::Frame::Native {
+        module: agent,
+        svma: 0x40,
+    });
+    let stack = scene.stack(&[root, leaf, own, own_too]);
     scene.samples(thread, stack, 2);
     for (name, line) in [("inner", 3), ("middle", 7), ("outer", 11)] {
         let file = "work.c".into();

@@ -206,6 +206,11 @@ fn async_methods_and_iterators() {
             ),
             (
                 "Program+<Numbers>d__2",
+                "<>m__Finally1",
+                "Program.Numbers.finally",
+            ),
+            (
+                "Program+<Numbers>d__2",
                 "System.IDisposable.Dispose",
                 "Program.Numbers.IDisposable.Dispose",
             ),

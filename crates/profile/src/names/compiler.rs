@@ -38,6 +38,8 @@ fn at_depth(name: &str, depth: usize) -> Written<'_> {
     if inner.is_empty() {
         return match rest {
             _ if rest == "c" || rest.starts_with("c__") => Written::Closure,
+            // The finally block of an iterator, a method of its state machine.
+            _ if rest.starts_with("m__Finally") => Written::Name("finally".into()),
             _ => match rest
                 .strip_prefix("f__")
                 .or_else(|| rest.strip_prefix("z__"))
