@@ -5,15 +5,16 @@ use core::fmt;
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineChoice {
-    /// [`EngineKind::PerfTaskClock`] where the kernel allows it with kernel time, else
-    /// [`EngineKind::Timer`].
+    /// [`EngineKind::PerfTaskClock`] where the kernel allows it with kernel time and its ticks are
+    /// cheap enough for the rate ([`Config::tick_cost_limit_ns`]), else [`EngineKind::Timer`].
     #[default]
     Auto,
     /// perf_event or an error.
     Perf,
     /// `timer_create`.
     Timer,
-    /// Wall-clock samples by [`crate::Reader::wall_tick`].
+    /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
+    /// [`Config::interval_ns`].
     Wall,
 }
 
@@ -88,6 +89,14 @@ pub struct Config {
     /// Nanoseconds of CPU time (of wall time for [`EngineChoice::Wall`]) per sample: 100,000
     /// (10,000 Hz) to 1,000,000,000 (1 Hz).
     pub interval_ns: u64,
+    /// Wall-clock samples beside the CPU samples of the engine: nanoseconds between two
+    /// [`crate::Reader::wall_tick`], in the same range; 0 for none.
+    pub wall_interval_ns: u64,
+    /// [`EngineChoice::Auto`] at more than 500 Hz measures at start what one tick of perf costs
+    /// this machine (some milliseconds of CPU time) and takes the timer if it is more than this;
+    /// nanoseconds, 0 for no limit. A tick takes 3 to 6 µs on a real machine, and ten times that
+    /// where a hypervisor must be entered for each timer interrupt.
+    pub tick_cost_limit_ns: u64,
     /// The signal, 1 to 31. SIGPROF by default. Real-time signals are refused: when their queue
     /// is full the kernel sends SIGIO in their place, which ends a process that does not handle it
     /// (Linux fs/fcntl.c, `send_sigio_to_task`).
@@ -110,6 +119,8 @@ impl Default for Config {
         Self {
             engine: EngineChoice::Auto,
             interval_ns: 10_000_000,
+            wall_interval_ns: 0,
+            tick_cost_limit_ns: 25_000,
             signal: libc::SIGPROF,
             max_depth: 2048,
             ring_len: 64 * 1024,

@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{EngineKind, Error};
-use crate::global::{GLOBAL, Global};
+use crate::global::{Ask, GLOBAL, Global, Token};
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
 
@@ -203,7 +203,7 @@ fn arm_perf(
     entry.store(token, Ordering::Release);
     slot.timer
         .store(Timer::Perf(fd).to_word(), Ordering::Release);
-    match perf::start_once(fd, tid, GLOBAL.signal.load(Ordering::Relaxed)) {
+    match perf::direct(fd, tid, perf::FIRST_TICKS) {
         Ok(()) => Ok(()),
         Err(error) => {
             end_timer(slot);
@@ -212,14 +212,14 @@ fn arm_perf(
     }
 }
 
-/// Handler: the first tick came; from here on the ticks have the interval. Two ioctls.
+/// Handler: a tick came; from here on the ticks have the interval, and go on. Two ioctls.
 pub(crate) fn go_on(fd: i32, interval: u64) {
     let period: u64 = interval;
-    // SAFETY: IOC_PERIOD reads one u64; IOC_ENABLE takes no argument; `fd` is our perf_event,
-    // which is not closed while the handler is inside the slot's gate.
+    // SAFETY: IOC_PERIOD reads one u64; IOC_REFRESH takes a number; `fd` is our perf_event, which is
+    // not closed while the handler is inside the slot's gate.
     unsafe {
         libc::ioctl(fd, perf::IOC_PERIOD, &raw const period);
-        libc::ioctl(fd, perf::IOC_ENABLE, 0);
+        libc::ioctl(fd, perf::IOC_REFRESH, perf::MANY_TICKS);
     }
 }
 
@@ -228,6 +228,51 @@ pub(crate) fn go_on(fd: i32, interval: u64) {
 /// patch its scheduler hooks in and out again, which stops all processors for a moment.
 pub(crate) fn probe_perf(user_only: bool) -> Result<i32, Error> {
     perf::open(0, 1_000_000_000, user_only)
+}
+
+/// What one tick of perf costs the thread it hits: timer interrupt, the interrupt that the kernel
+/// sends itself for the signal, the signal, the handler's way in and out. Lets an event tick on
+/// the calling thread, which reads the clock meanwhile and looks for the holes; some milliseconds.
+/// `None` when too few ticks came.
+pub(crate) fn measure_tick() -> Option<u64> {
+    const PERIOD_NS: u64 = 250_000;
+    const WANTED: usize = 24;
+    let fd = perf::open(0, PERIOD_NS, false).ok()?;
+    let token = Token {
+        generation: 0,
+        index: 0,
+        ask: Ask::Probe,
+    }
+    .pack();
+    let ticked = || GLOBAL.probe_ticks.load(Ordering::Relaxed);
+    let mut holes = [0u64; WANTED];
+    let mut found = 0;
+    if let Some(entry) = GLOBAL.fd_entry(fd) {
+        entry.store(token, Ordering::Release);
+        if perf::direct(fd, sys::own_tid(), perf::MANY_TICKS).is_ok() {
+            let start = sys::monotonic_ns();
+            let (mut last, mut seen) = (start, ticked());
+            while found < WANTED && last - start < 4 * PERIOD_NS * WANTED as u64 {
+                let mut now = sys::monotonic_ns();
+                let ticks = ticked();
+                if ticks != seen {
+                    // The hole may lie between reading the clock and looking at the count.
+                    now = sys::monotonic_ns();
+                    if let Some(hole) = holes.get_mut(found) {
+                        *hole = now.saturating_sub(last);
+                        found += 1;
+                    }
+                    seen = ticks;
+                }
+                last = now;
+            }
+        }
+    }
+    Timer::Perf(fd).end(token);
+    let holes = holes.get_mut(..found).filter(|holes| holes.len() >= 8)?;
+    holes.sort_unstable();
+    // The lower quartile: in some of the holes another thread ran.
+    holes.get(holes.len() / 4).copied()
 }
 
 /// A number in 0..bound, different for each call: splitmix64 over a counter and the clock.
@@ -275,10 +320,17 @@ mod perf {
     const BIT_EXCLUDE_KERNEL: u64 = 1 << 5;
     const BIT_EXCLUDE_HV: u64 = 1 << 6;
 
-    pub(super) const IOC_ENABLE: u64 = 0x2400;
     pub(super) const IOC_DISABLE: u64 = 0x2401;
-    const IOC_REFRESH: u64 = 0x2402;
+    pub(super) const IOC_REFRESH: u64 = 0x2402;
     pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
+
+    /// Ticks of the first, random period before the event stops itself. One is enough, unless
+    /// another signal of our number is pending at that moment and swallows it; without an end, a
+    /// thread that blocks the signal and drew a short period would be interrupted at that pace for
+    /// ever.
+    pub(super) const FIRST_TICKS: i32 = 8;
+    /// Ticks after that, before POLL_HUP asks for more.
+    pub(super) const MANY_TICKS: i32 = 1 << 30;
 
     const F_SETSIG: i32 = 10;
     const F_SETOWN_EX: i32 = 15;
@@ -368,13 +420,13 @@ mod perf {
         Ok(GLOBAL.move_up(fd as i32))
     }
 
-    /// Directs the signal to the thread and lets the clock run up to its first tick.
+    /// Directs the signal to the thread and lets the clock run for `ticks` ticks.
     ///
     /// O_ASYNC alone gives one signal for each overflow (kernel/events/core.c,
     /// `__perf_event_overflow`: a wake-up with `pending_kill` for each when fasync is set).
-    /// IOC_REFRESH(1) stops the event after the first, whose period is a random phase that must
-    /// not repeat; [`super::go_on`] then sets the true period.
-    pub(super) fn start_once(fd: i32, tid: u32, signal: i32) -> Result<(), Error> {
+    /// IOC_REFRESH adds the number after which the event stops with POLL_HUP.
+    pub(super) fn direct(fd: i32, tid: u32, ticks: i32) -> Result<(), Error> {
+        let signal = GLOBAL.signal.load(Ordering::Relaxed);
         let owner = Owner {
             kind: F_OWNER_TID,
             pid: tid as i32,
@@ -396,7 +448,7 @@ mod perf {
             if libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0 {
                 return Err(sys::last_error("fcntl F_SETFL"));
             }
-            if libc::ioctl(fd, IOC_REFRESH, 1) != 0 {
+            if libc::ioctl(fd, IOC_REFRESH, ticks) != 0 {
                 return Err(sys::last_error("ioctl PERF_EVENT_IOC_REFRESH"));
             }
         }

@@ -42,6 +42,8 @@ pub(crate) struct Global {
     pub(crate) walk: AtomicUsize,
     pub(crate) engine: AtomicU8,
     pub(crate) interval_ns: AtomicU64,
+    /// 0: no wall-clock samples.
+    pub(crate) wall_interval_ns: AtomicU64,
     pub(crate) tick_ns: AtomicU64,
     pub(crate) signal: AtomicI32,
     pub(crate) pid: AtomicI32,
@@ -53,6 +55,9 @@ pub(crate) struct Global {
     pub(crate) seed: AtomicU64,
     pub(crate) fd_floor: AtomicI32,
     pub(crate) anchor_fd: AtomicI32,
+    /// Ticks of [`Ask::Probe`], and what one was found to cost (0: not measured).
+    pub(crate) probe_ticks: AtomicU32,
+    pub(crate) tick_cost_ns: AtomicU64,
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
@@ -78,6 +83,7 @@ pub(crate) static GLOBAL: Global = Global {
     walk: AtomicUsize::new(0),
     engine: AtomicU8::new(0),
     interval_ns: AtomicU64::new(0),
+    wall_interval_ns: AtomicU64::new(0),
     tick_ns: AtomicU64::new(0),
     signal: AtomicI32::new(0),
     pid: AtomicI32::new(0),
@@ -89,6 +95,8 @@ pub(crate) static GLOBAL: Global = Global {
     seed: AtomicU64::new(0),
     fd_floor: AtomicI32::new(0),
     anchor_fd: AtomicI32::new(-1),
+    probe_ticks: AtomicU32::new(0),
+    tick_cost_ns: AtomicU64::new(0),
     last_tick: AtomicU64::new(0),
     wake_fd: AtomicI32::new(-1),
     bell: Bell(AtomicBool::new(false)),
@@ -116,6 +124,8 @@ pub(crate) enum Ask {
     Wall = 2,
     /// The stack pointer.
     Hello = 3,
+    /// Nothing: the cost of a tick is being measured.
+    Probe = 4,
 }
 
 impl Token {
@@ -136,6 +146,7 @@ impl Token {
             1 => Ask::Cpu,
             2 => Ask::Wall,
             3 => Ask::Hello,
+            4 => Ask::Probe,
             _ => return None,
         };
         Some(Self {
@@ -249,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_token_survives_and_a_stranger_is_none() {
-        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello] {
+        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Probe] {
             for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
                 let token = Token {
                     generation,

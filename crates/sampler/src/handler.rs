@@ -14,18 +14,27 @@ use crate::counters::DiscardReason;
 use crate::engine::{self, Timer};
 use crate::global::{Ask, GLOBAL, Global, Token};
 use crate::protocol::Enter;
-use crate::slot::Slot;
+use crate::slot::{Phase, Slot};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
 use crate::sys::{self, SignalInfo};
 
 /// From whom a signal came.
 enum Source {
-    /// From us, for this slot. `overrun`: ticks that this one signal stands for beyond the first.
-    Ours(Token, u32),
+    /// From us, for this slot.
+    Ours(Token, Tick),
     /// From a timer of ours that was ended meanwhile.
     Late,
     /// From somebody else.
     Foreign,
+}
+
+/// What the kernel says about a tick.
+#[derive(Clone, Copy, Default)]
+struct Tick {
+    /// POSIX timer: ticks that this one stands for beyond the first.
+    overrun: u32,
+    /// perf: the event has stopped itself and wants a new allowance.
+    exhausted: bool,
 }
 
 /// The handler as the kernel calls it.
@@ -43,11 +52,19 @@ pub(crate) unsafe extern "C" fn on_signal(
     // SAFETY: the kernel gives a whole siginfo_t, whose layout SignalInfo has.
     let source = unsafe { source_of(global, info.cast::<SignalInfo>()) };
     match source {
-        Source::Ours(token, overrun) => {
+        Source::Ours(
+            Token {
+                ask: Ask::Probe, ..
+            },
+            _,
+        ) => {
+            global.probe_ticks.fetch_add(1, Ordering::Relaxed);
+        }
+        Source::Ours(token, tick) => {
             if global.running() {
                 let context = context.cast::<libc::ucontext_t>().cast_const();
                 // SAFETY: `context` is the interrupted context of this very signal.
-                unsafe { ours(global, token, overrun, context, started) };
+                unsafe { ours(global, token, tick, context, started) };
             }
         }
         Source::Late => global.discard(DiscardReason::UnknownThread),
@@ -75,7 +92,16 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
                     entry.load(Ordering::Acquire) // pairs with the Release in `arm_perf`
                 });
             return match Token::unpack(word) {
-                Some(token) => Source::Ours(token, 0),
+                Some(token) => {
+                    const POLL_HUP: i32 = 6;
+                    Source::Ours(
+                        token,
+                        Tick {
+                            overrun: 0,
+                            exhausted: info.code == POLL_HUP,
+                        },
+                    )
+                }
                 None => Source::Late,
             };
         }
@@ -83,9 +109,16 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
     };
     match token {
         Some(token) if info.code == libc::SI_TIMER => {
-            Source::Ours(token, u32::try_from(info.second).unwrap_or(0))
+            let overrun = u32::try_from(info.second).unwrap_or(0);
+            Source::Ours(
+                token,
+                Tick {
+                    overrun,
+                    exhausted: false,
+                },
+            )
         }
-        Some(token) => Source::Ours(token, 0),
+        Some(token) => Source::Ours(token, Tick::default()),
         None => Source::Foreign,
     }
 }
@@ -126,7 +159,7 @@ unsafe fn pass_on(
 unsafe fn ours(
     global: &Global,
     token: Token,
-    overrun: u32,
+    tick: Tick,
     context: *const libc::ucontext_t,
     started: u64,
 ) {
@@ -158,7 +191,10 @@ unsafe fn ours(
     }
 
     // What this signal stands for is settled first, sample or not.
-    let stands = stands_for(global, slot, token.ask, overrun, started);
+    let Some(stands) = stands_for(global, slot, token.ask, tick, started) else {
+        slot.gate.leave();
+        return;
+    };
     let outcome = if known {
         // SAFETY: the caller's promise; we are inside the gate and the bounds are known.
         unsafe { sample(global, slot, context, started, stands) }
@@ -170,7 +206,8 @@ unsafe fn ours(
             Slot::add(&slot.samples, 1);
             Slot::add(&slot.intervals, stands.count.into());
             Slot::add(&slot.value_ns, stands.value);
-            if token.ask == Ask::Wall {
+            if stands.wall {
+                Slot::add(&slot.wall_samples, 1);
                 slot.cpu_after.store(sys::own_cpu_ns(), Ordering::Relaxed);
             }
         }
@@ -194,29 +231,46 @@ unsafe fn ours(
 /// What one signal stands for.
 #[derive(Clone, Copy)]
 struct Stands {
+    wall: bool,
     value: u64,
     count: u32,
 }
 
-/// Settles it, and lets the timer go on after its first tick.
-fn stands_for(global: &Global, slot: &Slot, ask: Ask, overrun: u32, now: u64) -> Stands {
+/// Settles it, and lets the timer go on after its first tick. `None`: a tick too many.
+fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> Option<Stands> {
+    if ask == Ask::Wall {
+        let interval = global.wall_interval_ns.load(Ordering::Relaxed).max(1);
+        let value = now.saturating_sub(slot.wall_time.swap(now, Ordering::Relaxed));
+        let count = value.saturating_add(interval / 2) / interval;
+        return Some(Stands {
+            wall: true,
+            value,
+            count: count.clamp(1, Head::MAX_COUNT.into()) as u32,
+        });
+    }
     let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
     let before = slot.last_time.swap(now, Ordering::Relaxed);
     let elapsed = now.saturating_sub(before);
-    if ask == Ask::Wall {
-        let count = (elapsed.saturating_add(interval / 2) / interval)
-            .clamp(1, Head::MAX_COUNT.into()) as u32;
-        return Stands {
-            value: elapsed,
-            count,
-        };
-    }
-    let first = slot.first.swap(false, Ordering::Relaxed);
+    let phase = slot.phase.load(Ordering::Relaxed);
+    let first = phase == Phase::First as u8;
+    slot.phase.store(
+        if first { Phase::Second } else { Phase::Steady } as u8,
+        Ordering::Relaxed,
+    );
     let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
     let count = match timer {
+        Some(Timer::Perf(_)) if phase == Phase::Second as u8 && elapsed < interval / 4 * 3 => {
+            // The event's clock was set back at the first tick, so a second one cannot come before
+            // a whole interval: this one was under way already, at the random period.
+            slot.last_time.store(before, Ordering::Relaxed);
+            slot.phase.store(phase, Ordering::Relaxed);
+            return None;
+        }
         Some(Timer::Perf(fd)) => {
-            if first {
+            if first || tick.exhausted {
                 engine::go_on(fd, interval);
+            }
+            if first {
                 slot.accounted_cpu
                     .store(sys::own_cpu_ns(), Ordering::Relaxed);
                 1
@@ -226,25 +280,30 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, overrun: u32, now: u64) ->
         }
         Some(Timer::Posix(_)) => {
             if first {
-                let tick = global.tick_ns.load(Ordering::Relaxed);
+                let kernel_tick = global.tick_ns.load(Ordering::Relaxed);
                 let armed = slot.accounted_cpu.load(Ordering::Relaxed);
                 let cpu = sys::own_cpu_ns().saturating_sub(armed);
-                if cpu < tick {
-                    let value = engine::first_value(cpu, tick, interval);
+                if cpu < kernel_tick {
+                    let value = engine::first_value(cpu, kernel_tick, interval);
                     let count = (value / interval).clamp(1, Head::MAX_COUNT.into()) as u32;
-                    return Stands { value, count };
+                    return Some(Stands {
+                        wall: false,
+                        value,
+                        count,
+                    });
                 }
             }
-            overrun.saturating_add(1)
+            tick.overrun.saturating_add(1)
         }
         // The timer is being ended; this was its last tick.
-        None => overrun.saturating_add(1),
+        None => tick.overrun.saturating_add(1),
     };
     let count = count.min(Head::MAX_COUNT);
-    Stands {
+    Some(Stands {
+        wall: false,
         value: u64::from(count) * interval,
         count,
-    }
+    })
 }
 
 /// How many ticks a perf signal stands for. Signals of one number do not queue, so ticks that come
@@ -343,6 +402,7 @@ unsafe fn sample(
         return Err(DiscardReason::RingFull);
     };
     let head = Head {
+        wall: stands.wall,
         fresh: fresh as u16,
         shared: shared as u16,
         end,

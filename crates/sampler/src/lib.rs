@@ -38,5 +38,5 @@ mod loom_model;
 
 pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};
-pub use reader::{Reader, SampleView};
+pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Sampler, SlotId};

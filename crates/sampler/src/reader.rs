@@ -6,7 +6,6 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use crate::config::EngineKind;
 use crate::counters::{Counters, DiscardReason};
 use crate::engine;
 use crate::global::{GLOBAL, MAX_SLOTS};
@@ -17,12 +16,23 @@ use crate::slot::{READER_BUFFER, Slot};
 use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
 
+/// What a sample was taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SampleEvent {
+    /// The thread used CPU time.
+    Cpu,
+    /// Time passed.
+    Wall,
+}
+
 /// One sample, lent to the callback of [`Reader::drain_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleView<'a> {
     /// When, CLOCK_MONOTONIC nanoseconds.
     pub time_ns: u64,
-    /// Nanoseconds of CPU time (wall engine: of elapsed time) it stands for.
+    /// What it was taken for.
+    pub event: SampleEvent,
+    /// Nanoseconds of CPU time (wall: of elapsed time) it stands for.
     pub value: u64,
     /// Intervals it stands for: 1, or more where the timer ticks slower than asked, a signal
     /// was late, or an idle thread's samples were joined.
@@ -49,6 +59,9 @@ const IDLE_FLUSH_NS: u64 = 1_000_000_000;
 /// A thread that used no more CPU time than this since the handler left it went straight back to
 /// where it waited: what remains of the handler's signal return and the system call's restart.
 const IDLE_CPU_NS: u64 = 20_000;
+
+/// Ticks after which a signal that was not answered is sent again.
+const RESEND_TICKS: u32 = 16;
 
 /// Slots below this index keep their memory when they are freed; above, the pages of one that
 /// was sampled go back to the kernel.
@@ -143,13 +156,13 @@ impl Reader {
         slot.gate.free(id.generation());
     }
 
-    /// Wall engine: call it once per interval, right after [`Reader::drain_all`]. Signals each
+    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
     /// registered thread that has used CPU time since its last sample; for the others the time is
     /// added to a repeat of the last sample, which comes out of `drain*` when the thread moves,
-    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing with other
-    /// engines.
+    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
+    /// wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
-        if GLOBAL.engine() != EngineKind::Wall || !GLOBAL.running() {
+        if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
             return;
         }
         GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
@@ -169,19 +182,25 @@ impl Reader {
         // Acquire: pairs with the Release in the handler, whose words are read below.
         if slot.pending.load(Ordering::Acquire) {
             self.pending_signals += 1;
+            // Another signal with our number that was pending may have swallowed ours.
+            let waited = side.waited.load(Ordering::Relaxed) + 1;
+            side.waited.store(waited % RESEND_TICKS, Ordering::Relaxed);
+            if waited == RESEND_TICKS {
+                let _ = sampler::send(slot, sampler::wall_token(id));
+            }
             return;
         }
         let tid = slot.tid.load(Ordering::Relaxed);
         let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
         let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
         let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
-        let looks_idle = slot.samples.load(Ordering::Relaxed) > 0
+        let looks_idle = slot.wall_samples.load(Ordering::Relaxed) > 0
             && (since <= IDLE_CPU_NS || (cpu == seen && side.settled.load(Ordering::Relaxed)));
         // Two samples in a row of a thread that looks idle: the second was taken where it waits.
         if looks_idle && side.settled.load(Ordering::Relaxed) {
             let (_, unread) = slot.ring().available();
             if unread == 0 {
-                let from = slot.last_time.swap(now_ns, Ordering::Relaxed);
+                let from = slot.wall_time.swap(now_ns, Ordering::Relaxed);
                 let ns = now_ns.saturating_sub(from);
                 Slot::add(&side.idle_ns, ns);
                 side.idle_ticks.store(
@@ -194,6 +213,7 @@ impl Reader {
             return;
         }
         side.settled.store(looks_idle, Ordering::Relaxed);
+        side.waited.store(0, Ordering::Relaxed);
         slot.pending.store(true, Ordering::Relaxed);
         if sampler::send(slot, sampler::wall_token(id)).is_err() {
             slot.pending.store(false, Ordering::Relaxed);
@@ -362,8 +382,9 @@ fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
         side.idle_ns.store(0, Ordering::Relaxed);
         sink(SampleView {
             time_ns: side.idle_until.load(Ordering::Relaxed),
+            event: SampleEvent::Wall,
             value: idle,
-            count: side.idle_ticks.swap(0, Ordering::Relaxed),
+            count: side.idle_ticks.swap(0, Ordering::Relaxed).max(1),
             end: side.end.load(Ordering::Relaxed),
             frames: rebuilt.last(),
         });
@@ -385,7 +406,13 @@ fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
         match frames {
             Some(frames) => {
                 side.end.store(head.end, Ordering::Relaxed);
+                let event = if head.wall {
+                    SampleEvent::Wall
+                } else {
+                    SampleEvent::Cpu
+                };
                 sink(SampleView {
+                    event,
                     time_ns,
                     value,
                     count: head.count,

@@ -104,6 +104,12 @@ impl Sampler {
         self.engine().name()
     }
 
+    /// What one tick of perf costs the thread it hits on this machine, nanoseconds, where it was
+    /// measured ([`Config::tick_cost_limit_ns`] says when).
+    pub fn tick_cost_ns(&self) -> Option<u64> {
+        Some(GLOBAL.tick_cost_ns.load(Ordering::Relaxed)).filter(|cost| *cost > 0)
+    }
+
     /// The shortest interval that the engine can tell apart, nanoseconds: the kernel's tick for
     /// [`EngineKind::Timer`], 10 µs for perf. Samples of a shorter interval stand for several
     /// ([`crate::SampleView::count`]), so totals stay right and detail is lost.
@@ -249,6 +255,11 @@ fn handler_address() -> usize {
 fn check(config: &Config) -> Result<(), Error> {
     let checks = [
         (
+            "wall_interval_ns",
+            config.wall_interval_ns == 0
+                || (100_000..=1_000_000_000).contains(&config.wall_interval_ns),
+        ),
+        (
             "interval_ns",
             (100_000..=1_000_000_000).contains(&config.interval_ns),
         ),
@@ -320,9 +331,16 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
             engine::end_timer(slot);
         }
     }
-    let kind = choose(config.engine)?;
+    install(config.signal)?;
+    let kind = choose(config)?;
+    let wall = if kind == EngineKind::Wall {
+        config.interval_ns
+    } else {
+        config.wall_interval_ns
+    };
+    GLOBAL.wall_interval_ns.store(wall, Ordering::Relaxed);
     GLOBAL.engine.store(kind as u8, Ordering::Relaxed);
-    install(config.signal)
+    Ok(())
 }
 
 fn map_tables() -> Result<(), Error> {
@@ -369,7 +387,7 @@ fn make_eventfd() -> Result<(), Error> {
 }
 
 /// docs/engines.md says why in this order.
-fn choose(choice: EngineChoice) -> Result<EngineKind, Error> {
+fn choose(config: &Config) -> Result<EngineKind, Error> {
     let probe = |user_only: bool| {
         engine::probe_perf(user_only).map(|fd| {
             let old = GLOBAL.anchor_fd.swap(fd, Ordering::AcqRel);
@@ -378,11 +396,26 @@ fn choose(choice: EngineChoice) -> Result<EngineKind, Error> {
             }
         })
     };
-    match choice {
+    GLOBAL.tick_cost_ns.store(0, Ordering::Relaxed);
+    match config.engine {
         EngineChoice::Wall => Ok(EngineKind::Wall),
         EngineChoice::Timer => Ok(EngineKind::Timer),
+        EngineChoice::Auto if probe(false).is_err() => Ok(EngineKind::Timer),
         EngineChoice::Auto => {
-            Ok(probe(false).map_or(EngineKind::Timer, |()| EngineKind::PerfTaskClock))
+            // Up to 500 Hz even a dear tick is cheap enough.
+            if config.interval_ns >= 2_000_000 || config.tick_cost_limit_ns == 0 {
+                return Ok(EngineKind::PerfTaskClock);
+            }
+            let cost = engine::measure_tick().unwrap_or(0);
+            GLOBAL.tick_cost_ns.store(cost, Ordering::Relaxed);
+            if cost <= config.tick_cost_limit_ns {
+                return Ok(EngineKind::PerfTaskClock);
+            }
+            let anchor = GLOBAL.anchor_fd.swap(-1, Ordering::AcqRel);
+            if anchor >= 0 {
+                sys::close(anchor);
+            }
+            Ok(EngineKind::Timer)
         }
         EngineChoice::Perf => probe(false)
             .map(|()| EngineKind::PerfTaskClock)
@@ -457,15 +490,9 @@ fn prepare(slot: &Slot) -> Result<(), Error> {
             .store(geometry.ring_words, Ordering::Relaxed);
         slot.max_depth.store(geometry.max_depth, Ordering::Relaxed);
     }
-    let now = sys::monotonic_ns();
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;
     // else short threads would count for less than their share.
-    let accounted = if GLOBAL.engine() == EngineKind::Wall {
-        GLOBAL.last_tick.load(Ordering::Relaxed)
-    } else {
-        now
-    };
-    slot.reset(accounted);
+    slot.reset(GLOBAL.last_tick.load(Ordering::Relaxed));
     Ok(())
 }
 

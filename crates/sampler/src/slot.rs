@@ -42,10 +42,13 @@ pub(crate) struct Slot {
     /// Depth of the last committed stack, in the buffer `last_buffer`.
     pub(crate) last_depth: AtomicU32,
     pub(crate) last_buffer: AtomicU8,
-    /// The first tick has a random phase; the handler sets the true interval when it comes.
-    pub(crate) first: AtomicBool,
-    /// CLOCK_MONOTONIC of the last sample (wall: the time up to which all is accounted).
+    /// [`Phase`] of the timer.
+    pub(crate) phase: AtomicU8,
+    /// CLOCK_MONOTONIC of the last CPU tick.
     pub(crate) last_time: AtomicU64,
+    /// Time up to which wall-clock samples account for the thread. Written by the reader too, but
+    /// only while no wall-clock signal is under way (`pending`).
+    pub(crate) wall_time: AtomicU64,
     /// CPU time of the thread up to which samples stand for it (perf engine).
     pub(crate) accounted_cpu: AtomicU64,
     pub(crate) samples: AtomicU64,
@@ -57,16 +60,30 @@ pub(crate) struct Slot {
     /// Stack pointer and thread pointer that `hello` brought; pointer 0 = none.
     pub(crate) hello_sp: AtomicU64,
     pub(crate) hello_tp: AtomicU64,
-    /// CPU time of the thread when the handler left (wall engine).
+    /// CPU time of the thread when the handler left it after a wall-clock sample.
     pub(crate) cpu_after: AtomicU64,
+    /// Wall-clock samples committed.
+    pub(crate) wall_samples: AtomicU64,
 
     /// Set by the reader, cleared by the handler: share nothing with the stack before.
     pub(crate) write_whole: AtomicBool,
-    // Both: set by the reader before it sends a signal, cleared by the handler.
+    // Both: set by the reader before it sends a wall-clock signal, cleared by the handler.
     pub(crate) pending: AtomicBool,
 
     // Reader.
     pub(crate) reader: ReaderSide,
+}
+
+/// How far a slot's timer has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// The first tick, after a random part of the interval, has not come.
+    First = 0,
+    /// It has come; one more of the random period may be under way.
+    Second = 1,
+    /// Ticks come at the interval.
+    Steady = 2,
 }
 
 /// The reader's words, on their own cache line.
@@ -81,6 +98,8 @@ pub(crate) struct ReaderSide {
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
+    /// Wall ticks since the signal that is pending was sent.
+    pub(crate) waited: AtomicU32,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     pub(crate) cpu_seen: AtomicU64,
@@ -178,7 +197,7 @@ impl Slot {
             .cast::<Scratch>()
     }
 
-    /// Fresh fields for the next thread; `accounted` is the time from which samples count. The
+    /// Fresh fields for the next thread; `accounted` is the time from which wall-clock samples count. The
     /// caller has taken the slot off the free list.
     pub(crate) fn reset(&self, accounted: u64) {
         let zero64 = [
@@ -196,6 +215,8 @@ impl Slot {
             &self.hello_sp,
             &self.hello_tp,
             &self.cpu_after,
+            &self.wall_samples,
+            &self.last_time,
             &self.reader.tail,
             &self.reader.idle_ns,
             &self.reader.idle_until,
@@ -208,6 +229,7 @@ impl Slot {
             &self.last_depth,
             &self.reader.depth,
             &self.reader.idle_ticks,
+            &self.reader.waited,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -222,8 +244,8 @@ impl Slot {
         ] {
             flag.store(false, Ordering::Relaxed);
         }
-        self.first.store(true, Ordering::Relaxed);
-        self.last_time.store(accounted, Ordering::Relaxed);
+        self.phase.store(Phase::First as u8, Ordering::Relaxed);
+        self.wall_time.store(accounted, Ordering::Relaxed);
     }
 
     /// Adds to a counter that has one writer.

@@ -25,6 +25,8 @@ pub(crate) struct Head {
     pub(crate) shared: u16,
     /// The walker's end code.
     pub(crate) end: u8,
+    /// A wall-clock sample; else one of CPU time.
+    pub(crate) wall: bool,
     /// Intervals, at most [`Head::MAX_COUNT`].
     pub(crate) count: u32,
 }
@@ -34,13 +36,14 @@ pub(crate) const HEAD_WORDS: usize = 3;
 
 impl Head {
     /// The largest `count` that is carried.
-    pub(crate) const MAX_COUNT: u32 = (1 << 24) - 1;
+    pub(crate) const MAX_COUNT: u32 = (1 << 23) - 1;
 
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.fresh)
             | u64::from(self.shared) << 16
             | u64::from(self.end) << 32
-            | u64::from(self.count.min(Self::MAX_COUNT)) << 40
+            | u64::from(self.wall) << 40
+            | u64::from(self.count.min(Self::MAX_COUNT)) << 41
     }
 
     pub(crate) const fn unpack(word: u64) -> Self {
@@ -48,7 +51,8 @@ impl Head {
             fresh: word as u16,
             shared: (word >> 16) as u16,
             end: (word >> 32) as u8,
-            count: (word >> 40) as u32,
+            wall: word >> 40 & 1 != 0,
+            count: (word >> 41) as u32,
         }
     }
 }
@@ -102,7 +106,7 @@ mod tests {
             for stack in stacks {
                 let shared = shared_root(&stack, &last);
                 let fresh = stack.len() - shared;
-                let head = Head { fresh: fresh as u16, shared: shared as u16, end: 3, count: 7 };
+                let head = Head { fresh: fresh as u16, shared: shared as u16, wall: fresh.is_multiple_of(2), end: 3, count: 7 };
                 prop_assert_eq!(Head::unpack(head.pack()), head);
                 let got = rebuilt.apply(fresh, shared, |i| stack[i]);
                 prop_assert_eq!(got, Some(&stack[..]));
@@ -140,6 +144,7 @@ mod tests {
         let head = Head {
             fresh: 0,
             shared: 0,
+            wall: false,
             end: 0,
             count: u32::MAX,
         };

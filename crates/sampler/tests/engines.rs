@@ -130,3 +130,39 @@ fn timer_values_add_up_at_a_rate_it_cannot_reach() {
         assert!(samples < 5000 && count > 1.5, "{samples} {count}");
     });
 }
+
+/// Where a tick of perf costs more than is allowed, the automatic choice is the timer.
+#[test]
+fn a_dear_tick_is_not_taken() {
+    in_child("a_dear_tick_is_not_taken", || {
+        if !perf_allowed() {
+            return;
+        }
+        let choose = |interval_ns, tick_cost_limit_ns| {
+            let config = Config {
+                interval_ns,
+                tick_cost_limit_ns,
+                ..Config::default()
+            };
+            let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+            let chosen = (sampler.engine(), sampler.tick_cost_ns());
+            sampler.stop();
+            let counters = reader.take_counters();
+            assert_eq!((counters.signals, counters.lost()), (0, 0), "{counters:?}");
+            println!("{interval_ns} {tick_cost_limit_ns}: {chosen:?}");
+            chosen
+        };
+        let (engine, cost) = choose(1_000_000, 1);
+        assert_eq!(engine, EngineKind::Timer);
+        // No machine enters the kernel twice and a handler in less; preempted, it may be more.
+        assert!(
+            cost.is_some_and(|ns| (300..100_000_000).contains(&ns)),
+            "{cost:?}"
+        );
+        let (engine, cost) = choose(1_000_000, u64::MAX);
+        assert!(engine == EngineKind::PerfTaskClock && cost.is_some());
+        // Not measured: no limit, or a rate at which it does not matter.
+        assert_eq!(choose(1_000_000, 0), (EngineKind::PerfTaskClock, None));
+        assert_eq!(choose(10_000_000, 1), (EngineKind::PerfTaskClock, None));
+    });
+}

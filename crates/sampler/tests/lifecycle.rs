@@ -292,7 +292,7 @@ fn a_restartable_call_is_restarted() {
 fn one_sampler_at_a_time_and_again_after_stop() {
     in_child("one_sampler_at_a_time_and_again_after_stop", || {
         let config = |max_depth| Config {
-            interval_ns: 1_000_000,
+            interval_ns: 2_000_000,
             max_depth,
             ..Config::default()
         };

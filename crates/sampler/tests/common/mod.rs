@@ -8,7 +8,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sampler::{Config, EngineChoice, Reader, SampleView, Sampler, Scratch, SlotId, WalkResult};
+use sampler::{
+    Config, EngineChoice, Reader, SampleEvent, SampleView, Sampler, Scratch, SlotId, WalkResult,
+};
 
 const CHILD: &str = "SAMPLER_TEST_CHILD";
 
@@ -113,6 +115,7 @@ pub fn start(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) {
         engine,
         interval_ns: 1_000_000_000 / hertz,
         max_depth: 64,
+        tick_cost_limit_ns: 0, // tests want perf where it is allowed, dear or not
         ..Config::default()
     };
     Sampler::start(config, leaf_walk).unwrap()
@@ -122,6 +125,7 @@ pub fn start(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub time_ns: u64,
+    pub event: SampleEvent,
     pub value: u64,
     pub count: u32,
     pub end: u8,
@@ -132,6 +136,7 @@ impl From<SampleView<'_>> for Sample {
     fn from(view: SampleView<'_>) -> Self {
         let SampleView {
             time_ns,
+            event,
             value,
             count,
             end,
@@ -139,6 +144,7 @@ impl From<SampleView<'_>> for Sample {
         } = view;
         Self {
             time_ns,
+            event,
             value,
             count,
             end,
