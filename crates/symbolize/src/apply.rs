@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use profile::Profile;
-use profile::model::{Frame, FrameId, Location, Stack, StackId, StringId};
+use profile::model::{Frame, FrameId, Location, Module, Stack, StackId, StringId};
 
 use crate::{Options, Report, Symbolizer};
 
@@ -87,7 +87,7 @@ fn expand(
                 })
                 .collect();
             if expanded.is_empty() {
-                vec![frame.clone()]
+                vec![unnamed(frame, module, svma, symbolizer, strings)]
             } else {
                 expanded
             }
@@ -104,6 +104,25 @@ fn expand(
             vec![named]
         }
         _ => vec![frame.clone()],
+    }
+}
+
+/// A frame without symbols, as a place in its function's first byte where that can be told: samples
+/// in one function are one row of a table then.
+fn unnamed(
+    frame: &Frame,
+    module: &Module,
+    svma: u64,
+    symbolizer: &mut Symbolizer,
+    strings: &mut Strings,
+) -> Frame {
+    match symbolizer.function_start(module, svma) {
+        Some(start) => Frame {
+            name: strings.intern(&format!("{}+{start:#x}", module.file_name())),
+            location: Location::Svma(start),
+            ..frame.clone()
+        },
+        None => frame.clone(),
     }
 }
 

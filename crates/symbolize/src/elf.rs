@@ -5,7 +5,7 @@
 //! whatever exported function comes before it (libcoreclr.so without its debug file has a few
 //! dozen exports for megabytes of code).
 
-use std::fs::File;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use object::read::{Object, ObjectSection, ObjectSymbol, ReadCacheRange};
 use object::{Endianness, FileKind, SectionFlags, SectionKind, SymbolKind, SymbolSection};
 
 use crate::demangle::demangle;
-use crate::file::PartialFile;
+use crate::eh_frame::UnwindTables;
+use crate::file::{PartialFile, Source};
 use crate::symbolizer::NativeSymbol;
 
 /// A section larger than this, once unpacked, is not read.
-const LARGEST_SECTION: u64 = 1 << 30;
+pub(crate) const LARGEST_SECTION: u64 = 1 << 30;
 
 /// One function of a symbol table.
 struct Function {
@@ -30,7 +31,7 @@ struct Function {
     name: Box<str>,
 }
 
-type Reader = EndianArcSlice<RunTimeEndian>;
+pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// What was read from one ELF file.
 pub(crate) struct Elf {
@@ -44,6 +45,10 @@ pub(crate) struct Elf {
     code: Vec<Range<u64>>,
     /// By start, not overlapping unless the file's symbols do.
     functions: Vec<Function>,
+    /// The same of dynamic symbols alone: the names that programmers call.
+    exported: Vec<Function>,
+    /// `.eh_frame` and where it lies.
+    unwind_tables: Option<UnwindTables>,
     dwarf: Option<addr2line::Context<Reader>>,
 }
 
@@ -62,11 +67,11 @@ impl Elf {
         }
     }
 
-    fn parse<'data, H>(data: ReadCacheRange<'data, File>) -> Result<Self, String>
+    fn parse<'data, H>(data: ReadCacheRange<'data, Source>) -> Result<Self, String>
     where
         H: FileHeader<Endian = Endianness>,
     {
-        let elf = ElfFile::<'data, H, ReadCacheRange<'data, File>>::parse(data)
+        let elf = ElfFile::<'data, H, ReadCacheRange<'data, Source>>::parse(data)
             .map_err(|e| e.to_string())?;
         let build_id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
         let debug_link = elf
@@ -80,7 +85,9 @@ impl Elf {
             .filter(is_code)
             .map(|section| section.address()..section.address().saturating_add(section.size()))
             .collect();
-        let functions = functions(&elf, has_symbol_table);
+        let functions = symbol_functions(&elf, has_symbol_table);
+        let exported = symbol_functions(&elf, false);
+        let unwind_tables = UnwindTables::of(&elf);
         let dwarf = dwarf(&elf);
         Ok(Self {
             build_id,
@@ -88,6 +95,8 @@ impl Elf {
             has_symbol_table,
             code,
             functions,
+            exported,
+            unwind_tables,
             dwarf,
         })
     }
@@ -108,7 +117,7 @@ impl Elf {
             return Vec::new();
         }
         let mut found = self.dwarf_frames(svma);
-        let symbol = self.function_at(svma);
+        let symbol = function_at(&self.functions, svma);
         match (found.last_mut(), symbol) {
             // The outermost DWARF frame may have a line and no name.
             (Some(outermost), Some(name)) if outermost.name.is_empty() => {
@@ -160,15 +169,43 @@ impl Elf {
         found
     }
 
-    fn function_at(&self, svma: u64) -> Option<&str> {
-        let after = self.functions.partition_point(|f| f.start <= svma);
-        // Symbols may nest (a label inside a function): the nearest one that still holds.
-        self.functions[..after]
-            .iter()
-            .rev()
-            .take(MOST_NESTED)
-            .find(|f| svma < f.end)
-            .map(|f| &*f.name)
+    /// The name under which the function at `svma` is exported, where it is a plain C name.
+    /// Debug information calls functions by what they are named inside (`__GI___read`).
+    pub(crate) fn exported_name(&self, svma: u64) -> Option<&str> {
+        let name = function_at(&self.exported, svma)?;
+        match demangle(name) {
+            Cow::Borrowed(plain) => Some(plain),
+            Cow::Owned(_) => None,
+        }
+    }
+
+    /// Where the function that holds `svma` begins, by the unwind tables.
+    pub(crate) fn function_start(&self, svma: u64) -> Option<u64> {
+        self.unwind_tables.as_ref()?.function_start(svma)
+    }
+}
+
+fn function_at(functions: &[Function], svma: u64) -> Option<&str> {
+    let after = functions.partition_point(|f| f.start <= svma);
+    // Symbols may nest (a label inside a function): the nearest one that still holds.
+    functions[..after]
+        .iter()
+        .rev()
+        .take(MOST_NESTED)
+        .find(|f| svma < f.end)
+        .map(|f| &*f.name)
+}
+
+pub(crate) fn endian<'data, H>(
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+) -> RunTimeEndian
+where
+    H: FileHeader<Endian = Endianness>,
+{
+    if elf.is_little_endian() {
+        RunTimeEndian::Little
+    } else {
+        RunTimeEndian::Big
     }
 }
 
@@ -185,9 +222,10 @@ const MOST_INLINED: usize = 256;
 /// How many preceding symbols are tried before an address counts as outside of all.
 const MOST_NESTED: usize = 16;
 
-fn functions<'data, H>(
-    elf: &ElfFile<'data, H, ReadCacheRange<'data, File>>,
-    has_symbol_table: bool,
+/// The functions of the dynamic symbols, and of the symbol table if `full`.
+fn symbol_functions<'data, H>(
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+    full: bool,
 ) -> Vec<Function>
 where
     H: FileHeader<Endian = Endianness>,
@@ -201,11 +239,11 @@ where
     }
     let mut candidates: Vec<Candidate<'data>> = Vec::new();
     let mut add =
-        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, File>>| {
+        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, Source>>| {
             let is_function = match symbol.kind() {
                 SymbolKind::Text => true,
                 // Assembly without `.type`: only a full table tells code labels from the rest.
-                SymbolKind::Unknown => has_symbol_table && symbol.size() == 0,
+                SymbolKind::Unknown => full && symbol.size() == 0,
                 _ => false,
             };
             let SymbolSection::Section(index) = symbol.section() else {
@@ -234,7 +272,9 @@ where
                 section_end: section.address().saturating_add(section.size()),
             });
         };
-    elf.symbols().for_each(&mut add);
+    if full {
+        elf.symbols().for_each(&mut add);
+    }
     elf.dynamic_symbols().for_each(&mut add);
 
     // Of several names for one address: sized before unsized, strong before weak, global before
@@ -265,16 +305,12 @@ where
 }
 
 fn dwarf<'data, H>(
-    elf: &ElfFile<'data, H, ReadCacheRange<'data, File>>,
+    elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
 ) -> Option<addr2line::Context<Reader>>
 where
     H: FileHeader<Endian = Endianness>,
 {
-    let endian = if elf.is_little_endian() {
-        RunTimeEndian::Little
-    } else {
-        RunTimeEndian::Big
-    };
+    let endian = endian(elf);
     let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
         let bytes: Arc<[u8]> = elf
             .section_by_name(id.name())

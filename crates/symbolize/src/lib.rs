@@ -12,6 +12,7 @@
 mod apply;
 mod debug_file;
 mod demangle;
+mod eh_frame;
 mod elf;
 mod file;
 mod metadata;

@@ -3,7 +3,6 @@
 //! The module may lie inside another file (single-file apps). A ReadyToRun image for Linux has
 //! the machine field xored with the operating system's number, so the machine is not looked at.
 
-use std::fs::File;
 use std::io::Read;
 
 use object::LittleEndian as LE;
@@ -14,7 +13,7 @@ use object::pe::{
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::read::{ReadCacheRange, ReadRef};
 
-use crate::file::PartialFile;
+use crate::file::{PartialFile, Source};
 use crate::metadata::{Bytes, Metadata};
 
 /// `IMAGE_DEBUG_TYPE` 17: a portable PDB inside the module.
@@ -57,7 +56,7 @@ impl ModuleDebug {
     }
 
     fn from_pe<'a, H: ImageNtHeaders>(
-        pe: &PeFile<'a, H, ReadCacheRange<'a, File>>,
+        pe: &PeFile<'a, H, ReadCacheRange<'a, Source>>,
     ) -> Result<Self, String> {
         let data = pe.data();
         let sections = pe.section_table();

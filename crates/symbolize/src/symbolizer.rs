@@ -143,6 +143,13 @@ impl Symbolizer {
                 .map(|file| file.lookup(svma))
                 .find(|found| !found.is_empty())
                 .unwrap_or_default();
+            let exported = native
+                .files
+                .iter()
+                .find_map(|file| file.exported_name(svma));
+            if let (Some(outermost), Some(exported)) = (found.last_mut(), exported) {
+                exported.clone_into(&mut outermost.name);
+            }
             if !inlined && found.len() > 1 {
                 found.drain(..found.len() - 1);
             }
@@ -150,6 +157,17 @@ impl Symbolizer {
         });
         native.report.found += u64::from(!found.is_empty());
         found
+    }
+
+    /// Where the native function that holds `svma` begins, for files without symbols: by their
+    /// unwind tables.
+    pub fn function_start(&mut self, module: &Module, svma: u64) -> Option<u64> {
+        // Opened by `native`, which is asked first.
+        let native = self.native.get(&key(module))?;
+        native
+            .files
+            .iter()
+            .find_map(|file| file.function_start(svma))
     }
 
     /// The source line of the code at `il_offset` of the method `token` of `module`.
