@@ -161,6 +161,14 @@ impl Elf {
                     location.line.unwrap_or_default(),
                 )
             });
+            // A C function that its own debug information has inlined into itself: two aliases
+            // of it (libc's read). Overloads of C++ share a name too and are two functions.
+            let is_again = found
+                .last()
+                .is_some_and(|inner| inner.name == name && !name.contains("::"));
+            if is_again {
+                continue;
+            }
             found.push(NativeSymbol { name, file, line });
             if found.len() >= MOST_INLINED {
                 break;
@@ -265,9 +273,7 @@ where
             candidates.push(Candidate {
                 start: symbol.address(),
                 size: symbol.size(),
-                preference: u8::from(symbol.size() == 0) * 4
-                    + u8::from(symbol.is_weak()) * 2
-                    + u8::from(symbol.is_local()),
+                preference: u8::from(symbol.size() == 0) * 2 + u8::from(symbol.is_local()),
                 name,
                 section_end: section.address().saturating_add(section.size()),
             });
@@ -277,8 +283,9 @@ where
     }
     elf.dynamic_symbols().for_each(&mut add);
 
-    // Of several names for one address: sized before unsized, strong before weak, global before
-    // local, fewer leading underscores, then alphabetical, so that the result is stable.
+    // Of several names for one address: sized before unsized, global before local, fewer leading
+    // underscores, then alphabetical, so that the result is stable. Weak or strong does not matter:
+    // libc's `madvise` is weak and its `__madvise` strong.
     candidates.sort_by_key(|c| {
         let underscores = c.name.bytes().take_while(|b| *b == b'_').count();
         (c.start, c.preference, underscores, c.name)
