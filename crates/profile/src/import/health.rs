@@ -1,0 +1,181 @@
+//! The honest line and the notes: what is counted when all records are in.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use recording::WalkEnd;
+
+use super::{Import, MAX_DAMAGE_NOTES};
+use crate::model::{FrameId, FrameKind, ModuleId};
+use crate::names;
+
+/// The most notes of a profile; a hostile recording may ask for millions.
+const MAX_NOTES: usize = 100;
+
+impl Import {
+    pub(super) fn finish_processes(&mut self) {
+        let profile = &mut self.builder.profile;
+        if self.processes.is_empty() {
+            let text = "the recording is empty: no .NET process ever sent anything";
+            note(&mut profile.health.notes, text.to_owned());
+        }
+        for state in &self.processes {
+            profile.health.agent_cpu_ns += state.agent_cpu_ns;
+            profile.health.target_cpu_ns += state.target_cpu_ns;
+            profile.health.handler_ns += state.handler_ns;
+            let process = &profile.processes[state.id.0 as usize];
+            let (pid, name) = (process.pid, process.name());
+            if !state.opened {
+                let text = "the first block of a process is missing: its name is not known";
+                note(&mut profile.health.notes, text.to_owned());
+            }
+            if !process.ended {
+                let text = format!(
+                    "process {pid} ({name}) did not say that it ended: it was killed, it ended \
+                     without shutting its runtime down, or the recording was cut"
+                );
+                note(&mut profile.health.notes, text);
+            }
+        }
+    }
+
+    /// The program file of a single-file app holds the runtime: its native frames are the runtime's.
+    pub(super) fn mark_single_file_runtimes(&mut self) {
+        let profile = &mut self.builder.profile;
+        for state in self
+            .processes
+            .iter()
+            .filter(|state| !state.runtimes.is_empty())
+        {
+            let modules = || {
+                state
+                    .modules
+                    .values()
+                    .map(|(id, _)| (id, &profile.modules[id.0 as usize]))
+            };
+            if modules().any(|(_, module)| module.file_name() == "libcoreclr.so") {
+                continue;
+            }
+            let command = &profile.processes[state.id.0 as usize].command;
+            let program = command
+                .first()
+                .and_then(|word| word.rsplit('/').next())
+                .unwrap_or("");
+            let holders: Vec<ModuleId> = modules()
+                .filter(|(_, module)| !module.managed && !program.is_empty())
+                .filter(|(_, module)| module.file_name() == program)
+                .map(|(id, _)| id)
+                .collect();
+            if holders.is_empty() {
+                continue;
+            }
+            for frame in &mut profile.frames {
+                let inside = frame.module.is_some_and(|module| holders.contains(&module));
+                if inside && frame.kind == FrameKind::Native {
+                    frame.kind = FrameKind::Runtime;
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish_health(&mut self) {
+        let profile = &mut self.builder.profile;
+        // Parents come first, so one pass gives each stack's sums.
+        let mut sums: Vec<(u32, u32, FrameId)> = Vec::with_capacity(profile.stacks.len());
+        for stack in &profile.stacks {
+            let kind = profile.frames[stack.frame.0 as usize].kind;
+            let (frames, unknown, root) = stack
+                .parent
+                .map_or((0, 0, stack.frame), |parent| sums[parent.0 as usize]);
+            let is_frame = u32::from(kind != FrameKind::Pseudo);
+            let is_unknown = u32::from(kind == FrameKind::Unknown);
+            sums.push((frames + is_frame, unknown + is_unknown, root));
+        }
+        let mut broken: HashMap<FrameId, u64> = HashMap::new();
+        let health = &mut profile.health;
+        health.samples = profile.samples.len() as u64;
+        for sample in &profile.samples {
+            let (frames, unknown, root) = sums[sample.stack.0 as usize];
+            health.frames += u64::from(frames);
+            health.unknown_frames += u64::from(unknown);
+            match sample.end {
+                WalkEnd::Root => {}
+                WalkEnd::Truncated => health.truncated += 1,
+                WalkEnd::Broken => *broken.entry(root).or_default() += 1,
+            }
+        }
+        // The stacks say why they broke; the counts of the agent also cover walks whose samples
+        // were lost.
+        let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+        for (root, count) in broken {
+            let root = &profile.frames[root.0 as usize];
+            let reason = match root.kind {
+                FrameKind::Pseudo => names::pseudo_reason(&profile.strings[root.name.0 as usize]),
+                _ => "no reason given",
+            };
+            add_count(&mut reasons, reason, count);
+        }
+        for (reason, count) in std::mem::take(&mut self.broken) {
+            let known = reasons.entry(reason).or_default();
+            *known = count.max(*known);
+        }
+        health.broken = most_first(reasons);
+        health.lost = most_first(std::mem::take(&mut self.lost));
+        if self.lost_samples > 0 {
+            let text = format!(
+                "{} samples have frames that lay in a damaged block",
+                self.lost_samples
+            );
+            note(&mut health.notes, text);
+        }
+        if self.newer_records > 0 {
+            let text = format!(
+                "{} records of a newer version of sidewalk were passed over",
+                self.newer_records
+            );
+            note(&mut health.notes, text);
+        }
+        if self.damages as usize > MAX_DAMAGE_NOTES {
+            let text = format!("recording damaged at {} places in all", self.damages);
+            note(&mut health.notes, text);
+        }
+    }
+}
+/// Engines or walkers of one profile are named up to this length, bytes.
+const MAX_NAMES: usize = 1000;
+
+/// `a` and then `b` makes `a, b`; the same again changes nothing.
+pub(super) fn add_name(names: &mut String, name: &str) {
+    if names.is_empty() {
+        name.clone_into(names);
+    } else if names.len() < MAX_NAMES && !names.split(", ").any(|known| known == name) {
+        names.push_str(", ");
+        names.push_str(name);
+    }
+}
+
+pub(super) fn add_count(counts: &mut BTreeMap<String, u64>, reason: &str, count: u64) {
+    match counts.get_mut(reason) {
+        Some(known) => *known = known.saturating_add(count),
+        None => {
+            counts.insert(reason.to_owned(), count);
+        }
+    }
+}
+
+pub(super) fn most_first(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts
+}
+
+pub(super) fn note(notes: &mut Vec<String>, text: String) {
+    if notes.contains(&text) {
+        return;
+    }
+    match notes.len() {
+        0..MAX_NOTES => notes.push(text),
+        MAX_NOTES => notes.push("there is more to tell than these notes".to_owned()),
+        _ => {}
+    }
+}

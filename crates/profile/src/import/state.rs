@@ -1,0 +1,248 @@
+//! What the ids of one process mean, while its records come in.
+
+use hashbrown::HashMap;
+use recording::{Frame as RecordedFrame, ProcessKey, Tier};
+
+use super::LOST_FRAME;
+use crate::builder::Builder;
+use crate::ids::IdTable;
+use crate::model::{
+    Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime, RuntimeId, StackId,
+    StringId, Thread, ThreadId,
+};
+use crate::names;
+
+/// What the ids of one process mean.
+pub(super) struct State {
+    pub(super) key: ProcessKey,
+    pub(super) id: ProcessId,
+    pub(super) opened: bool,
+    pub(super) modules: IdTable<(ModuleId, FrameKind)>,
+    pub(super) methods: IdTable<Method>,
+    pub(super) frames: IdTable<FrameId>,
+    pub(super) stacks: IdTable<KnownStack>,
+    pub(super) threads: IdTable<ThreadId>,
+    pub(super) runtimes: HashMap<u8, RuntimeId>,
+    /// [`names::AGENT_FRAME`], once seen.
+    agent_frame: Option<FrameId>,
+    pub(super) agent_cpu_ns: u64,
+    pub(super) target_cpu_ns: u64,
+    pub(super) handler_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Method {
+    pub(super) name: StringId,
+    pub(super) kind: FrameKind,
+    pub(super) module: Option<ModuleId>,
+    pub(super) runtime: Option<RuntimeId>,
+    pub(super) token: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct KnownStack {
+    pub(super) id: StackId,
+    /// Part of it lay in a damaged block.
+    pub(super) lost: bool,
+}
+
+impl State {
+    pub(super) fn new(key: ProcessKey, builder: &mut Builder) -> State {
+        let id = ProcessId(builder.profile.processes.len() as u32);
+        builder.profile.processes.push(Process {
+            pid: 0,
+            parent: 0,
+            command: Vec::new(),
+            start_unix_ns: 0,
+            start_ns: 0,
+            end_ns: 0,
+            ended: false,
+        });
+        State {
+            key,
+            id,
+            opened: false,
+            modules: IdTable::default(),
+            methods: IdTable::default(),
+            frames: IdTable::default(),
+            stacks: IdTable::default(),
+            threads: IdTable::default(),
+            runtimes: HashMap::new(),
+            agent_frame: None,
+            agent_cpu_ns: 0,
+            target_cpu_ns: 0,
+            handler_ns: 0,
+        }
+    }
+
+    pub(super) fn saw(&self, builder: &mut Builder, time_ns: u64) {
+        let process = &mut builder.profile.processes[self.id.0 as usize];
+        if process.start_ns == 0 {
+            process.start_ns = time_ns;
+        }
+        process.end_ns = process.end_ns.max(time_ns);
+    }
+
+    /// The runtime with this index, defined or (behind a lost block) not.
+    pub(super) fn runtime(&mut self, builder: &mut Builder, index: u8) -> RuntimeId {
+        *self.runtimes.entry(index).or_insert_with(|| {
+            let table = &mut builder.profile.runtimes;
+            table.push(Runtime {
+                process: self.id,
+                version: "unknown".to_owned(),
+                recorded: true,
+            });
+            RuntimeId(table.len() as u32 - 1)
+        })
+    }
+
+    pub(super) fn thread(&mut self, builder: &mut Builder, index: u32) -> ThreadId {
+        if let Some(thread) = self.threads.get(index) {
+            return thread;
+        }
+        let table = &mut builder.profile.threads;
+        let thread = ThreadId(table.len() as u32);
+        table.push(Thread {
+            process: self.id,
+            tid: 0,
+            name: LOST_FRAME.to_owned(),
+            managed: false,
+            start_ns: u64::MAX,
+            end_ns: None,
+            cpu_ns: None,
+        });
+        self.threads.set(index, thread);
+        thread
+    }
+
+    pub(super) fn frame(&mut self, builder: &mut Builder, frame: &RecordedFrame<'_>) -> FrameId {
+        match frame {
+            RecordedFrame::Managed {
+                method,
+                tier,
+                il_offset,
+            } => {
+                let Some(method) = self.methods.get(*method) else {
+                    return lost_frame(builder);
+                };
+                let location = match method.module {
+                    Some(_) if method.token != 0 => {
+                        let offset = il_offset.unwrap_or(u32::MAX);
+                        Location::Il {
+                            token: method.token,
+                            offset,
+                        }
+                    }
+                    _ => Location::None,
+                };
+                builder.frame(Frame {
+                    tier: *tier,
+                    module: method.module,
+                    runtime: method.runtime,
+                    location,
+                    ..plain(method.name, method.kind)
+                })
+            }
+            RecordedFrame::Native { module, svma } => {
+                let Some((module, kind)) = self.modules.get(*module) else {
+                    return lost_frame(builder);
+                };
+                let path = &builder.profile.module(module).path;
+                if names::is_agent(path) {
+                    // Our own frames are one thing to the reader, whatever the address.
+                    let name = builder.string(names::AGENT_FRAME);
+                    let frame = builder.frame(Frame {
+                        module: Some(module),
+                        ..plain(name, kind)
+                    });
+                    self.agent_frame = Some(frame);
+                    return frame;
+                }
+                let name = format!("{}+{svma:#x}", builder.profile.module(module).file_name());
+                let name = builder.string(&name);
+                let (module, location) = (Some(module), Location::Svma(*svma));
+                builder.frame(Frame {
+                    module,
+                    location,
+                    ..plain(name, kind)
+                })
+            }
+            RecordedFrame::Stub { runtime, name } => {
+                let runtime = Some(self.runtime(builder, *runtime));
+                let name = builder.string(&names::bracketed(name));
+                builder.frame(Frame {
+                    runtime,
+                    ..plain(name, FrameKind::Stub)
+                })
+            }
+            RecordedFrame::Unknown { address: _ } => {
+                let name = builder.string("[unknown]");
+                builder.frame(plain(name, FrameKind::Unknown))
+            }
+            RecordedFrame::Pseudo { text } => {
+                let name = builder.string(&names::bracketed(text));
+                builder.frame(plain(name, FrameKind::Pseudo))
+            }
+        }
+    }
+
+    pub(super) fn stack(
+        &mut self,
+        builder: &mut Builder,
+        parent: Option<u32>,
+        frame: u32,
+    ) -> KnownStack {
+        let mut lost = false;
+        let parent = match parent {
+            None => None,
+            Some(parent) => match self.stacks.get(parent) {
+                Some(known) => {
+                    lost = known.lost;
+                    Some(known.id)
+                }
+                None => {
+                    lost = true;
+                    let frame = lost_frame(builder);
+                    Some(builder.stack(None, frame))
+                }
+            },
+        };
+        let frame = match self.frames.get(frame) {
+            Some(frame) => frame,
+            None => {
+                lost = true;
+                lost_frame(builder)
+            }
+        };
+        lost |= builder.profile.name(frame) == LOST_FRAME;
+        // What the agent calls inside itself is nobody's concern.
+        if let Some(parent) = parent.filter(|_| Some(frame) == self.agent_frame)
+            && builder.profile.stack(parent).frame == frame
+        {
+            return KnownStack { id: parent, lost };
+        }
+        KnownStack {
+            id: builder.stack(parent, frame),
+            lost,
+        }
+    }
+}
+
+pub(super) fn plain(name: StringId, kind: FrameKind) -> Frame {
+    Frame {
+        name,
+        kind,
+        tier: Tier::Unknown,
+        module: None,
+        runtime: None,
+        file: None,
+        line: 0,
+        inlined: false,
+        location: Location::None,
+    }
+}
+
+pub(super) fn lost_frame(builder: &mut Builder) -> FrameId {
+    let name = builder.string(LOST_FRAME);
+    builder.frame(plain(name, FrameKind::Pseudo))
+}
