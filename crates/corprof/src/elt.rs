@@ -425,13 +425,19 @@ impl<'rt> Info<'rt> {
     /// (`GetFunctionEnter3Info`, synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them.
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL` on
+    /// .NET Core 3.1, which is not asked: it gathers the arguments where `ProfileEnterNaked` keeps
+    /// xmm0 and xmm1, so the program would go on with other values (`amd64/asmhelpers.S`; corrected
+    /// in 5.0).
     pub fn get_function_enter3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
         function: FunctionId<'rt>,
         elt: EltInfo<'hook, 'rt>,
     ) -> Result<EnterInfo<'hook, 'rt>> {
+        if self.interface_version() < 12 {
+            return Err(Hresult::E_NOTIMPL);
+        }
         let mut frame = 0;
         let mut length = 0;
         let sized = call!(
@@ -488,13 +494,17 @@ impl<'rt> Info<'rt> {
     /// (`GetFunctionLeave3Info`, synchronous).
     ///
     /// # Errors
-    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them.
+    /// `CORPROF_E_INCONSISTENT_WITH_FLAGS` when the event mask does not ask for them. `E_NOTIMPL` on
+    /// .NET Core 3.1: see [`Info::get_function_enter3_info`].
     pub fn get_function_leave3_info<'hook, C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
         function: FunctionId<'rt>,
         elt: EltInfo<'hook, 'rt>,
     ) -> Result<LeaveInfo<'hook, 'rt>> {
+        if self.interface_version() < 12 {
+            return Err(Hresult::E_NOTIMPL);
+        }
         let mut frame = 0;
         let mut range = CorPrfFunctionArgumentRange {
             start_address: 0,

@@ -266,7 +266,7 @@ pub static RULES: [CallRule; 112] = [
     rule(55, "GetObjectGeneration", 2, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
     rule(56, "GetNotifiedExceptionClauseInfo", 2, [S, S, S], 0, Typed::Method(Bound::Synchronous), ""),
     rule(57, "EnumJITedFunctions", 3, [S, S, S], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), ""),
-    rule(58, "RequestProfilerDetach", 3, [ST, ST, AT], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
+    rule(58, "RequestProfilerDetach", 3, [ST, AT, AT], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
     rule(59, "SetFunctionIDMapper2", 3, [A, A, A], MAIN, Typed::As(Bound::Startup, "set_fast_hooks, set_slow_hooks"), "functions compiled before it would not be mapped"),
     rule(60, "GetStringLayout2", 3, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
     rule(61, "SetEnterLeaveFunctionHooks3", 3, [I, I, I], MAIN, Typed::As(Bound::Startup, "set_fast_hooks"), ""),
