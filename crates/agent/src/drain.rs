@@ -191,9 +191,7 @@ impl Drain {
             let threads = &self.agent.threads;
             threads.scan(self.agent.sampler, self.tid, &mut self.ids, names);
         }
-        self.agent
-            .threads
-            .take_hellos(self.agent.sampler, &mut self.reader);
+        self.agent.threads.take_hellos(&mut self.reader);
         self.drain(cx);
         self.agent.map.reclaim();
         if now >= self.stats_due {

@@ -254,22 +254,19 @@ impl Threads {
         }
     }
 
-    /// Takes the answers of threads that were greeted and finds their stacks. Agent thread only.
-    pub(crate) fn take_hellos(&self, sampler: &Sampler, reader: &mut sampler::Reader) {
-        let mut state = self.state();
-        let mut mappings = None;
-        for entry in state.by_tid.values_mut().filter(|entry| !entry.armed) {
-            let Some(slot) = entry.slot else { continue };
-            let Some(sp) = reader.take_hello(slot) else {
-                continue;
-            };
-            let mappings = mappings.get_or_insert_with(proc::mappings);
-            if let Some(mapping) = proc::mapping_of(mappings, sp)
-                && mapping.readable
-            {
-                entry.armed = sampler.set_stack(slot, mapping.range.clone()).is_ok();
+    /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
+    /// only.
+    pub(crate) fn take_hellos(&self, reader: &mut sampler::Reader) {
+        reader.settle_hellos(|slot| {
+            let mut state = self.state();
+            let entry = state
+                .by_tid
+                .values_mut()
+                .find(|entry| entry.slot == Some(slot));
+            if let Some(entry) = entry {
+                entry.armed = true;
             }
-        }
+        });
     }
 
     /// The thread of a slot.

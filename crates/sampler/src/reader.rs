@@ -220,25 +220,13 @@ impl Reader {
         }
     }
 
-    /// The stack pointer that a [`crate::Sampler::hello`] brought, once; for a caller that finds
-    /// the bounds itself. [`Reader::settle_hellos`] does it all.
-    pub fn take_hello(&mut self, id: SlotId) -> Option<u64> {
-        let slot = id.slot()?;
-        let (generation, flags) = slot.gate.peek();
-        if generation != id.generation() || flags & (LIVE | CLOSING) != LIVE {
-            return None;
-        }
-        // Acquire: pairs with the Release in the handler.
-        let sp = slot.hello_sp.swap(0, Ordering::Acquire);
-        (sp != 0).then(|| {
-            slot.reader.greeted.store(false, Ordering::Relaxed);
-            sp
-        })
-    }
-
     /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts
-    /// to sample them. Gives their number. Reads `/proc/self/maps` once if there are any.
-    pub fn settle_hellos(&mut self) -> usize {
+    /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
+    ///
+    /// The mapping that holds the stack pointer may reach beyond the stack (the kernel merges
+    /// neighbours), so the end is the thread's control block where that lies in the mapping; the
+    /// main thread's grows downwards, so its start is the end of the mapping below.
+    pub fn settle_hellos(&mut self, mut settled: impl FnMut(SlotId)) {
         let mut waiting: [(u64, u64, u64, Range<u64>); HELLO_BATCH] =
             [const { (0, 0, 0, 0..0) }; HELLO_BATCH];
         let mut count = 0;
@@ -266,7 +254,7 @@ impl Reader {
             .get_mut(..count)
             .filter(|waiting| !waiting.is_empty())
         else {
-            return 0;
+            return;
         };
         maps::for_each(|mapping| {
             for (_, sp, tp, stack) in waiting.iter_mut() {
@@ -278,13 +266,12 @@ impl Reader {
             }
             true
         });
-        let mut settled = 0;
         for (id, _, _, stack) in waiting.iter() {
             let id = SlotId::new((id >> 32) as u32, (id & 0xffff) as usize);
-            let known = !stack.is_empty() && sampler::set_stack(id, stack.clone()).is_ok();
-            settled += usize::from(known);
+            if !stack.is_empty() && sampler::set_stack(id, stack.clone()).is_ok() {
+                settled(id);
+            }
         }
-        settled
     }
 
     /// What happened since the last call.

@@ -156,7 +156,7 @@ fn a_stranger_is_asked_for_its_stack() {
         }
         let mut settled = 0;
         wait_until("both answers", || {
-            settled += reader.settle_hellos();
+            reader.settle_hellos(|_| settled += 1);
             settled == 2
         });
         let mut samples = Vec::new();

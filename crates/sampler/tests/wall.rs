@@ -2,10 +2,12 @@
 
 mod common;
 use common::*;
-use sampler::{Config, DiscardReason, EngineChoice, SampleEvent, Sampler, SlotId};
+use sampler::{
+    Config, DiscardReason, EngineChoice, SampleEvent, Sampler, Scratch, SlotId, WalkResult,
+};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// Ticks for `time` at `interval`, draining each time; gives time and samples by slot.
@@ -262,5 +264,88 @@ fn cpu_and_wall_go_together() {
         assert!(share(waiting_slot, SampleEvent::Cpu, used) < 0.05);
         go.send(()).unwrap();
         waiting.join().unwrap();
+    });
+}
+
+/// A hundred threads whose rings have all been written from end to end, and whose stacks are deep.
+#[test]
+fn a_hundred_threads_take_less_than_ten_mebibytes() {
+    unsafe extern "C" fn deep_walk(
+        _: *const libc::ucontext_t,
+        _: u64,
+        scratch: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        // Nothing is shared with the stack before.
+        for index in 0..cap.min(200) {
+            // SAFETY: `out` has room for `cap` words.
+            unsafe { *out.add(index) = call * 1000 + index as u64 };
+        }
+        // SAFETY: the scratch has the 4096 bytes of the configuration.
+        unsafe { scratch.cast::<u8>().add(4095).write(1) };
+        WalkResult {
+            depth: 200,
+            end: 0,
+            reason: 0,
+        }
+    }
+    fn resident_kib() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("RssAnon"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+    in_child("a_hundred_threads_take_less_than_ten_mebibytes", || {
+        let config = Config {
+            engine: EngineChoice::Wall,
+            interval_ns: 1_000_000,
+            max_depth: 1024,
+            ..Config::default()
+        };
+        let (sampler, mut reader) = Sampler::start(config, deep_walk).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = Arc::new(Barrier::new(101));
+        let threads: Vec<_> = (0..100)
+            .map(|_| {
+                let (stop, start) = (Arc::clone(&stop), Arc::clone(&start));
+                std::thread::spawn(move || {
+                    let (tid, stack) = (tid(), stack());
+                    start.wait(); // measured
+                    start.wait();
+                    sampler.register(tid, Some(stack)).unwrap();
+                    while !stop.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        let before = resident_kib();
+        start.wait();
+        let mut samples: HashMap<SlotId, u32> = HashMap::new();
+        // 64 KiB are 8192 words; a record has 203.
+        wait_until("every ring to be full once", || {
+            reader.drain_all(
+                |slot, view| {
+                    assert_eq!(view.frames.len(), 200);
+                    *samples.entry(slot).or_default() += 1;
+                },
+                |_| {},
+            );
+            reader.wall_tick(now_ns());
+            samples.len() == 100 && samples.values().all(|count| *count > 41)
+        });
+        let grown = resident_kib() - before;
+        println!("{grown} KiB");
+        assert!((6400..10 * 1024).contains(&grown), "{grown} KiB");
+        stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
