@@ -120,34 +120,6 @@ pub(crate) fn rule(
     rule
 }
 
-/// How `OnHijackTripThread` of CoreCLR begins, 3.1 to 10 (src/coreclr/vm/amd64/unixstubs or
-/// asmhelpers.S): `push rax, rbp, rbx, r15, r14, r13, r12, rdx, rax`.
-///
-/// A thread comes to it by the `ret` of a method whose return address the runtime has replaced, so
-/// that nothing has been pushed for it: the first push makes the room where `OnHijackWorker` puts
-/// the true return address. Its table counts that push as one more, like any other function's.
-const HIJACK: [u8; 13] = [
-    0x50, 0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x52, 0x50,
-];
-
-/// The rule of a function that was entered without a return address.
-fn without_return_address(rule: Rule) -> Rule {
-    match rule {
-        Rule::Frame {
-            cfa: Cfa::Sp(offset),
-            ra,
-            bp,
-            assumed,
-        } => Rule::Frame {
-            cfa: Cfa::Sp(offset.saturating_sub(8)),
-            ra,
-            bp,
-            assumed,
-        },
-        other => other,
-    }
-}
-
 /// The rule at `address` as the module's table has it; `Ok(None)` where it has nothing.
 fn table_rule(
     code: &NativeCode,
@@ -174,11 +146,33 @@ fn table_rule(
     let mut program = fde.program;
     run(&mut program, &fde, address, state).ok_or(Unsupported)?;
     let rule = to_rule(code, state.row, address).ok_or(Unsupported)?;
-    Ok(Some(if code.bytes_at(fde.start).starts_with(&HIJACK) {
-        without_return_address(rule)
-    } else {
-        rule
-    }))
+    if x86::is_hijack_stub(code.bytes_at(fde.start)) {
+        return Ok(hijacked(rule));
+    }
+    Ok(Some(rule))
+}
+
+/// The rule in the stub that a hijacked method returns to: nobody called it, so it makes room for
+/// the return address itself, by its first push, and `OnHijackWorker` fills that in. Its table
+/// takes the push for one of a register and looks one word too high.
+fn hijacked(rule: Rule) -> Option<Rule> {
+    match rule {
+        Rule::Frame {
+            cfa: Cfa::Sp(offset @ 16..),
+            ra: -8,
+            bp: Bp::Same,
+            assumed: false,
+        } => {
+            let cfa = Cfa::Sp(offset - 8);
+            Some(Rule::Frame {
+                cfa,
+                ra: -8,
+                bp: Bp::Same,
+                assumed: false,
+            })
+        }
+        _ => None,
+    }
 }
 
 /// Bytes of a module with their address.

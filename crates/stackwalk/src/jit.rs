@@ -197,7 +197,7 @@ impl Body {
 
     /// First address behind the body.
     pub fn end(&self) -> u64 {
-        self.start + u64::from(self.len)
+        self.start.saturating_add(self.len.into())
     }
 
     /// Where its rules come from.
@@ -212,19 +212,18 @@ impl Body {
         let code = self.bytes_at(self.start);
         let decoded = x86::prologue(code.get(..main.end as usize)?)?;
         let known = unwind_info::UnwindInfo::parse(&self.infos)?.prologue_end();
-        let same = |offset: u32| {
-            unwind_info::rule(&decoded.info, offset, |_| &[])
-                == unwind_info::rule(&self.infos, offset, |_| &[])
-        };
         // At each instruction's end, as far as both know them; inside an instruction nothing is.
-        let ends = decoded
-            .info
-            .get(4..)?
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|code| code[0]);
-        Some(ends.filter(|end| *end <= known).all(|end| same(end.into())) && same(u32::MAX))
+        let (codes, _) = decoded.info.get(4..)?.as_chunks::<2>();
+        let mut ends: Vec<u32> = codes.iter().map(|[end, _]| u32::from(*end)).collect();
+        ends.retain(|end| *end <= u32::from(known));
+        let said = |info: &[u8]| {
+            let rules = ends.iter().chain(&[u32::MAX]);
+            rules
+                .map(|at| unwind_info::rule(info, *at, |_| &[]))
+                .collect::<Vec<_>>()
+        };
+        let ours = said(&self.infos);
+        Some(ours == said(&decoded.info) || ours == said(&decoded.without_frame))
     }
 
     /// The rule for the instruction at `lookup`. Async-signal-safe.
@@ -270,6 +269,42 @@ impl Body {
     }
 }
 
+#[cfg(test)]
+impl Body {
+    /// One fragment with this UNWIND_INFO, consistent or not.
+    pub(crate) fn of_parts(code: &'static [u8], info: Vec<u8>) -> Self {
+        let len = code.len() as u32;
+        Body {
+            start: code.as_ptr() as u64,
+            len,
+            source: Source::Header,
+            fragments: Box::new([Fragment {
+                begin: 0,
+                end: len,
+                info: 0,
+            }]),
+            infos: info.into(),
+        }
+    }
+
+    /// A body of code that is never read.
+    pub(crate) fn at(start: u64, len: u32) -> Self {
+        let fragments = Box::new([Fragment {
+            begin: 0,
+            end: len,
+            info: 0,
+        }]);
+        let infos = Box::new([1, 0, 0, 0]);
+        Body {
+            start,
+            len,
+            source: Source::Header,
+            fragments,
+            infos,
+        }
+    }
+}
+
 /// Reads this process's memory as far as it can be read, without faulting.
 fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
     let local = libc::iovec {
@@ -286,3 +321,6 @@ fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
         .get(..usize::try_from(read).unwrap_or(0))
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

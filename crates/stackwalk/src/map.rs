@@ -590,6 +590,20 @@ impl CodeMap {
     }
 }
 
+#[cfg(test)]
+impl CodeMap {
+    /// Adds native code that no linker knows.
+    pub(crate) fn add_native(&self, code: Range<u64>, native: NativeCode) -> bool {
+        let region = Region {
+            kind: Kind::Native,
+            start: code.start,
+            end: code.end,
+            user: 0,
+        };
+        self.add_module(&mut self.lock(), region, Code::Native(native))
+    }
+}
+
 impl Drop for CodeMap {
     fn drop(&mut self) {
         self.remove_range(0..ADDRESS_LIMIT);
@@ -631,3 +645,6 @@ fn chunks_of(range: &Range<u64>) -> Range<u64> {
     let last = range.end.saturating_sub(1).min(ADDRESS_LIMIT - 1) >> CHUNK_SHIFT;
     range.start >> CHUNK_SHIFT..last + 1
 }
+
+#[cfg(test)]
+mod tests;

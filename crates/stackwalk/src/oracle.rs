@@ -57,6 +57,24 @@ pub(crate) fn check(
         saved: None,
         r11: None,
     };
+    if code.starts_with(&[0x48, 0x8b, 0x45, 0x00]) {
+        // An OSR body begins on the frame of another body, how large only its unwind codes say;
+        // what is checked is that every instruction keeps to it.
+        if let Some(Rule::Frame {
+            cfa: Cfa::Sp(offset),
+            bp: Bp::FromCfa(-16),
+            ..
+        }) = rule(start, true)
+        {
+            let sp = Some(-i64::from(offset));
+            state = State {
+                sp,
+                bp: Frame::At(-16),
+                saved: Some(-16),
+                r11: None,
+            };
+        }
+    }
     let mut body = None;
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -69,6 +87,7 @@ pub(crate) fn check(
         // 3.1 does not put the set-up of rbp into the codes where the frame can do without.
         let sets_frame = matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Mov)
             && instruction.op0_register() == Register::RBP;
+        let sets_frame = sets_frame || instruction.mnemonic() == Mnemonic::Vzeroupper;
         let begun = instruction.ip() >= start + u64::from(prologue_len);
         if body.is_none() && begun && !sets_frame {
             body = Some(state);

@@ -215,6 +215,7 @@ pub(crate) fn rule<'a>(
 }
 
 /// Writes a structure, for prologues that were decoded from their instructions.
+#[derive(Clone)]
 pub(crate) struct Builder {
     /// (end of the instruction, op, info, operand slots), first instruction first.
     ops: Vec<(u8, u8, u8, Vec<u16>)>,
@@ -263,6 +264,14 @@ impl Builder {
             ));
         }
         Some(())
+    }
+
+    /// The same without `rbp`.
+    pub(crate) fn without_frame(mut self) -> Self {
+        self.ops
+            .retain(|op| op.1 != SET_FPREG && op.1 != SET_FPREG_LARGE);
+        self.frame = 0;
+        self
     }
 
     pub(crate) fn finish(self, prologue_len: u8) -> Option<Vec<u8>> {

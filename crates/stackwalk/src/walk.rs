@@ -360,16 +360,9 @@ impl<M: Load> Walker<'_, M> {
             .word(self.memory, cfa.checked_add_signed(ra.into())?)?;
         let bp = match bp {
             Bp::Same => regs.bp,
-            Bp::FromCfa(at) => {
-                let slot = cfa.checked_add_signed(at.into())?;
-                if slot < regs.sp {
-                    // clang leaves the rule in force behind the epilogue's `pop rbp`, where the
-                    // register has its caller's value again and the slot is free.
-                    regs.bp
-                } else {
-                    self.window.word(self.memory, slot)?
-                }
-            }
+            Bp::FromCfa(at) => self
+                .window
+                .word(self.memory, cfa.checked_add_signed(at.into())?)?,
             Bp::FromOwn(at) => self
                 .window
                 .word(self.memory, regs.bp.checked_add_signed(at.into())?)?,
@@ -579,3 +572,6 @@ pub unsafe fn regs_from_ucontext(context: *const libc::ucontext_t) -> (Regs, Opt
         alt,
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,11 +146,27 @@ pub(crate) fn is_jump_after_pop(code: &[u8]) -> bool {
     }
 }
 
+/// Whether `code` is the start of the runtime's `OnHijackTripThread`
+/// (vm/amd64/asmhelpers.S, the same on 3.1, 8 and 10): room for the return address, the saved
+/// registers, the return values, and the address of all that for `OnHijackWorker`.
+pub(crate) fn is_hijack_stub(code: &[u8]) -> bool {
+    // push rax, rbp, rbx, r15, r14, r13, r12; since 9 also rcx; rdx, rax; mov rdi, rsp
+    const SAVED: [u8; 11] = [
+        0x50, 0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54,
+    ];
+    let rest = code.strip_prefix(&SAVED).unwrap_or_default();
+    rest.strip_prefix(&[0x51])
+        .unwrap_or(rest)
+        .starts_with(&[0x52, 0x50, 0x48, 0x89, 0xe7])
+}
+
 /// What the first instructions of a body say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prologue {
     /// As UNWIND_INFO.
     pub(crate) info: Vec<u8>,
+    /// The same without the set-up of `rbp`: so the JIT describes frames that can do without.
+    pub(crate) without_frame: Vec<u8>,
     /// `rbp` is set up.
     pub(crate) framed: bool,
 }
@@ -214,8 +230,14 @@ pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
             end = done;
         }
     }
+    let without_frame = builder.clone().without_frame().finish(end)?;
+    let info = builder.finish(end)?;
     Some(Prologue {
-        info: builder.finish(end)?,
+        info,
+        without_frame,
         framed,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The map alone, and under writers and readers at once.
+
+use super::*;
+use crate::{End, Regs, Scratch, Stack};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+fn body(start: u64, len: u32) -> jit::Body {
+    jit::Body::at(start, len)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u64, u32),
+    Remove(u64),
+    RemoveRange(u64, u64),
+    Look(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Few enough places that bodies meet, many enough that chunks and tables grow.
+    let at =
+        || (0u64..40, 0u64..64).prop_map(|(chunk, at)| 0x10_0000_0000 + chunk * 0x8000 + at * 64);
+    let len = prop_oneof![8 => 1u32..300, 1 => 1u32..200_000];
+    let step = prop_oneof![
+        5 => (at(), len).prop_map(|(at, len)| Step::Add(at, len)),
+        2 => at().prop_map(Step::Remove),
+        1 => (at(), 0u64..100_000).prop_map(|(at, len)| Step::RemoveRange(at, at + len)),
+        4 => at().prop_map(Step::Look),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+proptest! {
+    /// The map is what a simple model is.
+    #[test]
+    fn behaves_like_a_list_of_ranges(steps in steps()) {
+        let map = Box::new(CodeMap::new());
+        let mut model = BTreeMap::<u64, (u64, u64)>::new();
+        for (user, step) in (0u64..).zip(steps) {
+            match step {
+                Step::Add(start, len) => {
+                    let end = start + u64::from(len);
+                    model.retain(|at, (stop, _)| *stop <= start || *at >= end);
+                    model.insert(start, (end, user));
+                    prop_assert!(map.add_jit_body(body(start, len), user));
+                }
+                Step::Remove(start) => {
+                    prop_assert_eq!(map.remove(start), model.remove(&start).is_some());
+                }
+                Step::RemoveRange(start, end) => {
+                    let before = model.len();
+                    model.retain(|at, (stop, _)| *stop <= start || *at >= end);
+                    prop_assert_eq!(map.remove_range(start..end), before - model.len());
+                }
+                Step::Look(address) => {
+                    let found = map.lookup(address).map(|region| (region.start, region.end, region.user));
+                    let expected = model.range(..=address).next_back();
+                    let expected = expected.filter(|(_, (end, _))| address < *end);
+                    prop_assert_eq!(found, expected.map(|(start, (end, user))| (*start, *end, *user)));
+                }
+            }
+            prop_assert_eq!(map.memory().jit_bodies, model.len());
+        }
+        prop_assert_eq!(map.reclaim(), 0);
+        map.remove_range(0..ADDRESS_LIMIT);
+        prop_assert_eq!(map.reclaim(), 0);
+        // What remains is the table of chunks and the map itself.
+        let left = map.memory();
+        prop_assert_eq!((left.jit_bodies, left.retired_bytes), (0, 0));
+        prop_assert!(left.bytes <= size_of::<CodeMap>() + 64 * 1024, "{left:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_code_is_refused() {
+    let map = Box::new(CodeMap::new());
+    for (start, len) in [
+        (0, 10),
+        (0x100, 10),
+        (0x10_0000, 0),
+        (ADDRESS_LIMIT - 5, 10),
+        (u64::MAX - 20, 10),
+    ] {
+        assert!(!map.add_jit_body(body(start, len), 0), "{start:#x}+{len}");
+    }
+    assert_eq!(map.memory().jit_bodies, 0);
+}
+
+#[test]
+fn many_bodies_cost_little_memory() {
+    let map = Box::new(CodeMap::new());
+    let before = map.memory().bytes;
+    for n in 0..20_000u64 {
+        assert!(map.add_jit_body(body(0x7f00_0000_0000 + n * 320, 256), n));
+    }
+    assert_eq!(map.reclaim(), 0);
+    let each = (map.memory().bytes - before) / 20_000;
+    println!("{each} bytes a body");
+    assert!(each <= 250, "{each} bytes a body");
+    assert_eq!(
+        map.lookup(0x7f00_0000_0000 + 320 * 777 + 255).unwrap().user,
+        777
+    );
+    assert_eq!(map.lookup(0x7f00_0000_0000 + 320 * 777 + 256), None);
+}
+
+/// Walks, look-ups and changes at once: a reader sees a whole region or none, and what it sees
+/// fits together.
+#[test]
+fn readers_never_see_half_a_change() {
+    // Real code, so that walks may read it: each body is `push rbp; mov rbp, rsp; call rax; …`.
+    const LEN: usize = 64;
+    const BODIES: usize = 300;
+    let code: &'static [u8] = {
+        let mut bytes = vec![0x90u8; LEN * BODIES];
+        for body in bytes.chunks_mut(LEN) {
+            body[..6].copy_from_slice(&[0x55, 0x48, 0x8b, 0xec, 0xff, 0xd0]);
+            body[LEN - 2..].copy_from_slice(&[0x5d, 0xc3]);
+        }
+        bytes.leak()
+    };
+    let base = code.as_ptr() as u64;
+    let map = Box::new(CodeMap::new());
+    let (stop, walks) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for seed in 1..=2usize {
+            let (map, stop, walks) = (&map, &stop, &walks);
+            scope.spawn(move || {
+                let mut scratch = Scratch::new();
+                let mut random = seed;
+                while !stop.load(Ordering::Relaxed) {
+                    random = random
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let index = (random >> 33) % BODIES;
+                    let address = base + (index * LEN) as u64 + 6;
+                    if let Some(region) = map.lookup(address) {
+                        assert_eq!(region.user & 0xffff, index as u64);
+                        assert_eq!(
+                            (region.start, region.end),
+                            (address - 6, address - 6 + LEN as u64)
+                        );
+                    }
+                    // Three frames: rbp chain and return addresses into this code.
+                    let mut words = [0u64; 8];
+                    let at = words.as_ptr() as u64;
+                    words[0] = at + 32;
+                    words[1] = base + ((index + 1) % BODIES * LEN) as u64 + 6;
+                    (words[4], words[5]) = (0, 0);
+                    let regs = Regs {
+                        ip: address,
+                        sp: at,
+                        bp: at,
+                    };
+                    let stack = Stack {
+                        low: 0,
+                        end: at + 64,
+                        alt: None,
+                    };
+                    let mut out = [0; 8];
+                    // SAFETY: the stack is `words`, which outlives the walk.
+                    let walk = unsafe { crate::walk(map, regs, &stack, &mut scratch, &mut out) };
+                    // Two frames to the root while the code is known; less only if it is not.
+                    assert!(matches!(walk.end, End::Root | End::Broken(_)), "{walk:?}");
+                    if walk.end == End::Root {
+                        assert_eq!(out[1] & crate::ADDRESS, words[1]);
+                    }
+                    walks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut generation = 0u64;
+        while walks.load(Ordering::Relaxed) < 30_000 || generation < 60 {
+            generation += 1;
+            for index in 0..BODIES as u64 {
+                let start = base + index * LEN as u64;
+                if (index + generation).is_multiple_of(3) {
+                    map.remove(start);
+                } else {
+                    // SAFETY: the code lives for ever.
+                    let body = unsafe { jit::body_from_code(start, LEN as u32) };
+                    assert!(map.add_jit_body(body, index | generation << 16));
+                }
+            }
+            map.reclaim();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(map.quiesce(10));
+    assert_eq!(map.memory().retired_bytes, 0);
+}
+
+#[test]
+fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
+    let map = Box::new(CodeMap::new());
+    let start = 0x7f00_0000_0000;
+    map.add_jit_body(body(start, 100), 1);
+    let epoch = map.epoch();
+    map.keep_rule(start + 5, 9, epoch);
+    assert_eq!(map.rules.get(start + 5), Some(9));
+    map.remove(start);
+    assert_eq!(map.rules.get(start + 5), None);
+    // A walk that found the body before it went, and keeps its rule after.
+    map.keep_rule(start + 5, 9, epoch);
+    assert_eq!(map.rules.get(start + 5), None);
+}

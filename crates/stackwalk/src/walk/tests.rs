@@ -1,0 +1,422 @@
+//! Walks over made-up memory: nothing is read outside the bounds, nothing panics, and known
+//! stacks come out as they are.
+
+use super::*;
+use crate::jit;
+use crate::map::Kind;
+use crate::native::NativeCode;
+use proptest::prelude::*;
+use std::cell::Cell;
+
+/// Memory of two stacks that notices every read outside of what may be read.
+struct Fake {
+    parts: Vec<(Range<u64>, Vec<u64>)>,
+    reads: Cell<usize>,
+}
+
+impl Load for Fake {
+    unsafe fn load(&self, address: u64) -> u64 {
+        assert_eq!(address % 8, 0, "{address:#x} is not aligned");
+        self.reads.set(self.reads.get() + 1);
+        let part = self.parts.iter().find(|part| part.0.contains(&address));
+        let (range, words) = part.unwrap_or_else(|| panic!("{address:#x} is outside"));
+        words[(address - range.start) as usize / 8]
+    }
+}
+
+const STACK: u64 = 0x7ffd_0000_0000;
+const ALT: u64 = 0x7f00_0000_0000;
+/// What the code map of these tests holds.
+const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
+
+fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> {
+    let map = Box::new(CodeMap::new());
+    for body in bodies {
+        assert!(map.add_jit_body(body.clone(), 1));
+    }
+    let code = NativeCode::of_bytes(eh_frame, NATIVE.start);
+    assert!(map.add_native(NATIVE, code));
+    map
+}
+
+#[derive(Clone, Debug)]
+enum Word {
+    Any(u64),
+    OnStack(u64),
+    InJit(u64),
+    InNative(u64),
+    Zero,
+}
+
+fn word() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        1 => any::<u64>().prop_map(Word::Any),
+        4 => (0u64..60).prop_map(|at| Word::OnStack(at * 8)),
+        1 => (0u64..480).prop_map(Word::OnStack),
+        4 => (0u64..64).prop_map(Word::InJit),
+        3 => (0u64..0x1000).prop_map(Word::InNative),
+        1 => Just(Word::Zero),
+    ]
+}
+
+impl Word {
+    fn value(&self, jit: u64) -> u64 {
+        match self {
+            Word::Any(word) => *word,
+            Word::OnStack(at) => STACK + at,
+            Word::InJit(at) => jit + at,
+            Word::InNative(at) => NATIVE.start + at,
+            Word::Zero => 0,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Random registers, stacks, code bytes and unwind codes.
+    #[test]
+    fn nothing_is_read_outside_and_nothing_panics(
+        ip in word(), sp in word(), bp in word(),
+        words in proptest::collection::vec(word(), 60),
+        bytes in proptest::collection::vec(any::<u8>(), 64),
+        info in proptest::collection::vec(any::<u8>(), 4..64),
+        tables in proptest::collection::vec(any::<u8>(), 64..400),
+        depth in 0usize..100,
+        alt in any::<bool>(),
+    ) {
+        let code: &'static [u8] = bytes.leak();
+        let jit = code.as_ptr() as u64;
+        let body = jit::Body::of_parts(code, info);
+        let map = map_with(&[body], tables);
+        let values: Vec<u64> = words.iter().map(|word| word.value(jit)).collect();
+        let regs = Regs { ip: ip.value(jit), sp: sp.value(jit), bp: bp.value(jit) };
+        let end = STACK + values.len() as u64 * 8;
+        // With an alternate stack the walk begins on it and may cross over.
+        let (stack, regs, low) = if alt {
+            let stack = Stack { low: STACK, end, alt: Some(ALT..ALT + 480) };
+            (stack, Regs { sp: ALT + ((regs.sp % 480) & 0xff8), ..regs }, STACK)
+        } else {
+            (Stack { low: STACK, end, alt: None }, regs, regs.sp.max(STACK))
+        };
+        let fake = Fake {
+            parts: vec![(low..end, values[((low - STACK) as usize / 8).min(values.len())..].to_vec()), (regs.sp..ALT + 480, values.clone())],
+            reads: Cell::new(0),
+        };
+        let mut out = vec![0; depth];
+        let mut scratch = Scratch::new();
+        for _ in 0..2 {
+            // The second time with what the first left in the rule cache.
+            let walk = walk_in(&fake, &map, regs, &stack, &mut scratch, &mut out);
+            prop_assert!(walk.depth <= depth);
+            prop_assert!(walk.depth == depth || walk.end != End::Truncated);
+            // Every step reads a bounded number of words.
+            prop_assert!(fake.reads.get() <= 2 * (walk.depth + 1) * 12);
+        }
+    }
+}
+
+/// A stack of the words given, from STACK up.
+fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
+    let end = STACK + words.len() as u64 * 8;
+    let fake = Fake {
+        parts: vec![(
+            regs.sp..end,
+            words[(regs.sp - STACK) as usize / 8..].to_vec(),
+        )],
+        reads: Cell::new(0),
+    };
+    let stack = Stack {
+        low: STACK,
+        end,
+        alt: None,
+    };
+    let mut out = [0; 32];
+    let cold = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out);
+    let frames = out[..cold.depth].to_vec();
+    let warm = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out);
+    assert_eq!(
+        (warm, &out[..warm.depth]),
+        (cold, &frames[..]),
+        "with a warm cache"
+    );
+    (frames, cold.end)
+}
+
+/// `push rbp; mov rbp, rsp; sub rsp, 16; call rax; add rsp, 16; pop rbp; ret`
+const FRAMED: [u8; 16] = [
+    0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xff, 0xd0, 0x48, 0x83, 0xc4, 0x10, 0x5d, 0xc3,
+];
+/// Where FRAMED's call returns.
+const RETURN: u64 = 10;
+
+fn framed() -> (u64, jit::Body) {
+    let bytes: &'static [u8] = FRAMED.to_vec().leak();
+    let start = bytes.as_ptr() as u64;
+    // SAFETY: the bytes live for ever.
+    (start, unsafe {
+        jit::body_from_code(start, bytes.len() as u32)
+    })
+}
+
+#[test]
+fn a_framed_callee_in_each_state_leads_to_its_caller() {
+    let (start, body) = framed();
+    let map = map_with(&[body], vec![0; 64]);
+    let caller = start + RETURN;
+    // The caller's own frame: two words, its rbp, the root's return address 0.
+    let frame = |at: u64| STACK + at * 8;
+    //            0  1  2     3 (rbp)    4 (ra)  5  6  7 (rbp) 8 (ra)
+    let words = [0, 0, 0, frame(7), caller, 0, 0, 0, 0];
+    for (ip, sp, bp) in [
+        (0, 4, frame(7)),
+        (1, 3, frame(7)),
+        (4, 3, frame(3)),
+        (8, 1, frame(3)),
+        (10, 1, frame(3)),
+        (14, 3, frame(3)),
+        (15, 4, frame(7)),
+    ] {
+        let regs = Regs {
+            ip: start + ip,
+            sp: frame(sp),
+            bp,
+        };
+        let (frames, end) = walk_words(&map, regs, &words);
+        assert_eq!(frames, [regs.ip | EXACT, caller], "at {ip}");
+        assert_eq!(end, End::Root);
+    }
+}
+
+#[test]
+fn unknown_code_is_left_by_the_return_address_on_top() {
+    let (start, body) = framed();
+    let map = map_with(&[body], vec![0; 64]);
+    let caller = start + RETURN;
+    let bp = STACK + 5 * 8;
+    for (pushed, words) in [
+        (0u64, [caller, 0, 0, 0, 0, 0, 0]),
+        (1, [7, caller, 0, 0, 0, 0, 0]),
+        (2, [7, 7, caller, 0, 0, 0, 0]),
+    ] {
+        let regs = Regs {
+            ip: 0x1234_5678,
+            sp: STACK,
+            bp,
+        };
+        let (frames, end) = walk_words(&map, regs, &words);
+        assert_eq!(
+            frames,
+            [regs.ip | EXACT, caller | HEURISTIC],
+            "{pushed} words pushed"
+        );
+        assert_eq!(end, End::Root);
+    }
+    // An address in the code that is behind no call is not believed; then the frame pointer.
+    let words = [start + 3, 0, 0, bp, caller, 0, 0];
+    let regs = Regs {
+        ip: 0x1234_5678,
+        sp: STACK,
+        bp: STACK + 24,
+    };
+    let (frames, end) = walk_words(&map, regs, &words);
+    assert_eq!(frames, [regs.ip | EXACT, caller | BY_FRAME_POINTER]);
+    assert_eq!(end, End::Root);
+}
+
+#[test]
+fn every_way_to_break_has_its_name() {
+    let (start, body) = framed();
+    let map = map_with(&[body], vec![0; 64]);
+    let broken = |regs, words: &[u64]| match walk_words(&map, regs, words).1 {
+        End::Broken(reason) => reason.name(),
+        other => panic!("{other:?}"),
+    };
+    let regs = Regs {
+        ip: start + 8,
+        sp: STACK,
+        bp: STACK + 16,
+    };
+    let cases = [
+        (
+            Regs {
+                sp: STACK + 8 * 6,
+                ..regs
+            },
+            "stack pointer outside the stack",
+        ),
+        (
+            Regs {
+                sp: STACK + 4,
+                ..regs
+            },
+            "stack pointer outside the stack",
+        ),
+        (
+            Regs {
+                bp: STACK - 64,
+                ..regs
+            },
+            "frame outside the stack",
+        ),
+        (
+            Regs {
+                bp: STACK + 8 * 5,
+                ..regs
+            },
+            "frame outside the stack",
+        ),
+        (
+            Regs {
+                bp: STACK + 20,
+                ..regs
+            },
+            "frame outside the stack",
+        ),
+        (
+            Regs {
+                bp: u64::MAX - 7,
+                ..regs
+            },
+            "frame outside the stack",
+        ),
+        (
+            Regs {
+                ip: NATIVE.start + 5,
+                bp: 3,
+                ..regs
+            },
+            "no unwind rule",
+        ),
+        (
+            Regs {
+                ip: 0x4444_0000,
+                bp: 3,
+                ..regs
+            },
+            "unknown code",
+        ),
+        (regs, "bad return address"),
+    ];
+    for (regs, name) in cases {
+        if !regs.sp.is_multiple_of(8) || regs.sp >= STACK + 48 {
+            let fake = Fake {
+                parts: Vec::new(),
+                reads: Cell::new(0),
+            };
+            let stack = Stack {
+                low: STACK,
+                end: STACK + 48,
+                alt: None,
+            };
+            let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut [0; 4]);
+            assert_eq!(
+                walk,
+                Walk {
+                    depth: 1,
+                    end: End::Broken(Reason::OffStack)
+                }
+            );
+            continue;
+        }
+        assert_eq!(broken(regs, &[0, 0, 0, 1 << 50, 0, 0]), name, "{regs:x?}");
+    }
+}
+
+#[test]
+fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
+    let (start, body) = framed();
+    // `__restore_rt`: a CIE with 'S' that covers one byte before the label.
+    let map = map_with(&[body], signal_table());
+    let (interrupted, caller) = (start + 8, start + RETURN);
+    let handler = NATIVE.start + 0x801;
+    let on_alt = |at: u64| ALT + at * 8;
+    let mut alt = vec![0; 64];
+    // The handler is FRAMED too: it was called by the kernel with the return address
+    // `__restore_rt`; the context lies above.
+    (alt[0], alt[1], alt[2], alt[3]) = (0, 0, STACK, handler);
+    let context = 4;
+    let register = |n: i32| context + 5 + n as usize;
+    alt[register(libc::REG_RIP)] = interrupted;
+    alt[register(libc::REG_RSP)] = STACK + 8;
+    alt[register(libc::REG_RBP)] = STACK + 24;
+    alt[register(libc::REG_CSGSFS)] = 0x2b_0000_0000_0033;
+    alt[context + 5 + 23] = on_alt(50);
+    let main = vec![0, 0, 0, 0, caller, 0, 0, 0, 0];
+    let end = STACK + 72;
+    let stack = Stack {
+        low: STACK,
+        end,
+        alt: Some(ALT..on_alt(64)),
+    };
+    let walk = |alt: &[u64]| {
+        let fake = Fake {
+            parts: vec![
+                (ALT..on_alt(64), alt.to_vec()),
+                (STACK + 8..end, main[1..].to_vec()),
+            ],
+            reads: Cell::new(0),
+        };
+        let regs = Regs {
+            ip: start + RETURN,
+            sp: ALT,
+            bp: on_alt(2),
+        };
+        let mut out = [0; 8];
+        let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out);
+        (out[..walk.depth].to_vec(), walk.end)
+    };
+    let frames = vec![
+        (start + RETURN) | EXACT,
+        handler,
+        interrupted | EXACT,
+        caller,
+    ];
+    assert_eq!(
+        walk(&alt),
+        (frames.clone(), End::Broken(Reason::OutOfBounds))
+    );
+    // What does not look like a context is not believed.
+    for spoiled in [
+        register(libc::REG_CSGSFS),
+        register(libc::REG_RIP),
+        register(libc::REG_RSP),
+    ] {
+        let mut alt = alt.clone();
+        alt[spoiled] = 1 << 60;
+        assert_eq!(
+            walk(&alt),
+            (frames[..2].to_vec(), End::Broken(Reason::BadSignalFrame))
+        );
+    }
+}
+
+/// A table at NATIVE whose only FDE, of a signal frame, covers 0x800..0x810.
+fn signal_table() -> Vec<u8> {
+    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend(value.to_le_bytes());
+    for value in [0, 1, 0x800, 48, 24, 0] {
+        word(&mut bytes, value);
+    }
+    // Version 1, "zRS", code align 1, data align −8, return address 16.
+    bytes.extend([1, b'z', b'R', b'S', 0, 1, 0x78, 16, 1, 0x1b]);
+    bytes.extend([0x0c, 7, 8, 0x90, 1, 0]);
+    bytes.resize(48, 0);
+    for value in [20, 32, 0x800 - 56, 0x10] {
+        word(&mut bytes, value);
+    }
+    bytes.resize(0x900, 0);
+    bytes
+}
+
+#[test]
+fn kinds_and_reasons_have_distinct_names() {
+    let mut names: Vec<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Reason::ALL.len());
+    for (index, reason) in Reason::ALL.into_iter().enumerate() {
+        assert_eq!(reason as usize, index);
+    }
+    assert_ne!(Kind::Jit, Kind::Native);
+}
