@@ -448,6 +448,12 @@ mod perf {
             if libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) != 0 {
                 return Err(sys::last_error("fcntl F_SETFL"));
             }
+            // The event belongs to whoever had this number when it was opened. A thread of ours may
+            // have ended since it was listed and another process have got its number: it must not
+            // get the signal.
+            if !sys::is_own_thread(GLOBAL.pid.load(Ordering::Relaxed), tid) {
+                return Err(Error::NoSuchThread);
+            }
             if libc::ioctl(fd, IOC_REFRESH, ticks) != 0 {
                 return Err(sys::last_error("ioctl PERF_EVENT_IOC_REFRESH"));
             }

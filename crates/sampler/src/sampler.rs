@@ -131,6 +131,9 @@ impl Sampler {
         if !GLOBAL.running() {
             return Err(Error::Stopped);
         }
+        if tid == 0 || i32::try_from(tid).is_err() {
+            return Err(Error::NoSuchThread); // to perf_event_open, 0 is the caller
+        }
         let index = GLOBAL.take_free().ok_or(Error::TooManyThreads)?;
         let slot = GLOBAL.slot(index).ok_or(Error::TooManyThreads)?;
         if let Err(error) = prepare(slot) {

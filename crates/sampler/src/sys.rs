@@ -99,6 +99,12 @@ pub(crate) struct SignalInfo {
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
+/// Whether `tid` is a thread of this process.
+pub(crate) fn is_own_thread(pid: i32, tid: u32) -> bool {
+    // SAFETY: signal 0 is not sent; the kernel only checks that the thread is there.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) == 0 }
+}
+
 /// Queues `signal` with `value` to one thread of this process. Not for the handler.
 pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Result<(), i32> {
     let info = SignalInfo {

@@ -193,6 +193,31 @@ fn a_thread_that_is_gone_is_refused() {
     });
 }
 
+/// A number that belongs to another process by now: that process gets no signal.
+#[test]
+fn a_thread_of_another_process_is_refused() {
+    in_child("a_thread_of_another_process_is_refused", || {
+        // With SIGPROF at its default action, one would end it.
+        let mut other = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap();
+        for engine in [EngineChoice::Auto, EngineChoice::Timer] {
+            let (sampler, reader) = start(engine, 10_000);
+            for tid in [other.id(), 0, u32::MAX] {
+                let refused = sampler.register(tid, Some(0x1000..0x2000));
+                assert_eq!(refused, Err(Error::NoSuchThread));
+            }
+            burn(Duration::from_millis(50));
+            sampler.stop();
+            drop(reader);
+        }
+        assert!(other.try_wait().unwrap().is_none(), "it lives");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    });
+}
+
 /// A child of fork has no timers, ignores stray signals, and does not disturb the parent.
 #[test]
 fn a_forked_child_is_left_alone() {
