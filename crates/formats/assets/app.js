@@ -201,6 +201,14 @@ class App {
     this.refill();
   }
 
+  /** Hides kinds of code. What says that a stack is not whole stays. */
+  setCode() {
+    const { kinds } = this.profile.head;
+    const all = by("code").value === "all";
+    this.weights.hide((kind) => !all && kinds[kind] !== "managed" && kinds[kind] !== "pseudo");
+    this.refill();
+  }
+
   setTab(tab) {
     this.tab = tab;
     by("tab-graph").setAttribute("aria-selected", tab === "graph");
@@ -250,6 +258,7 @@ class App {
     on("measure", "change", () => { this.byValue = by("measure").value === "value"; this.refill(); });
     on("detail", "change", () => { this.setKeys(); this.regrow(); });
     on("order", "change", () => this.regrow());
+    on("code", "change", () => this.setCode());
     on("reverse", "click", () => this.toggleReverse());
     on("icicle", "click", () => this.toggleIcicle());
     on("theme", "click", () => this.toggleTheme());
@@ -316,6 +325,10 @@ class App {
     const actions = {
       r: () => this.toggleReverse(),
       i: () => this.toggleIcicle(),
+      m: () => {
+        by("code").value = by("code").value === "all" ? "managed" : "all";
+        this.setCode();
+      },
       d: () => this.toggleTheme(),
       t: () => { this.setTab(this.tab === "table" ? "graph" : "table"); this.show(true); },
       s: () => {
@@ -333,7 +346,7 @@ class App {
       ArrowLeft: () => this.step("before"),
       ArrowRight: () => this.step("behind"),
     };
-    const action = this.tab === "graph" || ["t", "d", "?", "r", "i"].includes(e.key)
+    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m"].includes(e.key)
       ? actions[e.key] : undefined;
     if (!action) return;
     if (e.key !== "Enter") e.preventDefault();

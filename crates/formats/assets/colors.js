@@ -58,9 +58,12 @@ function shadeOf(name) {
   return Math.abs(hash % SHADES);
 }
 
-/** Shorter names for narrow boxes, longest first: without namespace, the method alone. */
-function shorter(name) {
-  const dots = [];
+/**
+ * Shorter names for narrow boxes, longest first: the type and the method, the method alone. Only
+ * `::` parts the names of native code: there a dot is one of a file's name.
+ */
+function shorter(name, dotted) {
+  const parts = [];
   let deep = 0;
   for (let i = 0; i < name.length; i++) {
     const c = name[i];
@@ -68,11 +71,14 @@ function shorter(name) {
     if (c === "<" || c === "[") deep++;
     else if ((c === ">" || c === "]") && deep > 0) deep--;
     else if (deep > 0) continue;
-    else if (c === "." && i > 0) dots.push(i + 1);
-    else if (c === ":" && name[i + 1] === ":") dots.push(i + 2);
+    else if (c === "." && dotted && i > 0) {
+      parts.push(i + 1);
+      // `Type..ctor`: the second dot is the name's.
+      if (name[i + 1] === ".") i++;
+    } else if (c === ":" && name[i + 1] === ":") parts.push(++i + 1);
   }
   const names = [name];
-  if (dots.length > 1) names.push(name.slice(dots[dots.length - 2]));
-  if (dots.length > 0) names.push(name.slice(dots[dots.length - 1]));
+  if (parts.length > 1) names.push(name.slice(parts[parts.length - 2]));
+  if (parts.length > 0) names.push(name.slice(parts[parts.length - 1]));
   return names.filter((n) => n.length > 0);
 }

@@ -200,7 +200,7 @@ class Graph {
   paintRow(row, y, above) {
     const { context: c, layout, palette } = this;
     const { tree, boxes } = layout;
-    const { nodes, keys } = tree;
+    const { nodes } = tree;
     const end = layout.rowEnd(row);
     const h = ROW - 1;
     let last = "";
@@ -219,7 +219,7 @@ class Graph {
       if (!above && node !== ROOT && GROUPS[this.group(node)].kind === "pseudo") {
         this.hatch(boxes.x[box], y, w - 1, h);
       }
-      const text = node === ROOT ? rootLabel(tree) : this.fit(keys.name[nodes.key[node]], w - 8);
+      const text = node === ROOT ? rootLabel(tree) : this.fit(tree, node, w - 8);
       if (text === "") continue;
       c.fillStyle = faded ? palette.fadedText : palette.text;
       c.fillText(text, boxes.x[box] + 4, y + h / 2 + 0.5);
@@ -273,11 +273,12 @@ class Graph {
   }
 
   /** The longest form of a name that fits; empty where not even three letters do. */
-  fit(name, room) {
+  fit(tree, node, room) {
+    const name = tree.name(node);
     // A name that is longer than any screen is cut before it is measured.
     const whole = name.length > 1000 ? `${name.slice(0, 1000)}…` : name;
     if (this.measure(whole) <= room) return whole;
-    const names = shorter(whole);
+    const names = shorter(whole, tree.isManaged(node));
     for (const short of names) if (this.measure(short) <= room) return short;
     const short = names[names.length - 1];
     let low = 0;

@@ -66,6 +66,9 @@ class Tip {
       row(name, percent(weight, weights.all), counts, hasValue ? amount(value, event.unit) : "");
     };
     line("total", nodes.weight[node], nodes.samples[node], nodes.value[node]);
+    if (node === ROOT && nodes.own[node] > 0) {
+      line("no frame shown", nodes.own[node], nodes.ownSamples[node], nodes.ownValue[node]);
+    }
     if (node !== ROOT) {
       if (tree.reverse) {
         tree.expand(node);
@@ -133,7 +136,7 @@ function showLegend(element, view, groups, palette) {
   for (let i = 0; i < profile.count; i++) {
     const frame = profile.frame[i];
     const group = groups.of(frames.kind[frame], frames.tier[frame]);
-    const total = weights.total(i);
+    const total = weights.isShown(i) ? weights.total(i) : 0;
     if (total > 0) seen[group] = 1;
     if (GROUPS[group].kind !== "pseudo") {
       share[group] += weights.own[i];
@@ -171,7 +174,8 @@ function showPath(element, view, zoom) {
     }
     if (path.length > keep && at >= 2 && at < path.length - keep + 3) return;
     const last = node === focus;
-    const name = node === ROOT ? rootLabel(tree) : shorter(tree.name(node))[1] ?? tree.name(node);
+    const name = node === ROOT ? rootLabel(tree)
+      : shorter(tree.name(node), tree.isManaged(node))[1] ?? tree.name(node);
     const text = name.length > 60 ? `${name.slice(0, 59)}…` : name;
     items.push(make("button", {
       type: "button", title: tree.name(node), onclick: () => zoom(node),

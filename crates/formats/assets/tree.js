@@ -1,24 +1,61 @@
 // Adds up samples and builds the tree that is drawn, as far as it is seen.
 
-/** Self of every node under a filter, and sums over subtrees by difference of prefix sums. */
+/**
+ * Self of every node under a filter, and sums over subtrees by difference of prefix sums.
+ *
+ * Kinds of code can be hidden: what is self of a hidden node is self of its nearest caller that
+ * is shown, or of nobody.
+ */
 class Weights {
   constructor(profile) {
     this.profile = profile;
+    // By node: itself, or the nearest caller that is shown; -1 where there is none.
+    this.shown = new Int32Array(profile.count);
+    this.hide(() => false);
     this.ownSamples = new Float64Array(profile.count);
     this.ownValue = new Float64Array(profile.count);
     this.sumSamples = new Float64Array(profile.count + 1);
     this.sumValue = new Float64Array(profile.count + 1);
   }
 
+  /** Hides frames of the kinds (by index) that `isHidden`. Fill again after this. */
+  hide(isHidden) {
+    const { profile, shown } = this;
+    const { frames, kinds } = profile.head;
+    const hidden = kinds.map((_, kind) => isHidden(kind));
+    for (let i = 0; i < profile.count; i++) {
+      const parent = profile.parent[i];
+      shown[i] = !hidden[frames.kind[profile.frame[i]]] ? i : parent < 0 ? -1 : shown[parent];
+    }
+  }
+
+  isShown(node) {
+    return this.shown[node] === node;
+  }
+
+  /** The nearest caller that is shown, or -1. */
+  caller(node) {
+    const parent = this.profile.parent[node];
+    return parent < 0 ? -1 : this.shown[parent];
+  }
+
   /** Counts `event`'s samples on threads that `accepts`. `byValue`: what `own` and `sum` are. */
   fill(event, accepts, byValue) {
     this.ownSamples.fill(0);
     this.ownValue.fill(0);
+    this.nobodysSamples = 0;
+    this.nobodysValue = 0;
     for (const group of event ? event.groups : []) {
       if (!accepts(group.thread)) continue;
       for (let i = 0; i < group.node.length; i++) {
-        this.ownSamples[group.node[i]] += group.samples[i];
-        this.ownValue[group.node[i]] += group.value[i];
+        const node = this.shown[group.node[i]];
+        if (node < 0) {
+          this.nobodysSamples += group.samples[i];
+          this.nobodysValue += group.value[i];
+        } else {
+          this.ownSamples[node] += group.samples[i];
+          this.ownValue[node] += group.value[i];
+        }
       }
     }
     for (let i = 0; i < this.profile.count; i++) {
@@ -26,6 +63,7 @@ class Weights {
       this.sumValue[i + 1] = this.sumValue[i] + this.ownValue[i];
     }
     this.own = byValue ? this.ownValue : this.ownSamples;
+    this.nobodys = byValue ? this.nobodysValue : this.nobodysSamples;
     this.sum = byValue ? this.sumValue : this.sumSamples;
   }
 
@@ -42,15 +80,15 @@ class Weights {
   }
 
   get all() {
-    return this.sum[this.profile.count];
+    return this.sum[this.profile.count] + this.nobodys;
   }
 
   get allSamples() {
-    return this.sumSamples[this.profile.count];
+    return this.sumSamples[this.profile.count] + this.nobodysSamples;
   }
 
   get allValue() {
-    return this.sumValue[this.profile.count];
+    return this.sumValue[this.profile.count] + this.nobodysValue;
   }
 }
 
@@ -145,10 +183,18 @@ class Tree {
     n.weight[ROOT] = weights.all;
     n.samples[ROOT] = weights.allSamples;
     n.value[ROOT] = weights.allValue;
+    n.own[ROOT] = weights.nobodys;
+    n.ownSamples[ROOT] = weights.nobodysSamples;
+    n.ownValue[ROOT] = weights.nobodysValue;
   }
 
   name(node) {
     return node === ROOT ? "all" : this.keys.name[this.nodes.key[node]];
+  }
+
+  isManaged(node) {
+    const { kinds } = this.profile.head;
+    return node !== ROOT && kinds[this.keys.kind[this.nodes.key[node]]] === "managed";
   }
 
   /** Makes the children of `node`, if they are not there yet. */
@@ -166,7 +212,7 @@ class Tree {
       } else {
         const p = this.places;
         for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
-          const caller = profile.parent[p.node[at]];
+          const caller = weights.caller(p.node[at]);
           if (caller >= 0) {
             this.gather(groups, caller, p.weight[at], p.samples[at], p.value[at]);
           } else {
@@ -187,10 +233,17 @@ class Tree {
     this.adopt(node, groups);
   }
 
-  /** The siblings that lie side by side in a range of the preorder. */
+  /** The topmost nodes that are shown in a range of the preorder. */
   gatherRange(groups, from, to) {
     const w = this.weights;
-    for (let place = from; place < to; place = this.profile.end[place]) {
+    let next = from;
+    for (let place = from; place < to; place = next) {
+      // Behind a hidden node comes the first thing it calls.
+      if (!w.isShown(place)) {
+        next = place + 1;
+        continue;
+      }
+      next = this.profile.end[place];
       const weight = w.total(place);
       if (weight > 0) {
         this.gather(groups, place, weight, w.totalSamples(place), w.totalValue(place));
@@ -322,6 +375,7 @@ function tally(profile, weights, keys) {
       i = profile.end[i] - 1;
       continue;
     }
+    if (!weights.isShown(i)) continue;
     const key = keys.of[profile.frame[i]];
     rows.own[key] += weights.own[i];
     rows.ownSamples[key] += weights.ownSamples[i];
@@ -342,7 +396,7 @@ function matchedShare(profile, weights, keys, matches) {
   let weight = 0;
   let samples = 0;
   for (let i = 0; i < profile.count; i++) {
-    if (matches[keys.of[profile.frame[i]]]) {
+    if (weights.isShown(i) && matches[keys.of[profile.frame[i]]]) {
       weight += weights.total(i);
       samples += weights.totalSamples(i);
       i = profile.end[i] - 1;

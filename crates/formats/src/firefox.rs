@@ -220,12 +220,16 @@ impl Stacks<'_, '_> {
         let frame = self.profile.frame(id);
         let name = self.labels.name(id);
         let native = matches!(frame.kind, FrameKind::Native | FrameKind::Runtime);
-        let label = match frame.module.filter(|_| native) {
-            Some(module) => {
-                let module = self.profile.module(module).file_name();
+        let module = frame
+            .module
+            .filter(|_| native)
+            .map(|m| self.profile.module(m).file_name());
+        let label = match module {
+            // Code without a name is named by its module already.
+            Some(module) if !name.starts_with(module) => {
                 to.intern_string(&format!("{name}  [{}]", visible(module)))
             }
-            None => to.intern_string(name),
+            _ => to.intern_string(name),
         };
         let info = fx::FrameInfo {
             frame: fx::Frame::Label(label),

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use common::{HOSTILE, Taken, profile_of};
 use formats::{Format, Options, Profile, visible};
-use profile::model::Event;
+use profile::model::{Event, FrameKind};
 use profile::ops::{self, By, Direction};
 use testkit::{Setup, Tools};
 
@@ -185,8 +185,10 @@ fn the_page_draws_the_profile() {
         page.arg(path)
             .args([assets.join("decode.js"), assets.join("tree.js")]);
         let text = output(&mut page);
+        let (managed, text): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with("managed "));
         let (rows, trees): (Vec<&str>, Vec<&str>) =
-            text.lines().partition(|line| line.starts_with("row "));
+            text.into_iter().partition(|line| line.starts_with("row "));
 
         let event = ops::main_event(&profile).expect("there are samples");
         let mut expected = Vec::new();
@@ -209,6 +211,25 @@ fn the_page_draws_the_profile() {
                 true
             });
         }
+        // Samples, and those of them without a managed frame.
+        let is_managed = |frame| profile.frame(frame).kind == FrameKind::Managed;
+        let taken = profile
+            .samples
+            .iter()
+            .filter(|sample| sample.event == event);
+        let without = taken
+            .clone()
+            .filter(|s| !profile.frames_of(s.stack).any(is_managed))
+            .count();
+        let taken = taken.count();
+        for (line, direction) in managed.into_iter().zip(["callees", "callers"]) {
+            assert_eq!(
+                line,
+                format!("managed {direction} {taken} {without}"),
+                "{scene}"
+            );
+        }
+
         // Siblings of one weight may stand in another order.
         let sorted = |mut lines: Vec<String>| {
             lines.sort();

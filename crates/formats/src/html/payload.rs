@@ -16,7 +16,7 @@ use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::Options;
 use crate::select::{Selection, events, unit_name};
-use crate::text::duration_ns;
+use crate::text::{duration_ns, notes};
 use crate::visible::visible;
 
 /// The JSON object. Indices into `strings` are 1-based where 0 says `none`.
@@ -218,12 +218,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
     let head = Head {
         title: title.to_owned(),
         honest: honest_line(&profile.health),
-        notes: profile
-            .health
-            .notes
-            .iter()
-            .map(|n| visible(n).into_owned())
-            .collect(),
+        notes: notes(profile),
         duration: duration_ns(profile) as f64,
         start: profile
             .processes

@@ -19,7 +19,7 @@ use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
 use crate::select::{Selection, events, unit_name};
-use crate::text::duration_ns;
+use crate::text::{duration_ns, notes};
 use crate::visible::visible;
 
 /// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
@@ -110,13 +110,7 @@ impl<'p> Encoder<'p> {
             .map_or(0, |p| signed(p.start_unix_ns));
         self.out.duration_nanos = signed(duration_ns(profile));
         let mut comments = vec![self.labels.title(options.title.as_deref())];
-        comments.extend(
-            profile
-                .health
-                .notes
-                .iter()
-                .map(|note| visible(note).into_owned()),
-        );
+        comments.extend(notes(profile));
         comments.push(honest_line(&profile.health));
         self.out.comment = comments
             .iter()

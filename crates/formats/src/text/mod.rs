@@ -37,12 +37,28 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             tree::write(profile, &report, &mut out)?;
         }
         writeln!(out)?;
-        for note in &profile.health.notes {
-            writeln!(out, "note: {}", visible(note))?;
+        for note in notes(profile) {
+            writeln!(out, "note: {note}")?;
         }
         writeln!(out, "{}", honest_line(&profile.health))?;
     }
     out.flush()
+}
+
+/// What a reader should be told of a recording. A damaged one may have very much to say: the rest
+/// is counted.
+pub(crate) fn notes(profile: &Profile) -> Vec<String> {
+    const MOST: usize = 10;
+    let all = &profile.health.notes;
+    let mut notes: Vec<String> = all
+        .iter()
+        .take(MOST)
+        .map(|note| visible(note).into_owned())
+        .collect();
+    if all.len() > MOST {
+        notes.push(format!("{} more such notes", all.len() - MOST));
+    }
+    notes
 }
 
 fn header(
@@ -144,7 +160,10 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 fn row_name(row: &Row) -> String {
     match &row.module {
-        Some(module) if row.show_module => format!("{}  [{module}]", row.name),
+        // Code without a name is named by its module already.
+        Some(module) if row.show_module && !row.name.starts_with(module) => {
+            format!("{}  [{module}]", row.name)
+        }
         _ => row.name.clone(),
     }
 }

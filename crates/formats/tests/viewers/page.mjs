@@ -37,6 +37,27 @@ for (const reverse of [false, true]) {
   }
 }
 
+// Without native code there are other boxes, and as much of everything.
+weights.hide((kind) => profile.head.kinds[kind] !== "managed");
+weights.fill(event, () => true, profile.head.by_value);
+for (const reverse of [false, true]) {
+  const tree = new parts.Tree(profile, weights, keys, reverse, "weight");
+  const n = tree.nodes;
+  let own = 0;
+  const open = [parts.ROOT];
+  while (open.length > 0) {
+    const node = open.pop();
+    tree.expand(node);
+    own += tree.nodes.own[node];
+    if (node !== parts.ROOT && !tree.isManaged(node)) throw new Error(`shown: ${tree.name(node)}`);
+    for (let i = 0; i < n.count[node]; i++) open.push(n.first[node] + i);
+  }
+  if (own !== weights.all) throw new Error(`${own} of ${weights.all}`);
+  console.log(["managed", reverse ? "callers" : "callees", n.samples[0], n.ownSamples[0]].join(" "));
+}
+weights.hide(() => false);
+weights.fill(event, () => true, profile.head.by_value);
+
 const rows = parts.tally(profile, weights, keys);
 for (let key = 0; key < keys.count; key++) {
   if (rows.totalSamples[key] === 0) continue;
