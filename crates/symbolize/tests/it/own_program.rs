@@ -41,8 +41,14 @@ fn function_file_and_line() {
     let module = this_program();
     let mut symbolizer = Symbolizer::new(Options::default());
     let found = symbolizer.native(&module, svma_of_outer(&module)).to_vec();
-    assert_eq!(found.last().unwrap().name, "native::outer");
-    assert!(found.last().unwrap().file.ends_with("tests/native.rs"));
+    assert_eq!(found.last().unwrap().name, "it::own_program::outer");
+    assert!(
+        found
+            .last()
+            .unwrap()
+            .file
+            .ends_with("tests/it/own_program.rs")
+    );
     assert!((OUTER..OUTER + 3).contains(&found.last().unwrap().line));
     let report = symbolizer.report();
     assert_eq!(
@@ -83,7 +89,7 @@ fn an_elf_file_inside_another_file() {
     module.file_offset = 4096;
     let mut symbolizer = Symbolizer::new(Options::default());
     let found = symbolizer.native(&module, svma);
-    assert_eq!(found.last().unwrap().name, "native::outer");
+    assert_eq!(found.last().unwrap().name, "it::own_program::outer");
 }
 
 #[test]

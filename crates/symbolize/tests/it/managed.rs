@@ -1,0 +1,171 @@
+//! Lines of managed code, against what .NET's own reader found (`fixtures/make.py`).
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{bytes, fixture, module};
+use profile::model::Module;
+use symbolize::{Options, SymbolSource, Symbolizer};
+
+struct Point {
+    token: u32,
+    il_offset: u32,
+    file: String,
+    /// `None`: hidden.
+    line: Option<u32>,
+}
+
+/// MVID and sequence points of Lines.dll.
+fn expected() -> (Vec<u8>, Vec<Point>) {
+    let text = fs::read_to_string(fixture("Lines.points")).unwrap();
+    let mut lines = text.lines();
+    let mvid = lines.next().unwrap().strip_prefix("mvid ").unwrap();
+    let mvid = (0..mvid.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&mvid[at..at + 2], 16).unwrap())
+        .collect();
+    let points = lines.map(|line| {
+        let [token, il_offset, file, line] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        Point {
+            token: u32::from_str_radix(token, 16).unwrap(),
+            il_offset: il_offset.parse().unwrap(),
+            file: file.to_owned(),
+            line: line.parse().ok(),
+        }
+    });
+    (mvid, points.collect())
+}
+
+/// Holds every IL offset of every method against the fixture.
+fn check(module: &Module, source: &SymbolSource) {
+    let (_, points) = expected();
+    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut methods: Vec<u32> = points.iter().map(|point| point.token).collect();
+    methods.dedup();
+    assert_eq!(methods.len(), 5);
+    for token in methods {
+        let visible: Vec<&Point> = points
+            .iter()
+            .filter(|point| point.token == token && point.line.is_some())
+            .collect();
+        for il_offset in 0..200 {
+            let expected = visible
+                .iter()
+                .rfind(|point| point.il_offset <= il_offset)
+                .unwrap_or(&visible[0]);
+            let found = symbolizer.managed_line(module, token, il_offset).unwrap();
+            assert_eq!(
+                (found.file.as_str(), Some(found.line)),
+                (expected.file.as_str(), expected.line),
+                "{token:x} at {il_offset}"
+            );
+        }
+    }
+    // Without sequence points; beyond the table; no method at all.
+    for token in [0x0600_0003, 0x0600_0fff, 0x0600_0000, 0x0200_0002, 0] {
+        assert_eq!(symbolizer.managed_line(module, token, 0), None, "{token:x}");
+    }
+    assert_eq!(&symbolizer.report().modules[0].source, source);
+}
+
+fn source_of(module: &Module) -> SymbolSource {
+    let mut symbolizer = Symbolizer::new(Options::default());
+    symbolizer.managed_line(module, 0x0600_0001, 0);
+    symbolizer.report().modules[0].source.clone()
+}
+
+#[test]
+fn pdb_beside_the_module() {
+    let module = module(&fixture("Lines.dll"), true);
+    check(&module, &SymbolSource::Pdb(fixture("Lines.pdb")));
+}
+
+#[test]
+fn pdb_inside_the_module() {
+    let module = module(&fixture("Embedded.dll"), true);
+    check(&module, &SymbolSource::EmbeddedPdb);
+}
+
+#[test]
+fn module_inside_another_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = folder.path().join("app");
+    for (name, source) in [
+        (
+            "Lines.dll",
+            SymbolSource::Pdb(folder.path().join("Lines.pdb")),
+        ),
+        ("Embedded.dll", SymbolSource::EmbeddedPdb),
+    ] {
+        let mut content = vec![0x7f; 1000];
+        content.extend(bytes(name));
+        content.extend([0xcc; 500]);
+        fs::write(&app, content).unwrap();
+        fs::copy(fixture("Lines.pdb"), folder.path().join("Lines.pdb")).unwrap();
+        let mut module = module(&app, true);
+        module.file_offset = 1000;
+        check(&module, &source);
+    }
+}
+
+#[test]
+fn the_recorded_mvid_must_be_the_files() {
+    let (mvid, _) = expected();
+    let mut lines = module(&fixture("Lines.dll"), true);
+    lines.id_bytes = mvid;
+    check(&lines, &SymbolSource::Pdb(fixture("Lines.pdb")));
+    lines.id_bytes[3] ^= 1;
+    assert_eq!(source_of(&lines), SymbolSource::Changed);
+}
+
+#[test]
+fn no_pdb() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("Lines.dll");
+    fs::copy(fixture("Lines.dll"), &path).unwrap();
+    assert_eq!(source_of(&module(&path, true)), SymbolSource::NoSymbols);
+}
+
+#[test]
+fn pdb_of_another_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("Lines.dll");
+    let pdb = folder.path().join("Lines.pdb");
+    fs::copy(fixture("Lines.dll"), &path).unwrap();
+    let mut other = bytes("Lines.pdb");
+    // The id is at the start of the #Pdb stream: any other id is another build.
+    let id = id_of_lines();
+    let at = other.windows(20).position(|window| window == id).unwrap();
+    other[at] ^= 1;
+    fs::write(&pdb, other).unwrap();
+    let module = module(&path, true);
+    assert_eq!(
+        source_of(&module),
+        SymbolSource::PdbOfOtherBuild(pdb.clone())
+    );
+    fs::write(&pdb, "no PDB at all").unwrap();
+    assert_eq!(source_of(&module), SymbolSource::PdbOfOtherBuild(pdb));
+}
+
+/// The GUID and stamp that Lines.dll names, from its CodeView entry.
+fn id_of_lines() -> Vec<u8> {
+    let dll = bytes("Lines.dll");
+    let at = dll.windows(4).position(|window| window == b"RSDS").unwrap();
+    let guid = &dll[at + 4..at + 20];
+    let pdb = bytes("Lines.pdb");
+    let at = pdb.windows(16).position(|window| window == guid).unwrap();
+    pdb[at..at + 20].to_vec()
+}
+
+#[test]
+fn what_is_no_module_is_reported() {
+    for path in ["/nowhere.dll", "/dev/null", "/proc/self/exe", ""] {
+        let source = source_of(&module(Path::new(path), true));
+        assert!(
+            matches!(source, SymbolSource::Unreadable(_)),
+            "{path}: {source:?}"
+        );
+    }
+}
