@@ -11,29 +11,45 @@ use crate::console::Color;
 use crate::output::Destination;
 use crate::units;
 
+/// Heading of the options that every verb has.
+const COMMON: &str = "Common options";
+
 /// A sampling profiler for .NET programs on Linux: managed, native and runtime frames in one stack
 #[derive(Parser, Debug)]
 #[command(
     name = "sidewalk",
     version,
+    disable_help_flag = true,
     disable_help_subcommand = true,
     after_help = "Example:
   sidewalk record -o flame.html -- dotnet app.dll"
 )]
 pub(crate) struct Cli {
     /// Print results and errors only
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = COMMON)]
     pub(crate) quiet: bool,
 
     /// Colour messages
     #[arg(
         long,
         global = true,
+        help_heading = COMMON,
         value_enum,
         value_name = "WHEN",
         default_value = "auto"
     )]
     pub(crate) color: Color,
+
+    /// Print help
+    // The short form also for --help: one line an option, no blank lines between.
+    #[arg(
+        short,
+        long,
+        global = true,
+        help_heading = COMMON,
+        action = clap::ArgAction::HelpShort
+    )]
+    help: Option<bool>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -49,16 +65,19 @@ pub(crate) enum Command {
 }
 
 /// Start a program and record it
-///
-/// The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its
-/// first managed method until it ends, until --duration is over (the program then goes on), or
-/// until Ctrl-C ends it. Every .NET process that it starts is recorded too.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "sidewalk record [OPTIONS] -- COMMAND [ARG]...",
+    after_help = "Examples:
   sidewalk record -o flame.html -- dotnet app.dll input.txt
   sidewalk record -e wall -d 30s -o trace.firefox.json -- ./server --port 8080
 
-Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded.")]
+The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its first
+managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
+recording of a program that does not stop. Every .NET process that it starts is recorded too.
+
+Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded."
+)]
 pub(crate) struct RecordArgs {
     /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
     /// .collapsed .txt .swk; may be given several times [default: sidewalk-<name>-<pid>.swk, and
@@ -106,6 +125,9 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) max_depth: u32,
 
+    #[command(flatten)]
+    pub(crate) native: Native,
+
     /// Record only the first .NET process, not those that it starts
     #[arg(long)]
     pub(crate) no_children: bool,
@@ -116,7 +138,7 @@ pub(crate) struct RecordArgs {
     pub(crate) replace_profiler: bool,
 
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -144,6 +166,9 @@ pub(crate) struct ReportArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) native: Native,
 }
 
 /// Turn a recording into other formats
@@ -166,6 +191,28 @@ pub(crate) struct ConvertArgs {
         value_parser = Destination::parse
     )]
     pub(crate) outputs: Vec<Destination>,
+
+    #[command(flatten)]
+    pub(crate) native: Native,
+}
+
+/// Native frames or not.
+#[derive(Args, Debug)]
+pub(crate) struct Native {
+    /// Show native frames, the runtime's among them (the default)
+    #[arg(long, overrides_with = "no_native")]
+    native: bool,
+
+    /// Leave native frames out of what is printed and converted; a recording keeps them
+    #[arg(long, overrides_with = "native")]
+    no_native: bool,
+}
+
+impl Native {
+    /// They are wanted.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.native || !self.no_native
+    }
 }
 
 /// Say what a recording holds: runtimes, engine, samples, lost and broken by reason, agent cost

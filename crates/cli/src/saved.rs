@@ -10,7 +10,7 @@ use profile::Import;
 use profile::Profile;
 use recording::Reader;
 
-use crate::args::{ConvertArgs, InspectArgs, ReportArgs};
+use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
 use crate::console::Console;
 use crate::output::{Destination, Kind, write_whole};
 
@@ -36,6 +36,15 @@ pub(crate) fn load(path: &Path) -> Result<Profile> {
     Ok(profile)
 }
 
+/// Leaves native frames out, unless they are wanted.
+pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
+    if native.is_shown() {
+        profile
+    } else {
+        profile::ops::without_native(profile)
+    }
+}
+
 /// Says on stderr what a reader of the results should know of the recording.
 pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
     let notes = &profile.health.notes;
@@ -52,6 +61,7 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
     let profile = load(&args.file)?;
     tell_notes(&profile, console);
+    let profile = with_or_without(profile, &args.native);
     let options = Options {
         top: args.top,
         tree: args.tree,
@@ -83,6 +93,7 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     }
     let profile = load(&args.file)?;
     tell_notes(&profile, console);
+    let profile = with_or_without(profile, &args.native);
     write_outputs(&profile, &args.outputs, console)
 }
 

@@ -163,6 +163,7 @@ fn finish(args: &RecordArgs, mut sink: Sink, processes: u32, console: &Console) 
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
     let profile = saved::load(sink.path())?;
     saved::tell_notes(&profile, console);
+    let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
     for output in recordings {
         if output.path != sink.path() {

@@ -25,6 +25,7 @@ pub(crate) fn all() -> Vec<Trial> {
     trials![
         exit_code_output_and_recording,
         the_childs_own_exit_code,
+        command_without_dashes,
         killed_by_a_signal,
         stdin_stdout_stderr_are_the_childs,
         signal_state_is_the_users,
@@ -236,6 +237,15 @@ fn the_childs_own_exit_code() {
         ran.code(code);
         assert_eq!(ran.profile("x.swk").samples.len(), 1);
     }
+}
+
+fn command_without_dashes() {
+    let mut scene = bare_scene(&["-q", "-o", "x.swk"]);
+    scene
+        .command
+        .arg(this_program())
+        .args([PLAY, "connect", "samples=1", "end", "exit=9"]);
+    scene.run().code(9);
 }
 
 fn killed_by_a_signal() {

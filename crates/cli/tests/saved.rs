@@ -1,0 +1,261 @@
+//! Verbs on recordings that are already there, help texts and errors, as users see them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use profile::testing::{Scene, tiny};
+use tempfile::TempDir;
+
+/// A folder with `tiny.swk`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tiny.swk"), tiny().file()).unwrap();
+    folder
+}
+
+fn sidewalk(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sidewalk"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap()
+}
+
+/// Everything a user sees of a run.
+fn shown(folder: &Path, arguments: &[&str]) -> String {
+    let output = sidewalk(folder, arguments);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    format!(
+        "$ sidewalk {}\nexit code {}\n--- stdout\n{}--- stderr\n{}",
+        arguments.join(" "),
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr)
+    )
+}
+
+#[test]
+fn help() {
+    let folder = folder();
+    for verb in ["record", "report", "convert", "inspect"] {
+        insta::assert_snapshot!(
+            format!("help-{verb}"),
+            shown(folder.path(), &[verb, "--help"])
+        );
+    }
+    insta::assert_snapshot!("help", shown(folder.path(), &["--help"]));
+}
+
+#[test]
+fn wrong_usage() {
+    let folder = folder();
+    let cases: [&[&str]; 14] = [
+        &[],
+        &["dump", "1"],
+        &["record"],
+        &["record", "--unknown", "--", "x"],
+        &["record", "--pid", "1"],
+        &["record", "-e", "alloc", "--", "x"],
+        &["record", "--walker", "shadow", "--", "x"],
+        &["record", "-o", "x.png", "--", "x"],
+        &["record", "-F", "20000", "--", "x"],
+        &["record", "-i", "10", "--", "x"],
+        &["record", "--runtimes", "one=3,8", "--", "x"],
+        &["report", "--by", "colour", "tiny.swk"],
+        &["convert", "tiny.swk"],
+        &["convert", "tiny.swk", "-o", "out"],
+    ];
+    let all: Vec<String> = cases
+        .iter()
+        .map(|arguments| shown(folder.path(), arguments))
+        .collect();
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn bad_input() {
+    let folder = folder();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("text.swk", b"not a recording");
+    write("empty.swk", b"");
+    let mut newer = recording::file_header("a newer one");
+    newer[8] = 9;
+    write("newer.swk", &newer);
+    let cases: [&[&str]; 8] = [
+        &["report", "missing.swk"],
+        &["report", "."],
+        &["report", "text.swk"],
+        &["report", "empty.swk"],
+        &["inspect", "newer.swk"],
+        &["convert", "tiny.swk", "-o", "missing/x.html"],
+        &["convert", "tiny.swk", "-o", "copy.swk"],
+        &["convert", "missing.swk", "-o", "x.html"],
+    ];
+    let all: Vec<String> = cases
+        .iter()
+        .map(|arguments| shown(folder.path(), arguments))
+        .collect();
+    insta::assert_snapshot!(all.join("\n"));
+    // Nothing is left behind.
+    assert!(!folder.path().join("x.html").exists());
+}
+
+#[test]
+fn a_cut_recording_is_read_as_far_as_it_goes() {
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", false);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    scene.samples(thread, stack, 20_000);
+    let file = scene.file();
+    let cut = folder.path().join("cut.swk");
+    std::fs::write(&cut, &file[..file.len() - 7]).unwrap();
+    let output = sidewalk(folder.path(), &["report", "cut.swk"]);
+    assert_eq!(output.status.code(), Some(0));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("the file ends inside a block"), "{stderr}");
+}
+
+/// No byte of a recording can be such that the tool fails in another way than by a message.
+#[test]
+fn fuzzed_recordings() {
+    let folder = folder();
+    let file = tiny().file();
+    for seed in 0..24_usize {
+        let mut bytes = file.clone();
+        for step in 0..8 {
+            let at = (seed * 7919 + step * 104_729) % bytes.len();
+            bytes[at] = bytes[at].wrapping_add((seed * 31 + step + 1) as u8);
+        }
+        std::fs::write(folder.path().join("fuzzed.swk"), bytes).unwrap();
+        for verb in ["report", "inspect"] {
+            let output = sidewalk(folder.path(), &[verb, "fuzzed.swk"]);
+            assert!(
+                matches!(output.status.code(), Some(0 | 1)),
+                "seed {seed}: {output:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn report_in_all_its_forms() {
+    let folder = folder();
+    let report = |arguments: &[&str]| {
+        let output = sidewalk(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = report(&["report", "tiny.swk"]);
+    assert!(
+        all.contains("Sample.Worker.Hash") && all.contains("libc.so.6"),
+        "{all}"
+    );
+    assert!(
+        all.lines()
+            .last()
+            .unwrap()
+            .starts_with("100 samples, 3 lost"),
+        "{all}"
+    );
+    let managed = report(&["report", "--no-native", "tiny.swk"]);
+    assert!(
+        managed.contains("Sample.Worker.Hash") && !managed.contains("libc.so.6"),
+        "{managed}"
+    );
+    assert_eq!(
+        report(&["report", "--no-native", "--native", "tiny.swk"]),
+        all
+    );
+    assert!(
+        report(&["report", "--top", "1", "tiny.swk"])
+            .lines()
+            .count()
+            < all.lines().count()
+    );
+    assert!(report(&["report", "--tree", "tiny.swk"]).lines().count() > all.lines().count());
+    for by in ["line", "module", "thread", "runtime", "event", "process"] {
+        let output = sidewalk(folder.path(), &["report", "--by", by, "tiny.swk"]);
+        assert_eq!(output.status.code(), Some(0), "{by}: {output:?}");
+    }
+    for arguments in [
+        &["report", "--json", "tiny.swk"][..],
+        &["inspect", "--json", "tiny.swk"],
+    ] {
+        let output = sidewalk(folder.path(), arguments);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(json.is_object());
+    }
+}
+
+#[test]
+fn convert_to_everything() {
+    let folder = folder();
+    let outputs: Vec<PathBuf> = formats::Format::ALL
+        .iter()
+        .map(|format| PathBuf::from(format!("out{}", format.ending())))
+        .collect();
+    let mut arguments = vec!["convert", "tiny.swk"];
+    for output in &outputs {
+        arguments.extend(["-o", output.to_str().unwrap()]);
+    }
+    let output = sidewalk(folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for output in &outputs {
+        assert!(
+            folder.path().join(output).metadata().unwrap().len() > 0,
+            "{output:?}"
+        );
+    }
+    // Hidden temporary files are gone.
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        outputs.len() + 1
+    );
+}
+
+#[test]
+fn convert_writes_to_what_is_no_file() {
+    let folder = folder();
+    let link = folder.path().join("out.collapsed");
+    std::os::unix::fs::symlink("/dev/stdout", &link).unwrap();
+    let output = sidewalk(
+        folder.path(),
+        &["-q", "convert", "tiny.swk", "-o", "out.collapsed"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!output.stdout.is_empty());
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &link).unwrap();
+    let output = sidewalk(
+        folder.path(),
+        &["convert", "tiny.swk", "-o", "out.collapsed"],
+    );
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let folder = folder();
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg("{ \"$0\" report tiny.swk; echo $? >code; } | true; cat code")
+        .arg(env!("CARGO_BIN_EXE_sidewalk"))
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(status.stdout, b"0\n", "{status:?}");
+}
+
+#[test]
+fn colours() {
+    let folder = folder();
+    let stderr =
+        |arguments: &[&str]| String::from_utf8(sidewalk(folder.path(), arguments).stderr).unwrap();
+    assert!(stderr(&["--color", "always", "report", "x.swk"]).starts_with("\x1b[1;31merror"));
+    assert!(stderr(&["--color", "never", "report", "x.swk"]).starts_with("error"));
+    assert!(stderr(&["report", "x.swk"]).starts_with("error"));
+}
