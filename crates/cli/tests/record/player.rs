@@ -81,6 +81,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 }
             }
             "signal" => await_signal(value),
+            "signals" => print_signals(),
             "die" => {
                 let own = nix::unistd::Pid::this();
                 nix::sys::signal::kill(own, value.parse::<nix::sys::signal::Signal>().unwrap())
@@ -132,6 +133,19 @@ fn await_signal(names: &str) {
     say("ready");
     let got = signals.forever().next().unwrap();
     say(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
+}
+
+/// Says its process id and then each ending signal that arrives, until SIGTERM.
+fn print_signals() {
+    use nix::libc::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).unwrap();
+    say(&format!("process {}", std::process::id()));
+    for signal in signals.forever() {
+        say(nix::sys::signal::Signal::try_from(signal).unwrap().as_str());
+        if signal == SIGTERM {
+            return;
+        }
+    }
 }
 
 fn connect() -> Option<Agent> {

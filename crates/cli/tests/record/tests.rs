@@ -13,9 +13,10 @@ use profile::Profile;
 use tempfile::TempDir;
 
 use crate::player::PLAY;
+use crate::terminal;
 
 macro_rules! trials {
-    ($($name:ident),* $(,)?) => {
+    ($($name:path),* $(,)?) => {
         vec![$(Trial::test(stringify!($name), || { $name(); Ok(()) })),*]
     };
 }
@@ -58,29 +59,32 @@ pub(crate) fn all() -> Vec<Trial> {
         profilers_forbidden,
         unsupported_values,
         tool_killed,
+        terminal::interrupt_reaches_the_program_once,
+        terminal::second_interrupt_ends_the_recording,
+        terminal::progress,
     ]
 }
 
 /// A folder and a command line in it.
-struct Scene {
-    folder: TempDir,
-    command: Command,
+pub(crate) struct Scene {
+    pub(crate) folder: TempDir,
+    pub(crate) command: Command,
 }
 
 /// What a run gave.
-struct Ran {
+pub(crate) struct Ran {
     folder: TempDir,
     status: ExitStatus,
     stdout: String,
     stderr: String,
 }
 
-fn this_program() -> PathBuf {
+pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
 /// `sidewalk record OPTIONS -- PLAYER ACTIONS`, in an empty folder.
-fn scene(options: &[&str], actions: &[&str]) -> Scene {
+pub(crate) fn scene(options: &[&str], actions: &[&str]) -> Scene {
     let mut scene = bare_scene(options);
     scene
         .command
@@ -139,7 +143,7 @@ impl Scene {
 }
 
 /// A tool that is still at work.
-struct Running {
+pub(crate) struct Running {
     folder: TempDir,
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -214,7 +218,7 @@ impl Ran {
     }
 }
 
-fn read(path: &Path) -> Profile {
+pub(crate) fn read(path: &Path) -> Profile {
     let file = fs::File::open(path).unwrap();
     profile::Import::read(recording::Reader::open(file).unwrap()).unwrap()
 }

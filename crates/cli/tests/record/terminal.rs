@@ -1,0 +1,139 @@
+//! On a terminal: Ctrl-C and the progress line. The terminal is Python's `pty`.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::tests::{Scene, read, scene};
+
+/// Runs its arguments on a new terminal, joined to its own stdin and stdout.
+const TERMINAL: &str = "
+import os, pty, sys
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+";
+
+/// The key Ctrl-C.
+const CTRL_C: &[u8] = b"\x03";
+
+struct Terminal {
+    folder: TempDir,
+    python: Child,
+    keys: ChildStdin,
+    screen: ChildStdout,
+    seen: String,
+}
+
+impl Terminal {
+    fn run(scene: Scene) -> Self {
+        let Scene { folder, command } = scene;
+        let mut python = Command::new("python3");
+        python
+            .args(["-c", TERMINAL])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => python.env(name, value),
+                None => python.env_remove(name),
+            };
+        }
+        let mut python = python.spawn().unwrap();
+        Self {
+            folder,
+            keys: python.stdin.take().unwrap(),
+            screen: python.stdout.take().unwrap(),
+            python,
+            seen: String::new(),
+        }
+    }
+
+    /// Reads until `text` is on the screen, and returns what came before it.
+    fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                let rest = self.seen.split_off(at + text.len());
+                let mut before = std::mem::replace(&mut self.seen, rest);
+                before.truncate(at);
+                return before;
+            }
+            let mut buffer = [0; 4096];
+            let length = self.screen.read(&mut buffer).unwrap();
+            assert!(length > 0, "no {text:?} in {:?}", self.seen);
+            self.seen
+                .push_str(&String::from_utf8_lossy(&buffer[..length]));
+        }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keys.write_all(keys).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// The process id that the program says.
+    fn program(&mut self) -> Pid {
+        self.wait_for("process ");
+        Pid::from_raw(self.wait_for("\r\n").parse().unwrap())
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.folder.path().join("x.swk")
+    }
+}
+
+pub(crate) fn interrupt_reaches_the_program_once() {
+    let actions = [
+        "connect",
+        "samples=1",
+        "signals",
+        "samples=2",
+        "end",
+        "exit=3",
+    ];
+    let mut terminal = Terminal::run(scene(&["-o", "x.swk"], &actions));
+    let program = terminal.program();
+    terminal.press(CTRL_C);
+    terminal.wait_for("SIGINT");
+    kill(program, Signal::SIGTERM).unwrap();
+    let between = terminal.wait_for("SIGTERM");
+    assert!(!between.contains("SIGINT"), "{between}");
+    assert_eq!(terminal.python.wait().unwrap().code(), Some(3));
+    assert_eq!(read(&terminal.recording()).samples.len(), 3);
+}
+
+pub(crate) fn second_interrupt_ends_the_recording() {
+    let actions = ["connect", "samples=1", "signals"];
+    let mut terminal = Terminal::run(scene(&["-o", "x.swk"], &actions));
+    let program = terminal.program();
+    // The time between two presses is what is tested; a slow machine makes it longer than the two
+    // seconds that count, so press until it is a second one.
+    let code = loop {
+        terminal.press(CTRL_C);
+        std::thread::sleep(Duration::from_millis(300));
+        if let Some(status) = terminal.python.try_wait().unwrap() {
+            break status.code();
+        }
+    };
+    assert_eq!(code, Some(130));
+    assert_eq!(read(&terminal.recording()).samples.len(), 1);
+    // The tool led the session, so its end may have ended the program with SIGHUP.
+    let _ = kill(program, Signal::SIGTERM);
+}
+
+pub(crate) fn progress() {
+    let actions = ["connect", "samples=1", "signals", "end"];
+    let mut terminal = Terminal::run(scene(&["-o", "x.swk"], &actions));
+    let program = terminal.program();
+    terminal.wait_for("sidewalk: recording ");
+    terminal.wait_for(", 1 process, ");
+    kill(program, Signal::SIGTERM).unwrap();
+    terminal.wait_for("wrote x.swk");
+    assert_eq!(terminal.python.wait().unwrap().code(), Some(0));
+}
