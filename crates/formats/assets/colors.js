@@ -8,6 +8,7 @@ const GROUPS = [
     name: "managed, not optimized", kind: "managed", hue: 76, sat: 50,
     tiers: ["tier-0", "tier-0 instrumented", "minimal optimization"],
   },
+  { name: "managed, tier not known", kind: "managed", tiers: [""], hue: 112, sat: 30 },
   { name: "runtime", kind: "runtime", hue: 212, sat: 58 },
   { name: "native", kind: "native", hue: 32, sat: 72 },
   { name: "stub", kind: "stub", hue: 262, sat: 34 },
