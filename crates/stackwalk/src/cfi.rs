@@ -1,7 +1,7 @@
 //! Unwind rules of native code: `.eh_frame_hdr` and `.eh_frame`, interpreted in the handler.
 //!
-//! It tracks three things of a row, the CFA, the return address and `rbp`; what else a table
-//! says is skipped over. It is not a DWARF library: the tests hold it against `gimli` over every
+//! It tracks of a row the CFA, the return address and `rbp` (and `rbx`, which a trampoline of the
+//! dynamic linker needs); what else a table says is skipped over. It is not a DWARF library: the tests hold it against `gimli` over every
 //! row of every module of the test process. The invariant: it reads only the slices that
 //! [`NativeCode::bytes_at`] gives, and every loop is bounded by their length.
 //!
@@ -18,6 +18,7 @@ use crate::x86;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unsupported;
 
+const RBX: u64 = 3;
 const RBP: u64 = 6;
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
@@ -48,6 +49,8 @@ struct Row {
     cfa: CfaRule,
     ra: Saved,
     bp: Saved,
+    /// Tracked for [`saved_rbx`] alone.
+    bx: Saved,
 }
 
 impl Row {
@@ -55,11 +58,13 @@ impl Row {
         cfa: CfaRule::Register(RSP, 8),
         ra: Saved::Undefined,
         bp: Saved::Same,
+        bx: Saved::Same,
     };
 
     fn saved(&mut self, register: u64) -> Option<&mut Saved> {
         match register {
             RBP => Some(&mut self.bp),
+            RBX => Some(&mut self.bx),
             RETURN_ADDRESS => Some(&mut self.ra),
             _ => None,
         }
@@ -118,6 +123,37 @@ pub(crate) fn rule(
         return Ok(Some(LEAF));
     }
     rule
+}
+
+/// A frame whose CFA is `rbx + cfa`, with the rest of its rule.
+pub(crate) struct FromRbx {
+    pub(crate) cfa: i64,
+    pub(crate) ra: i32,
+    pub(crate) bp: Bp,
+}
+
+/// What a call of [`rule`] that answered [`Unsupported`] found, if it is a frame that `rbx` leads
+/// to: the dynamic linker's trampoline for functions that are bound when they are first called.
+pub(crate) fn from_rbx(state: &State) -> Option<FromRbx> {
+    let (CfaRule::Register(RBX, cfa), Saved::Offset(ra)) = (state.row.cfa, state.row.ra) else {
+        return None;
+    };
+    let bp = match state.row.bp {
+        Saved::Same => Bp::Same,
+        Saved::Offset(at) => Bp::FromCfa(at.try_into().ok()?),
+        _ => return None,
+    };
+    let ra = ra.try_into().ok()?;
+    Some(FromRbx { cfa, ra, bp })
+}
+
+/// Where, relative to its CFA, the code at `address` has saved its caller's `rbx`.
+pub(crate) fn saved_rbx(code: &NativeCode, address: u64, state: &mut State) -> Option<i64> {
+    table_rule(code, address, state).ok()??;
+    match state.row.bx {
+        Saved::Offset(at) => Some(at),
+        _ => None,
+    }
 }
 
 /// The rule at `address` as the module's table has it; `Ok(None)` where it has nothing.
@@ -710,4 +746,4 @@ fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -231,6 +231,8 @@ pub(crate) fn walk_in(
         scratch,
         on_alt: on_alt.is_some(),
         window: Window { low: 0, last: 0 },
+        bottom: 0,
+        callee: None,
         assumed: 0,
     };
     let window = if on_alt.is_some() || regs.sp >= stack.low {
@@ -253,7 +255,7 @@ pub(crate) fn walk_in(
         depth += 1;
         if depth == 1 {
             match window {
-                Some(window) => walker.window = window,
+                Some(window) => (walker.window, walker.bottom) = (window, window.low),
                 None => break End::Broken(Reason::OffStack),
             }
         }
@@ -282,6 +284,7 @@ pub(crate) fn walk_in(
             }
         }
         walker.window.low = sp;
+        walker.callee = depth.checked_sub(2).and_then(|at| out.get(at)).copied();
         match walker.step(Regs { ip, sp, bp }, lookup, exact) {
             Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
             Step::Root => break End::Root,
@@ -299,6 +302,10 @@ struct Walker<'a, M> {
     on_alt: bool,
     /// From the current frame's stack pointer up.
     window: Window,
+    /// Where this stack's part of the walk began.
+    bottom: u64,
+    /// The word of `out` before the current frame's.
+    callee: Option<u64>,
     /// Steps in a row that went by the frame pointer through code we do not know.
     assumed: u32,
 }
@@ -403,8 +410,32 @@ impl<M: Load> Walker<'_, M> {
                 self.apply(rule, regs)
             }
             Ok(None) => self.guess(regs, exact, Reason::NoRule),
-            Err(cfi::Unsupported) => self.guess(regs, exact, Reason::UnsupportedRule),
+            Err(cfi::Unsupported) => self
+                .step_by_rbx(regs)
+                .unwrap_or_else(|| self.guess(regs, exact, Reason::UnsupportedRule)),
         }
+    }
+
+    /// The caller of a frame whose CFA is in `rbx`, which its callee has saved. Called right after
+    /// the table was asked for this frame.
+    fn step_by_rbx(&mut self, regs: Regs) -> Option<Step> {
+        let frame = cfi::from_rbx(&self.scratch.cfi)?;
+        let callee = self.callee?;
+        let lookup = (callee & ADDRESS).checked_sub(u64::from(callee & EXACT == 0))?;
+        let reader = self.map.grace.enter();
+        let Code::Native(code) = &self.map.find(&reader, lookup)?.code else {
+            return None;
+        };
+        // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
+        // walked already.
+        let below = cfi::saved_rbx(code, lookup, &mut self.scratch.cfi)?;
+        let walked = Window {
+            low: self.bottom,
+            last: self.window.last,
+        };
+        let rbx = walked.word(self.memory, regs.sp.checked_add_signed(below)?)?;
+        let cfa = rbx.checked_add_signed(frame.cfa);
+        self.caller_at(regs, cfa, frame.ra, frame.bp, 0)
     }
 
     /// The caller of code without a rule.
@@ -500,6 +531,7 @@ impl<M: Load> Walker<'_, M> {
         match window {
             Some(window) => {
                 self.window = window;
+                self.bottom = window.low;
                 Step::To {
                     regs: to,
                     flags: EXACT,

@@ -178,26 +178,39 @@ proptest! {
 
 /// A module at 0x10000 whose table has one FDE for 0x20000..0x21000 with this program.
 fn fde_with_program(program: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    table(0x10000, b"zR", &[(0x20000, 0x1000, program)])
+}
+
+/// An `.eh_frame_hdr` at `avma` and, behind it, the CIE and the FDEs it names, sorted by start.
+pub(crate) fn table(avma: u64, letters: &[u8], fdes: &[(u64, u32, &[u8])]) -> Vec<u8> {
     let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend(value.to_le_bytes());
-    word(&mut bytes, 16);
-    word(&mut bytes, 1);
-    word(&mut bytes, 0x10000);
-    // The CIE begins at 20: after its length, 17 bytes; the FDE at 44.
-    word(&mut bytes, 44);
-    word(&mut bytes, 20);
-    word(&mut bytes, 0);
-    // Version 1, "zR", code align 1, data align −8, return address 16, one byte: pcrel sdata4.
-    bytes.extend([1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b]);
+    let mut cie = vec![0, 0, 0, 0, 1];
+    cie.extend(letters);
+    // Code align 1, data align −8, return address 16, one byte of augmentation: pcrel sdata4.
+    cie.extend([0, 1, 0x78, 16, 1, 0x1b]);
     // def_cfa rsp+8; offset ra at cfa-8.
-    bytes.extend([0x0c, 7, 8, 0x90, 1, 0, 0]);
-    assert_eq!(bytes.len(), 44);
-    word(&mut bytes, 13 + program.len() as u32);
-    word(&mut bytes, 28);
-    word(&mut bytes, 0x20000 - (0x10000 + 52));
-    word(&mut bytes, 0x1000);
-    bytes.push(0);
-    bytes.extend(program);
+    cie.extend([0x0c, 7, 8, 0x90, 1]);
+    let cie_at = 12 + 8 * fdes.len();
+    let mut at = cie_at + 4 + cie.len();
+    let (mut index, mut entries) = (Vec::new(), Vec::new());
+    for (start, len, program) in fdes {
+        word(&mut index, (start - avma) as u32);
+        word(&mut index, at as u32);
+        word(&mut entries, 13 + program.len() as u32);
+        word(&mut entries, (at + 4 - cie_at) as u32);
+        word(&mut entries, (start - avma) as u32 - (at + 8) as u32);
+        word(&mut entries, *len);
+        entries.push(0);
+        entries.extend(*program);
+        at += 17 + program.len();
+    }
+    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    word(&mut bytes, cie_at as u32 - 4);
+    word(&mut bytes, fdes.len() as u32);
+    bytes.extend(index);
+    word(&mut bytes, cie.len() as u32);
+    bytes.extend(cie);
+    bytes.extend(entries);
     bytes
 }
 

@@ -2,6 +2,7 @@
 //! stacks come out as they are.
 
 use super::*;
+use crate::cfi::tests::table;
 use crate::jit;
 use crate::map::Kind;
 use crate::native::NativeCode;
@@ -393,20 +394,45 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
 
 /// A table at NATIVE whose only FDE, of a signal frame, covers 0x800..0x810.
 fn signal_table() -> Vec<u8> {
-    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
-    let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend(value.to_le_bytes());
-    for value in [0, 1, 0x800, 48, 24, 0] {
-        word(&mut bytes, value);
-    }
-    // Version 1, "zRS", code align 1, data align −8, return address 16.
-    bytes.extend([1, b'z', b'R', b'S', 0, 1, 0x78, 16, 1, 0x1b]);
-    bytes.extend([0x0c, 7, 8, 0x90, 1, 0]);
-    bytes.resize(48, 0);
-    for value in [20, 32, 0x800 - 56, 0x10] {
-        word(&mut bytes, value);
-    }
+    let mut bytes = table(NATIVE.start, b"zRS", &[(NATIVE.start + 0x800, 0x10, &[])]);
     bytes.resize(0x900, 0);
     bytes
+}
+
+/// The dynamic linker's trampoline keeps its frame in `rbx`, which its callee saves.
+#[test]
+fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
+    let (start, body) = framed();
+    let caller = start + RETURN;
+    let fdes: &[(u64, u32, &[u8])] = &[
+        // The callee: push rbx, 16 more bytes.
+        (NATIVE.start + 0x800, 0x10, &[0x0e, 32, 0x83, 2]),
+        // The trampoline: CFA = rbx + 32.
+        (NATIVE.start + 0x900, 0x10, &[0x0c, 3, 32]),
+    ];
+    let mut bytes = table(NATIVE.start, b"zR", fdes);
+    bytes.resize(0xa00, 0x90);
+    let map = map_with(&[body], bytes);
+    let at = |word: u64| STACK + word * 8;
+    let (callee, trampoline) = (NATIVE.start + 0x804, NATIVE.start + 0x905);
+    // 0-1 the callee's own, 2 rbx, 3 return address; what the trampoline saved; 8 its rbx,
+    // 9-10 two words of the PLT, 11 return address; the caller's frame: 14 rbp, 15.
+    let mut words = [7; 18];
+    (words[2], words[3], words[11]) = (at(8), trampoline, caller);
+    (words[14], words[15]) = (0, 0);
+    let regs = Regs {
+        ip: callee,
+        sp: at(0),
+        bp: at(14),
+    };
+    let (frames, end) = walk_words(&map, regs, &words);
+    assert_eq!(frames, [callee | EXACT, trampoline, caller]);
+    assert_eq!(end, End::Root);
+    // What the callee saved is not believed where it leads nowhere.
+    words[2] = at(30);
+    words[14] = 1;
+    let (_, end) = walk_words(&map, Regs { bp: 5, ..regs }, &words);
+    assert_eq!(end, End::Broken(Reason::OutOfBounds));
 }
 
 #[test]
