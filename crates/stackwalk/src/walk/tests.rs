@@ -432,7 +432,7 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     words[2] = at(30);
     words[14] = 1;
     let (_, end) = walk_words(&map, Regs { bp: 5, ..regs }, &words);
-    assert_eq!(end, End::Broken(Reason::OutOfBounds));
+    assert_eq!(end, End::Broken(Reason::UnsupportedRule));
 }
 
 #[test]
