@@ -9,6 +9,7 @@ use formats::Options;
 use profile::Import;
 use profile::Profile;
 use recording::Reader;
+use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
 use crate::console::Console;
@@ -17,12 +18,19 @@ use crate::output::{Destination, Kind, write_whole};
 /// How often a recording says what is wrong with it before the rest is counted only.
 const MOST_NOTES: usize = 5;
 
+/// A recording, read and named.
+pub(crate) struct Loaded {
+    pub(crate) profile: Profile,
+    /// What was looked up now, beyond what the recording brought along.
+    looked_up: symbolize::Report,
+}
+
 /// Reads the recording at `path` and names its frames.
 ///
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-pub(crate) fn load(path: &Path) -> Result<Profile> {
+pub(crate) fn load(path: &Path) -> Result<Loaded> {
     let read = || -> Result<Profile> {
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
@@ -32,8 +40,8 @@ pub(crate) fn load(path: &Path) -> Result<Profile> {
         Ok(Import::read(reader)?)
     };
     let mut profile = read().with_context(|| format!("cannot read {}", path.display()))?;
-    symbolize::symbolize(&mut profile, &symbolize::Options::default());
-    Ok(profile)
+    let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    Ok(Loaded { profile, looked_up })
 }
 
 /// Leaves native frames out, unless they are wanted.
@@ -59,7 +67,7 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
-    let profile = load(&args.file)?;
+    let Loaded { profile, .. } = load(&args.file)?;
     tell_notes(&profile, console);
     let profile = with_or_without(profile, &args.native);
     let options = Options {
@@ -91,7 +99,7 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         }
         output.check_writable()?;
     }
-    let profile = load(&args.file)?;
+    let Loaded { profile, .. } = load(&args.file)?;
     tell_notes(&profile, console);
     let profile = with_or_without(profile, &args.native);
     write_outputs(&profile, &args.outputs, console)
@@ -132,11 +140,15 @@ pub(crate) fn write_outputs(
 
 /// `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
-    let profile = load(&args.file)?;
+    let Loaded { profile, looked_up } = load(&args.file)?;
     let text = if args.json {
         formats::inspect_json(&profile)
     } else {
-        formats::inspect_text(&profile)
+        let text = formats::inspect_text(&profile);
+        // The honest line stays the last one.
+        let honest = formats::honest_line(&profile.health);
+        let body = text.trim_end().strip_suffix(&honest).unwrap_or(&text);
+        format!("{body}{}{honest}\n", unnamed(&looked_up))
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -145,4 +157,33 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+/// Lines about the modules in which functions or lines could not be told, and why.
+fn unnamed(looked_up: &symbolize::Report) -> String {
+    let mut text = String::new();
+    for module in &looked_up.modules {
+        let missing = module.asked.saturating_sub(module.found);
+        let why = match &module.source {
+            _ if missing == 0 => continue,
+            // Most modules of the framework come without a PDB; their methods have names.
+            SymbolSource::NoSymbols if module.managed => continue,
+            SymbolSource::Pdb(_) | SymbolSource::EmbeddedPdb => continue,
+            SymbolSource::PdbOfOtherBuild(path) => {
+                format!("{} belongs to another build", path.display())
+            }
+            SymbolSource::Changed => "the file has changed since it was recorded".to_owned(),
+            SymbolSource::Unreadable(why) => why.clone(),
+            SymbolSource::ExportsOnly | SymbolSource::NoSymbols => {
+                "it has no symbols, and no debug file was found".to_owned()
+            }
+            _ => "not in its symbols".to_owned(),
+        };
+        let what = if module.managed { "lines" } else { "places" };
+        text.push_str(&format!(
+            "unnamed     {missing} {what} in {}: {why}\n",
+            module.path
+        ));
+    }
+    text
 }

@@ -192,6 +192,32 @@ fn report_in_all_its_forms() {
 }
 
 #[test]
+fn inspect_says_which_files_have_no_names() {
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", false);
+    let module = scene.native_module("/gone/libgone.so");
+    let frame = scene.frame(recording::Frame::Native { module, svma: 16 });
+    let stack = scene.stack(&[frame]);
+    scene.samples(thread, stack, 1);
+    scene.end();
+    std::fs::write(folder.path().join("gone.swk"), scene.file()).unwrap();
+    let output = sidewalk(folder.path(), &["inspect", "gone.swk"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("unnamed     1 places in /gone/libgone.so: No such file"),
+        "{text}"
+    );
+    assert!(
+        text.lines()
+            .last()
+            .unwrap()
+            .starts_with("1 samples, 0 lost"),
+        "{text}"
+    );
+}
+
+#[test]
 fn convert_to_everything() {
     let folder = folder();
     let outputs: Vec<PathBuf> = formats::Format::ALL

@@ -31,6 +31,7 @@ use self::signals::Signals;
 use self::sink::Sink;
 use crate::args::RecordArgs;
 use crate::console::Console;
+use crate::is_broken_pipe;
 use crate::output::{Kind, folder_of};
 use crate::saved;
 
@@ -161,7 +162,7 @@ fn finish(args: &RecordArgs, mut sink: Sink, processes: u32, console: &Console) 
 }
 
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
-    let profile = saved::load(sink.path())?;
+    let profile = saved::load(sink.path())?.profile;
     saved::tell_notes(&profile, console);
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
@@ -174,7 +175,11 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     }
     let written = saved::write_outputs(&profile, &args.outputs, console);
     if args.outputs.is_empty() {
-        print_table(&profile)?;
+        // Whoever reads our stdout may have gone, as `head` does; the recording is there.
+        match print_table(&profile) {
+            Err(error) if is_broken_pipe(&error) => {}
+            printed => printed?,
+        }
         console.note(format_args!("wrote {}", sink.path().display()));
     } else {
         console.note(formats::honest_line(&profile.health));
