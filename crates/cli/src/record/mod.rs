@@ -78,7 +78,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
 
     // From here on the program runs: no `?` before it has ended.
     let recorded = session.record(&mut sink, args.duration).and_then(|ended| {
-        let written = finish(args, sink, session.processes, console);
+        let written = finish(args, sink, &name, session.processes, console);
         if ended != Ended::Program {
             tell_it_goes_on(pid, ended, console);
         }
@@ -134,7 +134,13 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
 }
 
 /// Makes the outputs of a recording that has ended.
-fn finish(args: &RecordArgs, mut sink: Sink, processes: u32, console: &Console) -> Result<()> {
+fn finish(
+    args: &RecordArgs,
+    mut sink: Sink,
+    name: &str,
+    processes: u32,
+    console: &Console,
+) -> Result<()> {
     let failure = sink.failure().map(|error| {
         anyhow!(
             "recording stopped: cannot write {}: {error}",
@@ -149,11 +155,10 @@ fn finish(args: &RecordArgs, mut sink: Sink, processes: u32, console: &Console) 
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
     let made = make_outputs(args, &sink, console);
-    if made.is_err() && sink.is_temporary() && sink.keep().is_ok() {
-        console.note(format_args!(
-            "the recording is kept: sidewalk convert {} -o …",
-            sink.path().display()
-        ));
+    if made.is_err() && sink.is_temporary() {
+        let kept = folder_of(sink.path()).join(name);
+        sink.keep_as(&kept)?;
+        console.note(format_args!("the recording is kept as {}", kept.display()));
     }
     match failure {
         Some(failure) => Err(failure.context("what was recorded until then is kept")),

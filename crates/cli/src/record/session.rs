@@ -70,6 +70,8 @@ pub(super) struct Session<'s> {
     /// `None` once nobody may join any more.
     listener: Option<UnixListener>,
     connections: Vec<Connection>,
+    /// For what is being read.
+    buffer: Vec<u8>,
     /// Processes that were told to go.
     pub(super) processes: u32,
     only_first: bool,
@@ -94,6 +96,7 @@ impl<'s> Session<'s> {
             child,
             listener: Some(listener),
             connections: Vec::new(),
+            buffer: vec![0; 1 << 16],
             processes: 0,
             only_first,
             started: Instant::now(),
@@ -223,9 +226,8 @@ impl<'s> Session<'s> {
 
     /// Reads what has come, and drops the connections that are at their end.
     fn receive(&mut self, sink: &mut Sink) {
-        let mut buffer = vec![0; 1 << 16];
         for connection in &mut self.connections {
-            if let Err(problem) = connection.receive(sink, &mut buffer) {
+            if let Err(problem) = connection.receive(sink, &mut self.buffer) {
                 self.console.warning(format_args!(
                     "process {} is not recorded any more: {problem}",
                     connection.pid

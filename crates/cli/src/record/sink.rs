@@ -91,14 +91,6 @@ impl Sink {
         Ok(())
     }
 
-    /// Keeps a temporary file under the name that it has.
-    pub(super) fn keep(&mut self) -> io::Result<()> {
-        match self.temporary.take() {
-            Some(temporary) => temporary.keep().map(drop).map_err(|error| error.error),
-            None => Ok(()),
-        }
-    }
-
     /// Removes the file: nothing was recorded.
     pub(super) fn discard(self) {
         let is_file = self.file.metadata().is_ok_and(|file| file.is_file());

@@ -29,7 +29,7 @@ pub(crate) fn all() -> Vec<Trial> {
         command_without_dashes,
         killed_by_a_signal,
         stdin_stdout_stderr_are_the_childs,
-        signal_state_is_the_users,
+        signal_state_and_descriptors_are_the_users,
         environment_of_the_child,
         default_output_and_table,
         several_outputs,
@@ -58,6 +58,7 @@ pub(crate) fn all() -> Vec<Trial> {
         another_profiler,
         profilers_forbidden,
         unsupported_values,
+        output_that_fails_at_the_end,
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
@@ -277,15 +278,17 @@ fn stdin_stdout_stderr_are_the_childs() {
 }
 
 /// The lines that a program would see without us.
-fn signal_state_is_the_users() {
+fn signal_state_and_descriptors_are_the_users() {
     let actions = [
         "print-status=SigBlk",
         "print-status=SigIgn",
         "print-status=SigCgt",
+        "print-descriptors",
     ];
     let direct = Command::new(this_program())
         .arg(PLAY)
         .args(actions)
+        .stdin(Stdio::null())
         .output()
         .unwrap();
     let ran = scene(&["-q", "-o", "x.swk"], &actions).run();
@@ -771,6 +774,21 @@ fn unsupported_values() {
         ran.code(2);
         assert_eq!(ran.stdout, "", "{options:?}");
     }
+}
+
+/// The recording is not lost with the output.
+fn output_that_fails_at_the_end() {
+    let actions = ["connect", "samples=7", "end", "make-folder=x.html"];
+    let ran = scene(&["-o", "x.html", "-o", "y.collapsed"], &actions).run();
+    ran.code(1)
+        .says("cannot write x.html")
+        .says("the recording is kept as ");
+    let files = ran.files();
+    let [recording, _, other] = &files[..] else {
+        panic!("{files:?}");
+    };
+    assert_eq!(ran.profile(recording).samples.len(), 7);
+    assert_eq!(other, "y.collapsed");
 }
 
 /// What the tool had written when it was killed can be read; the program goes on.
