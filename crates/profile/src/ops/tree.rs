@@ -126,9 +126,12 @@ impl Tree {
         let own = self.nodes[0].own;
         self.nodes[0].total += own;
         let mut order: Vec<u32> = (1..self.nodes.len() as u32).collect();
-        order.sort_by_cached_key(|&index| {
+        let ranks = ranks(&self.groups);
+        order.sort_unstable_by_key(|&index| {
             let node = &self.nodes[index as usize];
-            (Reverse(node.total), rank(&self.groups, node))
+            let rank = node.group.map(|group| ranks[group as usize]);
+            // Siblings are of different groups, so no two of them are equal.
+            (Reverse(node.total), rank)
         });
         for index in order {
             let parent = self.nodes[index as usize].parent.unwrap_or(0) as usize;
@@ -137,10 +140,15 @@ impl Tree {
     }
 }
 
-/// Orders nodes of the same weight: by label, then by group.
-fn rank(groups: &[Group], node: &Node) -> (String, Option<u32>) {
-    let label = node.group.map(|group| groups[group as usize].label.clone());
-    (label.unwrap_or_default(), node.group)
+/// For each group its place by label, then by index: the order of nodes of the same weight.
+fn ranks(groups: &[Group]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..groups.len() as u32).collect();
+    order.sort_by_key(|&group| groups[group as usize].label.as_str());
+    let mut ranks = vec![0; groups.len()];
+    for (rank, group) in (0..).zip(order) {
+        ranks[group as usize] = rank;
+    }
+    ranks
 }
 
 impl Node {
