@@ -1,9 +1,11 @@
 //! `cargo xtask test`: everything that CI runs.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Result;
+use testkit::Setup;
 
 use crate::process::{on_path, run};
 use crate::setup;
@@ -23,7 +25,7 @@ pub(crate) fn build() -> Result<()> {
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
 pub(crate) fn all() -> Result<()> {
     let start = Instant::now();
-    setup::run(true)?;
+    let setup = setup::run(true)?;
     step("cargo fmt");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     step("cargo clippy");
@@ -43,25 +45,47 @@ pub(crate) fn all() -> Result<()> {
     run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     // Last, so that its summary closes the output.
     step("tests");
-    if on_path("cargo-nextest").is_some() {
-        run(&mut cargo(&[
-            "nextest",
-            "run",
-            "--workspace",
-            "--no-fail-fast",
-        ]))?;
+    let mut tests = if on_path("cargo-nextest").is_some() {
+        cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
-        run(&mut cargo(&[
+        cargo(&[
             "test",
             "--workspace",
             "--no-fail-fast",
             "--lib",
             "--bins",
             "--tests",
-        ]))?;
-    }
+        ])
+    };
+    let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
+    let mut elf = files(&setup, &native);
+    elf.extend(
+        setup
+            .tools
+            .iter()
+            .map(|tools| tools.app10.executable.clone()),
+    );
+    tests.env("SIDEWALK_TEST_ELF", std::env::join_paths(elf)?);
+    let images = files(&setup, &["System.Private.CoreLib.dll"]);
+    tests.env("SIDEWALK_TEST_R2R", std::env::join_paths(images)?);
+    run(&mut tests)?;
     eprintln!("everything passed in {} s", start.elapsed().as_secs());
     Ok(())
+}
+
+/// These files of each runtime's shared framework: what stackwalk's tests hold its unwind rules
+/// against.
+fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for runtime in &setup.runtimes {
+        let root = runtime.dotnet.parent().unwrap_or(Path::new("/"));
+        let framework = root
+            .join("shared/Microsoft.NETCore.App")
+            .join(&runtime.version);
+        files.extend(names.iter().map(|name| framework.join(name)));
+    }
+    files.retain(|file| file.exists());
+    files
 }
 
 /// The acceptance tests that run for a minute each, at 5,000 Hz.

@@ -366,7 +366,7 @@ fn the_return_address_of_every_ret_is_on_top() {
 }
 
 /// This process's modules. More libraries, as files, can be named for a look at a whole runtime:
-/// SIDEWALK_TEST_ELF, paths joined by colons.
+/// SIDEWALK_TEST_ELF, paths joined by colons; `cargo xtask test` names its runtimes'.
 fn modules() -> impl Iterator<Item = (NativeModule, NativeCode)> {
     let (modules, gone) = Loaded::new().refresh();
     assert!(
