@@ -82,7 +82,7 @@ pub(crate) struct RecordArgs {
     /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
     /// .collapsed .txt .swk; may be given several times [default: sidewalk-<name>-<pid>.swk, and
     /// a table of the ten hottest methods on stdout]
-    #[arg(short, long = "output", value_name = "FILE", value_parser = Destination::parse)]
+    #[arg(short, long = "output", value_name = "FILE", value_parser = destination())]
     pub(crate) outputs: Vec<Destination>,
 
     /// Stop recording after TIME (30s, 5m); the program goes on
@@ -188,7 +188,7 @@ pub(crate) struct ConvertArgs {
         value_name = "OUT",
         required = true,
         num_args = 1..,
-        value_parser = Destination::parse
+        value_parser = destination()
     )]
     pub(crate) outputs: Vec<Destination>,
 
@@ -227,6 +227,12 @@ pub(crate) struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Any path, also one that is no text.
+fn destination() -> impl clap::builder::TypedValueParser<Value = Destination> {
+    use clap::builder::TypedValueParser;
+    clap::builder::OsStringValueParser::new().try_map(Destination::parse)
 }
 
 fn by(text: &str) -> Result<By, String> {

@@ -3,9 +3,10 @@
 //! The invariant: a file that was there before is replaced by a whole new one or left as it was;
 //! what is no regular file (a FIFO, /dev/stdout) is written to as it is.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -32,8 +33,8 @@ const RECORDING: &str = ".swk";
 
 impl Destination {
     /// Reads the format from the ending; for clap.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let path = PathBuf::from(text);
+    pub(crate) fn parse(path: OsString) -> Result<Self, String> {
+        let path = PathBuf::from(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let kind = if name.len() > RECORDING.len() && name.to_lowercase().ends_with(RECORDING) {
             Kind::Recording
@@ -54,7 +55,14 @@ impl Destination {
     /// # Errors
     /// It cannot; the text says why.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        check_writable(&self.path).with_context(|| format!("cannot write {}", self.path.display()))
+        let check = || {
+            let is_fifo = fs::metadata(&self.path).is_ok_and(|m| m.file_type().is_fifo());
+            if is_fifo && self.kind == Kind::Recording {
+                bail!("it is a FIFO, and a recording is read back");
+            }
+            check_writable(&self.path)
+        };
+        check().with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
@@ -90,12 +98,19 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Writes the file at `path` whole, through a temporary file beside it.
+/// Permissions of outputs; the umask takes its bits off.
+pub(crate) const USUAL: u32 = 0o666;
+/// Permissions of recordings.
+pub(crate) const PRIVATE: u32 = 0o600;
+
+/// Writes the file at `path` whole, through a temporary file beside it. A file that was there keeps
+/// its permissions if `mode` is [`USUAL`].
 ///
 /// # Errors
 /// Those of the file system and of `content`.
 pub(crate) fn write_whole(
     path: &Path,
+    mode: u32,
     content: impl FnOnce(&mut BufWriter<&File>) -> Result<()>,
 ) -> Result<()> {
     let fill = |file: &File| -> Result<()> {
@@ -112,12 +127,16 @@ pub(crate) fn write_whole(
     }
     let temporary = tempfile::Builder::new()
         .prefix(".sidewalk-")
-        // The umask takes its bits off, as for any new file.
-        .permissions(fs::Permissions::from_mode(0o666))
+        .permissions(fs::Permissions::from_mode(mode))
         .tempfile_in(folder_of(&target));
     match temporary {
         Ok(temporary) => {
             fill(temporary.as_file())?;
+            if mode == USUAL
+                && let Ok(old) = fs::metadata(&target)
+            {
+                temporary.as_file().set_permissions(old.permissions())?;
+            }
             temporary.persist(&target).map_err(|error| error.error)?;
             Ok(())
         }

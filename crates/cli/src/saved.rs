@@ -13,7 +13,7 @@ use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
 use crate::console::Console;
-use crate::output::{Destination, Kind, write_whole};
+use crate::output::{Destination, Kind, USUAL, write_whole};
 
 /// How often a recording says what is wrong with it before the rest is counted only.
 const MOST_NOTES: usize = 5;
@@ -120,7 +120,7 @@ pub(crate) fn write_outputs(
         let Kind::Converted(format) = output.kind else {
             continue;
         };
-        let written = write_whole(&output.path, |out| {
+        let written = write_whole(&output.path, USUAL, |out| {
             Ok(formats::write(format, profile, &Options::default(), out)?)
         });
         match written {

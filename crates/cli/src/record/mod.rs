@@ -13,6 +13,7 @@ mod sink;
 mod symbols;
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -32,7 +33,7 @@ use self::sink::Sink;
 use crate::args::RecordArgs;
 use crate::console::Console;
 use crate::is_broken_pipe;
-use crate::output::{Kind, folder_of};
+use crate::output::{Kind, PRIVATE, folder_of, write_whole};
 use crate::saved;
 
 /// Rows of the table that is printed when no output is asked for.
@@ -173,8 +174,12 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
     for output in recordings {
         if output.path != sink.path() {
-            std::fs::copy(sink.path(), &output.path)
-                .with_context(|| format!("cannot write {}", output.path.display()))?;
+            // Through a temporary file: it may be the same file under another name.
+            write_whole(&output.path, PRIVATE, |out| {
+                std::io::copy(&mut File::open(sink.path())?, out)?;
+                Ok(())
+            })
+            .with_context(|| format!("cannot write {}", output.path.display()))?;
         }
         console.note(format_args!("wrote {}", output.path.display()));
     }

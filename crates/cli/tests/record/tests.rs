@@ -37,6 +37,7 @@ pub(crate) fn all() -> Vec<Trial> {
         nothing_recorded,
         nothing_recorded_keeps_the_childs_code,
         connected_but_silent,
+        a_command_that_ends_at_once,
         terminate_is_forwarded,
         hangup_is_forwarded,
         interrupt_by_kill_is_forwarded,
@@ -396,6 +397,15 @@ fn nothing_recorded_keeps_the_childs_code() {
     ran.code(150).says("nothing was recorded");
 }
 
+/// It may end before the tool waits for signals again; the tool then hung.
+fn a_command_that_ends_at_once() {
+    for _ in 0..40 {
+        let mut scene = bare_scene(&["-q", "-o", "x.swk"]);
+        scene.command.args(["--", "true"]);
+        scene.run().code(1);
+    }
+}
+
 fn connected_but_silent() {
     let ran = scene(&["-o", "x.swk"], &["connect", "half", "die=SIGKILL"]).run();
     ran.code(137);
@@ -592,7 +602,7 @@ fn full_disk_from_the_start() {
 
 fn permissions() {
     let scene = scene(
-        &["-o", "x.swk", "-o", "y.swk"],
+        &["-o", "x.swk", "-o", "y.swk", "-o", "./x.swk"],
         &["connect", "samples=1", "end"],
     );
     let old = scene.folder.path().join("x.swk");
@@ -695,10 +705,19 @@ fn unwritable_output() {
         ("missing/x.html", "there is no folder missing"),
         ("folder.html", "it is a folder"),
         ("file/x.html", "cannot write file/x.html"),
+        ("fifo.swk", "it is a FIFO"),
     ] {
         let mut scene = bare_scene(&["-o", output]);
         fs::create_dir(scene.folder.path().join("folder.html")).unwrap();
         fs::write(scene.folder.path().join("file"), "").unwrap();
+        let fifo = scene.folder.path().join("fifo.swk");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&fifo)
+                .status()
+                .unwrap()
+                .success()
+        );
         scene.command.args(["--", "touch", "started"]);
         let ran = scene.run();
         ran.code(1).says(text);
