@@ -1,6 +1,7 @@
 //! Collapsed stacks: one line a stack, root first, frames split by `;`, then a space and a count.
 //!
-//! What flame graph tools read. Lines are sorted, and no two have the same stack. The counts add
+//! What flame graph tools read. Lines are in the order of
+//! their frames, and no two have the same stack. The counts add
 //! up to the samples (or the value) of the event. A name cannot end its frame or its line, and
 //! cannot pass for a count: `;` becomes `:`, white space becomes one space, and `_` before what
 //! looks like a number at the end of a frame.
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::model::{Frame, FrameId, FrameKind, StackId, ThreadId, Tier};
+use profile::model::{Frame, FrameId, FrameKind, ThreadId, Tier};
 use profile::ops::Weight;
 
-use crate::labels::Labels;
+use crate::forest::{Merged, NONE};
+use crate::labels::{Keys, Labels};
 use crate::options::Options;
 use crate::select::Selection;
 use crate::visible::visible;
@@ -29,55 +31,71 @@ use crate::visible::visible;
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, true);
-    let names: Vec<String> = (0..profile.frames.len() as u32)
-        .map(|id| frame_text(&labels, profile, FrameId(id), options.annotate))
+    let text = |id| frame_text(&labels, profile, id, options.annotate);
+    let keys = Keys::new(profile, text);
+    let names: Vec<String> = keys.first.iter().map(|&id| text(id)).collect();
+    let merged = Merged::new(profile, &keys.of_frame);
+
+    // Lines in order without holding them: they may be many times the size of the profile.
+    let mut children = merged.children();
+    children.sort_by_key(|node| names[merged.nodes[node as usize].1 as usize].as_str());
+    let mut in_order = Vec::with_capacity(merged.nodes.len());
+    let mut place = vec![0_u32; merged.nodes.len()];
+    children.preorder(|node| {
+        place[node as usize] = in_order.len() as u32;
+        in_order.push(node);
+    });
+
+    let prefixes: Vec<String> = (0..profile.threads.len() as u32)
+        .map(|t| prefix(&labels, profile, ThreadId(t), options))
         .collect();
-
-    // Stacks of one thread (or of all) first, so that a line's text is made once.
-    let mut own: BTreeMap<(Option<u32>, u32), u64> = BTreeMap::new();
+    let mut lines: BTreeMap<(&str, u32), u64> = BTreeMap::new();
     for sample in selection.samples(profile) {
-        let split = options.threads || options.processes;
-        let thread = split.then_some(sample.thread.0);
-        let weight = own.entry((thread, sample.stack.0)).or_default();
-        *weight = weight.saturating_add(selection.weigh(Weight::of(sample.value)));
+        let node = merged.of_stack[sample.stack.0 as usize];
+        let at = (
+            prefixes[sample.thread.0 as usize].as_str(),
+            place[node as usize],
+        );
+        let sum = lines.entry(at).or_default();
+        *sum = sum.saturating_add(selection.weigh(Weight::of(sample.value)));
     }
 
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for ((thread, stack), weight) in own {
-        if weight == 0 {
-            continue;
+    let mut path: Vec<&str> = Vec::new();
+    for ((prefix, place), weight) in lines.into_iter().filter(|(_, weight)| *weight > 0) {
+        path.clear();
+        let mut node = in_order[place as usize];
+        while node != NONE {
+            let (parent, key) = merged.nodes[node as usize];
+            path.push(&names[key as usize]);
+            node = parent;
         }
-        let frames: Vec<&str> = profile
-            .frames_of(StackId(stack))
-            .map(|f| names[f.0 as usize].as_str())
-            .collect();
-        let mut line = String::new();
-        if let Some(thread) = thread.map(ThreadId) {
-            if options.processes {
-                let process = profile.threads[thread.0 as usize].process;
-                line.push_str(&safe(&labels.process(process)));
-                line.push(';');
-            }
-            if options.threads {
-                let thread = &profile.threads[thread.0 as usize];
-                let name = format!("{} (tid {})", visible(&thread.name), thread.tid);
-                line.push_str(&safe(&name));
-                line.push(';');
-            }
+        out.write_all(prefix.as_bytes())?;
+        for (nth, frame) in path.iter().rev().enumerate() {
+            out.write_all(if nth > 0 { b";" } else { b"" })?;
+            out.write_all(frame.as_bytes())?;
         }
-        for (nth, frame) in frames.iter().rev().enumerate() {
-            if nth > 0 {
-                line.push(';');
-            }
-            line.push_str(frame);
-        }
-        let sum = lines.entry(line).or_default();
-        *sum = sum.saturating_add(weight);
-    }
-    for (line, weight) in lines {
-        writeln!(out, "{line} {weight}")?;
+        writeln!(out, " {weight}")?;
     }
     out.flush()
+}
+
+/// The frames before the first one: process and thread, where they are asked for.
+fn prefix(labels: &Labels<'_>, profile: &Profile, id: ThreadId, options: &Options) -> String {
+    let thread = profile.thread(id);
+    let mut prefix = String::new();
+    if options.processes {
+        prefix.push_str(&safe(&labels.process(thread.process)));
+        prefix.push(';');
+    }
+    if options.threads {
+        prefix.push_str(&safe(&format!(
+            "{} (tid {})",
+            visible(&thread.name),
+            thread.tid
+        )));
+        prefix.push(';');
+    }
+    prefix
 }
 
 fn frame_text(labels: &Labels<'_>, profile: &Profile, id: FrameId, annotate: bool) -> String {

@@ -41,6 +41,14 @@ impl Children {
         Self { start, list, roots }
     }
 
+    /// Puts what each node calls, and the roots, in the order of `rank`.
+    pub(crate) fn sort_by_key<K: Ord>(&mut self, mut rank: impl FnMut(u32) -> K) {
+        self.roots.sort_by_key(|&node| rank(node));
+        for range in self.start.windows(2) {
+            self.list[range[0] as usize..range[1] as usize].sort_by_key(|&node| rank(node));
+        }
+    }
+
     /// Visits every node, callers before callees, each subtree in one piece.
     pub(crate) fn preorder(&self, mut visit: impl FnMut(u32)) {
         let mut open: Vec<u32> = self.roots.iter().rev().copied().collect();

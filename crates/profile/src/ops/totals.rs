@@ -6,8 +6,7 @@
 use std::cmp::Reverse;
 
 use super::Weight;
-use super::group::{By, Group};
-use super::tree::{Direction, Tree};
+use super::group::{By, Group, Groups};
 use crate::model::{Event, Profile, Sample};
 
 /// One row of a table.
@@ -127,35 +126,63 @@ fn process_labels(profile: &Profile) -> Vec<String> {
         .collect()
 }
 
+/// Linear in stacks and without a tree: a profile may have millions of stacks.
 fn of_frames(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
-    let tree = Tree::new(profile, by, Direction::Callees, include);
-    let mut own = vec![Weight::default(); tree.groups.len()];
-    let mut total = own.clone();
-    // How often each group is on the path from the root to where we are.
-    let mut on_path = vec![0u32; tree.groups.len()];
-    enum Step {
-        Enter(u32),
-        Leave(u32),
+    let Groups { groups, of_frame } = Groups::new(profile, by);
+    let group_of = |stack: usize| of_frame[profile.stacks[stack].frame.0 as usize] as usize;
+    let parent_of = |stack: usize| profile.stacks[stack].parent.map(|parent| parent.0 as usize);
+
+    let mut own = vec![Weight::default(); groups.len()];
+    let mut below = vec![Weight::default(); profile.stacks.len()];
+    for sample in profile.samples.iter().filter(|sample| include(sample)) {
+        let stack = sample.stack.0 as usize;
+        let weight = Weight::of(sample.value);
+        own[group_of(stack)] += weight;
+        below[stack] += weight;
     }
-    let mut steps: Vec<Step> = vec![Step::Enter(0)];
-    while let Some(step) = steps.pop() {
-        match step {
-            Step::Enter(index) => {
-                let node = &tree.nodes[index as usize];
-                if let Some(group) = node.group.map(|group| group as usize) {
-                    own[group] += node.own;
-                    if on_path[group] == 0 {
-                        total[group] += node.total;
-                    }
-                    on_path[group] += 1;
-                    steps.push(Step::Leave(group as u32));
-                }
-                steps.extend(node.children.iter().map(|&child| Step::Enter(child)));
-            }
-            Step::Leave(group) => on_path[group as usize] -= 1,
+    // Callers have smaller ids: backwards, a stack is complete when its turn comes.
+    for stack in (0..below.len()).rev() {
+        if let Some(parent) = parent_of(stack) {
+            let weight = below[stack];
+            below[parent] += weight;
         }
     }
-    let rows = tree.groups.into_iter().zip(own.into_iter().zip(total));
+
+    // The callees of each stack that have samples, as a list through their siblings.
+    const NONE: u32 = u32::MAX;
+    let mut first = vec![NONE; profile.stacks.len()];
+    let mut next = vec![NONE; profile.stacks.len()];
+    let mut first_root = NONE;
+    for stack in (0..below.len())
+        .rev()
+        .filter(|&stack| below[stack].samples > 0)
+    {
+        let first = parent_of(stack).map_or(&mut first_root, |parent| &mut first[parent]);
+        next[stack] = *first;
+        *first = stack as u32;
+    }
+    let mut total = vec![Weight::default(); groups.len()];
+    // How often each group is on the path from the root to where we are.
+    let mut on_path = vec![0u32; groups.len()];
+    let mut path: Vec<u32> = Vec::new();
+    let mut at = first_root;
+    loop {
+        if at == NONE {
+            let Some(done) = path.pop() else { break };
+            on_path[group_of(done as usize)] -= 1;
+            at = next[done as usize];
+            continue;
+        }
+        let group = group_of(at as usize);
+        if on_path[group] == 0 {
+            total[group] += below[at as usize];
+        }
+        on_path[group] += 1;
+        path.push(at);
+        at = first[at as usize];
+    }
+
+    let rows = groups.into_iter().zip(own.into_iter().zip(total));
     let rows = rows.filter(|(_, (_, total))| total.samples > 0);
     rows.map(|(group, (own, total))| Row { group, own, total })
         .collect()
