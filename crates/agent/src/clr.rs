@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
 use corprof::{
-    Callbacks, Cx, EventMaskHigh, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleFlags,
-    ModuleId, RejitId, ThreadId,
+    Callbacks, Cx, EventMaskHigh, EventMaskLow, FunctionId, Hresult, ModuleFlags, ModuleId,
+    RejitId, ThreadId,
 };
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, jit, pe};
@@ -56,9 +56,8 @@ pub(crate) struct Clr {
     index: u8,
     modules: Mutex<HashMap<usize, Arc<ModuleFacts>>>,
     unloadable: Mutex<Unloadable>,
-    /// Tiers that events told before the code was reported, by code start.
-    tiers: Mutex<HashMap<u64, Tier>>,
-    has_tier_events: AtomicBool,
+    /// It has instrumented tiers (.NET 8 on).
+    instruments: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,8 +71,7 @@ impl Clr {
             index,
             modules: Mutex::default(),
             unloadable: Mutex::default(),
-            tiers: Mutex::default(),
-            has_tier_events: AtomicBool::new(false),
+            instruments: AtomicBool::new(false),
         }
     }
 
@@ -145,8 +143,7 @@ impl Clr {
             starts.extend(ranges.first().map(|range| range.start_address));
         }
         let time_ns = proc::now_ns();
-        let bodies = starts.len();
-        for code_start in starts {
+        for &code_start in &starts {
             let start = code_start as u64;
             if let Some(region) = self.agent.map.lookup(start)
                 && (region.start == start || region.kind == Kind::ReadyToRun)
@@ -169,7 +166,7 @@ impl Clr {
                     function: function.raw(),
                     code_start: start,
                     kind,
-                    tier: self.tier(start, kind, bodies),
+                    tier: self.tier(&range, kind, &starts),
                     birth_ns: time_ns,
                     taken: taken.map(Arc::new),
                 },
@@ -178,20 +175,26 @@ impl Clr {
         }
     }
 
-    fn tier(&self, start: u64, kind: MethodKind, bodies: usize) -> Tier {
-        if let Some(tier) = lock(&self.tiers).remove(&start) {
-            return tier;
-        }
-        match kind {
+    /// The tier of a new body, given the starts of all bodies that its method has by now.
+    fn tier(&self, range: &Range<u64>, kind: MethodKind, starts: &[usize]) -> Tier {
+        if kind != MethodKind::Il {
             // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
-            MethodKind::Dynamic | MethodKind::IlStub => Tier::Optimized,
-            // Before .NET 5 a method has at most two bodies, and the second is tier-1. Whether
-            // the first is tier-0 or was optimised at once cannot be known here.
-            MethodKind::Il if bodies > 1 && !self.has_tier_events.load(Ordering::Relaxed) => {
-                Tier::Tier1
-            }
-            MethodKind::Il => Tier::Unknown,
+            return Tier::Optimized;
         }
+        let precompiled = starts
+            .iter()
+            .filter_map(|start| self.agent.map.lookup(*start as u64))
+            .any(|region| region.kind == Kind::ReadyToRun);
+        let length = usize::try_from(range.end - range.start).map_or(0, |all| all.min(16));
+        // SAFETY: the runtime has just published this code and keeps it at least until this
+        // callback returns; `length` is within it.
+        let code = unsafe { std::slice::from_raw_parts(range.start as *const u8, length) };
+        tiers::of_body(tiers::Evidence {
+            code,
+            earlier_jitted: starts.len().saturating_sub(1 + usize::from(precompiled)),
+            precompiled,
+            instruments: self.instruments.load(Ordering::Relaxed),
+        })
     }
 
     /// Makes a body known: to the agent thread, to the owner's unload, to the walker.
@@ -280,29 +283,23 @@ impl Callbacks for ClrCallbacks {
         let info = cx.info();
         let version = info
             .get_runtime_information(cx)
-            .map(|found| format!("{}.{}.{}", found.major, found.minor, found.build))
+            .map(|found| {
+                self.0
+                    .instruments
+                    .store(found.major >= 8, Ordering::Relaxed);
+                format!("{}.{}.{}", found.major, found.minor, found.build)
+            })
             .unwrap_or_default();
         if !self.0.agent.admit(&self.0, info.runtime(), version) {
             return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
-        }
-        let mut high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS;
-        if info.capabilities().event_pipe {
-            high |= EventMaskHigh::MONITOR_EVENT_PIPE;
         }
         info.set_event_mask2(
             cx,
             EventMaskLow::MONITOR_THREADS
                 | EventMaskLow::MONITOR_MODULE_LOADS
                 | EventMaskLow::MONITOR_JIT_COMPILATION,
-            high,
+            EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
         )?;
-        if info.capabilities().event_pipe {
-            // Without it tiers are told by the order of a method's bodies.
-            let session = info.event_pipe_start_session(cx, &[tiers::PROVIDER]);
-            self.0
-                .has_tier_events
-                .store(session.is_ok(), Ordering::Relaxed);
-        }
         self.0.agent.register_own_thread();
         Ok(())
     }
@@ -396,21 +393,6 @@ impl Callbacks for ClrCallbacks {
             .remove(&function.raw())
             .unwrap_or_default();
         self.0.gone(ranges);
-        Ok(())
-    }
-
-    fn event_pipe_event_delivered<'rt>(
-        &self,
-        _cx: &mut Cx<'rt, Callback>,
-        event: EventPipeEvent<'_, 'rt>,
-    ) -> corprof::Result<()> {
-        if let Some((start, tier)) = tiers::of_event(event.id, event.data) {
-            let mut tiers = lock(&self.0.tiers);
-            // Each is taken by the callback that follows; a bound all the same.
-            if tiers.len() < 4096 {
-                tiers.insert(start, tier);
-            }
-        }
         Ok(())
     }
 

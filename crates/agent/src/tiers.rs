@@ -1,78 +1,97 @@
 //! How far a body of code has been compiled.
 //!
-//! The profiling API does not say. From .NET 5 on the runtime tells in an event, MethodLoad, that it
-//! delivers in the process on the compiling thread just before the callback
-//! `JITCompilationFinished`; for older runtimes the order of a method's bodies has to do. It is
-//! not a reader of EventPipe streams: the event comes as its bare payload.
+//! The profiling API does not say, and the runtime's MethodLoad event, which does, is not
+//! delivered to a session of the profiler's own (tried on 8.0.4). What can be known is told by
+//! the order of a method's bodies and by the shape of the code: unoptimised code always makes a
+//! frame and never saves a register but `rbp`, because it keeps nothing in registers
+//! (src/coreclr/jit: `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`); a body entered in the middle
+//! of a loop begins by reading the frame of the one it replaces.
+//!
+//! It is a reading of evidence: a small optimised method that has a frame and saves nothing looks
+//! like tier-0 where it is the method's first body. docs/unwinding.md says so to users.
 
-use corprof::info::EventPipeProviderConfig;
 use recording::Tier;
 
-/// The runtime's provider with its JIT keyword (0x10), at the level at which MethodLoad comes
-/// without names (4, informational): src/coreclr/vm/ClrEtwAll.man.
-pub(crate) const PROVIDER: EventPipeProviderConfig<'static> = EventPipeProviderConfig {
-    name: "Microsoft-Windows-DotNETRuntime",
-    keywords: 0x10,
-    level: 4,
-};
+/// What is known of a body when it appears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Evidence<'a> {
+    /// Its first bytes.
+    pub(crate) code: &'a [u8],
+    /// JITted bodies that its method had before.
+    pub(crate) earlier_jitted: usize,
+    /// The method has ReadyToRun code.
+    pub(crate) precompiled: bool,
+    /// The runtime collects profiles in instrumented tiers (.NET 8 on).
+    pub(crate) instruments: bool,
+}
 
-/// MethodLoad_V1/V2 and MethodLoadVerbose_V1/V2: the payload begins alike.
-const METHOD_LOAD: [u32; 2] = [141, 143];
-
-/// Code start and tier from a MethodLoad event's payload: MethodID u64, ModuleID u64,
-/// MethodStartAddress u64, MethodSize u32, MethodToken u32, MethodFlags u32.
-pub(crate) fn of_event(id: u32, payload: &[u8]) -> Option<(u64, Tier)> {
-    if !METHOD_LOAD.contains(&id) {
-        return None;
+/// The likeliest tier of a body of IL code.
+pub(crate) fn of_body(evidence: Evidence<'_>) -> Tier {
+    let later = evidence.earlier_jitted > 0;
+    match shape(evidence.code) {
+        Shape::OnStackReplacement => Tier::Osr,
+        Shape::Unoptimized if evidence.precompiled => Tier::Tier1,
+        Shape::Unoptimized if later && evidence.instruments => Tier::Tier0Instrumented,
+        Shape::Unoptimized if later => Tier::Tier1,
+        Shape::Unoptimized => Tier::Tier0,
+        // Hot ReadyToRun code is instrumented first, then optimised with what was learnt
+        // (docs/design/features/DynamicPgo-InstrumentedTiers.md).
+        Shape::Optimized if evidence.precompiled && evidence.instruments && !later => {
+            Tier::Tier1Instrumented
+        }
+        Shape::Optimized if later || evidence.precompiled => Tier::Tier1,
+        Shape::Optimized => Tier::Optimized,
     }
-    let start = u64::from_le_bytes(*payload.get(16..)?.first_chunk()?);
-    let flags = u32::from_le_bytes(*payload.get(32..)?.first_chunk()?);
-    // Bits 7 to 9 (MethodFlagsJitOptimizationTierShift, eventtrace.cpp) hold
-    // NativeCodeVersion's JitOptimizationTier (eventtrace.h).
-    let tier = match (flags >> 7) & 7 {
-        1 => Tier::MinOpts,
-        2 => Tier::Optimized,
-        3 => Tier::Tier0,
-        4 => Tier::Tier1,
-        5 => Tier::Osr,
-        6 => Tier::Tier0Instrumented,
-        7 => Tier::Tier1Instrumented,
-        _ => Tier::Unknown,
-    };
-    Some((start, tier))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    Unoptimized,
+    Optimized,
+    OnStackReplacement,
+}
+
+fn shape(code: &[u8]) -> Shape {
+    match code {
+        // mov rax, [rbp]; push rax; mov rbp, rsp
+        [0x48, 0x8b, 0x45, 0x00, 0x50, 0x48, 0x8b, 0xec, ..] => Shape::OnStackReplacement,
+        // push rbp, then another register: rbx, or r12 to r15.
+        [0x55, 0x53, ..] | [0x55, 0x41, 0x54..=0x57, ..] => Shape::Optimized,
+        // push rbp, then `mov rbp, rsp` or `sub rsp, …`.
+        [0x55, 0x48, 0x8b, 0xec, ..] | [0x55, 0x48, 0x81 | 0x83, 0xec, ..] => Shape::Unoptimized,
+        _ => Shape::Optimized,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn payload(start: u64, flags: u32) -> Vec<u8> {
-        let mut bytes = vec![0; 16];
-        bytes.extend(start.to_le_bytes());
-        bytes.extend([0; 8]);
-        bytes.extend(flags.to_le_bytes());
-        bytes.extend([0; 10]);
-        bytes
-    }
-
     #[test]
-    fn tier_is_in_bits_seven_to_nine() {
-        for (flags, tier) in [
-            (0x8 | 3 << 7, Tier::Tier0),
-            (0x8 | 4 << 7, Tier::Tier1),
-            (0x8 | 5 << 7, Tier::Osr),
-            (0x8 | 6 << 7, Tier::Tier0Instrumented),
-            (0x8, Tier::Unknown),
+    fn order_and_shape_make_the_tier() {
+        let framed = [0x55, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8d, 0x6c].as_slice();
+        let saving = [0x55, 0x41, 0x57, 0x41, 0x56, 0x53].as_slice();
+        let frameless = [0x50, 0xff, 0x15].as_slice();
+        let osr = [0x48, 0x8b, 0x45, 0x00, 0x50, 0x48, 0x8b, 0xec].as_slice();
+        for (code, earlier_jitted, precompiled, instruments, tier) in [
+            (framed, 0, false, true, Tier::Tier0),
+            (framed, 1, false, true, Tier::Tier0Instrumented),
+            (framed, 1, false, false, Tier::Tier1),
+            (saving, 2, false, true, Tier::Tier1),
+            (saving, 0, false, true, Tier::Optimized),
+            (frameless, 0, true, true, Tier::Tier1Instrumented),
+            (frameless, 1, true, true, Tier::Tier1),
+            (frameless, 0, true, false, Tier::Tier1),
+            (osr, 1, false, true, Tier::Osr),
+            (&[], 0, false, true, Tier::Optimized),
         ] {
-            assert_eq!(of_event(141, &payload(0x7f00, flags)), Some((0x7f00, tier)));
-        }
-    }
-
-    #[test]
-    fn other_and_short_events_are_nothing() {
-        assert_eq!(of_event(142, &payload(1, 0)), None);
-        for length in 0..36 {
-            assert_eq!(of_event(141, &payload(1, 0)[..length]), None);
+            let evidence = Evidence {
+                code,
+                earlier_jitted,
+                precompiled,
+                instruments,
+            };
+            assert_eq!(of_body(evidence), tier, "{evidence:?}");
         }
     }
 }
