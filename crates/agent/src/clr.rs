@@ -341,6 +341,17 @@ impl Callbacks for ClrCallbacks {
         Ok(())
     }
 
+    fn jit_compilation_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        _function: FunctionId<'rt>,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        // The program, or the runtime, may have loaded a library since the last look.
+        self.0.agent.refresh_natives();
+        Ok(())
+    }
+
     fn jit_compilation_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
