@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
@@ -43,6 +43,9 @@ pub(crate) struct ModuleFacts {
     collectible: bool,
 }
 
+/// How many code headers of a runtime are read with care before they are read fast.
+const HEADERS_TO_TRUST: u32 = 32;
+
 /// Code that goes when its module, or the dynamic method itself, goes.
 #[derive(Default)]
 struct Unloadable {
@@ -58,6 +61,8 @@ pub(crate) struct Clr {
     unloadable: Mutex<Unloadable>,
     /// It has instrumented tiers (.NET 8 on).
     instruments: AtomicBool,
+    /// Code headers that have been read and believed since the last that was not.
+    headers_read: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,6 +77,7 @@ impl Clr {
             modules: Mutex::default(),
             unloadable: Mutex::default(),
             instruments: AtomicBool::new(false),
+            headers_read: AtomicU32::new(0),
         }
     }
 
@@ -215,14 +221,32 @@ impl Clr {
                 .push(range.clone()),
         }
         self.agent.births.push(Change::Born(body));
-        // SAFETY: the runtime has just published this code, and it stays until its unload
-        // callback; the code header before it belongs to the same allocation.
-        let unwind = unsafe {
-            let len = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-            jit::body_from_header(range.start, function as u64)
-                .unwrap_or_else(|_| jit::body_from_code(range.start, len))
-        };
+        let unwind = self.unwind_of(&range, function as u64);
         self.agent.map.add_jit_body(unwind, u64::from(self.index));
+    }
+
+    /// The unwind rules of a body that the runtime has just published.
+    fn unwind_of(&self, range: &Range<u64>, function: u64) -> jit::Body {
+        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let known = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
+        // SAFETY: the code has just been published and stays until its unload callback; the
+        // header before it belongs to the same allocation. The fast way is taken only after this
+        // runtime's headers have been read in the checked way many times without a mismatch.
+        unsafe {
+            if known && let Ok(body) = jit::body_from_known_header(range.start, function) {
+                return body;
+            }
+            match jit::body_from_header(range.start, function) {
+                Ok(body) => {
+                    self.headers_read.fetch_add(1, Ordering::Relaxed);
+                    body
+                }
+                Err(_) => {
+                    self.headers_read.store(0, Ordering::Relaxed);
+                    jit::body_from_code(range.start, length)
+                }
+            }
+        }
     }
 
     /// What must be taken now, and who takes the code away. Nothing for code that stays: the

@@ -86,6 +86,25 @@ const MAX_FRAGMENTS: usize = 4096;
 /// `code_start` is the start of a body of code that the runtime published and keeps until it was
 /// removed from the code map and [`CodeMap::quiesce`](crate::CodeMap::quiesce) returned.
 pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
+    header_by(peek, code_start, function_id)
+}
+
+/// [`body_from_header`] without a system call, some ten times faster: it believes that the word
+/// before the code is a pointer to readable memory.
+///
+/// # Safety
+/// As of [`body_from_header`], and this runtime keeps its headers as `body_from_header` reads
+/// them: that has succeeded for other bodies of the same runtime.
+pub unsafe fn body_from_known_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
+    header_by(look, code_start, function_id)
+}
+
+/// Reads a body's header by `peek`, which copies as much as is readable at an address.
+fn header_by(
+    peek: fn(u64, &mut [u8]) -> &[u8],
+    code_start: u64,
+    function_id: u64,
+) -> Result<Body, Mismatch> {
     let word = |bytes: &[u8], at: usize| -> Option<u64> {
         Some(u64::from_le_bytes(
             bytes.get(at..)?.first_chunk()?.to_owned(),
@@ -306,6 +325,23 @@ impl Body {
 }
 
 /// Reads this process's memory as far as it can be read, without faulting.
+/// Copies what lies at `address`, up to the end of its page. Only for
+/// [`body_from_known_header`], whose caller vouches for the addresses.
+fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
+    const PAGE: u64 = 4096;
+    if address < PAGE || address >> 47 != 0 {
+        return &[];
+    }
+    let length = buffer.len().min((PAGE - address % PAGE) as usize);
+    let Some(buffer) = buffer.get_mut(..length) else {
+        return &[];
+    };
+    // SAFETY: the caller of `body_from_known_header` promised that the header's pointers lead to
+    // readable memory, and nothing behind the end of the page is read.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
+    buffer
+}
+
 fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
     let local = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
