@@ -92,6 +92,20 @@ fn expand(
                 expanded
             }
         }
+        (Location::None, Some(module)) if options.native && !module.managed => {
+            let name = &strings.all[frame.name.0 as usize];
+            let found = start_in_name(name, module)
+                .and_then(|start| symbolizer.native(module, start).last());
+            vec![match found {
+                // The place in the function is not known any more, so neither are the line and
+                // what was inlined there.
+                Some(symbol) => Frame {
+                    name: strings.intern(&symbol.name),
+                    ..frame.clone()
+                },
+                None => frame.clone(),
+            }]
+        }
         (Location::Il { token, offset }, Some(module))
             if options.managed_lines && offset != u32::MAX =>
         {
@@ -107,6 +121,19 @@ fn expand(
     }
 }
 
+/// What a function without a name is called: its file and where it starts.
+#[must_use]
+pub fn place(module: &Module, start: u64) -> String {
+    format!("{}+{start:#x}", module.file_name())
+}
+
+/// The start in a name that [`place`] made, when the program was recorded: perhaps there are
+/// symbols now.
+fn start_in_name(name: &str, module: &Module) -> Option<u64> {
+    let start = name.strip_prefix(module.file_name())?.strip_prefix("+0x")?;
+    u64::from_str_radix(start, 16).ok()
+}
+
 /// A frame without symbols, as a place in its function's first byte where that can be told: samples
 /// in one function are one row of a table then.
 fn unnamed(
@@ -118,7 +145,7 @@ fn unnamed(
 ) -> Frame {
     match symbolizer.function_start(module, svma) {
         Some(start) => Frame {
-            name: strings.intern(&format!("{}+{start:#x}", module.file_name())),
+            name: strings.intern(&place(module, start)),
             location: Location::Svma(start),
             ..frame.clone()
         },

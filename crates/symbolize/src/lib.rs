@@ -20,7 +20,7 @@ mod pe;
 mod portable_pdb;
 mod symbolizer;
 
-pub use apply::symbolize;
+pub use apply::{place, symbolize};
 pub use demangle::demangle;
 pub use symbolizer::{ManagedLine, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer};
 

@@ -49,9 +49,17 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                     let Some(module) = lookups.modules.get(&module) else {
                         continue;
                     };
-                    for found in symbolizer.native(module, svma) {
-                        let NativeSymbol { name, file, line } = found;
+                    let found = symbolizer.native(module, svma);
+                    for NativeSymbol { name, file, line } in found {
                         push(&mut writer, &mut blocks, *frame, name, file, *line);
+                    }
+                    // Without symbols, at least samples in one function become one row; a reader
+                    // that has symbols looks the start up.
+                    if found.is_empty()
+                        && let Some(start) = symbolizer.function_start(module, svma)
+                    {
+                        let name = symbolize::place(module, start);
+                        push(&mut writer, &mut blocks, *frame, &name, "", 0);
                     }
                 }
                 Place::Managed { method, il_offset } => {

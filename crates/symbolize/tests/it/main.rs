@@ -5,3 +5,4 @@ mod elf;
 mod hostile;
 mod managed;
 mod own_program;
+mod profiles;
