@@ -250,8 +250,17 @@ fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
     })
 }
 
-/// Lines `walk MIX DEPTH P50 P99 MAX` (nanoseconds) of the walker's own bench.
-fn walks() -> Result<Vec<Vec<String>>> {
+/// One kind of stack, walked again and again: nanoseconds.
+struct Walked {
+    kind: String,
+    frames: String,
+    p50: String,
+    p99: String,
+    max: String,
+}
+
+/// Runs the walker's own bench, which prints `walk_ns_KIND_NUMBER=VALUE`.
+fn walks() -> Result<Vec<Walked>> {
     eprintln!("walking");
     let output = cargo(&[
         "bench",
@@ -268,21 +277,38 @@ fn walks() -> Result<Vec<Vec<String>>> {
         "the walker's bench failed ({})",
         output.status
     );
-    let rows: Vec<Vec<String>> = String::from_utf8_lossy(&output.stdout)
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let values: Vec<(&str, &str)> = text
         .lines()
-        .filter_map(|line| line.strip_prefix("walk "))
-        .map(|line| {
-            line.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
-        .filter(|words| words.len() == 5)
+        .filter_map(|line| line.strip_prefix("walk_ns_")?.split_once('='))
+        .collect();
+    let number = |key: String| {
+        values
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| (*value).to_owned())
+            .with_context(|| format!("the walker's bench printed no walk_ns_{key}"))
+    };
+    let kinds: Vec<&str> = values
+        .iter()
+        .filter_map(|(key, _)| key.strip_suffix("_p50"))
         .collect();
     ensure!(
-        !rows.is_empty(),
-        "the walker's bench printed no line `walk MIX DEPTH P50 P99 MAX`"
+        !kinds.is_empty(),
+        "the walker's bench printed no walk_ns_KIND_p50"
     );
-    Ok(rows)
+    kinds
+        .into_iter()
+        .map(|kind| {
+            Ok(Walked {
+                kind: kind.replace('_', " "),
+                frames: number(format!("{kind}_frames"))?,
+                p50: number(format!("{kind}_p50"))?,
+                p99: number(format!("{kind}_p99"))?,
+                max: number(format!("{kind}_max"))?,
+            })
+        })
+        .collect()
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -300,7 +326,7 @@ fn table(
     options: &Options,
     rows: &[Row],
     convert: &Converted,
-    walks: &[Vec<String>],
+    walks: &[Walked],
 ) -> String {
     let mut out = String::new();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -346,7 +372,7 @@ fn table(
         let _ = writeln!(
             out,
             "| {} | {} | {} ns | {} ns | {} ns |",
-            row[0], row[1], row[2], row[3], row[4]
+            row.kind, row.frames, row.p50, row.p99, row.max
         );
     }
     let _ = writeln!(
