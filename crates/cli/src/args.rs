@@ -108,6 +108,12 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::interval)]
     pub(crate) interval: Option<u64>,
 
+    /// What ticks for cpu samples: perf (each interval, at a price where interrupts are dear),
+    /// timer (the kernel's tick at most, 250 Hz on most systems), auto (perf where it is allowed
+    /// and cheap enough for the frequency)
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = units::engine)]
+    pub(crate) engine: &'static str,
+
     /// How stacks are walked: signal
     #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
     pub(crate) walker: &'static str,

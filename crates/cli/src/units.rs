@@ -74,6 +74,16 @@ pub(crate) fn event(text: &str) -> Result<&'static str, String> {
     }
 }
 
+/// An engine, by its name in the agent's configuration.
+pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
+    match text {
+        "auto" => Ok("auto"),
+        "perf" => Ok("perf"),
+        "timer" => Ok("timer"),
+        _ => Err("expected auto, perf or timer".into()),
+    }
+}
+
 /// A walker that this version has.
 pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
     match text {

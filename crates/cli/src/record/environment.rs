@@ -123,8 +123,8 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
         .interval
         .unwrap_or_else(|| units::interval_of(args.frequency));
     format!(
-        "event={};interval_ns={interval};max_depth={};runtimes={};engine=auto",
-        args.event, args.max_depth, args.runtimes
+        "event={};interval_ns={interval};max_depth={};runtimes={};engine={}",
+        args.event, args.max_depth, args.runtimes, args.engine
     )
 }
 
