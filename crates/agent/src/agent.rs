@@ -79,6 +79,7 @@ pub(crate) struct Agent {
     clrs: Mutex<Clrs>,
     changed: Condvar,
     serial: AtomicU64,
+    pid: u32,
     /// An eventfd on which the agent thread waits.
     wake: OwnedFd,
     /// The agent thread has ended: nobody acknowledges anything any more.
@@ -121,10 +122,14 @@ impl Agent {
             clrs: Mutex::default(),
             changed: Condvar::new(),
             serial: AtomicU64::new(1),
+            pid: std::process::id(),
             wake: eventfd()?,
             over: AtomicBool::new(false),
         }));
         WAKE_FD.store(agent.wake_fd(), Ordering::Release);
+        // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no
+        // arguments.
+        unsafe { libc::atexit(process_exits) };
         // Before the first sample: the stack above us is native code.
         agent.refresh_natives();
         let outlet = Outlet::new(process_key(), channel);
@@ -219,6 +224,23 @@ impl Agent {
         self.clrs().known.clone()
     }
 
+    /// The process exits, with CLRs that nobody has shut down: a host may do so. They end here.
+    fn process_ends(&self) {
+        // A forked child has our memory but not our thread.
+        if std::process::id() != self.pid {
+            return;
+        }
+        let left: Vec<u8> = self
+            .known_clrs()
+            .iter()
+            .filter(|clr| clr.reach.is_some())
+            .map(|clr| clr.index)
+            .collect();
+        for index in left {
+            self.runtime_ends(index);
+        }
+    }
+
     /// A CLR ends: waits until the agent thread has named and written what it needs of it, and
     /// will not call it again. Bounded, as a program's end must not hang.
     pub(crate) fn runtime_ends(&self, index: u8) {
@@ -242,6 +264,18 @@ impl Agent {
         }
         clrs.acknowledged.push(index);
         self.changed.notify_all();
+    }
+}
+
+/// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier.
+extern "C" fn process_exits() {
+    let ended = std::panic::catch_unwind(|| {
+        if let Some(agent) = AGENT.get().copied().flatten() {
+            agent.process_ends();
+        }
+    });
+    if let Err(panic) = ended {
+        std::mem::forget(panic);
     }
 }
 
