@@ -11,6 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A native module as the dynamic linker lists it.
@@ -112,6 +113,20 @@ impl NativeCode {
         found.unwrap_or_default()
     }
 
+    /// Asks the kernel to bring the unwind tables into the page cache, so that the handler does
+    /// not wait for a disk. Nothing else of a program touches them before it throws.
+    fn read_ahead(&self) {
+        const PAGE: usize = 4096;
+        let tables = self.bytes_at(self.eh_frame_hdr);
+        let start = tables.as_ptr() as usize & !(PAGE - 1);
+        let len = (tables.as_ptr() as usize - start) + tables.len();
+        if matches!(self.bytes, Bytes::Mapped(..)) && !tables.is_empty() {
+            // SAFETY: whole pages of our own mapping; the advice changes no memory. What it
+            // answers does not matter.
+            unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_WILLNEED) };
+        }
+    }
+
     /// Private memory behind it.
     pub(crate) fn bytes(&self) -> usize {
         let copied = match &self.bytes {
@@ -149,6 +164,8 @@ pub(crate) struct Loaded {
     /// `dlpi_adds`, `dlpi_subs` of the last look.
     counters: Option<(u64, u64)>,
     modules: Vec<NativeModule>,
+    /// The main program's file.
+    program: Option<PathBuf>,
 }
 
 /// Modules with their code, and modules that are gone.
@@ -162,6 +179,7 @@ impl Loaded {
         Self {
             counters: None,
             modules: Vec::new(),
+            program: None,
         }
     }
 
@@ -178,7 +196,16 @@ impl Loaded {
             return (Vec::new(), Vec::new());
         }
         self.counters = look.counters;
-        let seen = std::mem::take(&mut look.seen);
+        let mut seen = std::mem::take(&mut look.seen);
+        let program = self.program.get_or_insert_with(|| {
+            let link = PathBuf::from("/proc/self/exe");
+            std::fs::read_link(&link).unwrap_or(link)
+        });
+        for seen in &mut seen {
+            if seen.module.path.as_os_str().is_empty() {
+                seen.module.path.clone_from(program);
+            }
+        }
         let gone = (self.modules.iter())
             .filter(|old| seen.iter().all(|new| new.module != **old))
             .cloned()
@@ -199,7 +226,8 @@ impl Loaded {
         if !without_file.is_empty() {
             // Their tables are copied under the linker's lock, in a second look, so that only
             // these modules cost memory.
-            let copy = |start: u64| without_file.contains_key(&start);
+            let starts: Vec<u64> = without_file.keys().copied().collect();
+            let copy = |start: u64| starts.contains(&start);
             let mut look = Look {
                 known: None,
                 counters: None,
@@ -208,10 +236,13 @@ impl Loaded {
             };
             look.run();
             for seen in look.seen {
-                if without_file.get(&seen.module.range.start) == Some(&seen.module)
+                // The same range with the same build: it has not been replaced in between.
+                if let Some(module) = without_file.remove(&seen.module.range.start)
+                    && module.build_id == seen.module.build_id
+                    && module.range == seen.module.range
                     && let Some(code) = seen.copied()
                 {
-                    new.push((seen.module, code));
+                    new.push((module, code));
                 }
             }
         }
@@ -325,7 +356,8 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
     let path = if vdso {
         PathBuf::from("[vdso]")
     } else if name.is_empty() {
-        std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| PathBuf::from("/proc/self/exe"))
+        // Named after the linker's lock is released.
+        PathBuf::new()
     } else {
         PathBuf::from(OsStr::from_bytes(name.to_bytes()))
     };
@@ -437,6 +469,9 @@ impl Seen {
             || code
                 .bytes_at(self.eh_frame_hdr)
                 .starts_with(&self.hdr_start);
+        if same {
+            code.read_ahead();
+        }
         same.then_some(code)
     }
 
@@ -461,7 +496,13 @@ impl Seen {
 
 /// Maps a whole file read-only. Pages come in as they are touched.
 fn map_file(path: &Path) -> Option<Bytes> {
-    let file = File::open(path).ok()?;
+    // Non-blocking, in case something else than a file is there by now.
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
     let len = usize::try_from(file.metadata().ok()?.len())
         .ok()
         .filter(|len| *len > 0)?;
