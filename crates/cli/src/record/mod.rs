@@ -169,7 +169,10 @@ fn finish(
 
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
     let profile = saved::load(sink.path())?.profile;
-    saved::tell_notes(&profile, console);
+    // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
+    for note in &profile.health.notes {
+        console.note(note);
+    }
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
     for output in recordings {

@@ -292,10 +292,10 @@ impl<'s> Session<'s> {
 
     /// Lets the agents that are still there send what they hold.
     fn finish(&mut self, sink: &mut Sink, ended: Ended) -> Result<()> {
-        // What was sent before the end is in the sockets already.
+        // Who connected before the end, and what was sent.
         if ended != Ended::SinkFailed {
             self.accept()?;
-            self.receive_all(sink);
+            self.receive(sink);
         }
         self.listener = None;
         for connection in &self.connections {
@@ -324,17 +324,6 @@ impl<'s> Session<'s> {
             ));
         }
         Ok(())
-    }
-
-    /// Reads until nothing more is waiting.
-    fn receive_all(&mut self, sink: &mut Sink) {
-        loop {
-            let before = sink.length();
-            self.receive(sink);
-            if sink.length() == before {
-                return;
-            }
-        }
     }
 
     fn show_progress(&self, sink: &Sink) {
