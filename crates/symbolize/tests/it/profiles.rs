@@ -5,6 +5,8 @@ use std::path::Path;
 
 use profile::Profile;
 use profile::testing::Scene;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use recording::{Frame, Record};
 use symbolize::{Options, symbolize};
 
@@ -112,4 +114,49 @@ fn a_recorded_place_gets_its_name_when_there_are_symbols() {
     );
     symbolize(&mut gone, &Options::default());
     assert_eq!(stack(&gone), ["small.so+0x1000"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// A stack becomes what its frames become, in order, whatever stacks share with each other.
+    #[test]
+    fn stacks_are_rebuilt_frame_by_frame(
+        stacks in vec(vec(prop::sample::select(vec![0x1000, 0x1002, 0x1010, 0x102b, 0x9999]), 1..8), 1..12)
+    ) {
+        let expansion = |svma| match svma {
+            0x1000 => &["work::outer", "middle", "innermost"][..],
+            0x1002 => &["work::outer"],
+            0x1010 => &["plain_c"],
+            0x102b => &["work::twice<long>"],
+            _ => &["small.so+0x9999"],
+        };
+        let mut scene = Scene::new(1, &["x"]);
+        let thread = scene.thread(1, "main", false);
+        let path: &'static str = fixture("small.so").to_str().unwrap().to_owned().leak();
+        let module = scene.native_module(path);
+        for stack in &stacks {
+            let frames: Vec<u32> =
+                stack.iter().map(|svma| scene.frame(Frame::Native { module, svma: *svma })).collect();
+            let stack = scene.stack(&frames);
+            scene.samples(thread, stack, 1);
+        }
+        let mut profile = scene.profile();
+        profile.modules[0].id_bytes.clear();
+        symbolize(&mut profile, &Options::default());
+        for (index, stack) in profile.stacks.iter().enumerate() {
+            prop_assert!(stack.parent.is_none_or(|parent| (parent.0 as usize) < index));
+        }
+        let mut samples = profile.samples.clone();
+        samples.sort_by_key(|sample| sample.time_ns);
+        prop_assert_eq!(samples.len(), stacks.len());
+        for (sample, stack) in samples.iter().zip(&stacks) {
+            let mut names: Vec<_> =
+                profile.frames_of(sample.stack).map(|frame| profile.name(frame)).collect();
+            names.reverse();
+            let expected: Vec<_> =
+                stack.iter().flat_map(|svma| expansion(*svma)).copied().collect();
+            prop_assert_eq!(names, expected);
+        }
+    }
 }
