@@ -33,7 +33,7 @@ use self::sink::Sink;
 use crate::args::RecordArgs;
 use crate::console::Console;
 use crate::is_broken_pipe;
-use crate::output::{Kind, PRIVATE, folder_of, write_whole};
+use crate::output::{Destination, Kind, PRIVATE, folder_of, write_whole};
 use crate::saved;
 
 /// Rows of the table that is printed when no output is asked for.
@@ -70,8 +70,8 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
         .with_context(|| format!("cannot start {}", Path::new(program).display()))?;
     let pid = child.id();
     let name = recording_name(program, arguments, pid);
-    if args.outputs.is_empty()
-        && let Err(error) = sink.keep_as(Path::new(&name))
+    if let Some(path) = final_path(args, &name)
+        && let Err(error) = sink.keep_as(&path)
     {
         console.warning(format_args!("{error:#}"));
     }
@@ -124,14 +124,40 @@ fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
     }
 }
 
-/// A file that is there from the start: a killed tool leaves it behind.
+/// The file to record into: one that gets its final name when the command has started, so that an
+/// older recording of that name is not lost to a command that does not start.
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
-    let recording = args.outputs.iter().find(|o| o.kind == Kind::Recording);
-    match (recording, args.outputs.first()) {
-        (Some(output), _) => Sink::at(&output.path),
-        (None, Some(output)) => Sink::temporary_in(folder_of(&output.path)),
-        (None, None) => Sink::temporary_in(Path::new(".")),
+    let Some(output) = recording_output(args) else {
+        let beside = args
+            .outputs
+            .first()
+            .map_or(Path::new("."), |o| folder_of(&o.path));
+        return Sink::temporary_in(beside);
+    };
+    let is_special = std::fs::metadata(&output.path).is_ok_and(|file| !file.is_file());
+    if is_special {
+        return Sink::at(&output.path);
     }
+    let target = std::fs::canonicalize(&output.path).unwrap_or_else(|_| output.path.clone());
+    // A file that may be written in a folder that may not.
+    Sink::temporary_in(folder_of(&target)).or_else(|_| Sink::at(&target))
+}
+
+/// Where the recording is to be while it grows, unless only other formats are wanted.
+fn final_path(args: &RecordArgs, name: &str) -> Option<PathBuf> {
+    match recording_output(args) {
+        Some(output) => {
+            Some(std::fs::canonicalize(&output.path).unwrap_or_else(|_| output.path.clone()))
+        }
+        None if args.outputs.is_empty() => Some(PathBuf::from(name)),
+        None => None,
+    }
+}
+
+fn recording_output(args: &RecordArgs) -> Option<&Destination> {
+    args.outputs
+        .iter()
+        .find(|output| output.kind == Kind::Recording)
 }
 
 /// Makes the outputs of a recording that has ended.
@@ -176,7 +202,9 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
     for output in recordings {
-        if output.path != sink.path() {
+        let is_the_sink = std::fs::canonicalize(&output.path)
+            .is_ok_and(|path| std::fs::canonicalize(sink.path()).is_ok_and(|sink| sink == path));
+        if !is_the_sink {
             // Through a temporary file: it may be the same file under another name.
             write_whole(&output.path, PRIVATE, |out| {
                 std::io::copy(&mut File::open(sink.path())?, out)?;

@@ -55,11 +55,13 @@ pub(crate) fn all() -> Vec<Trial> {
         missing_agent,
         agent_that_is_none,
         missing_command,
+        command_that_cannot_start,
         unwritable_output,
         another_profiler,
         profilers_forbidden,
         unsupported_values,
         output_that_fails_at_the_end,
+        output_behind_a_link,
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
@@ -699,6 +701,21 @@ fn missing_command() {
     bare_scene(&[]).run().code(2);
 }
 
+/// It is found out when it is started, and the older recording is still there then.
+fn command_that_cannot_start() {
+    let mut scene = bare_scene(&["-o", "x.swk"]);
+    let path = |name| scene.folder.path().join(name);
+    fs::write(path("x.swk"), "an older one").unwrap();
+    fs::write(path("program"), "\x7fELF but not really").unwrap();
+    fs::set_permissions(path("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    scene.command.args(["--", "./program"]);
+    let ran = scene.run();
+    ran.code(1)
+        .says("cannot start ./program: Exec format error");
+    assert_eq!(fs::read(ran.path("x.swk")).unwrap(), b"an older one");
+    assert_eq!(ran.files(), ["program", "x.swk"]);
+}
+
 fn unwritable_output() {
     for (output, text) in [
         ("missing/x.swk", "there is no folder missing"),
@@ -808,6 +825,33 @@ fn output_that_fails_at_the_end() {
     };
     assert_eq!(ran.profile(recording).samples.len(), 7);
     assert_eq!(other, "y.collapsed");
+}
+
+/// The file behind the link is replaced, not the link.
+fn output_behind_a_link() {
+    let scene = scene(
+        &["-o", "x.swk", "-o", "x.collapsed"],
+        &["connect", "samples=7", "end"],
+    );
+    let folder = scene.folder.path().to_owned();
+    for name in ["x.swk", "x.collapsed"] {
+        let real = folder.join(format!("real-{name}"));
+        fs::write(&real, "older").unwrap();
+        std::os::unix::fs::symlink(&real, folder.join(name)).unwrap();
+    }
+    let ran = scene.run();
+    ran.code(0);
+    assert_eq!(ran.profile("real-x.swk").samples.len(), 7);
+    assert_eq!(
+        fs::read(ran.path("real-x.collapsed")).unwrap(),
+        b"App.Program.Main 7\n"
+    );
+    assert!(
+        fs::symlink_metadata(ran.path("x.swk"))
+            .unwrap()
+            .is_symlink()
+    );
+    assert_eq!(ran.files().len(), 4);
 }
 
 /// What the tool had written when it was killed can be read; the program goes on.
