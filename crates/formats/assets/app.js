@@ -4,14 +4,12 @@ const by = (id) => document.getElementById(id);
 
 class App {
   constructor(profile) {
-    this.profile = profile;
-    this.weights = new Weights(profile);
-    this.groups = new Groups(profile.head);
+    this.original = profile;
+    this.take(profile);
     this.graph = new Graph(by("graph"), by("space"), by("canvas"), by("mark"));
     this.tip = new Tip(by("tip"));
     this.table = new Table(by("table"), (key) => this.searchFor(this.keys.name[key], true));
     this.tab = "graph";
-    this.event = profile.head.events[profile.head.event] ?? emptyEvent();
     this.byValue = profile.head.by_value;
     this.accepts = () => true;
     this.reverse = false;
@@ -23,6 +21,15 @@ class App {
     this.listen();
     this.setKeys();
     this.refill();
+  }
+
+  /** Shows `profile`: the original, or a form of it with the same events. */
+  take(profile) {
+    const at = this.event ? this.profile.head.events.indexOf(this.event) : profile.head.event;
+    this.profile = profile;
+    this.event = profile.head.events[at] ?? emptyEvent();
+    this.weights = new Weights(profile);
+    this.groups = new Groups(profile.head);
   }
 
   // What follows from what: keys and weights, then the tree, then the picture.
@@ -188,6 +195,7 @@ class App {
     by("thread").value = chosen;
     if (by("thread").value !== chosen) by("thread").value = "";
     by("thread-box").hidden = threads.length < 2 && head.threads.length < 2;
+    by("roots").hidden = by("thread-box").hidden;
   }
 
   setFilter() {
@@ -201,11 +209,20 @@ class App {
     this.refill();
   }
 
+  /** Puts threads at the roots, or not. */
+  setRoots() {
+    const roots = by("roots").value;
+    this.take(roots === "merged" ? this.original : withThreads(this.original, roots === "each"));
+    this.setKeys();
+    this.setCode();
+  }
+
   /** Hides kinds of code. What says that a stack is not whole stays. */
   setCode() {
     const { kinds } = this.profile.head;
     const all = by("code").value === "all";
-    this.weights.hide((kind) => !all && kinds[kind] !== "managed" && kinds[kind] !== "pseudo");
+    const shown = ["managed", "pseudo", "thread"];
+    this.weights.hide((kind) => !all && !shown.includes(kinds[kind]));
     this.refill();
   }
 
@@ -259,6 +276,7 @@ class App {
     on("detail", "change", () => { this.setKeys(); this.regrow(); });
     on("order", "change", () => this.regrow());
     on("code", "change", () => this.setCode());
+    on("roots", "change", () => this.setRoots());
     on("reverse", "click", () => this.toggleReverse());
     on("icicle", "click", () => this.toggleIcicle());
     on("theme", "click", () => this.toggleTheme());

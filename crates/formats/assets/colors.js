@@ -14,6 +14,7 @@ const GROUPS = [
   { name: "stub", kind: "stub", hue: 262, sat: 34 },
   { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78 },
   { name: "unknown", kind: "unknown", hue: 0, sat: 0 },
+  { name: "thread", kind: "thread", hue: 220, sat: 14 },
 ];
 
 const SHADES = 5;

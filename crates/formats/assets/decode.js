@@ -51,13 +51,8 @@ function decode(bytes) {
   const count = head.nodes;
   const parent = new Int32Array(count);
   const frame = new Int32Array(count);
-  const end = new Int32Array(count);
   for (let i = 0; i < count; i++) parent[i] = i - 1 - reader.varint();
   for (let i = 0; i < count; i++) frame[i] = reader.varint();
-  for (let i = count - 1; i >= 0; i--) {
-    if (end[i] === 0) end[i] = i + 1;
-    if (parent[i] >= 0 && end[parent[i]] < end[i]) end[parent[i]] = end[i];
-  }
   for (const event of head.events) {
     event.groups = [];
     event.samples = 0;
@@ -83,7 +78,18 @@ function decode(bytes) {
       event.groups.push(group);
     }
   }
-  return { head, count, parent, frame, end };
+  return withEnds({ head, count, parent, frame });
+}
+
+/** Adds `end` to a profile: nodes are in preorder, so a subtree is a range. */
+function withEnds(profile) {
+  const { count, parent } = profile;
+  const end = new Int32Array(count);
+  for (let i = count - 1; i >= 0; i--) {
+    if (end[i] === 0) end[i] = i + 1;
+    if (parent[i] >= 0 && end[parent[i]] < end[i]) end[parent[i]] = end[i];
+  }
+  return { ...profile, end };
 }
 
 /** An amount in a unit of the payload, as people read it. */

@@ -147,7 +147,7 @@ function showLegend(element, view, groups, palette) {
   }
   const items = [];
   for (let g = 0; g < GROUPS.length; g++) {
-    if (!seen[g]) continue;
+    if (!seen[g] || GROUPS[g].kind === "thread") continue;
     const swatch = make("i", { class: GROUPS[g].kind === "pseudo" ? "swatch striped" : "swatch" });
     swatch.style.backgroundColor = palette.fill[g][2];
     const title = GROUPS[g].kind === "pseudo" ? "share of stacks with such a frame" : "share of self";

@@ -14,6 +14,7 @@ use profile::model::{Event, FrameId, FrameKind, StackId, ThreadId, Tier};
 use crate::labels::{Labels, kind_name, tier_name};
 use crate::options::{Options, Weight};
 use crate::select::Selection;
+use crate::text::with_module;
 use crate::visible::visible;
 
 /// Writes one event of `profile` ([`Options::event`]).
@@ -225,11 +226,8 @@ impl Stacks<'_, '_> {
             .filter(|_| native)
             .map(|m| self.profile.module(m).file_name());
         let label = match module {
-            // Code without a name is named by its module already.
-            Some(module) if !name.starts_with(module) => {
-                to.intern_string(&format!("{name}  [{}]", visible(module)))
-            }
-            _ => to.intern_string(name),
+            Some(module) => to.intern_string(&with_module(name, &visible(module))),
+            None => to.intern_string(name),
         };
         let info = fx::FrameInfo {
             frame: fx::Frame::Label(label),

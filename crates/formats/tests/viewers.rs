@@ -182,11 +182,14 @@ fn the_page_draws_the_profile() {
     for (scene, profile) in scenes() {
         let path = file(scene, Format::Html, &profile);
         let mut page = node(&tools, "page.mjs");
-        page.arg(path)
-            .args([assets.join("decode.js"), assets.join("tree.js")]);
+        page.arg(path);
+        page.args(["decode.js", "threads.js", "tree.js"].map(|script| assets.join(script)));
         let text = output(&mut page);
         let (managed, text): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("managed "));
+        let (threads, text): (Vec<&str>, Vec<&str>) = text
+            .into_iter()
+            .partition(|line| line.starts_with("thread"));
         let (rows, trees): (Vec<&str>, Vec<&str>) =
             text.into_iter().partition(|line| line.starts_with("row "));
 
@@ -211,6 +214,40 @@ fn the_page_draws_the_profile() {
                 true
             });
         }
+        let mut expected_threads: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for sample in profile
+            .samples
+            .iter()
+            .filter(|sample| sample.event == event)
+        {
+            let thread = profile.thread(sample.thread);
+            let process = profile.process(thread.process);
+            let of = match profile.processes.len() {
+                1 => String::new(),
+                _ => format!("{} (pid {}): ", visible(&process.name()), process.pid),
+            };
+            let name = visible(&thread.name);
+            let labels = [
+                format!("thread {of}{name} (tid {})", thread.tid),
+                format!("threads {of}{name}"),
+            ];
+            for label in labels {
+                let sum = expected_threads.entry(label).or_default();
+                sum.0 += 1;
+                sum.1 += sample.value;
+            }
+        }
+        let threads = threads.into_iter().map(|line| {
+            let cells: Vec<&str> = line.splitn(4, ' ').collect();
+            let number = |at: usize| cells[at].parse::<u64>().expect("a number");
+            (format!("{} {}", cells[0], cells[3]), (number(1), number(2)))
+        });
+        assert_eq!(
+            threads.collect::<BTreeMap<_, _>>(),
+            expected_threads,
+            "{scene}"
+        );
+
         // Samples, and those of them without a managed frame.
         let is_managed = |frame| profile.frame(frame).kind == FrameKind::Managed;
         let taken = profile

@@ -24,8 +24,9 @@ use crate::options::Options;
 const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = include_str!("../../assets/page.css");
 /// In the order in which they run: a later one uses what an earlier one declares.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("../../assets/decode.js"),
+    include_str!("../../assets/threads.js"),
     include_str!("../../assets/tree.js"),
     include_str!("../../assets/colors.js"),
     include_str!("../../assets/graph.js"),

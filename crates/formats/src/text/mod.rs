@@ -160,11 +160,20 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 fn row_name(row: &Row) -> String {
     match &row.module {
-        // Code without a name is named by its module already.
-        Some(module) if row.show_module && !row.name.starts_with(module) => {
-            format!("{}  [{module}]", row.name)
-        }
+        Some(module) if row.show_module => with_module(&row.name, module),
         _ => row.name.clone(),
+    }
+}
+
+/// A name and where it is from. Code without a name is named by its module already, and what is
+/// no file (`[vdso]`) has its brackets.
+pub(crate) fn with_module(name: &str, module: &str) -> String {
+    if name.starts_with(module) {
+        name.to_owned()
+    } else if module.starts_with('[') {
+        format!("{name}  {module}")
+    } else {
+        format!("{name}  [{module}]")
     }
 }
 

@@ -1,5 +1,5 @@
 // Reads an HTML file the way its own script does, and prints the trees and the table it would
-// draw, one line a node: `node page.mjs FILE DECODE.js TREE.js`.
+// draw, one line a node: `node page.mjs FILE SCRIPT.js…`.
 
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
@@ -11,7 +11,7 @@ const [, encoding, text] =
 const source = scripts.map((script) => readFileSync(script, "utf8")).join("\n");
 // One script: what one file declares, the next one sees.
 const parts = vm.runInThisContext(`"use strict";${source}
-({ payloadOf, decode, Weights, Keys, Tree, ROOT, tally, matchedShare })`);
+({ payloadOf, decode, withThreads, Weights, Keys, Tree, ROOT, tally, matchedShare })`);
 
 const element = { textContent: text, dataset: { encoding } };
 const profile = parts.decode(await parts.payloadOf(element));
@@ -67,4 +67,25 @@ for (let key = 0; key < keys.count; key++) {
   const matches = Uint8Array.from(keys.name, (_, at) => at === key ? 1 : 0);
   const found = parts.matchedShare(profile, weights, keys, matches);
   if (found.weight !== rows.total[key]) throw new Error(`${keys.name[key]}: ${found.weight}`);
+}
+
+// With threads as roots: as much of every method, and a root for each thread.
+for (const each of [true, false]) {
+  const split = parts.withThreads(profile, each);
+  const splitWeights = new parts.Weights(split);
+  const splitEvent = split.head.events[split.head.event];
+  splitWeights.fill(splitEvent, () => true, split.head.by_value);
+  const splitKeys = new parts.Keys(split, "method");
+  const tree = new parts.Tree(split, splitWeights, splitKeys, false, "weight");
+  tree.expand(parts.ROOT);
+  const n = tree.nodes;
+  for (let node = n.first[0]; node < n.first[0] + n.count[0]; node++) {
+    console.log([each ? "thread" : "threads", n.samples[node], n.value[node], tree.name(node)].join(" "));
+  }
+  const again = parts.tally(split, splitWeights, splitKeys);
+  for (let key = 0; key < keys.count; key++) {
+    if (rows.ownSamples[key] !== again.ownSamples[key] || rows.total[key] !== again.total[key]) {
+      throw new Error(`${keys.name[key]}: ${again.total[key]} with threads, not ${rows.total[key]}`);
+    }
+  }
 }
