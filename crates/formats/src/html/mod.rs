@@ -1,7 +1,7 @@
 //! The interactive flame graph: one HTML file that needs nothing else.
 //!
 //! The page, its style and its script are files in `assets`; the profile goes in as one block of
-//! base64 ([`payload`]). The invariants: nothing of the profile is written anywhere else but in
+//! base64 (`payload`). The invariants: nothing of the profile is written anywhere else but in
 //! the title, so no name can be markup; a content security policy forbids everything but this
 //! script and this style, by their hashes, so nothing is fetched and nothing injected runs.
 
