@@ -236,8 +236,9 @@ class Table {
     };
     const numbers = rows[this.column];
     const direction = this.down ? -1 : 1;
+    const byName = (a, b) => keys.name[a] < keys.name[b] ? -1 : keys.name[a] > keys.name[b] ? 1 : 0;
     order.sort((a, b) => direction * (numbers ? numbers[a] - numbers[b] : byText(a, b)) ||
-      rows.total[b] - rows.total[a] || a - b);
+      (rows.own[a] === 0 && rows.own[b] === 0 ? rows.total[b] - rows.total[a] : 0) || byName(a, b));
     const hidden = Math.max(0, order.length - this.limit);
     order = order.slice(0, this.limit);
 

@@ -100,6 +100,19 @@ fn pprof_has_the_numbers_of_the_report() {
         let table = text.split_once("cum%\n").expect("a table").1;
         let seen: BTreeMap<String, (u64, u64)> = table.lines().map(pprof_row).collect();
         assert_eq!(seen, rows(&profile), "{scene}");
+        // In the same order, as far as rows have a self.
+        let event = ops::main_event(&profile).expect("there are samples");
+        let report = ops::totals(&profile, By::Method, |sample| sample.event == event);
+        let report = report.iter().filter(|row| row.own.value > 0);
+        let report: Vec<String> = report
+            .map(|row| visible(&row.group.label).into_owned())
+            .collect();
+        let shown = table.lines().map(|line| pprof_row(line).0);
+        assert_eq!(
+            shown.take(report.len()).collect::<Vec<_>>(),
+            report,
+            "{scene}"
+        );
     }
 }
 

@@ -1,7 +1,5 @@
 //! The rows of a report, for the table and for JSON alike.
 
-use std::cmp::Reverse;
-
 use profile::Profile;
 use profile::model::{Event, FrameKind, Sample};
 use profile::ops::{self, By, Weight as Sum};
@@ -53,8 +51,9 @@ impl Report {
             .into_iter()
             .map(|row| Row::new(profile, by, row))
             .collect();
-        // `totals` orders by value. A stable sort: what is equal here stays in that order.
-        rows.sort_by_key(|row| Reverse((report.weigh(row.own), report.weigh(row.total))));
+        // `totals` orders by value, and the weight may be samples.
+        let weighed = |row: &Row| (report.weigh(row.own), report.weigh(row.total));
+        rows.sort_by(|a, b| ops::order(weighed(a), weighed(b), &a.name, &b.name));
         report.rows = rows;
         report
     }

@@ -10,7 +10,7 @@ mod tree;
 
 pub use filter::{Filter, without_native};
 pub use group::{By, Group, Groups, runtime_labels};
-pub use totals::{Row, events, main_event, totals};
+pub use totals::{Row, events, main_event, order, totals};
 pub use tree::{Direction, Node, Tree};
 
 /// How much was sampled: the number of samples and the sum of their values, in the unit of their

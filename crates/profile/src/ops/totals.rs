@@ -3,7 +3,7 @@
 //! The invariants: self sums of all rows are the sum of all samples; a row's total counts a sample
 //! once, however often the row is in its stack.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use super::Weight;
 use super::group::{By, Group, Groups};
@@ -20,8 +20,24 @@ pub struct Row {
     pub total: Weight,
 }
 
-/// The table of the samples that `include` takes, the greatest self sum first, then the greatest
-/// total, then by label.
+/// The order of rows of a table: the greatest self sum first, those of the same sum by label, as
+/// `go tool pprof -top` has them; those without any the greatest total first.
+pub fn order<W: Ord + Default>(a: (W, W), b: (W, W), a_label: &str, b_label: &str) -> Ordering {
+    let ((a_own, a_total), (b_own, b_total)) = (a, b);
+    let nothing = W::default();
+    let by_total = if a_own == nothing && b_own == nothing {
+        b_total.cmp(&a_total)
+    } else {
+        Ordering::Equal
+    };
+    b_own
+        .cmp(&a_own)
+        .then(by_total)
+        .then_with(|| a_label.cmp(b_label))
+        .then(b_total.cmp(&a_total))
+}
+
+/// The table of the samples that `include` takes, in the order of [`order`].
 #[must_use]
 pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
     let mut rows = match by {
@@ -43,10 +59,12 @@ pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> V
         By::Method | By::Line | By::Module | By::Runtime => of_frames(profile, by, include),
     };
     rows.sort_by(|a, b| {
-        let key = |row: &Row| Reverse((row.own, row.total));
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| a.group.label.cmp(&b.group.label))
+        order(
+            (a.own, a.total),
+            (b.own, b.total),
+            &a.group.label,
+            &b.group.label,
+        )
     });
     rows
 }
