@@ -56,7 +56,7 @@ impl Config {
                 }
                 "max_depth" => {
                     if let Ok(depth) = value.parse::<u32>() {
-                        config.max_depth = depth.clamp(1, 65_536);
+                        config.max_depth = depth.clamp(1, 32_768);
                     }
                 }
                 "engine" => config.engine = value.into(),
