@@ -28,6 +28,7 @@ use crate::bodies::{Body, Change, Taken};
 use crate::names;
 use crate::proc;
 use crate::tiers;
+use crate::version;
 
 /// What is known of a managed module.
 #[derive(Debug)]
@@ -311,7 +312,7 @@ impl Callbacks for ClrCallbacks {
                 self.0
                     .instruments
                     .store(found.major >= 8, Ordering::Relaxed);
-                format!("{}.{}.{}", found.major, found.minor, found.build)
+                version::of_runtime(info, found.major, found.minor, found.build)
             })
             .unwrap_or_default();
         if !self.0.agent.admit(&self.0, info.runtime(), version) {

@@ -20,5 +20,6 @@ mod proc;
 mod resolve;
 mod threads;
 mod tiers;
+mod version;
 
 corprof::export_profiler!(agent::create);
