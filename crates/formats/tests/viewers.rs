@@ -187,6 +187,13 @@ fn speedscope_has_the_numbers_of_the_report() {
     }
 }
 
+/// Zoom, search, filters, table and keys do what they say.
+#[test]
+fn the_page_can_be_used() {
+    let path = file("ui", Format::Html, &profile::testing::tiny().profile());
+    output(node(&tools(), "ui.mjs").arg(path));
+}
+
 /// The trees and the table that the page draws are those that the library computes.
 #[test]
 fn the_page_draws_the_profile() {
