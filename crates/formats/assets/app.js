@@ -137,7 +137,9 @@ class App {
 
   fillControls() {
     const { head } = this.profile;
-    document.title = by("title").textContent = head.title;
+    document.title = head.title;
+    // Folders are for the tooltip.
+    by("title").textContent = head.title.replace(/(^| )\/[^ ]*\/(?=[^ ])/g, "$1");
     by("facts").textContent = by("facts").title = facts(head);
     by("title").title = head.title;
     by("honest").textContent = head.honest;

@@ -80,6 +80,9 @@ function shorter(name, dotted) {
     } else if (c === ":" && name[i + 1] === ":") parts.push(++i + 1);
   }
   const names = [name];
+  // Code without a name: where in its file it is.
+  const offset = dotted ? -1 : name.lastIndexOf("+0x");
+  if (offset > 0) return [name, name.slice(offset)];
   if (parts.length > 1) names.push(name.slice(parts[parts.length - 2]));
   if (parts.length > 0) names.push(name.slice(parts[parts.length - 1]));
   return names.filter((n) => n.length > 0);

@@ -145,6 +145,7 @@ const near = (is, expected) => assert.ok(Math.abs(is - expected) < 1.5, `${is}, 
 
 // What is there at first.
 assert.equal(page.document.title, "/opt/dotnet/dotnet sample.dll --fast");
+assert.equal(byId("title").textContent, "dotnet sample.dll --fast");
 assert.match(byId("facts").textContent, /1\.000 s · every 10\.00 ms · \.NET 8\.0\.4 · 3 threads/);
 assert.match(byId("honest").textContent, /^100 samples, 3 lost \(2\.91 %/);
 assert.equal(byId("message").hidden, true);
