@@ -54,10 +54,15 @@ struct Entry {
     alive: bool,
 }
 
+/// How many names of threads that are not started yet are kept.
+const NAMES_AHEAD: usize = 1024;
+
 #[derive(Default)]
 struct State {
     by_tid: HashMap<u32, Entry>,
     by_managed: HashMap<ManagedThread, u32>,
+    /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
+    names_ahead: HashMap<ManagedThread, String>,
     news: Vec<ThreadNews>,
     /// Slot to thread number, until the sampler has closed the slot.
     slots: HashMap<SlotId, u32>,
@@ -143,8 +148,13 @@ impl Threads {
         {
             entry.managed.retain(|m| *m != managed);
         }
+        let name = state.names_ahead.remove(&managed);
         let entry = state.entry(tid, || proc::thread_name(tid));
         entry.alive = true;
+        if let Some(name) = name {
+            entry.name = name;
+            entry.named_by_clr = true;
+        }
         if !entry.managed.contains(&managed) {
             entry.managed.push(managed);
         }
@@ -176,6 +186,8 @@ impl Threads {
     /// another CLR knows it too.
     pub(crate) fn managed_ended(&self, sampler: &Sampler, managed: ManagedThread) {
         let mut state = self.state();
+        // Also told of threads that were never started.
+        state.names_ahead.remove(&managed);
         let Some(tid) = state.by_managed.remove(&managed) else {
             return;
         };
@@ -194,6 +206,9 @@ impl Threads {
     pub(crate) fn managed_named(&self, managed: ManagedThread, name: String) {
         let mut state = self.state();
         let Some(tid) = state.by_managed.get(&managed).copied() else {
+            if !name.is_empty() && state.names_ahead.len() < NAMES_AHEAD {
+                state.names_ahead.insert(managed, name);
+            }
             return;
         };
         if let Some(entry) = state.by_tid.get_mut(&tid)
