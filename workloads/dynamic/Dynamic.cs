@@ -16,7 +16,7 @@ namespace Workloads
         {
             var run = new Run(args);
             var check = new Checked("checksum");
-            Console.WriteLine("method DynamicBurn");
+            Console.WriteLine("method DynamicMethod DynamicBurn");
             long made = 0;
             while (run.More())
             {

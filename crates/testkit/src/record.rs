@@ -86,7 +86,7 @@ impl Record {
     /// Samples so often.
     #[must_use]
     pub fn frequency(self, hertz: u32) -> Record {
-        self.options(["--frequency".to_owned(), hertz.to_string()])
+        self.options(["--engine", "perf", "--frequency", &hertz.to_string()])
     }
 
     /// Sets a variable for the command line.

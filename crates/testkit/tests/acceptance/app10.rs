@@ -1,0 +1,98 @@
+//! A real app on .NET 10, CoreCLR linked into its executable.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
+
+use testkit::{Inspected, Machine, Record, Recorded, Tools};
+
+/// A walk may break this often, in percent, while a runtime starts up.
+const BROKEN: f64 = 1.0;
+
+fn check(recorded: &Recorded) {
+    let inspected = recorded.inspect();
+    println!("{}", inspected.json);
+    inspected.assert_honest(BROKEN, 0.5);
+    let runtimes = inspected.json["runtimes"].to_string();
+    assert!(runtimes.contains("10.0."), "{runtimes}");
+    assert!(runtimes.contains("recorded"), "{runtimes}");
+    // Managed frames are there, in whole stacks.
+    let stacks = recorded.stacks();
+    let managed = stacks
+        .stacks
+        .iter()
+        .filter(|(frames, _)| frames.iter().any(|f| f.starts_with("System.")))
+        .map(|(_, count)| count)
+        .sum::<u64>();
+    assert!(
+        managed * 4 > stacks.total(),
+        "{managed} of {} samples\n{}",
+        stacks.total(),
+        stacks.show(3)
+    );
+}
+
+#[test]
+fn help_is_recorded_from_start_to_end() {
+    let app = Tools::get().app10;
+    let record =
+        Record::command("help", [app.executable.into_os_string(), "--help".into()]).frequency(4999);
+    let bare = record.run_bare();
+    let recorded = record.run();
+    assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
+    assert_eq!(recorded.answer.stdout, bare.stdout);
+    check(&recorded);
+}
+
+#[test]
+fn a_server_answers_while_it_is_recorded() {
+    let app = Tools::get().app10;
+    let record = Record::command(
+        "server",
+        [
+            app.executable.into_os_string(),
+            "server".into(),
+            "start".into(),
+        ],
+    )
+    .frequency(997);
+    let (mut command, recording) = record.prepare();
+    let machine = Machine::alone();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    // One request, one line of answer.
+    let mut ask = |request: &str| {
+        writeln!(input, "{request}").unwrap();
+        let mut answer = String::new();
+        output.read_line(&mut answer).unwrap();
+        serde_json::from_str::<serde_json::Value>(&answer)
+            .unwrap_or_else(|e| panic!("{e}: {answer:?}"))
+    };
+    let hello = ask(concat!(
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05","#,
+        r#""capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#,
+    ));
+    assert_eq!(hello["result"]["serverInfo"]["name"], "Template MCP Server");
+    for id in 1..=500 {
+        let answer = ask(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#
+        ));
+        assert_eq!(
+            (&answer["id"], answer["result"]["tools"].is_array()),
+            (&id.into(), true)
+        );
+    }
+    // The server ends when its input does.
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    drop(machine);
+    let recorded = Recorded::new(recording, output);
+    assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
+    check(&recorded);
+    assert!(Inspected::of(&recorded.recording).number("samples") >= 100.0);
+}

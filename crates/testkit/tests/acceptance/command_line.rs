@@ -1,0 +1,229 @@
+//! What `sidewalk record` does to the program it starts: nothing.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+
+use testkit::{Inspected, Machine, Record, Recorded, Runtime, sidewalk, workload};
+
+/// `dotnet exec … WORKLOAD.dll ARGUMENT` as words.
+fn words(name: &str, argument: &str) -> Vec<String> {
+    let mut command = Command::new("unused");
+    Runtime::net8().add_to(&mut command, &workload(name).dll);
+    let mut words: Vec<String> = command
+        .get_args()
+        .map(|w| w.to_string_lossy().into_owned())
+        .collect();
+    words.push(argument.to_owned());
+    words
+}
+
+/// A shell script with a workload's command line as its arguments.
+fn script(name: &str, script: &str, workload: &str, argument: &str) -> Record {
+    let mut command: Vec<String> = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
+    command.extend(words(workload, argument));
+    Record::command(name, command).environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let recorded = script("exit", "\"$@\"; exit 7", "shares", "0.5").run();
+    assert_eq!(
+        recorded.answer.status.code(),
+        Some(7),
+        "{:?}",
+        recorded.answer
+    );
+    assert!(recorded.inspect().number("samples") > 0.0);
+}
+
+#[test]
+fn a_killed_program_leaves_a_recording() {
+    let recorded = script("killed", "timeout --signal=KILL 2 \"$@\"", "shares", "60").run();
+    assert_eq!(
+        recorded.answer.status.code(),
+        Some(137),
+        "{:?}",
+        recorded.answer
+    );
+    // The last block is written at the latest a second before.
+    assert!(
+        recorded.inspect().number("samples") >= 50.0,
+        "{}",
+        recorded.inspect().json
+    );
+}
+
+#[test]
+fn stdin_and_stdout_are_the_programs() {
+    let (mut command, recording) = script("pipes", "cat; \"$@\"", "shares", "0.5").prepare();
+    let machine = Machine::alone();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"through and through\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(machine);
+    let recorded = Recorded::new(recording, output);
+    recorded.answer.assert_complete();
+    // Outputs were asked for: stdout is the program's alone.
+    assert!(
+        recorded
+            .answer
+            .stdout
+            .starts_with("through and through\nshare "),
+        "{:?}",
+        recorded.answer
+    );
+    let last = recorded.answer.stdout.lines().last().unwrap_or_default();
+    assert!(last.starts_with("measured "), "{:?}", recorded.answer);
+}
+
+#[test]
+fn every_report_ends_with_the_honest_line() {
+    let recorded = script("honest", "\"$@\"", "shares", "0.5").run();
+    let report = testkit::run_sidewalk(["report".as_ref(), recorded.recording.as_os_str()]);
+    let last = report.lines().last().unwrap_or_default();
+    for word in ["samples", "lost", "broken", "truncated", "signal", "CPU"] {
+        assert!(last.contains(word), "no `{word}` in the last line: {last}");
+    }
+}
+
+#[test]
+fn children_are_part_of_the_recording() {
+    let both = "\"$@\" && \"$@\"";
+    let recorded = script("children", both, "shares", "0.7").run();
+    assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
+    let inspected = recorded.inspect();
+    let sampled = |inspected: &Inspected| {
+        inspected.json["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|p| p["samples"].as_u64().unwrap() > 0)
+            .count()
+    };
+    assert_eq!(sampled(&inspected), 2, "{}", inspected.json);
+    let rows = recorded.report(&["--by", "process"])["rows"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(rows, 2);
+
+    let first = script("first", both, "shares", "0.7")
+        .options(["--no-children"])
+        .run();
+    assert!(first.answer.status.success(), "{:?}", first.answer);
+    assert_eq!(sampled(&first.inspect()), 1, "{}", first.inspect().json);
+}
+
+#[test]
+fn duration_ends_the_recording_not_the_program() {
+    let recorded = script("duration", "\"$@\"", "shares", "4")
+        .options(["--duration", "1s"])
+        .run();
+    recorded.answer.assert_complete();
+    assert!(recorded.answer.measured("wall_ms") >= 4000.0);
+    let inspected = recorded.inspect();
+    assert!(inspected.number("duration_s") < 2.5, "{}", inspected.json);
+    assert!(inspected.number("samples") >= 20.0, "{}", inspected.json);
+}
+
+#[test]
+fn a_recording_is_its_owners_alone() {
+    let recorded = script("private", "\"$@\"", "shares", "0.3").run();
+    let mode = std::fs::metadata(&recorded.recording)
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn another_profiler_is_noticed() {
+    let recorded = script("another", "\"$@\"", "shares", "0.3")
+        .environment("CORECLR_ENABLE_PROFILING", "1")
+        .environment("CORECLR_PROFILER", "{AF0CC8C4-F6DB-4F95-BF8A-C3BF1B1A4A80}")
+        .run();
+    let said = &recorded.answer.stderr;
+    assert!(
+        said.contains("CORECLR_PROFILER") || said.contains("CORECLR_ENABLE_PROFILING"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_output_a_table_and_a_file_are_left() {
+    let folder = testkit::target_dir()
+        .join("acceptance")
+        .join("default-output");
+    std::fs::remove_dir_all(&folder).ok();
+    std::fs::create_dir_all(&folder).unwrap();
+    let machine = Machine::alone();
+    let output = Command::new(sidewalk())
+        .args(["record", "--"])
+        .args(words("shares", "1"))
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    drop(machine);
+    assert!(output.status.success(), "{output:?}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("Workloads.Shares.BurnHalf"), "{stdout}");
+    let files: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(
+        files[0].starts_with("sidewalk-") && files[0].ends_with(".swk"),
+        "{files:?}"
+    );
+}
+
+#[test]
+fn wall_samples_show_who_waits() {
+    let recorded = Record::workload(&Runtime::net8(), "sleepy", &["3"])
+        .options(["--event", "wall", "--frequency", "99"])
+        .run();
+    recorded.answer.assert_complete();
+    let stacks = recorded.stacks();
+    let mut counts = Vec::new();
+    for line in recorded
+        .answer
+        .lines("waits")
+        .iter()
+        .chain(&recorded.answer.lines("burns"))
+    {
+        counts.push(stacks.with(line[1]).total());
+    }
+    // Each of the four threads is there all the time, waiting or not.
+    let most = counts.iter().copied().max().unwrap_or_default();
+    let least = counts.iter().copied().min().unwrap_or_default();
+    assert!(
+        least * 10 >= most * 8 && most > 0,
+        "samples of the threads: {counts:?}\n{}",
+        stacks.show(8)
+    );
+}
+
+#[test]
+fn the_program_dies_of_its_own_signal() {
+    let recorded = script("segv", "kill -SEGV $$", "shares", "0.1").run();
+    let status = recorded.answer.status;
+    assert_eq!(
+        status.code().or(status.signal().map(|s| s + 128)),
+        Some(139),
+        "{:?}",
+        recorded.answer
+    );
+}

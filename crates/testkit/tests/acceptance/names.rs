@@ -1,0 +1,110 @@
+//! Names as the programmer wrote them.
+
+use std::collections::BTreeSet;
+
+use testkit::{Record, Recorded, Runtime};
+
+on_each_runtime!(generics, compiler_made_methods, threads, unmanaged_code);
+
+fn frames(recorded: &Recorded) -> BTreeSet<String> {
+    recorded
+        .stacks()
+        .stacks
+        .into_iter()
+        .flat_map(|(frames, _)| frames)
+        .collect()
+}
+
+fn record(runtime: &Runtime, workload: &str, arguments: &[&str]) -> Recorded {
+    let recorded = Record::workload(runtime, workload, arguments)
+        .frequency(997)
+        .run();
+    recorded.answer.assert_complete();
+    recorded
+}
+
+fn generics(runtime: &Runtime) {
+    let frames = frames(&record(runtime, "generic", &["3"]));
+    let own: Vec<&String> = frames
+        .iter()
+        .filter(|f| f.starts_with("Workloads."))
+        .collect();
+    // Type, method, and whether the type has arguments.
+    let table = [
+        ("Workloads.GenericBox<", ".SpinBox"),
+        ("Workloads.GenericBox<", ".SpinWith<"),
+        ("Workloads.GenericBox<", ".SpinInner"),
+        ("Workloads.Generic.", "SpinStatic<"),
+    ];
+    for (start, end) in table {
+        assert!(
+            own.iter().any(|f| f.starts_with(start) && f.contains(end)),
+            "no frame {start}…{end} in {own:#?}"
+        );
+    }
+    // Over value types code is not shared, and the arguments are known.
+    assert!(
+        own.iter().any(|f| f.contains("SmallNumber>.SpinBox")),
+        "{own:#?}"
+    );
+    assert!(
+        !own.iter().any(|f| f.contains('`')),
+        "a raw generic name in {own:#?}"
+    );
+}
+
+fn compiler_made_methods(runtime: &Runtime) {
+    let recorded = record(runtime, "async", &["3"]);
+    let frames = frames(&recorded);
+    let own: Vec<&String> = frames
+        .iter()
+        .filter(|f| f.starts_with("Workloads.Async"))
+        .collect();
+    for made in ["MoveNext", "<>c", "b__", "g__", "d__"] {
+        assert!(
+            !own.iter().any(|f| f.contains(made)),
+            "the compiler's {made} in {own:#?}"
+        );
+    }
+    for method in recorded.answer.lines("method") {
+        assert!(
+            own.iter().any(|f| f.starts_with(method[0])),
+            "no {} in {own:#?}",
+            method[0]
+        );
+    }
+}
+
+fn threads(runtime: &Runtime) {
+    let recorded = record(runtime, "shares", &["2", "threads"]);
+    let report = recorded.report(&["--by", "thread", "--top", "100"]);
+    let names: Vec<&str> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["name"].as_str())
+        .collect();
+    for i in 0..4 {
+        let name = format!("shares-{i}");
+        assert!(
+            names.iter().any(|n| n.contains(&name)),
+            "no thread {name} in {names:?}"
+        );
+    }
+}
+
+fn unmanaged_code(runtime: &Runtime) {
+    // The collector is the runtime's own code; its threads and frames are
+    // there, named by libcoreclr's symbols.
+    let stacks = record(runtime, "gc", &["3"]).stacks();
+    let native = stacks
+        .stacks
+        .iter()
+        .flat_map(|(frames, _)| frames)
+        .any(|frame| frame.contains("gc_heap") || frame.contains("libcoreclr"));
+    assert!(
+        native,
+        "no frame of the garbage collector in\n{}",
+        stacks.show(10)
+    );
+}

@@ -1,0 +1,203 @@
+//! Each output, read by a program that we did not write.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use testkit::{Record, Recorded, Runtime, Tools, repository, target_dir};
+
+fn recorded() -> Recorded {
+    let recorded = Record::workload(&Runtime::net8(), "mixed", &["3"])
+        .frequency(997)
+        .run();
+    recorded.answer.assert_complete();
+    recorded
+}
+
+fn stdout(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn pprof_finds_the_same_top_10() {
+    let recorded = recorded();
+    let file = recorded.convert("recording.pb.gz");
+    let text = stdout(
+        Command::new(Tools::get().go)
+            .args([
+                "tool",
+                "pprof",
+                "-top",
+                "-nodecount=10",
+                "-nodefraction=0",
+                "-sample_index=cpu",
+                "-unit=ns",
+            ])
+            .arg(&file)
+            .env("GOCACHE", target_dir().join("go-cache"))
+            .env("GOTOOLCHAIN", "local")
+            .env("PPROF_TMPDIR", target_dir().join("acceptance")),
+    );
+    println!("{text}");
+    let rows = text
+        .lines()
+        .skip_while(|l| !l.trim_start().starts_with("flat "))
+        .skip(1);
+    let theirs: Vec<(String, u64)> = rows
+        .map(|row| {
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let flat = words[0].trim_end_matches("ns").parse();
+            (
+                words[5..].join(" "),
+                flat.unwrap_or_else(|e| panic!("{e}: {row}")),
+            )
+        })
+        .collect();
+    let report = recorded.report(&["--top", "1000"]);
+    let ours: Vec<(String, u64)> = report["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap().to_owned(),
+                row["self"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(theirs.len(), 10.min(ours.len()), "{text}");
+    // Among equals any order is right, so compare counts, then names by count.
+    let counts = |rows: &[(String, u64)]| rows.iter().map(|r| r.1).collect::<Vec<_>>();
+    assert_eq!(
+        counts(&theirs),
+        counts(&ours[..theirs.len()]),
+        "{text}\n{ours:?}"
+    );
+    for row in &theirs {
+        assert!(ours.contains(row), "{row:?} is not in our report {ours:?}");
+    }
+}
+
+#[test]
+fn speedscope_imports_it() {
+    let recorded = recorded();
+    let tools = Tools::get();
+    let file = recorded.convert("recording.speedscope.json");
+    let script = repository().join("crates/testkit/tests/acceptance/speedscope.js");
+    let text = stdout(
+        Command::new(tools.node)
+            .arg(script)
+            .arg(tools.speedscope)
+            .arg(&file),
+    );
+    let imported: serde_json::Value =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let profiles = imported["profiles"].as_array().unwrap();
+    assert!(!profiles.is_empty(), "{text}");
+    let frames: Vec<&str> = profiles
+        .iter()
+        .flat_map(|p| p["frames"].as_array().unwrap())
+        .filter_map(|f| f.as_str())
+        .collect();
+    for method in ["Workloads.Mixed.A", "Workloads.Mixed.D"] {
+        assert!(frames.contains(&method), "no {method} in {frames:?}");
+    }
+    let deepest = profiles.iter().filter_map(|p| p["deepest"].as_u64()).max();
+    assert!(deepest >= Some(8), "{text}");
+}
+
+#[test]
+fn a_flame_graph_tool_takes_the_collapsed_file() {
+    let recorded = recorded();
+    let file = recorded.convert("recording.collapsed");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut picture = Vec::new();
+    let mut options = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_lines(&mut options, text.lines(), &mut picture).unwrap();
+    let picture = String::from_utf8(picture).unwrap();
+    assert!(
+        picture.contains("Workloads.Mixed.D"),
+        "no frame of the program in the picture"
+    );
+    let samples = recorded.inspect().number("samples");
+    assert!(
+        picture.contains(&format!("total_samples=\"{samples}\"")),
+        "not {samples} samples"
+    );
+}
+
+#[test]
+fn the_firefox_profile_is_whole() {
+    let recorded = recorded();
+    let file = recorded.convert("recording.firefox.json");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut samples = 0;
+    let mut names = BTreeSet::new();
+    for thread in json["threads"].as_array().unwrap() {
+        samples += thread["samples"]["length"].as_u64().unwrap();
+        // Every index points into its table.
+        let stacks = thread["stackTable"]["length"].as_u64().unwrap();
+        for stack in thread["samples"]["stack"].as_array().unwrap() {
+            assert!(stack.as_u64().is_none_or(|i| i < stacks), "{stack}");
+        }
+        for (i, prefix) in thread["stackTable"]["prefix"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+        {
+            assert!(
+                prefix.as_u64().is_none_or(|p| p < i as u64),
+                "stack {i} hangs on {prefix}"
+            );
+        }
+        let strings = thread["stringArray"]
+            .as_array()
+            .or(json["shared"]["stringArray"].as_array());
+        for name in strings.unwrap() {
+            names.insert(name.as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(samples as f64, recorded.inspect().number("samples"));
+    assert!(names.contains("Workloads.Mixed.D"), "{names:?}");
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside() {
+    let recorded = recorded();
+    let file = recorded.convert("recording.html");
+    let text = fs::read_to_string(&file).unwrap();
+    for outside in [
+        "src=\"http",
+        "href=\"http",
+        "@import",
+        "fetch(",
+        "XMLHttpRequest",
+    ] {
+        assert!(!text.contains(outside), "the page has {outside}");
+    }
+    // Its script is one that a JavaScript engine accepts.
+    let script: String = text
+        .split("<script")
+        .skip(1)
+        .filter_map(|part| part.split_once('>'))
+        .filter(|(attributes, _)| {
+            !attributes.contains("json") && !attributes.contains("text/plain")
+        })
+        .filter_map(|(_, rest)| rest.split_once("</script>"))
+        .map(|(body, _)| format!("{body}\n"))
+        .collect();
+    assert!(script.len() > 1000, "no script in the page");
+    let path = file.with_extension("js");
+    fs::write(&path, script).unwrap();
+    stdout(Command::new(Tools::get().node).arg("--check").arg(&path));
+}

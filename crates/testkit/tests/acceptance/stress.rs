@@ -1,0 +1,144 @@
+//! 5,000 samples a second, and a recorder that is killed: the program neither
+//! crashes nor hangs nor changes its answers.
+//!
+//! A few seconds each in `cargo xtask test`; `cargo xtask stress` takes a
+//! minute each.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use testkit::{Inspected, Machine, Record, Runtime};
+
+on_each_runtime!(
+    collectible,
+    churn,
+    nullref,
+    exceptions,
+    gc,
+    recorder_killed_collectible,
+    recorder_killed_churn,
+    recorder_killed_nullref,
+    recorder_killed_exceptions,
+    recorder_killed_gc,
+);
+
+const HERTZ: u32 = 5000;
+
+/// How long each program runs: SIDEWALK_STRESS_SECONDS, else 4.
+fn seconds() -> String {
+    std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| "4".to_owned())
+}
+
+fn collectible(runtime: &Runtime) {
+    stress(runtime, "collectible");
+}
+
+fn churn(runtime: &Runtime) {
+    stress(runtime, "churn");
+}
+
+fn nullref(runtime: &Runtime) {
+    stress(runtime, "nullref");
+}
+
+fn exceptions(runtime: &Runtime) {
+    stress(runtime, "exceptions");
+}
+
+fn gc(runtime: &Runtime) {
+    stress(runtime, "gc");
+}
+
+fn stress(runtime: &Runtime, workload: &str) {
+    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    bare.assert_complete();
+    let recorded = Record::workload(runtime, workload, &[&seconds()])
+        .frequency(HERTZ)
+        .run();
+    recorded.answer.assert_complete();
+    assert_eq!(recorded.answer.results(), bare.results());
+    let inspected = recorded.inspect();
+    println!("{}", inspected.json);
+    assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
+}
+
+fn recorder_killed_collectible(runtime: &Runtime) {
+    recorder_killed(runtime, "collectible");
+}
+
+fn recorder_killed_churn(runtime: &Runtime) {
+    recorder_killed(runtime, "churn");
+}
+
+fn recorder_killed_nullref(runtime: &Runtime) {
+    recorder_killed(runtime, "nullref");
+}
+
+fn recorder_killed_exceptions(runtime: &Runtime) {
+    recorder_killed(runtime, "exceptions");
+}
+
+fn recorder_killed_gc(runtime: &Runtime) {
+    recorder_killed(runtime, "gc");
+}
+
+fn recorder_killed(runtime: &Runtime, workload: &str) {
+    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
+    let (mut command, recording) = record.prepare();
+    let machine = Machine::alone();
+    let mut recorder = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_bytes(&recording, &mut recorder);
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    // The program holds the other end: this reads until it has ended.
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    recorder
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut stdout)
+        .unwrap();
+    recorder
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    drop(machine);
+    let results: Vec<Vec<&str>> = stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words[0] == "result")
+        .map(|words| words[1..].to_vec())
+        .collect();
+    assert_eq!(results, bare.results(), "{stdout}{stderr}");
+    // It prints this last: it came to its end.
+    assert!(stdout.contains("measured cpu_ms"), "{stdout}{stderr}");
+    let inspected = Inspected::of(&recording);
+    assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
+}
+
+/// Waits until the recording has more than its header.
+fn wait_for_bytes(recording: &Path, recorder: &mut Child) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::metadata(recording).map_or(0, |m| m.len()) < 4096 {
+        assert!(
+            Instant::now() < deadline,
+            "nothing was recorded for a minute"
+        );
+        assert!(
+            recorder.try_wait().unwrap().is_none(),
+            "the recorder ended by itself"
+        );
+        // Only so that waiting costs nothing; the condition is what counts.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
