@@ -1,6 +1,6 @@
 //! A method's names, from the runtime's metadata.
 //!
-//! Names come out as metadata has them (`Outer+Inner`1[System.Int32]`, `<Main>b__0_0`); making
+//! Names come out as metadata has them (``Outer+Inner`1[System.Int32]``, `<Main>b__0_0`); making
 //! them readable is the tool's work. Called on the agent thread, once for each method that is
 //! seen in a sample, and in callbacks for code that may be unloaded.
 //!
