@@ -1,0 +1,107 @@
+//! What the runtime checks at the head of each method, by the table of `corprof::sys::rules`.
+//!
+//! Source: the macros `PROFILER_TO_CLR_ENTRYPOINT_*` and `AreCallbackStateFlagsSet` of
+//! `vm/proftoeeinterfaceimpl.{cpp,inl}`, and the checks of their own that some methods have.
+
+use corprof::sys::Hresult;
+use corprof::sys::rules::{CallRule, Entry, RuntimeVersion};
+
+use crate::state::{Running, Shared, State, Status, os_thread};
+
+/// A call that was refused at the door.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The method.
+    pub method: &'static str,
+    /// The answer.
+    pub answer: Hresult,
+}
+
+/// The answer at the door: `Ok` lets the call in.
+pub(crate) fn admit(shared: &Shared, state: &State, rule: &CallRule) -> Result<(), Hresult> {
+    let running = shared.running();
+    let entry = rule.entry(shared.version);
+    match entry {
+        Entry::Absent => return Err(Hresult::E_NOINTERFACE),
+        Entry::NotImplemented => return Err(Hresult::E_NOTIMPL),
+        Entry::Unchecked => return Ok(()),
+        _ => {}
+    }
+    // ForceGC looks at the thread before its macro does.
+    if rule.name == "ForceGC" {
+        if !state.started {
+            return Err(Hresult::CORPROF_E_NOT_YET_AVAILABLE);
+        }
+        if running.is_some_and(|running| !running.forced) {
+            return Err(Hresult::CORPROF_E_UNSUPPORTED_CALL_SEQUENCE);
+        }
+    }
+    if state.status == Status::Detaching {
+        return Err(Hresult::CORPROF_E_PROFILER_DETACHING);
+    }
+    if state.attached && !rule.after_attach() {
+        return Err(Hresult::CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER);
+    }
+    match entry {
+        Entry::InitOnly if state.status != Status::InitializingForStartup => {
+            return Err(Hresult::CORPROF_E_CALL_ONLY_FROM_INIT);
+        }
+        Entry::Sync if !has_state(running, false) => {
+            return Err(Hresult::CORPROF_E_UNSUPPORTED_CALL_SEQUENCE);
+        }
+        Entry::SyncTriggers if !has_state(running, true) => {
+            return Err(Hresult::CORPROF_E_UNSUPPORTED_CALL_SEQUENCE);
+        }
+        _ => {}
+    }
+    own_check(shared, state, rule, running)
+}
+
+/// `AreCallbackStateFlagsSet`: a thread that the runtime does not know always passes.
+fn has_state(running: Option<Running>, triggers: bool) -> bool {
+    running.is_none_or(|running| {
+        running.forced || (running.in_callback && (!triggers || running.in_triggers_scope))
+    })
+}
+
+/// What a method checks by itself.
+fn own_check(
+    shared: &Shared,
+    state: &State,
+    rule: &CallRule,
+    running: Option<Running>,
+) -> Result<(), Hresult> {
+    let refused = Err(Hresult::CORPROF_E_UNSUPPORTED_CALL_SEQUENCE);
+    match rule.name {
+        // AllowObjectInspection.
+        "GetObjectSize" | "GetObjectSize2" | "GetArrayObjectInfo" | "GetClassFromObject" => {
+            if state.waits.collector().is_some() {
+                return Ok(());
+            }
+            match running {
+                None => Err(Hresult::CORPROF_E_NOT_MANAGED_THREAD),
+                Some(running) if !running.cooperative => refused,
+                Some(_) => Ok(()),
+            }
+        }
+        // ThreadStore::HoldingThreadStore.
+        "EnumModules" | "GetAppDomainsContainingModule"
+            if state.suspended_by == Some(os_thread()) =>
+        {
+            refused
+        }
+        "SuspendRuntime" | "EnumerateGCHeapObjects"
+            if shared.version == RuntimeVersion::Net10
+                && running.is_some_and(|running| {
+                    !running.forced && running.in_callback && !running.in_triggers_scope
+                }) =>
+        {
+            refused
+        }
+        "ResumeRuntime" if state.suspended_by.is_none() => refused,
+        "SuspendRuntime" | "ResumeRuntime" if !state.started => {
+            Err(Hresult::CORPROF_E_RUNTIME_UNINITIALIZED)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,409 @@
+//! Loading a profiler, running managed threads, raising callbacks.
+//!
+//! The invariant: while a callback runs, the thread's callback state is what the entry macro of that
+//! callback in `vm/eetoprofinterfaceimpl.cpp` makes it.
+
+use core::ffi::c_void;
+
+use corprof::sys::{
+    Bool, CorPrfGcReason, CorPrfSuspendReason, EventMaskLow, Guid, Hresult, IClassFactory,
+    ICorProfilerCallback11, Interface,
+};
+use corprof::{Constructor, EventMaskHigh};
+
+use crate::state::{CallbackPointer, Running, Status};
+use crate::wait::Deadlock;
+use crate::{FakeClr, Thread};
+
+/// How the runtime makes a callback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// In preemptive mode, with a triggers scope.
+    Preemptive,
+    /// In cooperative mode, with a triggers scope.
+    Cooperative,
+    /// Without a triggers scope (`kEE2PNoTrigger`), in preemptive mode.
+    NoTrigger,
+    /// Without a triggers scope, in cooperative mode.
+    NoTriggerCooperative,
+}
+
+impl FakeClr {
+    /// Loads a profiler as `CORECLR_ENABLE_PROFILING` does, and starts.
+    ///
+    /// # Errors
+    /// What the profiler answered; the runtime starts all the same.
+    pub fn start(&self, constructor: Constructor) -> Result<(), Hresult> {
+        let loaded = self.load(constructor, Status::InitializingForStartup, |callbacks| {
+            // SAFETY: the profiler's object is live, the runtime's too.
+            unsafe { ICorProfilerCallback11::initialize(callbacks, self.info().cast()) }
+        });
+        self.shared.lock().started = true;
+        loaded
+    }
+
+    /// Loads a profiler as the diagnostics command `AttachProfiler` does. The runtime has started.
+    ///
+    /// # Errors
+    /// What the profiler answered.
+    pub fn attach(&self, constructor: Constructor, client_data: &[u8]) -> Result<(), Hresult> {
+        {
+            let mut state = self.shared.lock();
+            if state.status != Status::None {
+                return Err(Hresult::CORPROF_E_PROFILER_ALREADY_ACTIVE);
+            }
+            state.started = true;
+            state.attached = true;
+        }
+        self.load(constructor, Status::InitializingForAttach, |callbacks| {
+            // SAFETY: the profiler's object is live, the runtime's too; the data has that length.
+            unsafe {
+                ICorProfilerCallback11::initialize_for_attach(
+                    callbacks,
+                    self.info().cast(),
+                    client_data.as_ptr().cast_mut().cast(),
+                    client_data.len() as u32,
+                )
+            }
+        })?;
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::profiler_attach_complete(callbacks) }
+        })
+        .ok()
+    }
+
+    fn load(
+        &self,
+        constructor: Constructor,
+        status: Status,
+        initialize: impl FnOnce(*mut ICorProfilerCallback11) -> Hresult,
+    ) -> Result<(), Hresult> {
+        let clsid = Guid::new("5B1F1D3E-1E6B-4E6E-9F55-0A4F2B8D7C11");
+        let mut factory: *mut c_void = core::ptr::null_mut();
+        let mut found: *mut c_void = core::ptr::null_mut();
+        // SAFETY: live arguments, used as the CLR uses them (`CreateProfiler`): the class factory,
+        // an instance as Callback2, then the newest version that the instance has.
+        let callbacks = unsafe {
+            corprof::class_object(&clsid, &IClassFactory::IID, &mut factory, constructor).ok()?;
+            let factory = factory.cast::<IClassFactory>();
+            let callback2 = ICorProfilerCallback11::VERSIONS[1].iid;
+            let created = IClassFactory::create_instance(
+                factory,
+                core::ptr::null_mut(),
+                &callback2,
+                &mut found,
+            );
+            ((*(*factory).vtbl).unknown.release)(factory.cast());
+            created.ok()?;
+            found.cast::<ICorProfilerCallback11>()
+        };
+        {
+            let mut state = self.shared.lock();
+            state.status = status;
+            state.callbacks = Some(CallbackPointer(callbacks));
+        }
+        let answer = initialize(callbacks);
+        let mut state = self.shared.lock();
+        if answer.is_err() {
+            state.status = Status::None;
+            state.callbacks = None;
+            drop(state);
+            // SAFETY: the runtime's reference, given back.
+            unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
+            return Err(answer);
+        }
+        state.status = Status::Active;
+        Ok(())
+    }
+
+    /// Ends the detach that was asked for: the last callback, then the profiler is let go.
+    pub fn finish_detach(&self) {
+        let callbacks = {
+            let state = self.shared.lock();
+            if state.status != Status::Detaching {
+                return;
+            }
+            state.callbacks
+        };
+        let Some(CallbackPointer(callbacks)) = callbacks else {
+            return;
+        };
+        // SAFETY: the profiler's object is live; the runtime's reference is given back last.
+        unsafe {
+            ICorProfilerCallback11::profiler_detach_succeeded(callbacks);
+            ((*(*callbacks).vtbl).unknown.release)(callbacks.cast());
+        }
+        let mut state = self.shared.lock();
+        state.callbacks = None;
+        state.status = Status::None;
+    }
+
+    /// Raises `Shutdown` and lets the profiler go.
+    pub fn shutdown(&self) {
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::shutdown(callbacks) }
+        });
+        let callbacks = self.shared.lock().callbacks.take();
+        if let Some(CallbackPointer(callbacks)) = callbacks {
+            // SAFETY: the runtime's reference, given back.
+            unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
+        }
+        self.shared.lock().status = Status::None;
+    }
+
+    /// Where the profiler is in its life.
+    pub fn status(&self) -> Status {
+        self.shared.lock().status
+    }
+
+    /// The event masks in force.
+    pub fn event_mask(&self) -> (EventMaskLow, EventMaskHigh) {
+        let state = self.shared.lock();
+        (state.low, state.high)
+    }
+
+    /// Runs `f` as managed code of a thread, here: in cooperative mode, outside every callback.
+    pub fn on_thread<R>(&self, thread: Thread, f: impl FnOnce() -> R) -> R {
+        self.run_as(
+            Some(Running {
+                thread,
+                in_callback: false,
+                in_triggers_scope: false,
+                forced: false,
+                cooperative: true,
+            }),
+            f,
+        )
+    }
+
+    fn run_as<R>(&self, running: Option<Running>, f: impl FnOnce() -> R) -> R {
+        let before = self.shared.set_running(running);
+        self.announce(before, running);
+        let result = f();
+        let after = self.shared.set_running(before);
+        self.announce(after, before);
+        result
+    }
+
+    /// Tells waiting threads of a change of mode.
+    fn announce(&self, from: Option<Running>, to: Option<Running>) {
+        let mut state = self.shared.lock();
+        if let Some(from) = from {
+            state.waits.set_cooperative(from.thread, false);
+        }
+        if let Some(to) = to {
+            state.waits.set_cooperative(to.thread, to.cooperative);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Makes a callback on this thread, whichever slot `call` calls, and returns its answer; `S_OK`
+    /// when no profiler is there to be called.
+    pub fn callback(
+        &self,
+        kind: Kind,
+        call: impl FnOnce(*mut ICorProfilerCallback11) -> Hresult,
+    ) -> Hresult {
+        let callbacks = {
+            let state = self.shared.lock();
+            match (state.callbacks, state.status) {
+                (Some(callbacks), Status::Active) => callbacks,
+                _ => return Hresult::S_OK,
+            }
+        };
+        let running = self.shared.running().map(|before| Running {
+            in_callback: true,
+            in_triggers_scope: matches!(kind, Kind::Preemptive | Kind::Cooperative),
+            cooperative: matches!(kind, Kind::Cooperative | Kind::NoTriggerCooperative),
+            ..before
+        });
+        self.run_as(running, || call(callbacks.0))
+    }
+
+    fn wants(&self, low: EventMaskLow) -> bool {
+        self.shared.lock().low.contains(low)
+    }
+
+    /// `ModuleLoadStarted`, in cooperative mode as its contract says (3.1).
+    pub fn module_load_started(&self, module: usize) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_MODULE_LOADS) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::Cooperative, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::module_load_started(callbacks, module) }
+        })
+    }
+
+    /// `JITCompilationStarted`.
+    pub fn jit_compilation_started(&self, function: usize) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::jit_compilation_started(callbacks, function, 1) }
+        })
+    }
+
+    /// `JITCompilationFinished`.
+    pub fn jit_compilation_finished(&self, function: usize) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_JIT_COMPILATION) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe {
+                ICorProfilerCallback11::jit_compilation_finished(
+                    callbacks,
+                    function,
+                    Hresult::S_OK,
+                    1,
+                )
+            }
+        })
+    }
+
+    /// `ThreadCreated`.
+    pub fn thread_created(&self, thread: Thread) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_THREADS) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::thread_created(callbacks, thread.0) }
+        })
+    }
+
+    /// `ThreadAssignedToOSThread`.
+    pub fn thread_assigned_to_os_thread(&self, thread: Thread) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_THREADS) {
+            return Hresult::S_OK;
+        }
+        let os_thread = self
+            .shared
+            .lock()
+            .world
+            .threads
+            .get(&thread)
+            .map_or(0, |thread| thread.os_thread);
+        self.callback(Kind::NoTrigger, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe {
+                ICorProfilerCallback11::thread_assigned_to_os_thread(callbacks, thread.0, os_thread)
+            }
+        })
+    }
+
+    /// `ThreadDestroyed`; then the thread is gone.
+    pub fn thread_destroyed(&self, thread: Thread) -> Hresult {
+        let answer = if self.wants(EventMaskLow::MONITOR_THREADS) {
+            self.callback(Kind::Preemptive, |callbacks| {
+                // SAFETY: the profiler's object is live.
+                unsafe { ICorProfilerCallback11::thread_destroyed(callbacks, thread.0) }
+            })
+        } else {
+            Hresult::S_OK
+        };
+        self.shared.lock().world.threads.remove(&thread);
+        answer
+    }
+
+    /// `ObjectAllocated`.
+    pub fn object_allocated(&self, object: usize) -> Hresult {
+        let class = {
+            let state = self.shared.lock();
+            if !state.low.contains(EventMaskLow::MONITOR_OBJECT_ALLOCATED) {
+                return Hresult::S_OK;
+            }
+            state
+                .world
+                .objects
+                .get(&object)
+                .map_or(0, |(class, _)| *class)
+        };
+        self.callback(Kind::Cooperative, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::object_allocated(callbacks, object, class) }
+        })
+    }
+
+    /// `ExceptionThrown`.
+    pub fn exception_thrown(&self, object: usize) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::Cooperative, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::exception_thrown(callbacks, object) }
+        })
+    }
+
+    /// `ExceptionUnwindFunctionEnter`.
+    pub fn exception_unwind_function_enter(&self, function: usize) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::NoTrigger, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::exception_unwind_function_enter(callbacks, function) }
+        })
+    }
+
+    /// `RuntimeSuspendStarted`.
+    pub fn runtime_suspend_started(&self, reason: CorPrfSuspendReason) -> Hresult {
+        if !self.wants(EventMaskLow::MONITOR_SUSPENDS) {
+            return Hresult::S_OK;
+        }
+        self.callback(Kind::NoTrigger, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe { ICorProfilerCallback11::runtime_suspend_started(callbacks, reason) }
+        })
+    }
+
+    /// A whole collection on this thread, with `GarbageCollectionStarted` and `…Finished`.
+    ///
+    /// # Errors
+    /// [`Deadlock`] when it would wait for ever.
+    pub fn collect(&self) -> Result<(), Deadlock> {
+        self.shared.begin_collection()?;
+        let wanted = {
+            let state = self.shared.lock();
+            state.low.contains(EventMaskLow::MONITOR_GC)
+                || state.high.contains(EventMaskHigh::BASIC_GC)
+        };
+        if wanted {
+            let generations: [Bool; 3] = [1, 0, 0];
+            self.callback(Kind::NoTriggerCooperative, |callbacks| {
+                // SAFETY: the profiler's object is live; the array has that length.
+                unsafe {
+                    ICorProfilerCallback11::garbage_collection_started(
+                        callbacks,
+                        generations.len() as i32,
+                        generations.as_ptr(),
+                        CorPrfGcReason::OTHER,
+                    )
+                }
+            });
+            self.callback(Kind::NoTriggerCooperative, |callbacks| {
+                // SAFETY: the profiler's object is live.
+                unsafe { ICorProfilerCallback11::garbage_collection_finished(callbacks) }
+            });
+        }
+        self.shared.end_collection();
+        Ok(())
+    }
+
+    /// The runtime is too busy for this many calls of `SuspendRuntime`.
+    pub fn be_busy(&self, times: u32) {
+        self.shared.lock().busy = times;
+    }
+
+    /// Whether the profiler has suspended it.
+    pub fn is_suspended(&self) -> bool {
+        self.shared.lock().suspended_by.is_some()
+    }
+}

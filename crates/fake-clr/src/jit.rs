@@ -1,0 +1,100 @@
+//! Playing the JIT: compiled code calls the hooks as the JIT's code does.
+//!
+//! Source: `genProfilingEnterCallback`, `genProfilingLeaveCallback` (`jit/codegenxarch.cpp`).
+
+use core::arch::naked_asm;
+
+use corprof::sys::Hresult;
+
+use crate::{FakeClr, Thread};
+
+/// One run of a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The thread that runs it.
+    pub thread: Thread,
+    /// The function.
+    pub function: usize,
+}
+
+/// Calls an enter hook: r14 is the client id, r15 the caller's stack pointer.
+#[unsafe(naked)]
+unsafe extern "C" fn call_enter(hook: usize, client: usize, stack_pointer: usize) {
+    naked_asm!(
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "mov r14, rsi",
+        "mov r15, rdx",
+        "call rdi",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "ret",
+    )
+}
+
+/// Calls a leave hook: rdi is the client id, rsi the caller's stack pointer.
+#[unsafe(naked)]
+unsafe extern "C" fn call_leave(hook: usize, client: usize, stack_pointer: usize) {
+    naked_asm!(
+        "push rbp",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "call rax",
+        "pop rbp",
+        "ret",
+    )
+}
+
+impl FakeClr {
+    /// Runs `body` as a managed function of a thread, with its enter and leave hooks around it. The
+    /// function is compiled, and mapped, the first time.
+    pub fn run_function<R>(&self, frame: Frame, body: impl FnOnce() -> R) -> R {
+        self.on_thread(frame.thread, || {
+            let client = self.client_of(frame.function);
+            let hooks = self.shared.lock().hooks;
+            let stack_pointer = core::ptr::from_ref(&client).addr();
+            if let (Some(client), Some(hooks)) = (client, hooks) {
+                // SAFETY: the hook is what the profiler set, the client id what its mapper answered.
+                unsafe { call_enter(hooks.enter, client, stack_pointer) };
+            }
+            let result = body();
+            if let (Some(client), Some(hooks)) = (client, hooks) {
+                // SAFETY: as above.
+                unsafe { call_leave(hooks.leave, client, stack_pointer) };
+            }
+            result
+        })
+    }
+
+    /// What the mapper makes of a function; `None` when it is not hooked.
+    fn client_of(&self, function: usize) -> Option<usize> {
+        let (known, mapper) = {
+            let state = self.shared.lock();
+            (state.mapped.get(&function).copied(), state.mapper)
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let (mapper, data) = mapper?;
+        let mut hook = 1;
+        let mut client = 0;
+        // EEFunctionIDMapper is entered like an ordinary callback.
+        self.callback(crate::Kind::Preemptive, |_| {
+            // SAFETY: the profiler set the mapper and its data.
+            client = unsafe {
+                mapper(
+                    function,
+                    core::ptr::with_exposed_provenance_mut(data),
+                    &mut hook,
+                )
+            };
+            Hresult::S_OK
+        });
+        let mapped = (hook != 0).then_some(client);
+        self.shared.lock().mapped.insert(function, mapped);
+        mapped
+    }
+}

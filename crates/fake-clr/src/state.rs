@@ -1,0 +1,163 @@
+//! What the runtime knows: its phase, its threads, who is where.
+//!
+//! One mutex for everything and one condition variable for every change. The invariant: nothing of
+//! the profiler is called while the mutex is held.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use corprof::sys::rules::RuntimeVersion;
+use corprof::sys::{EventMaskHigh, EventMaskLow, FunctionIDMapper2, ICorProfilerCallback11};
+
+use crate::check::Refusal;
+use crate::slots::InfoObject;
+use crate::wait::Waits;
+use crate::world::World;
+
+/// Where the profiler is in its life (`ProfilerStatus`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// There is none.
+    None,
+    /// In `Initialize`.
+    InitializingForStartup,
+    /// In `InitializeForAttach`.
+    InitializingForAttach,
+    /// Callbacks are raised.
+    Active,
+    /// `RequestProfilerDetach` was accepted.
+    Detaching,
+}
+
+/// A managed thread of the script.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Thread(pub usize);
+
+/// The callback state of a thread that runs on this operating system thread
+/// (`Thread::m_profilerCallbackState`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) thread: Thread,
+    pub(crate) in_callback: bool,
+    pub(crate) in_triggers_scope: bool,
+    /// `ForceGC` or `RequestReJIT` succeeded on it: treated as a native thread.
+    pub(crate) forced: bool,
+    pub(crate) cooperative: bool,
+}
+
+/// Hooks as `SetEnterLeaveFunctionHooks3` took them.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooks {
+    pub(crate) enter: usize,
+    pub(crate) leave: usize,
+}
+
+pub(crate) struct State {
+    pub(crate) status: Status,
+    pub(crate) attached: bool,
+    /// Whether the runtime has started: not yet in `Initialize`.
+    pub(crate) started: bool,
+    pub(crate) low: EventMaskLow,
+    pub(crate) high: EventMaskHigh,
+    pub(crate) callbacks: Option<CallbackPointer>,
+    pub(crate) world: World,
+    pub(crate) waits: Waits,
+    /// The operating system thread that called `SuspendRuntime`.
+    pub(crate) suspended_by: Option<u64>,
+    /// How many calls of `SuspendRuntime` the runtime is too busy for.
+    pub(crate) busy: u32,
+    /// The next call that may trigger a collection does.
+    pub(crate) collect_next: bool,
+    pub(crate) mapper: Option<(FunctionIDMapper2, usize)>,
+    pub(crate) hooks: Option<Hooks>,
+    pub(crate) mapped: HashMap<usize, Option<usize>>,
+    pub(crate) environment: HashMap<String, String>,
+    pub(crate) refusals: Vec<Refusal>,
+    pub(crate) crashes: Vec<String>,
+    pub(crate) calls: u64,
+}
+
+/// The profiler's object, with a reference.
+#[derive(Clone, Copy)]
+pub(crate) struct CallbackPointer(pub(crate) *mut ICorProfilerCallback11);
+// SAFETY: the object's methods may be called on any thread, as the CLR does.
+unsafe impl Send for CallbackPointer {}
+
+pub(crate) struct Shared {
+    pub(crate) version: RuntimeVersion,
+    /// Number of this runtime in the process, from 1.
+    pub(crate) number: usize,
+    state: Mutex<State>,
+    pub(crate) changed: Condvar,
+    info: InfoObject,
+}
+
+impl Shared {
+    pub(crate) fn new(version: RuntimeVersion) -> Arc<Self> {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Arc::new_cyclic(|weak| Self {
+            version,
+            number,
+            state: Mutex::new(State {
+                status: Status::None,
+                attached: false,
+                started: false,
+                low: EventMaskLow::empty(),
+                high: EventMaskHigh::empty(),
+                callbacks: None,
+                world: World::new(number),
+                waits: Waits::default(),
+                suspended_by: None,
+                busy: 0,
+                collect_next: false,
+                mapper: None,
+                hooks: None,
+                mapped: HashMap::new(),
+                environment: HashMap::new(),
+                refusals: Vec::new(),
+                crashes: Vec::new(),
+                calls: 0,
+            }),
+            changed: Condvar::new(),
+            info: InfoObject::new(weak.clone()),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn info(&self) -> *mut InfoObject {
+        core::ptr::from_ref(&self.info).cast_mut()
+    }
+
+    /// The managed thread of this runtime that runs here, if any.
+    pub(crate) fn running(&self) -> Option<Running> {
+        RUNNING.with_borrow(|all| all.get(&self.number).copied())
+    }
+
+    /// Changes what runs here; returns what did before.
+    pub(crate) fn set_running(&self, running: Option<Running>) -> Option<Running> {
+        RUNNING.with_borrow_mut(|all| match running {
+            Some(running) => all.insert(self.number, running),
+            None => all.remove(&self.number),
+        })
+    }
+}
+
+thread_local! {
+    /// By runtime.
+    static RUNNING: RefCell<HashMap<usize, Running>> = RefCell::default();
+    static OS_THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// A number for this operating system thread.
+pub(crate) fn os_thread() -> u64 {
+    OS_THREAD.with(|number| *number)
+}

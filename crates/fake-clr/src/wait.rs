@@ -1,0 +1,189 @@
+//! Waiting as the CLR waits, and seeing when it goes in a circle.
+//!
+//! Each operating system thread that waits names the one that it waits for. The invariant: a wait
+//! that would close a circle does not begin; it ends as a [`Deadlock`] instead of forever.
+
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard};
+
+use crate::state::{Shared, State, os_thread};
+use crate::{FakeClr, Thread};
+
+/// Threads that wait for each other for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlock;
+
+/// Who waits for whom, and what for.
+#[derive(Default)]
+pub(crate) struct Waits {
+    for_thread: HashMap<u64, u64>,
+    /// The operating system thread that collects garbage.
+    collector: Option<u64>,
+    /// Managed threads in cooperative mode, and where they run.
+    cooperative: HashMap<Thread, u64>,
+    /// Owners of [`WatchedLock`]s.
+    owners: HashMap<usize, u64>,
+    /// How many circles there were.
+    pub(crate) deadlocks: u32,
+}
+
+impl Waits {
+    pub(crate) fn collector(&self) -> Option<u64> {
+        self.collector
+    }
+
+    pub(crate) fn set_cooperative(&mut self, thread: Thread, cooperative: bool) {
+        if cooperative {
+            self.cooperative.insert(thread, os_thread());
+        } else {
+            self.cooperative.remove(&thread);
+        }
+    }
+
+    fn closes_a_circle(&self, from: u64, to: u64) -> bool {
+        let mut at = to;
+        // No circle is longer than there are waiting threads.
+        for _ in 0..=self.for_thread.len() {
+            if at == from {
+                return true;
+            }
+            match self.for_thread.get(&at) {
+                Some(next) => at = *next,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Shared {
+    /// Waits until `blocker` names nobody.
+    fn wait_while<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        blocker: impl Fn(&Waits) -> Option<u64>,
+    ) -> Result<MutexGuard<'s, State>, Deadlock> {
+        let here = os_thread();
+        loop {
+            let Some(other) = blocker(&state.waits) else {
+                state.waits.for_thread.remove(&here);
+                return Ok(state);
+            };
+            if state.waits.closes_a_circle(here, other) {
+                state.waits.for_thread.remove(&here);
+                state.waits.deadlocks += 1;
+                self.changed.notify_all();
+                return Err(Deadlock);
+            }
+            state.waits.for_thread.insert(here, other);
+            self.changed.notify_all();
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Begins a collection: after the one that is going on, and when every other thread is out of
+    /// cooperative mode.
+    pub(crate) fn begin_collection(&self) -> Result<(), Deadlock> {
+        let here = os_thread();
+        let mut state = self.wait_while(self.lock(), |waits| {
+            waits.collector.filter(|collector| *collector != here)
+        })?;
+        state.waits.collector = Some(here);
+        let result = self.wait_while(state, |waits| {
+            waits
+                .cooperative
+                .values()
+                .copied()
+                .find(|thread| *thread != here)
+        });
+        match result {
+            Ok(_) => Ok(()),
+            Err(deadlock) => {
+                self.end_collection();
+                Err(deadlock)
+            }
+        }
+    }
+
+    pub(crate) fn end_collection(&self) {
+        self.lock().waits.collector = None;
+        self.changed.notify_all();
+    }
+
+    /// At the head of a call that may trigger a collection: waits for one that is going on, and
+    /// makes one if the script says so.
+    pub(crate) fn may_collect(&self) -> Result<(), Deadlock> {
+        let here = os_thread();
+        let mut state = self.wait_while(self.lock(), |waits| {
+            waits.collector.filter(|collector| *collector != here)
+        })?;
+        let collect = std::mem::take(&mut state.collect_next);
+        drop(state);
+        if collect {
+            self.begin_collection()?;
+            self.end_collection();
+        }
+        Ok(())
+    }
+}
+
+/// A lock that the runtime can see waits for, for a profiler that breaks the rules.
+#[derive(Clone)]
+pub struct WatchedLock {
+    shared: Arc<Shared>,
+    id: usize,
+}
+
+impl FakeClr {
+    /// A lock that takes part in seeing circles.
+    pub fn watched_lock(&self) -> WatchedLock {
+        WatchedLock {
+            shared: self.shared.clone(),
+            id: self.shared.lock().world.next_id(),
+        }
+    }
+
+    /// The next call that may trigger a collection triggers one.
+    pub fn collect_at_next_chance(&self) {
+        self.shared.lock().collect_next = true;
+    }
+
+    /// How many times threads waited for each other in a circle.
+    pub fn deadlocks(&self) -> u32 {
+        self.shared.lock().waits.deadlocks
+    }
+
+    /// Returns when some thread waits for the calling one, directly or through others.
+    pub fn wait_until_waited_for(&self) {
+        let here = os_thread();
+        let mut state = self.shared.lock();
+        while !state.waits.for_thread.values().any(|other| *other == here) {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+impl WatchedLock {
+    /// Takes the lock, runs `f`, gives it back.
+    ///
+    /// # Errors
+    /// [`Deadlock`] when waiting for it would close a circle; `f` has not run then.
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> Result<R, Deadlock> {
+        let mut state = self.shared.wait_while(self.shared.lock(), |waits| {
+            waits.owners.get(&self.id).copied()
+        })?;
+        state.waits.owners.insert(self.id, os_thread());
+        drop(state);
+        let result = f();
+        self.shared.lock().waits.owners.remove(&self.id);
+        self.shared.changed.notify_all();
+        Ok(result)
+    }
+}
