@@ -230,10 +230,10 @@ unsafe fn ours(
 
 /// What one signal stands for.
 #[derive(Clone, Copy)]
-struct Stands {
-    wall: bool,
-    value: u64,
-    count: u32,
+pub(crate) struct Stands {
+    pub(crate) wall: bool,
+    pub(crate) value: u64,
+    pub(crate) count: u32,
 }
 
 /// Settles it, and lets the timer go on after its first tick. `None`: a tick too many.
@@ -381,24 +381,45 @@ unsafe fn sample(
         }
         return Err(DiscardReason::Walker);
     }
-    let depth = (depth as usize).min(max_depth);
-    let last_depth = if slot.write_whole.swap(false, Ordering::Relaxed) {
+    if write_record(slot, depth as usize, end, now, stands)? {
+        global.wake();
+    }
+    Ok(())
+}
+
+/// Writes the stack that lies in the buffer which is not the last one's. True: the ring became
+/// half full.
+///
+/// The caller is inside the slot's gate and has filled the buffer with `depth` frames.
+pub(crate) fn write_record(
+    slot: &Slot,
+    depth: usize,
+    end: u8,
+    now: u64,
+    stands: Stands,
+) -> Result<bool, DiscardReason> {
+    let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
+    let depth = depth.min(max_depth);
+    let last_buffer = slot.last_buffer.load(Ordering::Relaxed) & 1;
+    let whole = slot.write_whole.load(Ordering::Relaxed);
+    let last_depth = if whole {
         0
     } else {
         (slot.last_depth.load(Ordering::Relaxed) as usize).min(max_depth)
     };
-    // SAFETY: the walk wrote `depth` words there, at most `max_depth`.
-    let new = unsafe { core::slice::from_raw_parts(out, depth) };
-    // SAFETY: the buffer has `max_depth` words; the handler alone touches it.
-    let last = unsafe {
-        core::slice::from_raw_parts(slot.stack_buffer(usize::from(last_buffer)), last_depth)
+    let frames = |buffer: u8, len: usize| {
+        // SAFETY: each of the slot's buffers has `max_depth` words, zeroed when they were mapped;
+        // the handler inside the gate alone touches these two.
+        unsafe { core::slice::from_raw_parts(slot.stack_buffer(usize::from(buffer)), len) }
     };
+    let new = frames(1 - last_buffer, depth);
+    let last = frames(last_buffer, last_depth);
     let shared = shared_root(new, last);
     let fresh = depth - shared;
 
     let ring = slot.ring();
     let Some(record) = ring.reserve(HEAD_WORDS + fresh) else {
-        global.wake();
+        GLOBAL.wake();
         return Err(DiscardReason::RingFull);
     };
     let head = Head {
@@ -417,10 +438,10 @@ unsafe fn sample(
     let half_full = record.commit();
     slot.last_depth.store(depth as u32, Ordering::Relaxed);
     slot.last_buffer.store(1 - last_buffer, Ordering::Relaxed);
-    if half_full {
-        global.wake();
+    if whole {
+        slot.write_whole.store(false, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(half_full)
 }
 
 /// # Safety

@@ -35,6 +35,8 @@ mod sync {
 
 #[cfg(test)]
 mod loom_model;
+#[cfg(test)]
+mod round_trip;
 
 pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};

@@ -346,8 +346,16 @@ fn take_slot(slot: &Slot) -> [u64; 6] {
     since
 }
 
+/// The program wrote into our memory. What is there is dropped, and the handler is asked to write
+/// its next stack whole.
+fn damaged(slot: &Slot, rebuilt: &mut Rebuilt<'_>) {
+    GLOBAL.discard(DiscardReason::RingDamaged);
+    rebuilt.depth = 0;
+    slot.write_whole.store(true, Ordering::Relaxed);
+}
+
 /// Gives what the ring holds, after the idle time before it.
-fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
+pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
     let side = &slot.reader;
     let depth = slot.max_depth.load(Ordering::Relaxed) as usize;
     if slot.block.load(Ordering::Relaxed).is_null() {
@@ -377,6 +385,12 @@ fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
         });
     }
 
+    if left > ring.words.len() as u64 {
+        // Not even the counts are right.
+        damaged(slot, &mut rebuilt);
+        at = at.wrapping_add(left);
+        left = 0;
+    }
     while left > 0 {
         let head = Head::unpack(ring.read(at));
         let fresh = usize::from(head.fresh);
@@ -410,13 +424,9 @@ fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleView<'_>)) {
                 left -= len;
             }
             None => {
-                // The program wrote into our memory. Drop what is there; the handler is asked to
-                // write its next stack whole.
-                GLOBAL.discard(DiscardReason::RingDamaged);
+                damaged(slot, &mut rebuilt);
                 at = at.wrapping_add(left);
                 left = 0;
-                rebuilt.depth = 0;
-                slot.write_whole.store(true, Ordering::Relaxed);
             }
         }
     }
