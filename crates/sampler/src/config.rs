@@ -94,8 +94,8 @@ pub struct Config {
     pub wall_interval_ns: u64,
     /// [`EngineChoice::Auto`] at more than 500 Hz measures at start what one tick of perf costs
     /// this machine (some milliseconds of CPU time) and takes the timer if it is more than this;
-    /// nanoseconds, 0 for no limit. A tick takes 3 to 6 µs on a real machine, and ten times that
-    /// where a hypervisor must be entered for each timer interrupt.
+    /// nanoseconds, 0 for no limit. On the virtual machine of docs/engines.md it is 30 to 50 µs,
+    /// nearly all of it the price of two interrupts there.
     pub tick_cost_limit_ns: u64,
     /// The signal, 1 to 31. SIGPROF by default. Real-time signals are refused: when their queue
     /// is full the kernel sends SIGIO in their place, which ends a process that does not handle it
