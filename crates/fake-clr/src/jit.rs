@@ -48,7 +48,51 @@ unsafe extern "C" fn call_leave(hook: usize, client: usize, stack_pointer: usize
     )
 }
 
+/// The hooks of a compiled function, for a bench.
+#[derive(Clone, Copy, Debug)]
+pub struct HookedCode {
+    enter: usize,
+    leave: usize,
+    client: usize,
+}
+
+impl HookedCode {
+    /// Enters and leaves once, with nothing in between.
+    pub fn enter_and_leave(&self) {
+        // SAFETY: the hooks are what the profiler set, the client id what its mapper answered; both
+        // stay for the life of the process.
+        unsafe {
+            call_enter(self.enter, self.client, 0x1000);
+            call_leave(self.leave, self.client, 0x1000);
+        }
+    }
+
+    /// The same with hooks that return at once: what the calling itself costs.
+    pub fn bare(&self) {
+        #[unsafe(naked)]
+        unsafe extern "C" fn nothing() {
+            naked_asm!("ret")
+        }
+        // SAFETY: a function that returns at once takes any arguments.
+        unsafe {
+            call_enter(nothing as *const () as usize, self.client, 0x1000);
+            call_leave(nothing as *const () as usize, self.client, 0x1000);
+        }
+    }
+}
+
 impl FakeClr {
+    /// The hooks as a function's code has them; `None` when it is not hooked.
+    pub fn hooked_code(&self, frame: Frame) -> Option<HookedCode> {
+        let client = self.on_thread(frame.thread, || self.client_of(frame.function))?;
+        let hooks = self.shared.lock().hooks?;
+        Some(HookedCode {
+            enter: hooks.enter,
+            leave: hooks.leave,
+            client,
+        })
+    }
+
     /// Runs `body` as a managed function of a thread, with its enter and leave hooks around it. The
     /// function is compiled, and mapped, the first time.
     pub fn run_function<R>(&self, frame: Frame, body: impl FnOnce() -> R) -> R {

@@ -26,7 +26,7 @@ use corprof::sys::{Hresult, ICorProfilerInfo15, Interface, InterfaceVersion};
 
 pub use check::Refusal;
 pub use drive::Kind;
-pub use jit::Frame;
+pub use jit::{Frame, HookedCode};
 pub use state::{Status, Thread};
 pub use wait::{Deadlock, WatchedLock};
 pub use world::{Function, Ids};
