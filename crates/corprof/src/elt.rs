@@ -224,57 +224,80 @@ unsafe extern "C" fn fast_tailcall<H: FastHooks>(client: *const c_void, stack_po
     unsafe { fast::<H>(client, stack_pointer, Event::Tailcall) }
 }
 
-/// Saves every register that may carry an argument, calls, and puts them back. `$first` moves the
-/// two arguments into place.
+/// What the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack pointer;
+/// both are callee-saved, so the call keeps them. Every register that may carry an argument is
+/// live: the six integer ones, xmm0 to xmm7, and rax for what is called with a variable number.
 #[cfg(all(target_arch = "x86_64", unix))]
-macro_rules! stub {
-    ($(#[$doc:meta])* $name:ident, $target:ident, $first:literal) => {
-        $(#[$doc])*
+#[unsafe(naked)]
+unsafe extern "system" fn enter_stub<H: FastHooks>(_: FunctionIDOrClientID) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        // Seven integer registers and eight vector registers; the stack may be aligned anyhow here,
+        // in the middle of a prologue.
+        "and rsp, -16",
+        "sub rsp, 192",
+        "mov [rsp], rax",
+        "mov [rsp + 8], rcx",
+        "mov [rsp + 16], rdx",
+        "mov [rsp + 24], rsi",
+        "mov [rsp + 32], rdi",
+        "mov [rsp + 40], r8",
+        "mov [rsp + 48], r9",
+        "movaps [rsp + 64], xmm0",
+        "movaps [rsp + 80], xmm1",
+        "movaps [rsp + 96], xmm2",
+        "movaps [rsp + 112], xmm3",
+        "movaps [rsp + 128], xmm4",
+        "movaps [rsp + 144], xmm5",
+        "movaps [rsp + 160], xmm6",
+        "movaps [rsp + 176], xmm7",
+        "mov rdi, r14",
+        "mov rsi, r15",
+        "call {target}",
+        "mov rax, [rsp]",
+        "mov rcx, [rsp + 8]",
+        "mov rdx, [rsp + 16]",
+        "mov rsi, [rsp + 24]",
+        "mov rdi, [rsp + 32]",
+        "mov r8, [rsp + 40]",
+        "mov r9, [rsp + 48]",
+        "movaps xmm0, [rsp + 64]",
+        "movaps xmm1, [rsp + 80]",
+        "movaps xmm2, [rsp + 96]",
+        "movaps xmm3, [rsp + 112]",
+        "movaps xmm4, [rsp + 128]",
+        "movaps xmm5, [rsp + 144]",
+        "movaps xmm6, [rsp + 160]",
+        "movaps xmm7, [rsp + 176]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+        target = sym fast_enter::<H>,
+    )
+}
+
+/// What the JIT calls in an epilogue and before a jump to the next function: rdi is the client id,
+/// rsi the caller's stack pointer. What the function returns is live: rax, rdx, xmm0 and xmm1.
+#[cfg(all(target_arch = "x86_64", unix))]
+macro_rules! leave_stub {
+    ($name:ident, $target:ident) => {
         #[unsafe(naked)]
         unsafe extern "system" fn $name<H: FastHooks>(_: FunctionIDOrClientID) {
             naked_asm!(
                 "push rbp",
                 "mov rbp, rsp",
-                // Nine integer registers and eight vector registers; the stack may be aligned
-                // anyhow here, in the middle of a prologue.
                 "and rsp, -16",
-                "sub rsp, 208",
+                "sub rsp, 48",
                 "mov [rsp], rax",
-                "mov [rsp + 8], rcx",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rsi",
-                "mov [rsp + 32], rdi",
-                "mov [rsp + 40], r8",
-                "mov [rsp + 48], r9",
-                "mov [rsp + 56], r10",
-                "mov [rsp + 64], r11",
-                "movaps [rsp + 80], xmm0",
-                "movaps [rsp + 96], xmm1",
-                "movaps [rsp + 112], xmm2",
-                "movaps [rsp + 128], xmm3",
-                "movaps [rsp + 144], xmm4",
-                "movaps [rsp + 160], xmm5",
-                "movaps [rsp + 176], xmm6",
-                "movaps [rsp + 192], xmm7",
-                $first,
+                "mov [rsp + 8], rdx",
+                "movaps [rsp + 16], xmm0",
+                "movaps [rsp + 32], xmm1",
                 "call {target}",
                 "mov rax, [rsp]",
-                "mov rcx, [rsp + 8]",
-                "mov rdx, [rsp + 16]",
-                "mov rsi, [rsp + 24]",
-                "mov rdi, [rsp + 32]",
-                "mov r8, [rsp + 40]",
-                "mov r9, [rsp + 48]",
-                "mov r10, [rsp + 56]",
-                "mov r11, [rsp + 64]",
-                "movaps xmm0, [rsp + 80]",
-                "movaps xmm1, [rsp + 96]",
-                "movaps xmm2, [rsp + 112]",
-                "movaps xmm3, [rsp + 128]",
-                "movaps xmm4, [rsp + 144]",
-                "movaps xmm5, [rsp + 160]",
-                "movaps xmm6, [rsp + 176]",
-                "movaps xmm7, [rsp + 192]",
+                "mov rdx, [rsp + 8]",
+                "movaps xmm0, [rsp + 16]",
+                "movaps xmm1, [rsp + 32]",
                 "mov rsp, rbp",
                 "pop rbp",
                 "ret",
@@ -283,24 +306,10 @@ macro_rules! stub {
         }
     };
 }
-
 #[cfg(all(target_arch = "x86_64", unix))]
-stub! {
-    /// What the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack
-    /// pointer; r14 and r15 are callee-saved, so the call keeps them.
-    enter_stub, fast_enter, "mov rdi, r14\nmov rsi, r15"
-}
+leave_stub!(leave_stub, fast_leave);
 #[cfg(all(target_arch = "x86_64", unix))]
-stub! {
-    /// What the JIT calls in an epilogue: rdi is the client id, rsi the caller's stack pointer; the
-    /// return value is in rax, rdx, xmm0 and xmm1.
-    leave_stub, fast_leave, ""
-}
-#[cfg(all(target_arch = "x86_64", unix))]
-stub! {
-    /// As `leave_stub`, before a jump to the next function.
-    tailcall_stub, fast_tailcall, ""
-}
+leave_stub!(tailcall_stub, fast_tailcall);
 
 /// Runs a slow-path hook.
 ///
