@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::context::{Brand, Cx, Signal};
+use crate::context::{Async, Brand, Cx, Signal};
 use crate::id::{Id, Key, RuntimeIndex};
 use crate::sys::{Hresult, ICorProfilerInfo15, IUnknown, Interface, InterfaceVersion};
 
@@ -138,6 +138,21 @@ impl Runtime {
     /// How many callbacks of this runtime panicked and answered `E_FAIL`.
     pub fn panics(&self) -> u64 {
         self.inner.panics.load(Ordering::Relaxed)
+    }
+
+    /// Runs `f` with the proof of code that the profiler put into a method's IL and that calls the
+    /// profiler: asynchronous, because no callback of the runtime's is in between. The instrumented
+    /// code says which runtime it belongs to, by a constant in the IL.
+    ///
+    /// # Safety
+    /// The caller was called by managed code of this runtime, on this thread, and not from a signal
+    /// handler; [`crate::Callbacks::initialize`] has returned.
+    pub unsafe fn in_instrumented_code<R>(
+        &self,
+        f: impl for<'rt> FnOnce(&mut Cx<'rt, Async>) -> R,
+    ) -> R {
+        // SAFETY: the caller's promise; `f` is generic over the brand.
+        f(&mut unsafe { Cx::assert(self) })
     }
 
     /// Runs `f` with the proof of a signal handler, by which nothing can be called.
