@@ -318,8 +318,9 @@ impl Drain {
                 });
             }
         }
-        let memory =
-            self.resolver.memory() + self.outlet.memory() + self.agent.map.memory().bytes as u64;
+        let memory = self.resolver.memory()
+            + self.outlet.memory()
+            + (self.agent.map.memory().bytes + self.reader.memory()) as u64;
         self.outlet.push(&Record::Stats {
             time_ns: proc::now_ns(),
             agent_cpu_ns: proc::own_cpu_ns(),

@@ -130,6 +130,16 @@ impl Reader {
         }
     }
 
+    /// Bytes mapped for threads, their rings most of all: what is resident at most.
+    pub fn memory(&self) -> usize {
+        let used = GLOBAL.used();
+        let blocks: usize = (0..used)
+            .filter_map(|index| GLOBAL.slot(index))
+            .map(|slot| slot.block_len.load(Ordering::Relaxed))
+            .sum();
+        blocks + used * size_of::<Slot>()
+    }
+
     /// Gives the samples of one slot. Nothing for a stale one.
     pub fn drain(&mut self, id: SlotId, sink: impl FnMut(SampleView<'_>)) {
         if let Some(slot) = id.slot() {
