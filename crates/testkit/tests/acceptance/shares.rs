@@ -11,6 +11,10 @@ on_each_runtime!(shares, shares_of_four_threads, lines);
 /// Percentage points between our share and the program's.
 const TOLERANCE: f64 = 1.5;
 
+/// With 20,000 samples chance moves a share of one half by 0.35 points (one standard deviation);
+/// with 4,000 it moved one by 2.1 once.
+const HERTZ: u32 = 4999;
+
 fn shares(runtime: &Runtime) {
     compare(&Record::workload(runtime, "shares", &["8"]), runtime);
 }
@@ -23,7 +27,7 @@ fn shares_of_four_threads(runtime: &Runtime) {
 }
 
 fn compare(record: &Record, runtime: &Runtime) {
-    let recorded = record.clone().frequency(997).run();
+    let recorded = record.clone().frequency(HERTZ).run();
     recorded.answer.assert_complete();
     recorded
         .inspect()
@@ -46,7 +50,7 @@ fn compare(record: &Record, runtime: &Runtime) {
 
 fn lines(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "lines", &["6"])
-        .frequency(997)
+        .frequency(HERTZ)
         .run();
     recorded.answer.assert_complete();
     let report = recorded.report(&["--by", "line", "--top", "100"]);
