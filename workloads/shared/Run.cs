@@ -17,6 +17,7 @@ namespace Workloads
     public sealed class Run
     {
         private readonly Stopwatch watch = Stopwatch.StartNew();
+        private readonly long startCpu = Clock.ProcessCpu();
         private readonly double seconds = 2;
         private readonly long limit = long.MaxValue;
         private long rounds;
@@ -70,16 +71,18 @@ namespace Workloads
         }
 
         /// <summary>
-        /// Prints rounds, memory, and the time since Main began; the last
-        /// thing a workload does.
+        /// Prints rounds, memory, the process's CPU time before Main, and wall
+        /// and CPU time since; the last thing a workload does.
         /// </summary>
         public void End()
         {
             double wall = watch.Elapsed.TotalMilliseconds;
+            long cpu = Clock.ProcessCpu();
             Measured("rounds", rounds);
             Measured("peak_rss_kb", PeakMemory());
             Measured("wall_ms", wall.ToString("F3", CultureInfo.InvariantCulture));
-            Measured("cpu_ms", (Clock.ProcessCpu() / 1e6).ToString("F3", CultureInfo.InvariantCulture));
+            Measured("start_cpu_ms", (startCpu / 1e6).ToString("F3", CultureInfo.InvariantCulture));
+            Measured("cpu_ms", ((cpu - startCpu) / 1e6).ToString("F3", CultureInfo.InvariantCulture));
         }
 
         /// <summary>Most memory that was resident at once, in KiB.</summary>

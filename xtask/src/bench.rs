@@ -57,6 +57,7 @@ struct Ran {
     rounds: f64,
     wall_ms: f64,
     cpu_ms: f64,
+    start_cpu_ms: f64,
     peak_rss_kb: f64,
 }
 
@@ -64,8 +65,10 @@ struct Ran {
 struct Row {
     workload: &'static str,
     frequency: u32,
+    engine: String,
     wall: f64,
     cpu: f64,
+    start_ms: f64,
     rss_kb: f64,
     samples: f64,
     bytes_per_sample: f64,
@@ -123,10 +126,10 @@ fn measure(
                 let without = bare(runtime, workload, &work)?;
                 (
                     without,
-                    recorded(runtime, workload, &work, hertz, &recording(hertz))?,
+                    recorded(runtime, workload, &work, hertz, "auto", &recording(hertz))?,
                 )
             } else {
-                let with = recorded(runtime, workload, &work, hertz, &recording(hertz))?;
+                let with = recorded(runtime, workload, &work, hertz, "auto", &recording(hertz))?;
                 (bare(runtime, workload, &work)?, with)
             };
             pairs[i].push((without, with));
@@ -141,8 +144,10 @@ fn measure(
         rows.push(Row {
             workload,
             frequency: hertz,
+            engine: inspected["engine"].as_str().unwrap_or_default().to_owned(),
             wall: median(pairs.iter().map(|(a, b)| b.wall_ms / a.wall_ms)),
             cpu: median(pairs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
+            start_ms: median(pairs.iter().map(|(a, b)| b.start_cpu_ms - a.start_cpu_ms)),
             rss_kb: median(pairs.iter().map(|(a, b)| b.peak_rss_kb - a.peak_rss_kb)),
             samples,
             bytes_per_sample: bytes / samples,
@@ -159,11 +164,20 @@ fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
         .arg(argument))
 }
 
-fn recorded(runtime: &Runtime, workload: &str, work: &str, hertz: u32, out: &Path) -> Result<Ran> {
+fn recorded(
+    runtime: &Runtime,
+    workload: &str,
+    work: &str,
+    hertz: u32,
+    engine: &str,
+    out: &Path,
+) -> Result<Ran> {
     let mut command = Command::new(testkit::sidewalk());
     command.args([
         "record",
         "--quiet",
+        "--engine",
+        engine,
         "--frequency",
         &hertz.to_string(),
         "--output",
@@ -197,6 +211,7 @@ fn ran(command: &mut Command) -> Result<Ran> {
         rounds: measured("rounds ")?,
         wall_ms: measured("wall_ms ")?,
         cpu_ms: measured("cpu_ms ")?,
+        start_cpu_ms: measured("start_cpu_ms ")?,
         peak_rss_kb: measured("peak_rss_kb ")?,
     })
 }
@@ -218,7 +233,7 @@ struct Converted {
 fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
     let recording = folder.join("large.swk");
     eprintln!("converting");
-    recorded(runtime, "async", "10", 10_000, &recording)?;
+    recorded(runtime, "async", "10", 10_000, "perf", &recording)?;
     let mut formats = Vec::new();
     for ending in [
         "html",
@@ -335,18 +350,22 @@ fn table(
         "Measured by `cargo xtask bench --pairs {} --seconds {}` on .NET {} and {cores} cores.\n",
         options.pairs, options.seconds, runtime.version
     );
-    out += "Time is the program's own, recorded ÷ bare, the median of interleaved pairs; CPU time is the whole process's,\n";
-    out += "with the agent's. Memory is what the peak of resident memory grew by.\n\n";
-    out += "| program | Hz | time | CPU time | memory | samples | bytes a sample | in the handler, a sample | agent's CPU |\n";
-    out += "| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n";
+    out += "Time is the program's own from Main on, recorded ÷ bare, the median of interleaved pairs; CPU time is the\n";
+    out += "process's from Main on, the agent's thread included. Start is the CPU time that was added before Main. Memory is what\n";
+    out += "the peak of resident memory grew by. Time in the handler is by the wall clock: where other programs want the\n";
+    out += "processors too, it holds their turns.\n\n";
+    out += "| program | Hz | engine | time | CPU time | start | memory | samples | bytes a sample | in the handler, a sample | agent's CPU |\n";
+    out += "| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |\n";
     for row in rows {
         let _ = writeln!(
             out,
-            "| {} | {} | {:.3}× | {:.3}× | {:.1} MiB | {} | {:.0} | {:.1} µs | {:.2} % |",
+            "| {} | {} | {} | {:.3}× | {:.3}× | {:.0} ms | {:.1} MiB | {} | {:.0} | {:.1} µs | {:.2} % |",
             row.workload,
             row.frequency,
+            row.engine,
             row.wall,
             row.cpu,
+            row.start_ms,
             row.rss_kb / 1024.0,
             row.samples,
             row.bytes_per_sample,
@@ -363,7 +382,7 @@ fn table(
         let (wall, cpu) = at(hertz);
         let _ = writeln!(
             out,
-            "| **median** | {hertz} | **{wall:.3}×** | {cpu:.3}× | | | | | |"
+            "| **median** | {hertz} | | **{wall:.3}×** | {cpu:.3}× | | | | | | |"
         );
     }
     out += "\nOne walk, by the walker's own bench:\n\n";
@@ -403,7 +422,8 @@ fn merged(page: &str, tables: &str) -> String {
         (Some(begin), Some(end)) if begin < end => {
             format!("{}{BEGIN}\n{tables}\n{}", &page[..begin], &page[end..])
         }
-        _ => format!("# What recording costs\n\n{page}{BEGIN}\n{tables}\n{END}"),
+        _ if page.is_empty() => format!("# What recording costs\n\n{BEGIN}\n{tables}\n{END}"),
+        _ => format!("{page}{BEGIN}\n{tables}\n{END}"),
     }
 }
 
