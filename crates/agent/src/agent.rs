@@ -164,9 +164,7 @@ impl Agent {
     }
 
     fn wake(&self) {
-        let one = 1u64;
-        // SAFETY: eight bytes are read from `one`; the descriptor is open as long as `self`.
-        unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
+        ring(self.wake.as_raw_fd());
     }
 
     /// A number that this process has not seen.
@@ -320,11 +318,16 @@ const _: () = assert!(align_of::<Scratch>() <= 64);
 /// errno.
 fn call_for_help() {
     if !STRANGE.swap(true, Ordering::Relaxed) {
-        let one = 1u64;
-        // SAFETY: write is async-signal-safe, and reads eight bytes of `one`; the eventfd is never
-        // closed, does not block, and -1 is an error without effect.
-        unsafe { libc::write(WAKE_FD.load(Ordering::Acquire), (&raw const one).cast(), 8) };
+        ring(WAKE_FD.load(Ordering::Acquire));
     }
+}
+
+/// Makes an eventfd readable. Async-signal-safe, but for errno.
+fn ring(eventfd: i32) {
+    let one = 1u64;
+    // SAFETY: reads eight bytes of `one`; the descriptor is the agent's, which is never closed and
+    // does not block, or -1, which is an error without effect.
+    unsafe { libc::write(eventfd, (&raw const one).cast(), 8) };
 }
 
 /// Takes back the handler's call for help.

@@ -59,6 +59,8 @@ pub(crate) struct Clr {
     agent: &'static Agent,
     index: u8,
     modules: Mutex<HashMap<usize, Arc<ModuleFacts>>>,
+    /// How many of them are collectible: asked at each compilation, so not counted each time.
+    collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
     /// It has instrumented tiers (.NET 8 on).
     instruments: AtomicBool,
@@ -76,6 +78,7 @@ impl Clr {
             agent,
             index,
             modules: Mutex::default(),
+            collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
             instruments: AtomicBool::new(false),
             headers_read: AtomicU32::new(0),
@@ -92,7 +95,7 @@ impl Clr {
     }
 
     fn any_collectible(&self) -> bool {
-        lock(&self.modules).values().any(|facts| facts.collectible)
+        self.collectible.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn is_collectible(&self, module: usize) -> bool {
@@ -126,10 +129,19 @@ impl Clr {
             mvid: OnceLock::new(),
             collectible: found.flags.contains(ModuleFlags::COLLECTIBLE),
         });
-        lock(&self.modules).insert(module.raw(), facts);
+        let collectible = u32::from(facts.collectible);
+        self.collectible.fetch_add(collectible, Ordering::Relaxed);
+        let replaced = lock(&self.modules).insert(module.raw(), facts);
+        self.forget(replaced.as_deref());
         if let Some(image) = image {
             self.agent.map.add_r2r(image, u64::from(self.index));
         }
+    }
+
+    /// A module's facts hold no longer.
+    fn forget(&self, facts: Option<&ModuleFacts>) {
+        let collectible = facts.map_or(0, |facts| u32::from(facts.collectible));
+        self.collectible.fetch_sub(collectible, Ordering::Relaxed);
     }
 
     /// Learns of every body of a function that is not known yet.
@@ -358,6 +370,7 @@ impl Callbacks for ClrCallbacks {
             .unwrap_or_default();
         self.0.gone(ranges);
         let facts = lock(&self.0.modules).remove(&module.raw());
+        self.0.forget(facts.as_deref());
         if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
             self.0.agent.map.remove_range(code);
         }

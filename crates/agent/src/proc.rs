@@ -123,23 +123,23 @@ pub(crate) fn thread_cpu_ns(tid: u32) -> Option<u64> {
     // The kernel's clock id for a thread's CPU time: MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED),
     // include/linux/posix-timers.h.
     let clock = (!tid.cast_signed() << 3) | 6;
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is valid for writes; a clock of a thread that is gone gives an error.
-    let result = unsafe { libc::clock_gettime(clock, &raw mut now) };
-    (result == 0).then(|| now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+    read_clock(clock)
 }
 
+/// A clock that cannot be missing.
 fn clock_ns(clock: libc::clockid_t) -> u64 {
+    read_clock(clock).unwrap_or(0)
+}
+
+/// A clock in nanoseconds; nothing for one of a thread that is gone.
+fn read_clock(clock: libc::clockid_t) -> Option<u64> {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is valid for writes.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    // SAFETY: `now` is valid for writes; a clock that does not exist gives an error.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut now) };
+    (result == 0).then(|| now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
 
 #[cfg(test)]
