@@ -220,6 +220,7 @@ impl Resolver {
                 event: sample.event,
                 value: sample.value,
                 end: sample.end.end(),
+                detail: None,
             });
         }
     }

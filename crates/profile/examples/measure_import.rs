@@ -151,6 +151,7 @@ fn write(samples: u64) -> (Vec<u8>, u128) {
             event: Event::Cpu,
             value: 1_001_001,
             end: WalkEnd::Root,
+            detail: None,
         };
         push(&sample, &mut file);
     }

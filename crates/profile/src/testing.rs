@@ -218,6 +218,7 @@ impl Scene {
             event,
             value,
             end,
+            detail: None,
         });
     }
 

@@ -29,6 +29,10 @@ pub(crate) const KIND_STATS: u8 = 13;
 pub(crate) const KIND_NOTE: u8 = 14;
 pub(crate) const KIND_END: u8 = 15;
 pub(crate) const KIND_SYMBOL: u8 = 16;
+pub(crate) const KIND_DETAIL: u8 = 17;
+pub(crate) const KIND_SOURCE: u8 = 18;
+pub(crate) const KIND_LIMITED: u8 = 19;
+pub(crate) const KIND_PAUSE: u8 = 20;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -91,6 +95,7 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             event,
             value,
             end,
+            detail,
         } => {
             let same_value = *value == deltas.sample_value;
             out.push(*end as u8 | u8::from(same_value) << 2 | (*event as u8) << 3);
@@ -99,6 +104,10 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             deltas.put_time(out, *time_ns);
             if !same_value {
                 put_varint(out, *value);
+            }
+            // Most samples have none, and then it takes no room.
+            if detail.is_some() {
+                put_option(out, detail.map(u64::from));
             }
             deltas.sample_thread = u64::from(*thread);
             deltas.sample_stack = u64::from(*stack);
@@ -272,6 +281,50 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_str(out, file);
             KIND_SYMBOL
         }
+        Record::Detail {
+            detail,
+            event,
+            name,
+            text,
+        } => {
+            put_varint(out, u64::from(*detail));
+            out.push(*event as u8);
+            put_str(out, name);
+            put_str(out, text);
+            KIND_DETAIL
+        }
+        Record::Source {
+            event,
+            source,
+            walker,
+            interval,
+        } => {
+            out.push(*event as u8);
+            put_varint(out, *interval);
+            put_str(out, source);
+            put_str(out, walker);
+            KIND_SOURCE
+        }
+        Record::Limited {
+            event,
+            count,
+            value,
+        } => {
+            out.push(*event as u8);
+            put_varint(out, *count);
+            put_varint(out, *value);
+            KIND_LIMITED
+        }
+        Record::Pause {
+            time_ns,
+            stopping_ns,
+            stopped_ns,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *stopping_ns);
+            put_varint(out, *stopped_ns);
+            KIND_PAUSE
+        }
     }
 }
 
@@ -346,6 +399,11 @@ pub(crate) fn decode<'a>(
                 return Ok(None);
             };
             let end = WalkEnd::from_code(flags & 3);
+            let detail = if body.0.is_empty() {
+                None
+            } else {
+                take_option32(body)?
+            };
             Record::Sample {
                 thread,
                 stack,
@@ -353,6 +411,7 @@ pub(crate) fn decode<'a>(
                 event,
                 value,
                 end,
+                detail,
             }
         }
         KIND_STACK => {
@@ -501,6 +560,45 @@ pub(crate) fn decode<'a>(
                 line,
             }
         }
+        KIND_DETAIL => {
+            let detail = body.varint32()?;
+            let Some(event) = Event::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            Record::Detail {
+                detail,
+                event,
+                name: body.text()?,
+                text: body.text()?,
+            }
+        }
+        KIND_SOURCE => {
+            let Some(event) = Event::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            let interval = body.varint()?;
+            Record::Source {
+                event,
+                source: body.text()?,
+                walker: body.text()?,
+                interval,
+            }
+        }
+        KIND_LIMITED => {
+            let Some(event) = Event::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            Record::Limited {
+                event,
+                count: body.varint()?,
+                value: body.varint()?,
+            }
+        }
+        KIND_PAUSE => Record::Pause {
+            time_ns: deltas.take_time(body)?,
+            stopping_ns: body.varint()?,
+            stopped_ns: body.varint()?,
+        },
         _ => return Ok(None),
     }))
 }

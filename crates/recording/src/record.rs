@@ -125,6 +125,8 @@ pub enum Event {
     ClassLoad = 7,
     /// A module was loaded. Value: 1.
     ModuleLoad = 8,
+    /// A method was called, counted exactly (walker `shadow`). Value: calls.
+    Call = 9,
 }
 
 /// How a walk ended.
@@ -258,14 +260,60 @@ pub enum Record<'a> {
         thread: u32,
         /// [`Record::Stack`].
         stack: u32,
-        /// When.
+        /// When; the end of it, for what takes time.
         time_ns: u64,
         /// What for.
         event: Event,
-        /// Amount in the event's unit.
+        /// Amount in the event's unit, scaled to what the sample stands for.
         value: u64,
         /// How the walk ended.
         end: WalkEnd,
+        /// [`Record::Detail`], for an event that has one.
+        detail: Option<u32>,
+    },
+    /// What samples of an event are about, told once for all that are about the same.
+    Detail {
+        /// Its id.
+        detail: u32,
+        /// The event whose samples refer to it.
+        event: Event,
+        /// What is counted under one name: the type of an exception or of an object, a class, a
+        /// module, a generation, a method with its tier.
+        name: Cow<'a, str>,
+        /// The rest: an exception's message and whether it was caught, an object's size, a
+        /// collection's reason. May be empty.
+        text: Cow<'a, str>,
+    },
+    /// Where the samples of an event come from. One for each event but those of
+    /// [`Record::Engine`].
+    Source {
+        /// The event.
+        event: Event,
+        /// e.g. `AllocationTick`, `ExceptionThrown callback`.
+        source: Cow<'a, str>,
+        /// Name of the walker that takes their stacks.
+        walker: Cow<'a, str>,
+        /// About how much of the event's unit one sample stands for; 0 where each one is taken.
+        interval: u64,
+    },
+    /// Events that happened and were not kept as samples, because of a limit, since the last such
+    /// record of the same event.
+    Limited {
+        /// The event.
+        event: Event,
+        /// How many.
+        count: u64,
+        /// The sum of their values, in the event's unit.
+        value: u64,
+    },
+    /// The runtime was stopped for a walk (walkers `suspend`, `seeded`).
+    Pause {
+        /// When it went on.
+        time_ns: u64,
+        /// From the wish to stop it until it stood, nanoseconds.
+        stopping_ns: u64,
+        /// How long it stood, nanoseconds.
+        stopped_ns: u64,
     },
     /// Samples that could not be taken, since the last such record of the same reason.
     Lost {
@@ -377,6 +425,7 @@ impl Event {
             6 => Event::Jit,
             7 => Event::ClassLoad,
             8 => Event::ModuleLoad,
+            9 => Event::Call,
             _ => return None,
         })
     }
@@ -396,6 +445,7 @@ impl Event {
             Event::Jit => "jit",
             Event::ClassLoad => "class-load",
             Event::ModuleLoad => "module-load",
+            Event::Call => "call",
         }
     }
 
@@ -407,7 +457,7 @@ impl Event {
                 Unit::Nanoseconds
             }
             Event::Alloc => Unit::Bytes,
-            Event::Exception | Event::ClassLoad | Event::ModuleLoad => Unit::Count,
+            Event::Exception | Event::ClassLoad | Event::ModuleLoad | Event::Call => Unit::Count,
         }
     }
 }
@@ -576,6 +626,7 @@ impl Record<'_> {
                 event,
                 value,
                 end,
+                detail,
             } => Record::Sample {
                 thread,
                 stack,
@@ -583,6 +634,47 @@ impl Record<'_> {
                 event,
                 value,
                 end,
+                detail,
+            },
+            Record::Detail {
+                detail,
+                event,
+                name,
+                text,
+            } => Record::Detail {
+                detail,
+                event,
+                name: owned(name),
+                text: owned(text),
+            },
+            Record::Source {
+                event,
+                source,
+                walker,
+                interval,
+            } => Record::Source {
+                event,
+                source: owned(source),
+                walker: owned(walker),
+                interval,
+            },
+            Record::Limited {
+                event,
+                count,
+                value,
+            } => Record::Limited {
+                event,
+                count,
+                value,
+            },
+            Record::Pause {
+                time_ns,
+                stopping_ns,
+                stopped_ns,
+            } => Record::Pause {
+                time_ns,
+                stopping_ns,
+                stopped_ns,
             },
             Record::Lost { reason, count } => Record::Lost {
                 reason: owned(reason),

@@ -26,6 +26,7 @@ fn the_example_of_the_documentation_is_what_is_written() {
         event,
         value: 10_000,
         end,
+        detail: None,
     });
     let _ = writer.push(&Record::End { time_ns: 1_400 });
     writer.take_block_into(&mut file);
@@ -168,6 +169,7 @@ fn every_kind() -> Vec<Record<'static>> {
             event: Event::Cpu,
             value: 10_101_010,
             end: WalkEnd::Root,
+            detail: None,
         },
         Record::Sample {
             thread: 0,
@@ -176,6 +178,7 @@ fn every_kind() -> Vec<Record<'static>> {
             event: Event::Alloc,
             value: 10_101_010,
             end: WalkEnd::Truncated,
+            detail: None,
         },
         Record::Sample {
             thread: 0,
@@ -184,6 +187,7 @@ fn every_kind() -> Vec<Record<'static>> {
             event: Event::ModuleLoad,
             value: 1,
             end: WalkEnd::Broken,
+            detail: None,
         },
         Record::Lost {
             reason: "ring full".into(),

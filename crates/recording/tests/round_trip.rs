@@ -46,12 +46,13 @@ fn frame() -> impl Strategy<Value = Frame<'static>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    (0..9u8).prop_map(|code| Event::from_code(code).unwrap())
+    (0..10u8).prop_map(|code| Event::from_code(code).unwrap())
 }
 
 fn record() -> impl Strategy<Value = Record<'static>> {
-    let sample = (id(), id(), number(), event(), number(), 0..3u8).prop_map(
-        |(thread, stack, time_ns, event, value, end)| {
+    let detail = proptest::option::of(id());
+    let sample = (id(), id(), number(), event(), number(), 0..3u8, detail).prop_map(
+        |(thread, stack, time_ns, event, value, end, detail)| {
             let end = WalkEnd::from_code(end);
             Record::Sample {
                 thread,
@@ -60,6 +61,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 event,
                 value,
                 end,
+                detail,
             }
         },
     );
@@ -151,6 +153,16 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())
             .prop_map(|(frame, name, file, line)| Record::Symbol { frame, name, file, line }),
+        1 => (id(), event(), text(), text())
+            .prop_map(|(detail, event, name, text)| Record::Detail { detail, event, name, text }),
+        1 => (event(), text(), text(), number()).prop_map(|(event, source, walker, interval)| {
+            Record::Source { event, source, walker, interval }
+        }),
+        1 => (event(), number(), number())
+            .prop_map(|(event, count, value)| Record::Limited { event, count, value }),
+        1 => (number(), number(), number()).prop_map(|(time_ns, stopping_ns, stopped_ns)| {
+            Record::Pause { time_ns, stopping_ns, stopped_ns }
+        }),
     ]
 }
 
@@ -394,6 +406,7 @@ fn a_full_writer_refuses_and_loses_nothing() {
         event: Event::Cpu,
         value: 10_000_000,
         end: WalkEnd::Root,
+        detail: None,
     };
     let mut kept = 0;
     let mut due_at = None;

@@ -258,6 +258,7 @@ impl Agent {
                 event: Event::Cpu,
                 value: 10_101_010,
                 end: WalkEnd::Root,
+                detail: None,
             });
         }
         self.flush()

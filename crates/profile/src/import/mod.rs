@@ -268,6 +268,7 @@ impl Import {
                 event,
                 value,
                 end,
+                detail: _,
             } => {
                 state.saw(builder, *time_ns);
                 let thread = state.thread(builder, *thread);
@@ -310,6 +311,11 @@ impl Import {
                 let health = &mut builder.profile.health;
                 health.agent_memory = health.agent_memory.max(*agent_memory);
             }
+            // Nothing shows these yet.
+            Record::Detail { .. }
+            | Record::Source { .. }
+            | Record::Limited { .. }
+            | Record::Pause { .. } => {}
             Record::Note { text } => note(&mut builder.profile.health.notes, text.to_string()),
             Record::End { time_ns } => {
                 state.saw(builder, *time_ns);
