@@ -14,8 +14,53 @@ pub(crate) struct Config {
     pub(crate) max_depth: u32,
     /// `auto`, `perf` or `timer`.
     pub(crate) engine: String,
+    /// Who walks the stacks of samples that are taken by time.
+    pub(crate) walker: Walker,
     /// Which runtimes of the process are recorded.
     pub(crate) runtimes: RuntimePolicy,
+}
+
+/// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
+/// done by [`Walker::Signal`] and said in a note of the recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Walker {
+    /// Our own, in a signal handler on the thread that is walked.
+    #[default]
+    Signal,
+    /// `DoStackSnapshot` of the current thread, in callbacks: for the stacks of events.
+    Snapshot,
+    /// `SuspendRuntime`, then `DoStackSnapshot` of each thread.
+    Suspend,
+    /// As `Suspend`, with the native frames of our own walk between the managed ones.
+    Seeded,
+    /// Enter, leave and tailcall hooks.
+    Shadow,
+    /// All that can walk a stopped thread, at the same instant, for `cargo xtask agree`. Not on
+    /// the command line.
+    Agree,
+}
+
+impl Walker {
+    const ALL: [Walker; 6] = [
+        Walker::Signal,
+        Walker::Snapshot,
+        Walker::Suspend,
+        Walker::Seeded,
+        Walker::Shadow,
+        Walker::Agree,
+    ];
+
+    /// As the command line and the recording name it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Walker::Signal => "signal",
+            Walker::Snapshot => "snapshot",
+            Walker::Suspend => "suspend",
+            Walker::Seeded => "seeded",
+            Walker::Shadow => "shadow",
+            Walker::Agree => "agree",
+        }
+    }
 }
 
 /// The seeds' pick first, pick one, pick many, pick all.
@@ -36,6 +81,7 @@ impl Default for Config {
             interval_ns: 10_101_010,
             max_depth: 1024,
             engine: "auto".into(),
+            walker: Walker::Signal,
             runtimes: RuntimePolicy::All,
         }
     }
@@ -60,6 +106,10 @@ impl Config {
                     }
                 }
                 "engine" => config.engine = value.into(),
+                "walker" => {
+                    let known = Walker::ALL.iter().find(|walker| walker.name() == value);
+                    config.walker = known.copied().unwrap_or(config.walker);
+                }
                 "runtimes" => config.runtimes = RuntimePolicy::parse(value),
                 _ => {}
             }
@@ -100,7 +150,8 @@ mod tests {
     #[test]
     fn reads_what_the_tool_writes() {
         let config = Config::parse(
-            "event=wall;interval_ns=1000000;max_depth=64;engine=timer;runtimes=many=3.1,8;new=1",
+            "event=wall;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
+             runtimes=many=3.1,8;new=1",
         );
         assert_eq!(
             config,
@@ -109,6 +160,7 @@ mod tests {
                 interval_ns: 1_000_000,
                 max_depth: 64,
                 engine: "timer".into(),
+                walker: Walker::Suspend,
                 runtimes: RuntimePolicy::Versions(vec!["3.1".into(), "8".into()]),
             }
         );
@@ -117,7 +169,7 @@ mod tests {
     #[test]
     fn nonsense_keeps_the_defaults() {
         assert_eq!(
-            Config::parse("interval_ns=x;;=;max_depth"),
+            Config::parse("interval_ns=x;;=;max_depth;walker=x"),
             Config::default()
         );
         assert_eq!(Config::parse("interval_ns=1").interval_ns, 100_000);
