@@ -132,7 +132,7 @@ impl Drain {
         });
         self.outlet.push(&Record::Engine {
             engine: Cow::Borrowed(engine),
-            walker: Cow::Borrowed("signal"),
+            walker: Cow::Borrowed(self.agent.config.walker.name()),
             event: self.event,
             interval_ns: self.agent.config.interval_ns,
             max_depth: self.agent.config.max_depth,
