@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use corprof::{AgentCx, ClassRequest, Runtime};
-use recording::ProcessKey;
+use recording::{Event, ProcessKey};
 use sampler::{EngineChoice, Sampler};
 use stackwalk::{CodeMap, ModuleChange, NativeModule};
 
@@ -100,14 +100,20 @@ impl Agent {
         let socket = std::env::var("SIDEWALK_SOCKET").ok()?;
         let channel = Channel::connect(&socket)?;
         let config = Config::parse(&std::env::var("SIDEWALK_CONFIG").unwrap_or_default());
+        let (cpu, wall) = (
+            config.events.has(Event::Cpu),
+            config.events.has(Event::Wall),
+        );
         let settings = sampler::Config {
-            engine: match (config.wall, config.engine.as_str()) {
-                (true, _) => EngineChoice::Wall,
-                (false, "perf") => EngineChoice::Perf,
-                (false, "timer") => EngineChoice::Timer,
-                (false, _) => EngineChoice::Auto,
+            engine: match (cpu, config.engine.as_str()) {
+                // Its clock is the agent thread's, which lets it stand where no time is sampled.
+                (false, _) => EngineChoice::Wall,
+                (true, "perf") => EngineChoice::Perf,
+                (true, "timer") => EngineChoice::Timer,
+                (true, _) => EngineChoice::Auto,
             },
             interval_ns: config.interval_ns,
+            wall_interval_ns: if wall { config.interval_ns } else { 0 },
             max_depth: config.max_depth,
             scratch_len: u32::try_from(size_of::<Scratch>()).ok()?,
             walk_alternate_stack: true,

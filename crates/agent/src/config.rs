@@ -3,13 +3,19 @@
 //! It is not the command line: the tool has checked that. Unknown keys are skipped, so that an
 //! older agent works under a newer tool; a value that cannot be read keeps its default.
 
+use recording::Event;
+
 /// How to record this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Sample by time passed instead of CPU time used.
-    pub(crate) wall: bool,
-    /// Nanoseconds between two samples of a thread.
+    /// What is sampled.
+    pub(crate) events: EventSet,
+    /// Nanoseconds between two samples of a thread, for the events that are sampled by time.
     pub(crate) interval_ns: u64,
+    /// About how many allocated bytes one sample stands for; 0: every object that is told of.
+    pub(crate) alloc_interval: u64,
+    /// Most samples a second of each of the other events; 0: no limit.
+    pub(crate) event_limit: u32,
     /// Frames kept of a stack, counted from the leaf.
     pub(crate) max_depth: u32,
     /// `auto`, `perf` or `timer`.
@@ -63,6 +69,45 @@ impl Walker {
     }
 }
 
+/// A set of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventSet(u16);
+
+impl EventSet {
+    /// The set of these events.
+    pub(crate) const fn of(events: &[Event]) -> EventSet {
+        let mut set = 0;
+        let mut rest = events;
+        while let [first, others @ ..] = rest {
+            set |= 1 << *first as u16;
+            rest = others;
+        }
+        EventSet(set)
+    }
+
+    /// Whether the event is wanted.
+    pub(crate) const fn has(self, event: Event) -> bool {
+        self.0 & 1 << event as u16 != 0
+    }
+
+    /// The events, by their codes.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Event> {
+        (0..16)
+            .filter_map(Event::from_code)
+            .filter(move |event| self.has(*event))
+    }
+
+    /// `cpu,exception`. Names that this agent does not know are skipped; `None` if none is left.
+    fn parse(text: &str) -> Option<EventSet> {
+        let all = EventSet(u16::MAX);
+        let set = text.split(',').fold(0, |set, name| {
+            let event = all.iter().find(|event| event.name() == name);
+            set | event.map_or(0, |event| EventSet::of(&[event]).0)
+        });
+        (set != 0).then_some(EventSet(set))
+    }
+}
+
 /// The seeds' pick first, pick one, pick many, pick all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimePolicy {
@@ -77,8 +122,10 @@ pub(crate) enum RuntimePolicy {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            wall: false,
+            events: EventSet::of(&[Event::Cpu]),
             interval_ns: 10_101_010,
+            alloc_interval: 512 * 1024,
+            event_limit: 1000,
             max_depth: 1024,
             engine: "auto".into(),
             walker: Walker::Signal,
@@ -93,7 +140,7 @@ impl Config {
         let mut config = Config::default();
         for (key, value) in text.split(';').filter_map(|pair| pair.split_once('=')) {
             match key {
-                "event" => config.wall = value == "wall",
+                "event" => config.events = EventSet::parse(value).unwrap_or(config.events),
                 "interval_ns" => {
                     if let Ok(ns) = value.parse::<u64>() {
                         // 1 Hz to 10,000 Hz.
@@ -104,6 +151,14 @@ impl Config {
                     if let Ok(depth) = value.parse::<u32>() {
                         config.max_depth = depth.clamp(1, 32_768);
                     }
+                }
+                "alloc_interval" => {
+                    if let Ok(bytes) = value.parse::<u64>() {
+                        config.alloc_interval = bytes.min(1 << 40);
+                    }
+                }
+                "event_limit" => {
+                    config.event_limit = value.parse().unwrap_or(config.event_limit);
                 }
                 "engine" => config.engine = value.into(),
                 "walker" => {
@@ -150,14 +205,16 @@ mod tests {
     #[test]
     fn reads_what_the_tool_writes() {
         let config = Config::parse(
-            "event=wall;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1",
+            "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0",
         );
         assert_eq!(
             config,
             Config {
-                wall: true,
+                events: EventSet::of(&[Event::Alloc, Event::Wall]),
                 interval_ns: 1_000_000,
+                alloc_interval: 100,
+                event_limit: 0,
                 max_depth: 64,
                 engine: "timer".into(),
                 walker: Walker::Suspend,
@@ -169,10 +226,22 @@ mod tests {
     #[test]
     fn nonsense_keeps_the_defaults() {
         assert_eq!(
-            Config::parse("interval_ns=x;;=;max_depth;walker=x"),
+            Config::parse("interval_ns=x;;=;max_depth;walker=x;event=;event=later;event_limit=-1"),
             Config::default()
         );
         assert_eq!(Config::parse("interval_ns=1").interval_ns, 100_000);
+    }
+
+    #[test]
+    fn every_event_is_read_by_its_name() {
+        let all = EventSet(u16::MAX);
+        for event in all.iter() {
+            let config = Config::parse(&format!("event={}", event.name()));
+            assert_eq!(config.events, EventSet::of(&[event]));
+            assert_eq!(config.events.iter().collect::<Vec<_>>(), [event]);
+        }
+        let three = EventSet::parse("gc,jit,class-load").unwrap();
+        assert!(three.has(Event::Jit) && !three.has(Event::Cpu));
     }
 
     #[test]

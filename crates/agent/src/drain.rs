@@ -10,7 +10,7 @@ use std::time::Duration;
 use corprof::context::AgentThread;
 use corprof::{AgentCx, Cx};
 use recording::{Event, Record};
-use sampler::{DiscardReason, Reader};
+use sampler::{DiscardReason, Reader, SampleEvent};
 
 use crate::agent::{Agent, KnownClr, hear_call};
 use crate::channel::Command;
@@ -61,7 +61,8 @@ pub(crate) struct Drain {
     clrs: Vec<KnownClr>,
     announced: usize,
     broken: [u64; 256],
-    event: Event,
+    /// Wall-clock samples are wanted, and this thread drives their clock.
+    wall: bool,
     tid: u32,
     ids: Vec<u32>,
     start_ns: u64,
@@ -83,11 +84,7 @@ impl Drain {
             clrs: Vec::new(),
             announced: 0,
             broken: [0; 256],
-            event: if agent.config.wall {
-                Event::Wall
-            } else {
-                Event::Cpu
-            },
+            wall: agent.config.events.has(Event::Wall),
             tid: proc::own_tid(),
             ids: Vec::new(),
             start_ns: now,
@@ -130,13 +127,18 @@ impl Drain {
             unix_ns: proc::unix_ns(),
             time_ns: proc::now_ns(),
         });
-        self.outlet.push(&Record::Engine {
-            engine: Cow::Borrowed(engine),
-            walker: Cow::Borrowed(self.agent.config.walker.name()),
-            event: self.event,
-            interval_ns: self.agent.config.interval_ns,
-            max_depth: self.agent.config.max_depth,
-        });
+        let config = &self.agent.config;
+        for event in [Event::Cpu, Event::Wall] {
+            if config.events.has(event) {
+                self.outlet.push(&Record::Engine {
+                    engine: Cow::Borrowed(if event == Event::Wall { "wall" } else { engine }),
+                    walker: Cow::Borrowed(config.walker.name()),
+                    event,
+                    interval_ns: config.interval_ns,
+                    max_depth: config.max_depth,
+                });
+            }
+        }
         self.outlet.flush();
     }
 
@@ -149,7 +151,7 @@ impl Drain {
             ROUND
         };
         let mut timeout = round;
-        if self.event == Event::Wall {
+        if self.wall {
             timeout = timeout.min(Duration::from_nanos(self.tick_due.saturating_sub(now)));
         }
         let mut fds = [
@@ -176,7 +178,7 @@ impl Drain {
     /// One round: everything that is due.
     fn round(&mut self, cx: &mut AgentCx) {
         let now = proc::now_ns();
-        if self.event == Event::Wall && now >= self.tick_due {
+        if self.wall && now >= self.tick_due {
             self.reader.wall_tick(now);
             let interval = self.agent.config.interval_ns;
             // Late ticks are not made up for: each sample's value is the time really passed.
@@ -260,7 +262,6 @@ impl Drain {
             resolver,
             clrs,
             broken,
-            event,
             ..
         } = self;
         let mut runtimes = Runtimes { cx, known: clrs };
@@ -280,7 +281,10 @@ impl Drain {
                     thread,
                     time_ns: sample.time_ns,
                     value: sample.value,
-                    event: *event,
+                    event: match sample.event {
+                        SampleEvent::Cpu => Event::Cpu,
+                        SampleEvent::Wall => Event::Wall,
+                    },
                     end,
                     frames: sample.frames,
                 };
