@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use formats::By;
+use recording::Event;
 
 use crate::console::Color;
 use crate::output::Destination;
@@ -71,6 +72,7 @@ pub(crate) enum Command {
     after_help = "Examples:
   sidewalk record -o flame.html -- dotnet app.dll input.txt
   sidewalk record -e wall -d 30s -o trace.firefox.json -- ./server --port 8080
+  sidewalk record -e cpu,alloc,exception -o flame.html -- dotnet app.dll
 
 The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its first
 managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
@@ -89,9 +91,18 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// What to sample: cpu (time spent computing) or wall (time passed, also while waiting)
-    #[arg(short, long, value_name = "EVENT", default_value = "cpu", value_parser = units::event)]
-    pub(crate) event: &'static str,
+    /// What to record, one or several joined by commas: cpu (time spent computing), wall (time
+    /// passed, also while waiting), exception (thrown), alloc (memory allocated), contention
+    /// (locks waited for), gc (pauses), jit (methods compiled), class-load, module-load
+    #[arg(
+        short,
+        long = "event",
+        value_name = "LIST",
+        default_value = "cpu",
+        value_delimiter = ',',
+        value_parser = units::recorded_event
+    )]
+    pub(crate) events: Vec<Event>,
 
     /// Samples a second and thread, 1 to 10000
     #[arg(
@@ -114,9 +125,21 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = units::engine)]
     pub(crate) engine: &'static str,
 
-    /// How stacks are walked: signal
+    /// How stacks are walked: signal (the thread walks its own, interrupted), suspend (the runtime
+    /// stands still and walks each thread), seeded (the same, native frames between), snapshot (the
+    /// runtime walks the thread that an event happens on), shadow (each call and return is counted)
     #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
     pub(crate) walker: &'static str,
+
+    /// Bytes allocated between two alloc samples (512k, 4m), about [default: the runtime's own
+    /// interval]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) alloc_interval: Option<u64>,
+
+    /// Samples a second kept of each event but cpu and wall, chosen at random; those left out are
+    /// counted; 0: all
+    #[arg(long, value_name = "N")]
+    pub(crate) event_limit: Option<u32>,
 
     /// Which runtimes of a process: all, first, one=VERSION, many=VERSION,VERSION
     #[arg(long, value_name = "POLICY", default_value = "all", value_parser = units::runtimes)]
@@ -148,6 +171,34 @@ pub(crate) struct RecordArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+impl RecordArgs {
+    /// The events, each once, in the order in which they were given.
+    pub(crate) fn distinct_events(&self) -> Vec<Event> {
+        let mut distinct = Vec::with_capacity(self.events.len());
+        for &event in &self.events {
+            if !distinct.contains(&event) {
+                distinct.push(event);
+            }
+        }
+        distinct
+    }
+
+    /// An option that would do nothing beside the events that are asked for.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
+        if self.alloc_interval.is_some() && !self.events.contains(&Event::Alloc) {
+            Some("--alloc-interval is of alloc events: add alloc to --event")
+        } else if self.event_limit.is_some() && self.events.iter().all(by_time) {
+            Some(
+                "--event-limit is of events other than cpu and wall (their rate is --frequency): \
+                 add one to --event",
+            )
+        } else {
+            None
+        }
+    }
+}
+
 /// Print the hottest methods of a recording
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
@@ -156,6 +207,10 @@ pub(crate) struct ReportArgs {
     /// The recording (.swk)
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+
+    /// The event to report [default: the one sampled by time, else the one with most samples]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event)]
+    pub(crate) event: Option<Event>,
 
     /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -197,6 +252,11 @@ pub(crate) struct ConvertArgs {
         value_parser = destination()
     )]
     pub(crate) outputs: Vec<Destination>,
+
+    /// The event of outputs that hold one, and the one that others show first [default: the one
+    /// sampled by time, else the one with most samples]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event)]
+    pub(crate) event: Option<Event>,
 
     #[command(flatten)]
     pub(crate) native: Native,
@@ -256,5 +316,47 @@ mod tests {
     #[test]
     fn clap_finds_no_contradiction() {
         Cli::command().debug_assert();
+    }
+
+    fn record(options: &[&str]) -> RecordArgs {
+        let words = [&["sidewalk", "record"], options, &["--", "x"]].concat();
+        match Cli::try_parse_from(words)
+            .expect("it is right usage")
+            .command
+        {
+            Command::Record(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_are_a_list_and_may_be_repeated() {
+        for (options, events) in [
+            (&[][..], &[Event::Cpu][..]),
+            (&["-e", "exception"], &[Event::Exception]),
+            (
+                &["-e", "wall,alloc", "--event", "gc,wall"],
+                &[Event::Wall, Event::Alloc, Event::Gc],
+            ),
+        ] {
+            assert_eq!(record(options).distinct_events(), events);
+        }
+    }
+
+    #[test]
+    fn options_that_would_do_nothing() {
+        for (options, fits) in [
+            (&["--alloc-interval", "1m"][..], false),
+            (&["--alloc-interval", "1m", "-e", "cpu,alloc"], true),
+            (&["--event-limit", "5", "-e", "cpu,wall"], false),
+            (&["--event-limit", "0", "-e", "cpu,jit"], true),
+            (&[], true),
+        ] {
+            assert_eq!(
+                record(options).contradiction().is_none(),
+                fits,
+                "{options:?}"
+            );
+        }
     }
 }

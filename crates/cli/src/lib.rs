@@ -17,7 +17,8 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 pub use record::AGENT_CLSID;
 
@@ -26,7 +27,14 @@ use crate::console::Console;
 
 /// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let parsed = Cli::try_parse_from(arguments).and_then(|cli| match &cli.command {
+        Command::Record(args) => match args.contradiction() {
+            Some(text) => Err(Cli::command().error(ErrorKind::ArgumentConflict, text)),
+            None => Ok(cli),
+        },
+        _ => Ok(cli),
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help that nobody reads to its end is no failure.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use formats::Options;
 use profile::Import;
 use profile::Profile;
-use recording::Reader;
+use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
@@ -68,9 +68,11 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
     let Loaded { profile, .. } = load(&args.file)?;
+    check_event(&profile, args.event)?;
     tell_notes(&profile, console);
     let profile = with_or_without(profile, &args.native);
     let options = Options {
+        event: args.event,
         top: args.top,
         tree: args.tree,
         by: args.by,
@@ -78,6 +80,27 @@ pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
         ..Options::default()
     };
     print_report(&profile, &options)
+}
+
+/// Whether there is anything to show of an event that was asked for.
+///
+/// # Errors
+/// The recording has no samples of it.
+fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let events = profile::ops::events(profile);
+    if events.iter().any(|(event, _)| *event == asked) {
+        return Ok(());
+    }
+    let names: Vec<_> = events.iter().map(|(event, _)| event.name()).collect();
+    let has = match &names[..] {
+        [] => "no samples at all".to_owned(),
+        names => format!("samples of {}", names.join(", ")),
+    };
+    bail!(
+        "there are no {} samples in this recording; it has {has}",
+        asked.name()
+    )
 }
 
 /// Prints the report on stdout.
@@ -100,9 +123,10 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         output.check_writable()?;
     }
     let Loaded { profile, .. } = load(&args.file)?;
+    check_event(&profile, args.event)?;
     tell_notes(&profile, console);
     let profile = with_or_without(profile, &args.native);
-    write_outputs(&profile, &args.outputs, console)
+    write_outputs(&profile, args.event, &args.outputs, console)
 }
 
 /// Writes the converted ones of `outputs`; one that fails does not keep the others from being
@@ -112,16 +136,21 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
 /// The first failure.
 pub(crate) fn write_outputs(
     profile: &Profile,
+    event: Option<Event>,
     outputs: &[Destination],
     console: &Console,
 ) -> Result<()> {
+    let options = Options {
+        event,
+        ..Options::default()
+    };
     let mut first_failure = None;
     for output in outputs {
         let Kind::Converted(format) = output.kind else {
             continue;
         };
         let written = write_whole(&output.path, USUAL, |out| {
-            Ok(formats::write(format, profile, &Options::default(), out)?)
+            Ok(formats::write(format, profile, &options, out)?)
         });
         match written {
             Ok(()) => console.note(format_args!("wrote {}", output.path.display())),

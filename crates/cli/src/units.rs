@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use recording::Event;
+
 /// Nanoseconds and the units that a time may have, longest name first.
 const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
@@ -61,16 +63,58 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
-/// An event that this version samples, by its name in the agent's configuration.
-pub(crate) fn event(text: &str) -> Result<&'static str, String> {
-    match text {
-        "cpu" => Ok("cpu"),
-        "wall" => Ok("wall"),
-        _ if text.contains(',') => Err("one recording samples one event: cpu or wall".into()),
-        "exception" | "alloc" | "contention" | "gc" | "jit" | "class-load" => Err(format!(
-            "this version cannot record {text} events; it samples cpu or wall"
-        )),
-        _ => Err("expected cpu or wall".into()),
+/// What `record --event` takes, in the order in which help texts name them.
+const RECORDED: [Event; 9] = [
+    Event::Cpu,
+    Event::Wall,
+    Event::Exception,
+    Event::Alloc,
+    Event::Contention,
+    Event::Gc,
+    Event::Jit,
+    Event::ClassLoad,
+    Event::ModuleLoad,
+];
+
+/// An event that can be asked for.
+pub(crate) fn recorded_event(text: &str) -> Result<Event, String> {
+    one_of(&RECORDED, text)
+}
+
+/// An event that a recording may have.
+pub(crate) fn event(text: &str) -> Result<Event, String> {
+    let mut all = RECORDED.to_vec();
+    all.push(Event::Call);
+    one_of(&all, text)
+}
+
+fn one_of(events: &[Event], text: &str) -> Result<Event, String> {
+    let found = events.iter().find(|event| event.name() == text);
+    found.copied().ok_or_else(|| {
+        let names: Vec<_> = events.iter().map(|event| event.name()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+/// An amount of memory such as `512k`, `4m` or `1g` (of 1024), or a number of bytes.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err("expected a number of bytes, such as 512k or 4m".into()),
+    };
+    let wrong = |_| "expected a number of bytes, such as 512k or 4m".to_owned();
+    let number: u64 = number.parse().map_err(wrong)?;
+    match number.checked_mul(1 << shift) {
+        Some(0) => Err("must be more than nothing".into()),
+        Some(bytes) if bytes <= 1 << 40 => Ok(bytes),
+        _ => Err("must be at most 1024g".into()),
     }
 }
 
@@ -84,15 +128,11 @@ pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     }
 }
 
-/// A walker that this version has.
+/// A walker, by its name in the agent's configuration.
 pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
-    match text {
-        "signal" => Ok("signal"),
-        "suspend" | "seeded" | "snapshot" | "shadow" => {
-            Err(format!("this version has no {text} walker; it has signal"))
-        }
-        _ => Err("expected signal".into()),
-    }
+    const WALKERS: [&str; 5] = ["signal", "suspend", "seeded", "snapshot", "shadow"];
+    let found = WALKERS.into_iter().find(|name| *name == text);
+    found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }
 
 /// Which runtimes of a process are recorded, as the agent's configuration says it.
@@ -187,6 +227,47 @@ mod tests {
         }
         assert_eq!(interval_of(99), 10_101_010);
         assert_eq!(interval_of(10_000), 100_000);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("512k", 512 << 10),
+            ("512K", 512 << 10),
+            ("4mb", 4 << 20),
+            ("2GiB", 2 << 30),
+            ("1024g", 1 << 40),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "0",
+            "0k",
+            "1.5m",
+            "-1",
+            "1025g",
+            "99999999999999999999",
+            "5t",
+        ] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn events() {
+        for event_of in RECORDED {
+            assert_eq!(recorded_event(event_of.name()), Ok(event_of));
+            assert_eq!(event(event_of.name()), Ok(event_of));
+        }
+        // Calls are counted by a walker; nobody asks for them as an event.
+        assert!(recorded_event("call").is_err());
+        assert_eq!(event("call"), Ok(Event::Call));
+        for text in ["", "CPU", "cpu ", "itimer"] {
+            assert!(event(text).is_err(), "{text}");
+        }
     }
 
     #[test]

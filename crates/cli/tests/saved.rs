@@ -50,14 +50,17 @@ fn help() {
 #[test]
 fn wrong_usage() {
     let folder = folder();
-    let cases: [&[&str]; 14] = [
+    let cases: [&[&str]; 17] = [
         &[],
         &["dump", "1"],
         &["record"],
         &["record", "--unknown", "--", "x"],
         &["record", "--pid", "1"],
-        &["record", "-e", "alloc", "--", "x"],
-        &["record", "--walker", "shadow", "--", "x"],
+        &["record", "-e", "cpu,itimer", "--", "x"],
+        &["record", "--walker", "frame-pointer", "--", "x"],
+        &["record", "--alloc-interval", "1t", "--", "x"],
+        &["record", "--alloc-interval", "1m", "--", "x"],
+        &["record", "--event-limit", "9", "-e", "wall", "--", "x"],
         &["record", "-o", "x.png", "--", "x"],
         &["record", "-F", "20000", "--", "x"],
         &["record", "-i", "10", "--", "x"],
@@ -82,8 +85,10 @@ fn bad_input() {
     let mut newer = recording::file_header("a newer one");
     newer[8] = 9;
     write("newer.swk", &newer);
-    let cases: [&[&str]; 8] = [
+    let cases: [&[&str]; 10] = [
         &["report", "missing.swk"],
+        &["report", "tiny.swk", "--event", "alloc"],
+        &["convert", "tiny.swk", "-e", "wall", "-o", "x.html"],
         &["report", "."],
         &["report", "text.swk"],
         &["report", "empty.swk"],

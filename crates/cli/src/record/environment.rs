@@ -117,15 +117,27 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// What the agent is told.
+/// What the agent is told. Limits that were not given are left to it.
 pub(super) fn configuration(args: &RecordArgs) -> String {
     let interval = args
         .interval
         .unwrap_or_else(|| units::interval_of(args.frequency));
-    format!(
-        "event={};interval_ns={interval};max_depth={};runtimes={};engine={}",
-        args.event, args.max_depth, args.runtimes, args.engine
-    )
+    let events: Vec<_> = args.distinct_events().iter().map(|e| e.name()).collect();
+    let mut told = format!(
+        "event={};interval_ns={interval};max_depth={};runtimes={};engine={};walker={}",
+        events.join(","),
+        args.max_depth,
+        args.runtimes,
+        args.engine,
+        args.walker
+    );
+    if let Some(bytes) = args.alloc_interval {
+        told.push_str(&format!(";alloc_interval={bytes}"));
+    }
+    if let Some(limit) = args.event_limit {
+        told.push_str(&format!(";event_limit={limit}"));
+    }
+    told
 }
 
 /// Makes runtimes below `command` load `agent` and connect to `socket`.

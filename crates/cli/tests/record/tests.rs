@@ -303,7 +303,15 @@ fn environment_of_the_child() {
         &[
             "-q",
             "-e",
-            "wall",
+            "wall,alloc",
+            "-e",
+            "exception",
+            "--alloc-interval",
+            "512k",
+            "--event-limit",
+            "0",
+            "--walker",
+            "suspend",
             "-F",
             "1000",
             "--max-depth",
@@ -331,7 +339,8 @@ fn environment_of_the_child() {
          CORECLR_PROFILER={}\n\
          CORECLR_PROFILER_PATH={}\n\
          CORECLR_PROFILER_PATH_64=(not set)\n\
-         SIDEWALK_CONFIG=event=wall;interval_ns=1000000;max_depth=64;runtimes=many=3.1,8;engine=auto\n\
+         SIDEWALK_CONFIG=event=wall,alloc,exception;interval_ns=1000000;max_depth=64;\
+         runtimes=many=3.1,8;engine=auto;walker=suspend;alloc_interval=524288;event_limit=0\n\
          KEPT=yes\n",
         sidewalk_cli::AGENT_CLSID,
         agent.display()
@@ -794,9 +803,10 @@ fn profilers_forbidden() {
 
 fn unsupported_values() {
     for options in [
-        &["-e", "alloc"][..],
-        &["-e", "cpu,wall"],
-        &["--walker", "shadow"],
+        &["-e", "itimer"][..],
+        &["-e", "cpu,call"],
+        &["--alloc-interval", "1m"],
+        &["--walker", "frame-pointer"],
         &["-F", "0"],
         &["-F", "10001"],
         &["-F", "99", "-i", "10ms"],
