@@ -10,7 +10,7 @@ use testkit::Setup;
 use crate::process::{on_path, run};
 use crate::setup;
 
-/// Builds what users get: the command and the agent, optimised.
+/// Builds what users get: the commands and the agent, optimised.
 pub(crate) fn build() -> Result<()> {
     run(&mut cargo(&[
         "build",
@@ -19,6 +19,8 @@ pub(crate) fn build() -> Result<()> {
         "sidewalk",
         "--package",
         "agent",
+        "--package",
+        "runsxs",
     ]))
 }
 

@@ -60,6 +60,14 @@ pub fn agent() -> PathBuf {
     built("libsidewalk.so")
 }
 
+/// The `runsxs` command under test.
+///
+/// # Panics
+/// When it has not been built.
+pub fn runsxs() -> PathBuf {
+    built("runsxs")
+}
+
 fn built(name: &str) -> PathBuf {
     let path = profile_dir().join(name);
     assert!(

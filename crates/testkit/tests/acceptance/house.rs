@@ -104,7 +104,9 @@ fn dependencies_go_one_way() {
         "sampler",
         "stackwalk",
         "recording",
+        "activation",
         "agent",
+        "runsxs",
         "profile",
         "symbolize",
         "formats",
@@ -112,12 +114,17 @@ fn dependencies_go_one_way() {
         "testkit",
         "xtask",
     ];
-    let table: [(&str, &[&str]); 9] = [
+    let table: [(&str, &[&str]); 11] = [
         ("corprof", &[]),
         ("sampler", &[]),
         ("stackwalk", &[]),
         ("recording", &[]),
-        ("agent", &["corprof", "sampler", "stackwalk", "recording"]),
+        ("activation", &[]),
+        (
+            "agent",
+            &["activation", "corprof", "sampler", "stackwalk", "recording"],
+        ),
+        ("runsxs", &["activation", "corprof"]),
         ("profile", &["recording"]),
         ("symbolize", &["profile", "recording"]),
         ("formats", &["profile", "recording"]),

@@ -1,0 +1,68 @@
+//! Which handlers stand behind the one that is in place.
+//!
+//! Each CLR keeps the handler that it found when it installed its own, and passes to it what comes
+//! from other processes. Where several CLRs started before anybody looked, that is the only place
+//! in which the earlier handlers can be found: the kernel knows the last one alone. So the code of
+//! a handler is searched for the word in its library's data that holds another CLR's code address
+//! (`g_previous_activation.sa_sigaction` in `inject_activation_handler`, 3.1 to 10).
+//!
+//! Nothing is decoded but the four bytes by which x86-64 names a word of its own module. Invariant:
+//! what is answered is code of a CLR, so a wrong guess is impossible as long as a handler refers to
+//! no other function of another CLR, and none does.
+
+use crate::modules::Module;
+
+/// How far into a handler is searched, bytes. The word is named within 300 in 3.1.23 and 8.0.4.
+const SEARCHED: usize = 1024;
+/// Most handlers of one chain.
+pub(crate) const MAX_HANDLERS: usize = 16;
+
+/// A CLR's handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    /// Its address.
+    pub(crate) handler: usize,
+    /// [`Module::lazy_locals`] of its CLR.
+    pub(crate) lazy_locals: usize,
+}
+
+/// The CLRs' handlers from `handler` on, oldest first. Empty when `handler` is no CLR's.
+pub(crate) fn of(handler: usize, modules: &[Module]) -> Vec<Link> {
+    let mut links: Vec<Link> = Vec::new();
+    let mut next = Some(handler);
+    while let Some(handler) = next.take() {
+        let Some(module) = modules.iter().find(|m| m.is_clr && m.runs(handler)) else {
+            break;
+        };
+        if links.len() == MAX_HANDLERS || links.iter().any(|link| link.handler == handler) {
+            break;
+        }
+        links.push(Link {
+            handler,
+            lazy_locals: module.lazy_locals,
+        });
+        next = previous(handler, module, modules);
+    }
+    links.reverse();
+    links
+}
+
+/// The handler of another CLR that the code at `handler` refers to.
+fn previous(handler: usize, module: &Module, modules: &[Module]) -> Option<usize> {
+    let segment = module.code.iter().find(|range| range.contains(&handler))?;
+    let length = SEARCHED.min(segment.end - handler);
+    // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
+    // readable (PF_R is set in every libcoreclr.so).
+    let code = unsafe { std::slice::from_raw_parts(handler as *const u8, length) };
+    code.windows(4).enumerate().find_map(|(at, bytes)| {
+        let offset = i32::from_le_bytes(bytes.try_into().ok()?);
+        let word = (handler + at + 4).wrapping_add_signed(offset as isize);
+        if !word.is_multiple_of(size_of::<usize>()) || !module.holds_word(word) {
+            return None;
+        }
+        // SAFETY: an aligned word in a writable segment of the same library.
+        let value = unsafe { (word as *const usize).read_volatile() };
+        let elsewhere = |m: &&Module| m.is_clr && !std::ptr::eq(*m, module) && m.runs(value);
+        modules.iter().find(elsewhere).map(|_| value)
+    })
+}

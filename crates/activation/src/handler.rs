@@ -1,0 +1,290 @@
+//! The handler and the list of those that it calls.
+//!
+//! The list only grows, as CLRs are never unloaded. The invariant: [`on_signal`] and what it calls
+//! here take no lock, allocate nothing, use no thread-local of this library and keep `errno`.
+
+use core::mem::transmute;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, siginfo_t};
+
+use crate::chain::{Link, MAX_HANDLERS};
+
+type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// The signal by which CLRs interrupt their threads: `SIGRTMIN` as the C library counts.
+pub fn signal_number() -> i32 {
+    libc::SIGRTMIN()
+}
+
+/// What the kernel does on the signal.
+#[derive(Clone, Copy)]
+pub(crate) struct Disposition(libc::sigaction);
+
+impl Disposition {
+    pub(crate) fn current() -> Disposition {
+        // SAFETY: all-zero is a valid sigaction (default action, empty mask).
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        // SAFETY: asks only; the out-pointer is valid. It fails for numbers that are no signal, and
+        // then the default stays.
+        unsafe { libc::sigaction(signal_number(), core::ptr::null(), &raw mut action) };
+        Disposition(action)
+    }
+
+    pub(crate) fn handler(&self) -> usize {
+        self.0.sa_sigaction
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.handler() == on_signal as *const () as usize
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        matches!(self.handler(), libc::SIG_DFL | libc::SIG_IGN)
+    }
+
+    /// Puts our handler in the place of this one, with its mask and flags. Answers what was there
+    /// until this moment.
+    pub(crate) fn replace(&self) -> Disposition {
+        let mut ours = self.0;
+        ours.sa_sigaction = on_signal as *const () as usize;
+        ours.sa_flags |= libc::SA_SIGINFO;
+        let mut before = *self;
+        // SAFETY: the function stays loaded (a program's, or the agent's, which is linked with
+        // -z nodelete) and is a handler for SA_SIGINFO; both pointers are valid.
+        unsafe { libc::sigaction(signal_number(), &raw const ours, &raw mut before.0) };
+        before
+    }
+}
+
+/// The CLRs' handlers, oldest first. Written under the lock of [`crate::serve_all`], read by the
+/// handler.
+pub(crate) struct Handlers {
+    links: [(AtomicUsize, AtomicUsize); MAX_HANDLERS],
+    /// Stored with Release once the link before it is written.
+    length: AtomicUsize,
+}
+
+pub(crate) static HANDLERS: Handlers = Handlers {
+    links: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_HANDLERS],
+    length: AtomicUsize::new(0),
+};
+
+impl Handlers {
+    /// How many CLRs are served.
+    pub(crate) fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Link> + '_ {
+        self.links.iter().take(self.len()).map(|link| Link {
+            handler: link.0.load(Ordering::Relaxed),
+            lazy_locals: link.1.load(Ordering::Relaxed),
+        })
+    }
+
+    fn knows(&self, link: &Link) -> bool {
+        self.iter().any(|known| known.handler == link.handler)
+    }
+
+    /// How many there would be with these.
+    pub(crate) fn len_with(&self, links: &[Link]) -> usize {
+        self.len() + links.iter().filter(|link| !self.knows(link)).count()
+    }
+
+    /// Adds those that are not there yet. Not at the same time on two threads.
+    pub(crate) fn add(&self, links: &[Link]) {
+        for link in links {
+            let length = self.len();
+            if let Some(place) = self.links.get(length)
+                && !self.knows(link)
+            {
+                place.0.store(link.handler, Ordering::Relaxed);
+                place.1.store(link.lazy_locals, Ordering::Relaxed);
+                self.length.store(length + 1, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// In the unused end of the signal's `siginfo_t`: this handler is at work, and how many deep.
+///
+/// A CLR that is still starting passes its own signals on to the handler that it found, and that
+/// may be this one.
+const MARK: u64 = 0x7369_6465_7761_6c6b;
+const MARK_AT: usize = 14;
+const DEPTH_AT: usize = 15;
+const MAX_DEPTH: u64 = 2;
+
+const _: () = assert!(size_of::<siginfo_t>() >= (DEPTH_AT + 1) * 8 && align_of::<siginfo_t>() >= 8);
+
+/// The handler.
+///
+/// # Safety
+/// Called by the kernel, or by a handler that it called, with what the kernel gave.
+pub(crate) unsafe extern "C" fn on_signal(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    let words = info.cast::<u64>();
+    // SAFETY: the kernel's structure on this thread's stack, 128 bytes, aligned to 8, used by no
+    // other thread. The kernel's part for this signal (rt, tkill) ends at byte 32 and the rest is
+    // zero (copy_siginfo_to_user). errno has a place of its own on every thread, allocated with it.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let depth = if *words.add(MARK_AT) == MARK {
+            *words.add(DEPTH_AT)
+        } else {
+            0
+        };
+        if depth < MAX_DEPTH {
+            *words.add(MARK_AT) = MARK;
+            *words.add(DEPTH_AT) = depth + 1;
+            call_all(signal, info, context);
+            *words.add(DEPTH_AT) = depth;
+        }
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// # Safety
+/// As for [`on_signal`].
+unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's structure; the union's part of tkill, kill and sigqueue begins with the
+    // sender's pid. getpid has no preconditions.
+    let is_own = unsafe { (*info).si_pid() == libc::getpid() };
+    // What another process sends, each CLR passes on to what it found; the oldest one's was there
+    // before any CLR.
+    let called = if is_own { usize::MAX } else { 1 };
+    for link in HANDLERS.iter().take(called) {
+        if is_own && !has_locals(link.lazy_locals) {
+            continue;
+        }
+        // SAFETY: the address was a CLR's handler for SA_SIGINFO (CLRs install no others), and CLRs
+        // are never unloaded.
+        unsafe {
+            let handler: Handler = transmute(link.handler);
+            handler(signal, info, context);
+        }
+    }
+}
+
+/// Whether the calling thread has the thread-locals of module `number`. A CLR has seen no thread
+/// that has not: it keeps its `Thread` in one (`t_CurrentThreadInfo`).
+#[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
+fn has_locals(number: usize) -> bool {
+    /// glibc's `dtv_t`: a length, a generation, or a pointer with what to free.
+    type Entry = [usize; 2];
+    const UNALLOCATED: usize = usize::MAX;
+    if number == 0 {
+        return true;
+    }
+    let vector: *const Entry;
+    // SAFETY: the second word of the thread control block is the thread's vector of thread-locals
+    // (the ABI of x86-64, "ELF Handling For Thread-Local Storage", section 3.4.2; glibc's
+    // `tcbhead_t`); every thread has both.
+    unsafe {
+        core::arch::asm!("mov {}, fs:[8]", out(reg) vector, options(nostack, readonly, preserves_flags));
+    }
+    // SAFETY: the entry before the vector holds its length (`_dl_allocate_tls`, `dtv[-1].counter`),
+    // and only this thread changes its vector, so it cannot change under its own handler.
+    unsafe {
+        let length = (*vector.sub(1))[0];
+        let locals = if number <= length {
+            (*vector.add(number))[0]
+        } else {
+            UNALLOCATED
+        };
+        // A vector that has grown holds zeros where nothing was allocated.
+        locals != UNALLOCATED && locals != 0
+    }
+}
+
+/// musl allocates a library's thread-locals for every thread when it loads the library.
+#[cfg(not(all(target_env = "gnu", target_arch = "x86_64")))]
+fn has_locals(_number: usize) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static CALLED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn note(name: &'static str) {
+        CALLED.with_borrow_mut(|called| called.push(name));
+    }
+
+    unsafe extern "C" fn first(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+        note("first");
+    }
+
+    /// A CLR that is still starting: it passes its signal on to what it found.
+    unsafe extern "C" fn starting(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+        note("starting");
+        // SAFETY: what the kernel gave, as the caller says.
+        unsafe { on_signal(signal, info, context) };
+    }
+
+    /// Calls the handler as the kernel would for a signal of `pid`, and answers who was called.
+    fn signalled_by(pid: i32) -> Vec<&'static str> {
+        // SAFETY: all-zero is a valid siginfo_t; the pid's place is checked below.
+        unsafe {
+            let mut info: siginfo_t = core::mem::zeroed();
+            (&raw mut info).cast::<i32>().add(4).write(pid);
+            assert_eq!(info.si_pid(), pid);
+            *libc::__errno_location() = 77;
+            on_signal(signal_number(), &raw mut info, core::ptr::null_mut());
+            assert_eq!(*libc::__errno_location(), 77);
+            assert_eq!((&raw const info).cast::<u64>().add(DEPTH_AT).read(), 0);
+        }
+        CALLED.take()
+    }
+
+    #[test]
+    fn all_are_called_for_own_signals_the_oldest_for_others_and_none_for_ever() {
+        let link = |handler: Handler, lazy_locals| Link {
+            handler: handler as usize,
+            lazy_locals,
+        };
+        let unused = link(starting, 1 << 20);
+        HANDLERS.add(&[link(first, 0), unused]);
+        // SAFETY: getpid has no preconditions.
+        let own = unsafe { libc::getpid() };
+        // No thread has so many thread-locals, so that CLR has not seen this one.
+        assert_eq!(signalled_by(own), ["first"]);
+        assert_eq!(signalled_by(own + 1), ["first"]);
+        let other = link(starting_with_locals, 0);
+        assert_eq!(HANDLERS.len_with(&[other, unused]), 3);
+        HANDLERS.add(&[other]);
+        HANDLERS.add(&[other]);
+        assert_eq!(HANDLERS.len(), 3);
+        assert_eq!(
+            signalled_by(own),
+            ["first", "starting", "first", "starting"]
+        );
+    }
+
+    unsafe extern "C" fn starting_with_locals(
+        signal: c_int,
+        info: *mut siginfo_t,
+        context: *mut c_void,
+    ) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { starting(signal, info, context) };
+    }
+
+    #[test]
+    fn a_thread_has_the_locals_that_it_has_used() {
+        assert!(has_locals(0));
+        #[cfg(target_env = "gnu")]
+        assert!(!has_locals(1 << 20));
+        // The program's own are number 1 and static.
+        assert!(has_locals(1));
+    }
+}

@@ -1,0 +1,73 @@
+//! One handler of the CLR's activation signal, `SIGRTMIN`, for every CLR of a process.
+//!
+//! A CLR stops a thread that runs managed code without a call by sending it this signal
+//! (src/coreclr/pal/src/exception/signal.cpp, `inject_activation_handler`). Each CLR installs its
+//! handler when it is loaded, and a handler that the process itself signalled does not pass the
+//! signal on: with two CLRs the first one's collections wait for seconds. [`serve_all`] puts one
+//! handler in place that calls those of all CLRs.
+//!
+//! It is not a signal library: it knows this one signal and what CLRs do with it. The invariants: a
+//! process with one CLR is left alone; what is called in the handler neither locks nor allocates,
+//! and a CLR's handler is called only on threads that the CLR has seen, because on others its first
+//! thread-local would be allocated there.
+
+mod chain;
+mod handler;
+mod modules;
+
+use std::sync::{Mutex, PoisonError};
+
+pub use handler::signal_number;
+
+use handler::{Disposition, HANDLERS};
+
+/// What [`serve_all`] found and did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Served {
+    /// At most one CLR has a handler: nothing was changed.
+    AtMostOne,
+    /// The handler of this library is in place, and serves so many CLRs.
+    All(usize),
+    /// Somebody else's handler is in place; it was left there.
+    Stranger,
+}
+
+/// Only one thread at a time changes the handler.
+static CHANGE: Mutex<()> = Mutex::new(());
+
+/// Looks which CLRs have installed handlers of the activation signal and, if there are at least
+/// two, puts one in place that serves all of them.
+///
+/// To be called after each CLR has installed its own: when its `coreclr_initialize` has returned,
+/// or in the profiler's `Initialize`. Costs one system call when nothing has changed. Takes the
+/// loader's lock and allocates: ordinary code only, never a signal handler.
+pub fn serve_all() -> Served {
+    let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = Disposition::current();
+    // Ends soon: each further turn needs a CLR that was loaded in the moment of the one before.
+    for _ in 0..8 {
+        if found.is_ours() {
+            return Served::All(HANDLERS.len());
+        }
+        let modules = modules::loaded();
+        let chain = chain::of(found.handler(), &modules);
+        if chain.is_empty() {
+            return if found.is_default() {
+                Served::AtMostOne
+            } else {
+                Served::Stranger
+            };
+        }
+        if HANDLERS.len_with(&chain) < 2 {
+            return Served::AtMostOne;
+        }
+        HANDLERS.add(&chain);
+        let before = found.replace();
+        if before.handler() == found.handler() {
+            return Served::All(HANDLERS.len());
+        }
+        // A CLR has installed its handler since we looked, and ours has just taken its place.
+        found = before;
+    }
+    Served::Stranger
+}

@@ -1,0 +1,199 @@
+//! The ELF objects of the process, as the loader has them: which of them are CLRs, where their code
+//! and data lie, and which thread-locals are theirs.
+//!
+//! A snapshot for the moment; nothing is cached. Ordinary code, never a signal handler.
+
+use std::ffi::{CStr, CString};
+use std::ops::Range;
+
+/// A loaded object.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Executable segments.
+    pub(crate) code: Vec<Range<usize>>,
+    /// Writable segments, without what the loader makes read-only after relocation.
+    pub(crate) data: Vec<Range<usize>>,
+    /// Number of its thread-locals where the loader allocates them when a thread first uses them;
+    /// 0 where it has none or every thread has them from its start.
+    pub(crate) lazy_locals: usize,
+    /// It is a CLR.
+    pub(crate) is_clr: bool,
+    name: CString,
+}
+
+impl Module {
+    /// Whether `address` is code of it.
+    pub(crate) fn runs(&self, address: usize) -> bool {
+        self.code.iter().any(|range| range.contains(&address))
+    }
+
+    /// Whether a word at `address` is data of it.
+    pub(crate) fn holds_word(&self, address: usize) -> bool {
+        let end = address.saturating_add(size_of::<usize>());
+        self.data
+            .iter()
+            .any(|range| range.start <= address && end <= range.end)
+    }
+}
+
+/// All objects.
+pub(crate) fn loaded() -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and used
+    // by nobody else meanwhile.
+    unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut modules).cast()) };
+    for module in &mut modules {
+        module.is_clr = exports_dispenser(module);
+    }
+    modules
+}
+
+/// # Safety
+/// The contract of `dl_iterate_phdr`, and `modules` points to a `Vec<Module>` that nobody else uses.
+unsafe extern "C" fn take(
+    info: *mut libc::dl_phdr_info,
+    size: libc::size_t,
+    modules: *mut libc::c_void,
+) -> libc::c_int {
+    // SAFETY: the contract above; the loader's structures live during the call, and the name, where
+    // there is one, is a string.
+    let (info, modules, name) = unsafe {
+        let info = &*info;
+        let name = if info.dlpi_name.is_null() {
+            c""
+        } else {
+            CStr::from_ptr(info.dlpi_name)
+        };
+        (info, &mut *modules.cast::<Vec<Module>>(), name)
+    };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: the loader says that there are so many headers, and they stay mapped with the object,
+    // which cannot go while the loader's lock is held for this call.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let base = info.dlpi_addr as usize;
+    let range = |header: &libc::Elf64_Phdr| {
+        let start = base.wrapping_add(header.p_vaddr as usize);
+        start..start.saturating_add(header.p_memsz as usize)
+    };
+    let segments = |flag: u32| {
+        headers
+            .iter()
+            .filter(move |header| header.p_type == libc::PT_LOAD && header.p_flags & flag != 0)
+    };
+    let relocated: Vec<Range<usize>> = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_GNU_RELRO)
+        .map(range)
+        .collect();
+    let data = segments(libc::PF_W)
+        .map(range)
+        .flat_map(|segment| without(segment, &relocated))
+        .collect();
+    // The number is there from glibc 2.4 and musl 1.1 on.
+    let has_number = size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_tls_modid) + 8;
+    let is_program = modules.is_empty();
+    let lazy_locals = if has_number && !is_program && !locals_are_static(base, headers) {
+        info.dlpi_tls_modid
+    } else {
+        0
+    };
+    modules.push(Module {
+        code: segments(libc::PF_X).map(range).collect(),
+        data,
+        lazy_locals,
+        is_clr: false,
+        name: name.to_owned(),
+    });
+    0
+}
+
+/// The parts of `segment` outside of `holes`.
+fn without(segment: Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut parts = vec![segment];
+    for hole in holes {
+        parts = parts
+            .into_iter()
+            .flat_map(|part| {
+                [
+                    part.start..hole.start.clamp(part.start, part.end),
+                    hole.end.clamp(part.start, part.end)..part.end,
+                ]
+            })
+            .filter(|part| !part.is_empty())
+            .collect();
+    }
+    parts
+}
+
+/// Whether the object's flags say that its thread-locals lie in every thread's static block.
+fn locals_are_static(base: usize, headers: &[libc::Elf64_Phdr]) -> bool {
+    const DT_NULL: i64 = 0;
+    const DT_FLAGS: i64 = 30;
+    const DF_STATIC_TLS: u64 = 0x10;
+    let Some(dynamic) = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else {
+        return false;
+    };
+    let start = base.wrapping_add(dynamic.p_vaddr as usize) as *const [u64; 2];
+    let length = dynamic.p_memsz as usize / size_of::<[u64; 2]>();
+    // SAFETY: the object's dynamic section: pairs of words (Elf64_Dyn), mapped as long as the object
+    // is, which the caller's `dl_iterate_phdr` keeps.
+    let entries = unsafe { std::slice::from_raw_parts(start, length) };
+    entries
+        .iter()
+        .map(|[tag, value]| (tag.cast_signed(), *value))
+        .take_while(|(tag, _)| *tag != DT_NULL)
+        .any(|(tag, value)| tag == DT_FLAGS && value & DF_STATIC_TLS != 0)
+}
+
+/// Every CLR exports `MetaDataGetDispenser`: libcoreclr.so of all versions and single-file apps,
+/// whose program holds the CLR (seen in 3.1.23, 8.0.4, 10.0.12).
+fn exports_dispenser(module: &Module) -> bool {
+    let name = if module.name.is_empty() {
+        std::ptr::null()
+    } else {
+        module.name.as_ptr()
+    };
+    // SAFETY: a string or, for the program itself, null; RTLD_NOLOAD loads nothing.
+    let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return false;
+    }
+    // SAFETY: an open handle and a string.
+    let symbol = unsafe { libc::dlsym(handle, c"MetaDataGetDispenser".as_ptr()) };
+    // SAFETY: gives back what was opened above; the module stays, as others hold it.
+    unsafe { libc::dlclose(handle) };
+    // The search covers what the module depends on.
+    !symbol.is_null() && module.runs(symbol as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_cut_out() {
+        for (holes, parts) in [
+            (vec![], vec![10..20]),
+            (vec![0..12], vec![12..20]),
+            (vec![12..14], vec![10..12, 14..20]),
+            (vec![8..30], vec![]),
+            (vec![30..40], vec![10..20]),
+        ] {
+            assert_eq!(without(10..20, &holes), parts, "{holes:?}");
+        }
+    }
+
+    #[test]
+    fn this_program_is_found_and_is_no_clr() {
+        let modules = loaded();
+        let here = this_program_is_found_and_is_no_clr as *const () as usize;
+        let own = modules.iter().find(|module| module.runs(here)).unwrap();
+        assert!(!own.is_clr && own.lazy_locals == 0);
+        static WORD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+        assert!(own.holds_word((&raw const WORD) as usize));
+        assert!(!own.holds_word(here));
+        assert!(modules.iter().all(|module| !module.is_clr));
+    }
+}

@@ -1,0 +1,302 @@
+//! One CLR: loading its library, starting it, running a program on it, shutting it down.
+//!
+//! All that is unsafe in hosting is here. What the functions do is told in
+//! src/coreclr/hosts/inc/coreclrhost.h; they have been the same since 3.1. Invariant: a [`Clr`] is
+//! started once, and nothing is asked of it after [`Clr::shut_down`], which takes it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::lookup::{Installed, LIBRARY};
+
+type Initialize = unsafe extern "C" fn(
+    exe_path: *const c_char,
+    friendly_name: *const c_char,
+    property_count: c_int,
+    keys: *const *const c_char,
+    values: *const *const c_char,
+    host: *mut *mut c_void,
+    domain: *mut c_uint,
+) -> c_int;
+type ExecuteAssembly = unsafe extern "C" fn(
+    host: *mut c_void,
+    domain: c_uint,
+    argc: c_int,
+    argv: *const *const c_char,
+    assembly: *const c_char,
+    exit_code: *mut c_uint,
+) -> c_int;
+type Shutdown =
+    unsafe extern "C" fn(host: *mut c_void, domain: c_uint, exit_code: *mut c_int) -> c_int;
+
+/// The functions of one libcoreclr.so. It stays loaded: a CLR cannot be unloaded.
+#[derive(Debug)]
+struct Functions {
+    initialize: Initialize,
+    execute_assembly: ExecuteAssembly,
+    shutdown: Shutdown,
+}
+
+/// A CLR that runs.
+#[derive(Debug)]
+pub(crate) struct Clr {
+    name: String,
+    functions: Functions,
+    host: *mut c_void,
+    domain: c_uint,
+}
+
+/// How a CLR is started for a program.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) runtime: &'a Installed,
+    pub(crate) app: &'a Path,
+    /// From the program's runtimeconfig.json.
+    pub(crate) properties: &'a [(String, String)],
+}
+
+impl Functions {
+    fn load(runtime: &Installed) -> Result<Functions> {
+        let path = runtime.folder.join(LIBRARY);
+        let name = text(path.as_os_str().as_bytes())?;
+        // SAFETY: a string; what the library's constructors do is the CLR's own affair.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        ensure!(
+            !library.is_null(),
+            "cannot load {}: {}",
+            path.display(),
+            loader_error()
+        );
+        let find = |symbol: &CStr| {
+            // SAFETY: the library is open and stays so; `symbol` is a string.
+            let found = unsafe { libc::dlsym(library, symbol.as_ptr()) };
+            ensure!(
+                !found.is_null(),
+                "{} has no {}: it is no CLR that can be hosted",
+                path.display(),
+                symbol.to_string_lossy()
+            );
+            Ok(found)
+        };
+        // SAFETY: the header named above declares these three with the types above.
+        unsafe {
+            Ok(Functions {
+                initialize: std::mem::transmute::<*mut c_void, Initialize>(find(
+                    c"coreclr_initialize",
+                )?),
+                execute_assembly: std::mem::transmute::<*mut c_void, ExecuteAssembly>(find(
+                    c"coreclr_execute_assembly",
+                )?),
+                shutdown: std::mem::transmute::<*mut c_void, Shutdown>(find(
+                    c"coreclr_shutdown_2",
+                )?),
+            })
+        }
+    }
+}
+
+impl Clr {
+    /// Loads and starts a CLR. It gets the environment of this moment.
+    ///
+    /// # Errors
+    /// The library cannot be loaded, or the CLR refuses, with its HRESULT.
+    pub(crate) fn start(start: &Start<'_>) -> Result<Clr> {
+        let runtime = start.runtime;
+        let functions = Functions::load(runtime)?;
+        let exe = std::env::current_exe().context("cannot find out where runsxs itself lies")?;
+        let exe = text(exe.as_os_str().as_bytes())?;
+        let friendly = start.app.file_stem().unwrap_or_default();
+        let friendly = text(friendly.as_bytes())?;
+        let properties = properties(start)?;
+        let keys: Vec<*const c_char> = properties.iter().map(|(key, _)| key.as_ptr()).collect();
+        let values: Vec<*const c_char> = properties.iter().map(|(_, v)| v.as_ptr()).collect();
+        let mut host = std::ptr::null_mut();
+        let mut domain = 0;
+        // SAFETY: strings and arrays of as many strings as said, all alive during the call, of which
+        // the CLR makes copies; two valid out-pointers.
+        let answer = unsafe {
+            (functions.initialize)(
+                exe.as_ptr(),
+                friendly.as_ptr(),
+                c_int::try_from(properties.len())?,
+                keys.as_ptr(),
+                values.as_ptr(),
+                &raw mut host,
+                &raw mut domain,
+            )
+        };
+        ensure!(
+            answer >= 0,
+            "the CLR {} did not start: HRESULT {answer:#010x}",
+            runtime.name
+        );
+        Ok(Clr {
+            name: runtime.name.clone(),
+            functions,
+            host,
+            domain,
+        })
+    }
+
+    /// Runs a program to the end of its `Main`, on this thread. Answers its exit code.
+    ///
+    /// # Errors
+    /// The CLR could not run it. (A program that throws ends the process, as always.)
+    pub(crate) fn run(&self, app: &Path, words: &[String]) -> Result<i32> {
+        let assembly = text(app.as_os_str().as_bytes())?;
+        let words: Vec<CString> = words
+            .iter()
+            .map(|word| text(word.as_bytes()))
+            .collect::<Result<_>>()?;
+        let argv: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+        let mut code = 0;
+        // SAFETY: the host and domain that the CLR gave, strings and an array of as many as said, all
+        // alive during the call, and a valid out-pointer.
+        let answer = unsafe {
+            (self.functions.execute_assembly)(
+                self.host,
+                self.domain,
+                c_int::try_from(argv.len())?,
+                argv.as_ptr(),
+                assembly.as_ptr(),
+                &raw mut code,
+            )
+        };
+        if answer < 0 {
+            bail!(
+                "{} could not be run on {}: HRESULT {answer:#010x}",
+                app.display(),
+                self.name
+            );
+        }
+        Ok(code.cast_signed())
+    }
+
+    /// Shuts the CLR down: finalizers and `ProcessExit` handlers run, profilers hear of it. Its
+    /// library and threads stay. Answers the exit code that it has by then, if anybody set one.
+    ///
+    /// # Errors
+    /// The CLR's HRESULT.
+    pub(crate) fn shut_down(self) -> Result<i32> {
+        let mut code = 0;
+        // SAFETY: the host and domain that the CLR gave, which are not used again: `self` is taken.
+        let answer = unsafe { (self.functions.shutdown)(self.host, self.domain, &raw mut code) };
+        ensure!(
+            answer >= 0,
+            "the CLR {} did not shut down: HRESULT {answer:#010x}",
+            self.name
+        );
+        Ok(code)
+    }
+}
+
+/// Gives the calling thread a stack for signal handlers that is large enough for those of several
+/// CLRs, one calling the other.
+///
+/// A CLR leaves a thread the one that it has, and the one of Rust's threads is for Rust's handler:
+/// 8 KiB, of which .NET 8 takes 7 before it asks .NET Core 3.1 whether a fault is its own.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn take_signal_stack() -> Result<()> {
+    const SIZE: usize = 256 << 10;
+    // SAFETY: a fresh mapping, which nobody else knows and which is never given back: a signal may
+    // come until the thread's end.
+    let stack = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+            -1,
+            0,
+        )
+    };
+    ensure!(
+        stack != libc::MAP_FAILED,
+        "no memory for a signal stack: {}",
+        std::io::Error::last_os_error()
+    );
+    let stack = libc::stack_t {
+        ss_sp: stack,
+        ss_flags: 0,
+        ss_size: SIZE,
+    };
+    // SAFETY: the mapping above; the thread is not in a signal handler.
+    let answer = unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
+    ensure!(
+        answer == 0,
+        "cannot set a signal stack: {}",
+        std::io::Error::last_os_error()
+    );
+    Ok(())
+}
+
+/// What the CLR is told, as hostpolicy tells it (docs/design/features/host-runtime-information.md).
+fn properties(start: &Start<'_>) -> Result<Vec<(CString, CString)>> {
+    let framework = start.runtime.folder.as_path();
+    let own = start.app.parent().unwrap_or(Path::new("/"));
+    let mut assemblies = assemblies(framework)?;
+    let known: Vec<_> = assemblies
+        .iter()
+        .filter_map(|path| path.file_name().map(ToOwned::to_owned))
+        .collect();
+    assemblies.extend(self::assemblies(own)?.into_iter().filter(|path| {
+        path.file_name()
+            .is_some_and(|n| !known.iter().any(|k| k == n))
+    }));
+    let list = |paths: &[&Path]| {
+        let parts: Vec<&[u8]> = paths.iter().map(|p| p.as_os_str().as_bytes()).collect();
+        parts.join(&b':')
+    };
+    let assemblies: Vec<&Path> = assemblies.iter().map(PathBuf::as_path).collect();
+    let base = own.join("");
+    let mut all = vec![
+        (&b"TRUSTED_PLATFORM_ASSEMBLIES"[..], list(&assemblies)),
+        (b"NATIVE_DLL_SEARCH_DIRECTORIES", list(&[own, framework])),
+        (b"APP_PATHS", list(&[own])),
+        (b"APP_CONTEXT_BASE_DIRECTORY", list(&[&base])),
+    ];
+    all.extend(
+        start
+            .properties
+            .iter()
+            .map(|(key, value)| (key.as_bytes(), value.clone().into_bytes())),
+    );
+    all.into_iter()
+        .map(|(key, value)| Ok((text(key)?, text(&value)?)))
+        .collect()
+}
+
+fn assemblies(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "dll"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+fn text(bytes: &[u8]) -> Result<CString> {
+    CString::new(bytes)
+        .with_context(|| format!("a zero byte in {:?}", String::from_utf8_lossy(bytes)))
+}
+
+fn loader_error() -> String {
+    // SAFETY: `dlerror` has no preconditions; what it gives stays until the thread's next call of
+    // the loader.
+    unsafe {
+        let error = libc::dlerror();
+        if error.is_null() {
+            return "no reason given".to_owned();
+        }
+        CStr::from_ptr(error).to_string_lossy().into_owned()
+    }
+}

@@ -1,0 +1,166 @@
+//! Running the programs: one after the other, or each on its own thread.
+//!
+//! Everything that can be found wrong is found before the first CLR starts. Invariant: a program's
+//! failure does not keep the others from running to their end.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Barrier;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::app::App;
+use crate::args::{Args, Program};
+use crate::host::{Clr, Start, take_signal_stack};
+use crate::lookup::{self, Installed, LIBRARY};
+
+/// Stack of a thread that runs a program, bytes: what the main thread has by default.
+const STACK: usize = 8 << 20;
+
+/// A program with its CLR.
+#[derive(Debug)]
+struct Job {
+    runtime: Installed,
+    app: App,
+    words: Vec<String>,
+}
+
+/// Runs the programs and answers the exit code of all.
+///
+/// # Errors
+/// Something is missing, before anything was started.
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let jobs: Vec<Job> = args.programs.iter().map(job).collect::<Result<_>>()?;
+    check_files(&jobs)?;
+    let outcomes = if args.st {
+        take_signal_stack()?;
+        jobs.iter().map(|job| one(args, job, || {})).collect()
+    } else {
+        at_once(args, &jobs)?
+    };
+    Ok(exit_code(&jobs, outcomes))
+}
+
+fn job(program: &Program) -> Result<Job> {
+    Ok(Job {
+        runtime: lookup::find(&program.runtime)?,
+        app: App::open(&program.app)?,
+        words: program.words.clone(),
+    })
+}
+
+/// The loader gives one library for one file, and one library holds one CLR.
+fn check_files(jobs: &[Job]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for job in jobs {
+        let path = job.runtime.folder.join(LIBRARY);
+        let file =
+            fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if seen.insert((file.dev(), file.ino()), ()).is_some() {
+            bail!(
+                "{} is named twice, and one file is one CLR to the loader.\nCopy the folder \
+                 (cp -r {} COPY) and name the copy for the second program",
+                path.display(),
+                job.runtime.folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Each on its own thread, started at the same instant or one `stagger` after the other.
+fn at_once(args: &Args, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
+    let ready = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        let threads = jobs
+            .iter()
+            .zip(0u32..)
+            .map(|(job, place)| {
+                let ready = &ready;
+                thread::Builder::new()
+                    .name(format!("runsxs-{place}"))
+                    .stack_size(STACK)
+                    .spawn_scoped(scope, move || {
+                        let wait = || {
+                            ready.wait();
+                            thread::sleep(args.stagger.saturating_mul(place));
+                        };
+                        take_signal_stack()?;
+                        one(args, job, wait)
+                    })
+                    .context("cannot start a thread")
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(threads
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow!("the thread of a program panicked")))
+            })
+            .collect())
+    })
+}
+
+/// One program from its CLR's start to its CLR's end.
+fn one(args: &Args, job: &Job, wait: impl FnOnce()) -> Result<i32> {
+    wait();
+    let clr = Clr::start(&Start {
+        runtime: &job.runtime,
+        app: &job.app.path,
+        properties: &job.app.properties,
+    })?;
+    if args.fix_activation {
+        activation::serve_all();
+    }
+    let ran = clr.run(&job.app.path, &job.words);
+    let last = clr.shut_down();
+    let (code, last) = (ran?, last?);
+    // Set by Environment.ExitCode or a ProcessExit handler, after a Main without an answer.
+    Ok(if code == 0 { last } else { code })
+}
+
+/// The first code, in the order given, that is not 0.
+fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
+    let mut first = 0;
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        let code = match outcome {
+            Ok(code) => byte(code),
+            Err(error) => {
+                eprintln!(
+                    "runsxs: {} on {}: {error:#}",
+                    job.app.path.display(),
+                    job.runtime.name
+                );
+                1
+            }
+        };
+        if first == 0 {
+            first = code;
+        }
+    }
+    first
+}
+
+/// What the kernel keeps of an exit code, but never a 0 for what is none.
+fn byte(code: i32) -> u8 {
+    match u8::try_from(code & 0xff) {
+        Ok(0) if code != 0 => 1,
+        Ok(code) => code,
+        Err(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_that_is_not_0_stays_one() {
+        for (code, kept) in [(0, 0), (7, 7), (256, 1), (-1, 255), (257, 1), (i32::MIN, 1)] {
+            assert_eq!(byte(code), kept, "{code}");
+        }
+    }
+}
