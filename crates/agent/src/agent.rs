@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use corprof::{AgentCx, ClassRequest, Runtime};
+use corprof::{AgentCx, ClassRequest, Runtime, ThreadPins};
 use recording::{Event, ProcessKey};
 use sampler::{EngineChoice, Sampler};
 use stackwalk::{CodeMap, ModuleChange, NativeModule};
@@ -19,7 +19,7 @@ use stackwalk::{CodeMap, ModuleChange, NativeModule};
 use crate::bodies::Births;
 use crate::channel::Channel;
 use crate::clr::Clr;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::drain::Drain;
 use crate::outlet::Outlet;
 use crate::proc;
@@ -71,6 +71,8 @@ pub(crate) struct Agent {
     pub(crate) map: &'static CodeMap,
     pub(crate) sampler: &'static Sampler,
     pub(crate) threads: Threads,
+    /// Managed threads that are alive, and which of them are being walked by the agent thread.
+    pub(crate) pins: ThreadPins,
     pub(crate) births: Births,
     /// Native modules that came and went, for the agent thread to write down.
     natives: Mutex<Vec<NativeNews>>,
@@ -104,8 +106,13 @@ impl Agent {
             config.events.has(Event::Cpu),
             config.events.has(Event::Wall),
         );
+        let by_signal = !matches!(
+            config.walker,
+            config::Walker::Suspend | config::Walker::Seeded | config::Walker::Agree
+        );
         let settings = sampler::Config {
-            engine: match (cpu, config.engine.as_str()) {
+            // Threads that are walked by the agent thread need no timers of their own.
+            engine: match (cpu && by_signal, config.engine.as_str()) {
                 // Its clock is the agent thread's, which lets it stand where no time is sampled.
                 (false, _) => EngineChoice::Wall,
                 (true, "perf") => EngineChoice::Perf,
@@ -113,10 +120,19 @@ impl Agent {
                 (true, _) => EngineChoice::Auto,
             },
             interval_ns: config.interval_ns,
-            wall_interval_ns: if wall { config.interval_ns } else { 0 },
+            wall_interval_ns: if wall && by_signal {
+                config.interval_ns
+            } else {
+                0
+            },
             max_depth: config.max_depth,
             scratch_len: u32::try_from(size_of::<Scratch>()).ok()?,
             walk_alternate_stack: true,
+            trace: matches!(
+                config.walker,
+                config::Walker::Seeded | config::Walker::Agree
+            )
+            .then_some(trace as sampler::WalkFn),
             ..sampler::Config::default()
         };
         let (sampler, reader) = Sampler::start(settings, walk).ok()?;
@@ -125,6 +141,7 @@ impl Agent {
             map: &CODE_MAP,
             sampler,
             threads: Threads::default(),
+            pins: ThreadPins::new(),
             births: Births::default(),
             natives: Mutex::default(),
             next_module: AtomicU32::new(0),
@@ -357,17 +374,8 @@ unsafe extern "C" fn walk(
     // SAFETY: the contract above. The block is zeroed or holds what this function left there, is
     // aligned to 64 bytes and as large as `Scratch`; nobody else touches it while the handler runs.
     unsafe {
-        let scratch = scratch.cast::<Scratch>();
-        if (*scratch).ready != READY {
-            (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
-            (*scratch).ready = READY;
-        }
-        let (regs, alt) = stackwalk::regs_from_ucontext(context);
-        let stack = stackwalk::Stack {
-            low: 0,
-            end: stack_end,
-            alt,
-        };
+        let scratch = prepared(scratch);
+        let (regs, stack) = interrupted(context, stack_end);
         let out = std::slice::from_raw_parts_mut(out, cap);
         let cold = (*scratch).walker.cold;
         let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
@@ -388,4 +396,66 @@ unsafe extern "C" fn walk(
             reason: 0,
         }
     }
+}
+
+/// As [`walk`], with the stack and frame pointer of each frame.
+///
+/// # Safety
+/// As [`walk`], but `out` has room for `cap` frames of three words.
+unsafe extern "C" fn trace(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: the contract above; `Traced` is three words, `repr(C)`.
+    let walk = unsafe {
+        let scratch = prepared(scratch);
+        let (regs, stack) = interrupted(context, stack_end);
+        let out = std::slice::from_raw_parts_mut(out.cast::<stackwalk::Traced>(), cap);
+        stackwalk::trace(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out)
+    };
+    sampler::WalkResult {
+        depth: u32::try_from(walk.depth).unwrap_or(0),
+        end: EndCode::of(walk.end),
+        reason: 0,
+    }
+}
+
+const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
+
+/// The walker's memory, made ready.
+///
+/// # Safety
+/// As for `scratch` of [`walk`].
+unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
+    let scratch = scratch.cast::<Scratch>();
+    // SAFETY: the block is zeroed or holds what this function left there, is aligned to 64 bytes
+    // and as large as `Scratch`; nobody else touches it while the handler runs.
+    unsafe {
+        if (*scratch).ready != READY {
+            (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
+            (*scratch).ready = READY;
+        }
+    }
+    scratch
+}
+
+/// Where an interrupted thread was, and its stacks.
+///
+/// # Safety
+/// `context` is the context of the signal being handled.
+unsafe fn interrupted(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+) -> (stackwalk::Regs, stackwalk::Stack) {
+    // SAFETY: the caller's promise.
+    let (regs, alt) = unsafe { stackwalk::regs_from_ucontext(context) };
+    let stack = stackwalk::Stack {
+        low: 0,
+        end: stack_end,
+        alt,
+    };
+    (regs, stack)
 }

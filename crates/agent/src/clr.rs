@@ -14,17 +14,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
 use corprof::{
     Callbacks, Cx, EventMaskHigh, EventMaskLow, FunctionId, Hresult, ModuleFlags, ModuleId,
-    RejitId, ThreadId,
+    RejitId, StackSnapshots, ThreadId,
 };
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, jit, pe};
 
 use crate::agent::Agent;
 use crate::bodies::{Body, Change, Taken};
+use crate::config::Walker;
 use crate::names;
 use crate::proc;
 use crate::tiers;
@@ -66,7 +68,13 @@ pub(crate) struct Clr {
     instruments: AtomicBool,
     /// Code headers that have been read and believed since the last that was not.
     headers_read: AtomicU32,
+    /// Set where a walker needs them.
+    snapshots: OnceLock<StackSnapshots>,
 }
+
+/// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
+/// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
+const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -82,7 +90,14 @@ impl Clr {
             unloadable: Mutex::default(),
             instruments: AtomicBool::new(false),
             headers_read: AtomicU32::new(0),
+            snapshots: OnceLock::new(),
         }
+    }
+
+    /// The proof that stacks of this CLR may be walked by `DoStackSnapshot`, where the walker that
+    /// was asked for needs it.
+    pub(crate) fn snapshots(&self) -> Option<&StackSnapshots> {
+        self.snapshots.get()
     }
 
     pub(crate) fn index(&self) -> u8 {
@@ -330,13 +345,17 @@ impl Callbacks for ClrCallbacks {
         if !self.0.agent.admit(&self.0, info.runtime(), version) {
             return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
         }
-        info.set_event_mask2(
-            cx,
-            EventMaskLow::MONITOR_THREADS
-                | EventMaskLow::MONITOR_MODULE_LOADS
-                | EventMaskLow::MONITOR_JIT_COMPILATION,
-            EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
-        )?;
+        let low = EventMaskLow::MONITOR_THREADS
+            | EventMaskLow::MONITOR_MODULE_LOADS
+            | EventMaskLow::MONITOR_JIT_COMPILATION;
+        let high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS;
+        match self.0.agent.config.walker {
+            Walker::Signal | Walker::Shadow => info.set_event_mask2(cx, low, high)?,
+            Walker::Snapshot | Walker::Suspend | Walker::Seeded | Walker::Agree => {
+                let proof = info.enable_stack_snapshots(cx, low, high)?;
+                let _once = self.0.snapshots.set(proof);
+            }
+        }
         self.0.agent.register_own_thread();
         Ok(())
     }
@@ -447,10 +466,11 @@ impl Callbacks for ClrCallbacks {
 
     fn thread_assigned_to_os_thread<'rt>(
         &self,
-        _cx: &mut Cx<'rt, NoTrigger>,
+        cx: &mut Cx<'rt, NoTrigger>,
         thread: ThreadId<'rt>,
         os_thread: u32,
     ) -> corprof::Result<()> {
+        self.0.agent.pins.created(cx.info().key(thread));
         let here = proc::own_tid() == os_thread;
         self.0.agent.threads.managed_started(
             self.0.agent.sampler,
@@ -463,13 +483,19 @@ impl Callbacks for ClrCallbacks {
 
     fn thread_destroyed<'rt>(
         &self,
-        _cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Callback>,
         thread: ThreadId<'rt>,
     ) -> corprof::Result<()> {
         self.0
             .agent
             .threads
             .managed_ended(self.0.agent.sampler, (self.0.index, thread.raw()));
+        let key = cx.info().key(thread);
+        let _walked_still = self
+            .0
+            .agent
+            .pins
+            .destroyed_within(cx, key, WALK_OF_THE_DYING);
         Ok(())
     }
 

@@ -10,15 +10,17 @@ use std::time::Duration;
 use corprof::context::AgentThread;
 use corprof::{AgentCx, Cx};
 use recording::{Event, Record};
-use sampler::{DiscardReason, Reader, SampleEvent};
+use sampler::{DiscardReason, Reader};
 
 use crate::agent::{Agent, KnownClr, hear_call};
 use crate::channel::Command;
 use crate::clr::Clr;
+use crate::config;
 use crate::outlet::Outlet;
 use crate::proc;
 use crate::resolve::{EndCode, RawSample, Resolver};
 use crate::threads::ThreadNews;
+use crate::walkers::{self, Round, Sink, Walker};
 
 /// Between two rounds, while the program starts and threads and modules come by the dozen.
 const EARLY_ROUND: Duration = Duration::from_millis(10);
@@ -40,6 +42,15 @@ pub(crate) struct Runtimes<'a> {
 }
 
 impl Runtimes<'_> {
+    /// The CLRs that are recorded and can be asked.
+    pub(crate) fn recorded(&self) -> Vec<u8> {
+        self.known
+            .iter()
+            .filter(|clr| clr.recorded && clr.reach.is_some() && !clr.ending)
+            .map(|clr| clr.index)
+            .collect()
+    }
+
     /// Asks one CLR; `None` where it has ended.
     pub(crate) fn with<R>(
         &mut self,
@@ -52,6 +63,30 @@ impl Runtimes<'_> {
     }
 }
 
+/// What walkers give, on its way into the recording.
+struct ToRecording<'a> {
+    agent: &'static Agent,
+    outlet: &'a mut Outlet,
+    resolver: &'a mut Resolver,
+    broken: &'a mut [u64; 256],
+}
+
+impl Sink for ToRecording<'_> {
+    fn stack(&mut self, runtimes: &mut Runtimes<'_>, stack: RawSample<'_>) {
+        if stack.end.reason().is_some()
+            && let Some(count) = self.broken.get_mut(usize::from(stack.end.0))
+        {
+            *count += 1;
+        }
+        self.resolver
+            .sample(self.outlet, runtimes, &self.agent.births, stack);
+    }
+
+    fn record(&mut self, record: &Record<'_>) {
+        self.outlet.push(record);
+    }
+}
+
 /// The agent thread's state.
 pub(crate) struct Drain {
     agent: &'static Agent,
@@ -61,15 +96,13 @@ pub(crate) struct Drain {
     clrs: Vec<KnownClr>,
     announced: usize,
     broken: [u64; 256],
-    /// Wall-clock samples are wanted, and this thread drives their clock.
-    wall: bool,
+    walker: Box<dyn Walker>,
     tid: u32,
     ids: Vec<u32>,
     start_ns: u64,
     scan_due: u64,
     flush_due: u64,
     stats_due: u64,
-    tick_due: u64,
     handler_ns: u64,
 }
 
@@ -84,14 +117,13 @@ impl Drain {
             clrs: Vec::new(),
             announced: 0,
             broken: [0; 256],
-            wall: agent.config.events.has(Event::Wall),
+            walker: walkers::of(agent),
             tid: proc::own_tid(),
             ids: Vec::new(),
             start_ns: now,
             scan_due: now,
             flush_due: now + FLUSH_NS,
             stats_due: now + STATS_NS,
-            tick_due: now,
             handler_ns: 0,
         }
     }
@@ -119,7 +151,6 @@ impl Drain {
     }
 
     fn open(&mut self) {
-        let engine = self.agent.sampler.engine_name();
         self.outlet.push(&Record::Process {
             pid: std::process::id(),
             parent: std::os::unix::process::parent_id(),
@@ -131,7 +162,7 @@ impl Drain {
         for event in [Event::Cpu, Event::Wall] {
             if config.events.has(event) {
                 self.outlet.push(&Record::Engine {
-                    engine: Cow::Borrowed(if event == Event::Wall { "wall" } else { engine }),
+                    engine: Cow::Borrowed(self.walker.engine(event)),
                     walker: Cow::Borrowed(config.walker.name()),
                     event,
                     interval_ns: config.interval_ns,
@@ -151,8 +182,8 @@ impl Drain {
             ROUND
         };
         let mut timeout = round;
-        if self.wall {
-            timeout = timeout.min(Duration::from_nanos(self.tick_due.saturating_sub(now)));
+        if let Some(due) = self.walker.due_ns() {
+            timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
         }
         let mut fds = [
             self.reader.wake_fd(),
@@ -178,12 +209,6 @@ impl Drain {
     /// One round: everything that is due.
     fn round(&mut self, cx: &mut AgentCx) {
         let now = proc::now_ns();
-        if self.wall && now >= self.tick_due {
-            self.reader.wall_tick(now);
-            let interval = self.agent.config.interval_ns;
-            // Late ticks are not made up for: each sample's value is the time really passed.
-            self.tick_due = (self.tick_due + interval).max(now);
-        }
         self.announce();
         hear_call();
         self.agent.refresh_natives();
@@ -191,7 +216,8 @@ impl Drain {
             self.scan_due = now + SCAN_NS;
             let names = now + SCAN_NS >= self.stats_due;
             let threads = &self.agent.threads;
-            threads.scan(self.agent.sampler, self.tid, &mut self.ids, names);
+            let greet = self.agent.config.walker != config::Walker::Suspend;
+            threads.scan(self.agent.sampler, self.tid, &mut self.ids, names, greet);
         }
         self.agent.threads.take_hellos(&mut self.reader);
         self.drain(cx);
@@ -255,43 +281,24 @@ impl Drain {
         self.resolver.absorb(&self.agent.births);
         self.resolver.absorb_natives(&mut self.outlet);
         self.thread_news();
-        let Drain {
-            agent,
-            reader,
-            outlet,
-            resolver,
-            clrs,
-            broken,
-            ..
-        } = self;
-        let mut runtimes = Runtimes { cx, known: clrs };
         let mut closed = Vec::new();
-        reader.drain_all(
-            |slot, sample| {
-                let Some(thread) = agent.threads.of_slot(slot) else {
-                    return;
-                };
-                let end = EndCode(sample.end);
-                if end.reason().is_some()
-                    && let Some(count) = broken.get_mut(usize::from(sample.end))
-                {
-                    *count += 1;
-                }
-                let raw = RawSample {
-                    thread,
-                    time_ns: sample.time_ns,
-                    value: sample.value,
-                    event: match sample.event {
-                        SampleEvent::Cpu => Event::Cpu,
-                        SampleEvent::Wall => Event::Wall,
-                    },
-                    end,
-                    frames: sample.frames,
-                };
-                resolver.sample(outlet, &mut runtimes, &agent.births, raw);
+        let mut round = Round {
+            agent: self.agent,
+            runtimes: Runtimes {
+                cx,
+                known: &self.clrs,
             },
-            |slot| closed.push(slot),
-        );
+            reader: &mut self.reader,
+            closed: &mut closed,
+            now_ns: drained_ns,
+        };
+        let mut sink = ToRecording {
+            agent: self.agent,
+            outlet: &mut self.outlet,
+            resolver: &mut self.resolver,
+            broken: &mut self.broken,
+        };
+        self.walker.round(&mut round, &mut sink);
         for slot in closed {
             self.agent.threads.slot_closed(slot);
         }

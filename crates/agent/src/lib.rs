@@ -21,5 +21,6 @@ mod resolve;
 mod threads;
 mod tiers;
 mod version;
+mod walkers;
 
 corprof::export_profiler!(agent::create);

@@ -21,6 +21,7 @@ use crate::intern::{NumberMap, Stacks};
 use crate::names;
 use crate::outlet::Outlet;
 use crate::proc::{self, Mapping};
+use crate::walkers::NATIVE_RUN;
 
 /// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
@@ -56,13 +57,18 @@ pub(crate) struct Resolver {
 }
 
 /// How a walk ended, from the word that the walk function gave the sampler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EndCode(pub(crate) u8);
 
 impl EndCode {
     const ROOT: u8 = 0;
     const TRUNCATED: u8 = 1;
     const BROKEN: u8 = 2;
+
+    /// The stack is whole.
+    pub(crate) const ROOT_END: EndCode = EndCode(Self::ROOT);
+    /// It was cut.
+    pub(crate) const TRUNCATED_END: EndCode = EndCode(Self::TRUNCATED);
 
     /// For the handler.
     pub(crate) fn of(end: stackwalk::End) -> u8 {
@@ -195,6 +201,11 @@ impl Resolver {
             chain.push(self.frame(outlet, Frame::Pseudo { text }));
         }
         for word in sample.frames.iter().rev() {
+            if word & NATIVE_RUN != 0 {
+                let text = Cow::Borrowed("native");
+                chain.push(self.frame(outlet, Frame::Pseudo { text }));
+                continue;
+            }
             chain.push(self.address(outlet, runtimes, births, *word, sample.time_ns));
             if word & BY_FRAME_POINTER != 0 {
                 // The next frame's code had no rule, so one between the two may be missing.

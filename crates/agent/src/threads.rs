@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 use sampler::{Sampler, SlotId};
 
 use crate::proc;
+use crate::walkers::Target;
 
 /// A managed thread, named so that several CLRs cannot be confused: runtime and ThreadID.
 pub(crate) type ManagedThread = (u8, usize);
@@ -224,7 +225,15 @@ impl Threads {
     /// Looks which threads the kernel has. Agent thread only. New native ones are registered and
     /// greeted, so that their next signal tells where their stack is. With `names`, looks for new
     /// names of known threads too, which costs a file read for each.
-    pub(crate) fn scan(&self, sampler: &Sampler, agent_tid: u32, ids: &mut Vec<u32>, names: bool) {
+    /// With `greet` unset no signal is sent: nobody wants to walk them.
+    pub(crate) fn scan(
+        &self,
+        sampler: &Sampler,
+        agent_tid: u32,
+        ids: &mut Vec<u32>,
+        names: bool,
+        greet: bool,
+    ) {
         proc::thread_ids(ids);
         let mut state = self.state();
         let state = &mut *state;
@@ -249,7 +258,8 @@ impl Threads {
             if entry.slot.is_none() {
                 arm(sampler, tid, entry, None);
             }
-            if !entry.armed
+            if greet
+                && !entry.armed
                 && let Some(slot) = entry.slot
             {
                 let _gone = sampler.hello(slot);
@@ -282,6 +292,25 @@ impl Threads {
                 entry.armed = true;
             }
         });
+    }
+
+    /// The managed threads of a CLR.
+    pub(crate) fn managed_of(&self, runtime: u8) -> Vec<Target> {
+        let state = self.state();
+        state
+            .by_managed
+            .iter()
+            .filter(|((of, _), _)| *of == runtime)
+            .filter_map(|((_, managed), tid)| {
+                let entry = state.by_tid.get(tid)?;
+                Some(Target {
+                    managed: *managed,
+                    tid: *tid,
+                    thread: entry.thread,
+                    slot: entry.slot,
+                })
+            })
+            .collect()
     }
 
     /// The thread of a slot.

@@ -8,6 +8,7 @@
 use core::ops::{Deref, DerefMut};
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::context::{Callback, Cx, MayLock};
 use crate::id::ThreadKey;
@@ -92,7 +93,12 @@ impl ThreadPins {
 
     /// A thread was created, or found by enumeration.
     pub fn created(&self, thread: ThreadKey) {
-        self.threads().entry(thread).or_insert(0);
+        let mut threads = self.threads();
+        let count = threads.entry(thread).or_insert(0);
+        if *count == DYING {
+            // The id was given out again; the end of the one before was not waited for.
+            *count = 0;
+        }
     }
 
     /// Keeps a thread from going; `None` when it has gone or was never there.
@@ -109,20 +115,34 @@ impl ThreadPins {
 
     /// For [`crate::Callbacks::thread_destroyed`]: from now on the thread cannot be pinned; returns
     /// when no pin of it is left.
-    pub fn destroyed(&self, _cx: &mut Cx<'_, Callback>, thread: ThreadKey) {
+    pub fn destroyed(&self, cx: &mut Cx<'_, Callback>, thread: ThreadKey) {
+        while !self.destroyed_within(cx, thread, Duration::from_secs(3600)) {}
+    }
+
+    /// As [`ThreadPins::destroyed`], waiting no longer than `limit`. False: it is still being
+    /// walked. For a profiler that would rather take that chance than hold the program's thread
+    /// for ever; the thread cannot be pinned any more either way.
+    pub fn destroyed_within(
+        &self,
+        _cx: &mut Cx<'_, Callback>,
+        thread: ThreadKey,
+        limit: Duration,
+    ) -> bool {
         let mut threads = self.threads();
         match threads.get_mut(&thread) {
             Some(count) => *count |= DYING,
-            None => return,
+            None => return true,
         }
         // From here on the count only falls: `pin` refuses.
-        while threads.get(&thread).is_some_and(|count| *count != DYING) {
-            threads = self
-                .released
-                .wait(threads)
-                .unwrap_or_else(PoisonError::into_inner);
+        let waited = self.released.wait_timeout_while(threads, limit, |threads| {
+            threads.get(&thread).is_some_and(|count| *count != DYING)
+        });
+        let (mut threads, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let free = threads.get(&thread).is_none_or(|count| *count == DYING);
+        if free {
+            threads.remove(&thread);
         }
-        threads.remove(&thread);
+        free
     }
 }
 

@@ -142,6 +142,19 @@ impl<'rt> Suspension<'_, 'rt> {
         Ok(found.into_iter().filter_map(Id::new).collect())
     }
 
+    /// As [`Suspension::enum_threads`], without allocating: fills what room `into` has, and answers
+    /// whether that was everything. What was in it is dropped.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_threads_into(&self, into: &mut Vec<ThreadId<'rt>>) -> Result<bool> {
+        into.clear();
+        let mut enumerator = core::ptr::null_mut();
+        call!(self.cx.info(), enum_threads(&mut enumerator)).ok()?;
+        // SAFETY: the runtime answered with an enumerator and a reference to it.
+        unsafe { crate::info::enumerate::threads_into(enumerator, into, Id::new) }
+    }
+
     /// The operating system's number of a managed thread (`GetThreadInfo`).
     ///
     /// # Errors

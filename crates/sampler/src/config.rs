@@ -110,6 +110,9 @@ pub struct Config {
     /// Walk also when the interrupted code runs on the thread's alternate signal stack. When
     /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
+    /// The walk that answers [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for
+    /// `cap` frames of three words each. `None`: nobody asks, and threads get no memory for it.
+    pub trace: Option<WalkFn>,
     /// Bytes that must be left on the stack below the handler for the walk to be tried.
     pub min_stack_room: u32,
 }
@@ -126,6 +129,7 @@ impl Default for Config {
             ring_len: 64 * 1024,
             scratch_len: 4096,
             walk_alternate_stack: false,
+            trace: None,
             min_stack_room: 3072,
         }
     }

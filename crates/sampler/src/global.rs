@@ -40,6 +40,10 @@ pub(crate) struct Global {
     pub(crate) ended: AtomicU32,
 
     pub(crate) walk: AtomicUsize,
+    /// The walk for traces; 0: none.
+    pub(crate) trace: AtomicUsize,
+    /// Counts the traces that were answered; the reader waits on it (futex).
+    pub(crate) traced: AtomicU32,
     pub(crate) engine: AtomicU8,
     pub(crate) interval_ns: AtomicU64,
     /// 0: no wall-clock samples.
@@ -81,6 +85,8 @@ pub(crate) static GLOBAL: Global = Global {
     free: AtomicU64::new(0),
     ended: AtomicU32::new(0),
     walk: AtomicUsize::new(0),
+    trace: AtomicUsize::new(0),
+    traced: AtomicU32::new(0),
     engine: AtomicU8::new(0),
     interval_ns: AtomicU64::new(0),
     wall_interval_ns: AtomicU64::new(0),
@@ -126,6 +132,8 @@ pub(crate) enum Ask {
     Hello = 3,
     /// Nothing: the cost of a tick is being measured.
     Probe = 4,
+    /// A walk with the stack pointer of each frame, now.
+    Trace = 5,
 }
 
 impl Token {
@@ -147,6 +155,7 @@ impl Token {
             2 => Ask::Wall,
             3 => Ask::Hello,
             4 => Ask::Probe,
+            5 => Ask::Trace,
             _ => return None,
         };
         Some(Self {
@@ -176,6 +185,7 @@ impl Global {
             ring_words: self.ring_words.load(Ordering::Relaxed),
             max_depth: self.max_depth.load(Ordering::Relaxed),
             scratch_len: self.scratch_len.load(Ordering::Relaxed),
+            traces: self.trace.load(Ordering::Relaxed) != 0,
         }
     }
 
@@ -260,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_token_survives_and_a_stranger_is_none() {
-        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Probe] {
+        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Probe, Ask::Trace] {
             for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
                 let token = Token {
                     generation,

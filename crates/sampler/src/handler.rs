@@ -17,6 +17,7 @@ use crate::protocol::Enter;
 use crate::slot::{Phase, Slot};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
 use crate::sys::{self, SignalInfo};
+use crate::trace;
 
 /// From whom a signal came.
 enum Source {
@@ -178,6 +179,13 @@ unsafe fn ours(
             return;
         }
     };
+    // Whatever the signal was sent for: while one is pending, another is not queued.
+    // SAFETY: the caller's promise; we are inside the gate.
+    unsafe { trace::answer(global, slot, context, started, known) };
+    if token.ask == Ask::Trace {
+        slot.gate.leave();
+        return;
+    }
     if token.ask == Ask::Hello {
         // SAFETY: the caller's promise.
         slot.hello_tp.store(thread_pointer(), Ordering::Relaxed);
@@ -341,6 +349,40 @@ unsafe fn sample(
     now: u64,
     stands: Stands,
 ) -> Result<(), DiscardReason> {
+    let walk = global.walk.load(Ordering::Relaxed);
+    let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
+    let last_buffer = slot.last_buffer.load(Ordering::Relaxed) & 1;
+    let out = slot.stack_buffer(usize::from(1 - last_buffer));
+    // SAFETY: the caller's promise; `out` has room for `max_depth` words, and only the handler
+    // inside the gate touches it; `start` stored a WalkFn in `walk` before it set RUNNING.
+    let WalkResult { depth, end, reason } =
+        unsafe { run_walk(global, slot, context, walk, out, max_depth)? };
+    if reason != 0 {
+        let index = usize::from(reason).min(global.refused_by_walker.len() - 1);
+        if let Some(counter) = global.refused_by_walker.get(index) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        return Err(DiscardReason::Walker);
+    }
+    if write_record(slot, depth as usize, end, now, stands)? {
+        global.wake();
+    }
+    Ok(())
+}
+
+/// Walks the interrupted stack if it may be walked.
+///
+/// # Safety
+/// `context` is the context of the signal being handled; the caller is inside the slot's gate;
+/// `walk` is 0 or a [`WalkFn`] that `out` has `cap` places for.
+pub(crate) unsafe fn run_walk(
+    global: &Global,
+    slot: &Slot,
+    context: *const libc::ucontext_t,
+    walk: usize,
+    out: *mut u64,
+    cap: usize,
+) -> Result<WalkResult, DiscardReason> {
     // SAFETY: the caller's promise.
     let sp = unsafe { stack_pointer(context) };
     let low = slot.stack_low.load(Ordering::Relaxed);
@@ -360,31 +402,14 @@ unsafe fn sample(
     if room < u64::from(global.min_stack_room.load(Ordering::Relaxed)) {
         return Err(DiscardReason::StackNearlyFull);
     }
-    let walk = global.walk.load(Ordering::Relaxed);
     if walk == 0 {
         return Err(DiscardReason::Walker);
     }
-    // SAFETY: `start` stored a WalkFn there before it set RUNNING.
+    // SAFETY: the caller's promise.
     let walk = unsafe { core::mem::transmute::<usize, WalkFn>(walk) };
-
-    let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
-    let last_buffer = slot.last_buffer.load(Ordering::Relaxed) & 1;
-    let out = slot.stack_buffer(usize::from(1 - last_buffer));
-    // SAFETY: the context is valid, `scratch` is the slot's own block, `out` has room for
-    // `max_depth` words, and only the handler inside the gate touches either.
-    let WalkResult { depth, end, reason } =
-        unsafe { walk(context, high, slot.scratch(), out, max_depth) };
-    if reason != 0 {
-        let index = usize::from(reason).min(global.refused_by_walker.len() - 1);
-        if let Some(counter) = global.refused_by_walker.get(index) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-        return Err(DiscardReason::Walker);
-    }
-    if write_record(slot, depth as usize, end, now, stands)? {
-        global.wake();
-    }
-    Ok(())
+    // SAFETY: the context is valid, `scratch` is the slot's own block, which only the handler
+    // inside the gate touches; the rest is the caller's promise.
+    Ok(unsafe { walk(context, high, slot.scratch(), out, cap) })
 }
 
 /// Writes the stack that lies in the buffer which is not the last one's. True: the ring became

@@ -27,6 +27,7 @@ mod sampler;
 mod slot;
 mod stack;
 mod sys;
+mod trace;
 
 /// The atomics that `protocol` is compiled with.
 mod sync {
@@ -42,3 +43,4 @@ pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkR
 pub use counters::{Counters, DiscardReason};
 pub use reader::{Reader, SampleEvent, SampleView};
 pub use sampler::{Sampler, SlotId};
+pub use trace::{TraceRefused, TraceView};

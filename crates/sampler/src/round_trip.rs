@@ -30,6 +30,7 @@ struct Sample {
 impl Bench {
     fn new() -> Self {
         let geometry = Geometry {
+            traces: false,
             ring_words: RING_WORDS,
             max_depth: MAX_DEPTH,
             scratch_len: 64,

@@ -157,6 +157,16 @@ impl Sampler {
         set_stack(id, stack)
     }
 
+    /// The thread's stack, if it is known: low address to end.
+    pub fn stack_of(&self, id: SlotId) -> Option<Range<u64>> {
+        let slot = id.slot()?;
+        let (generation, flags) = slot.gate.peek();
+        let known = generation == id.generation() && flags & (LIVE | KNOWN) == LIVE | KNOWN;
+        known.then(|| {
+            slot.stack_low.load(Ordering::Relaxed)..slot.stack_high.load(Ordering::Relaxed)
+        })
+    }
+
     /// Stops sampling the thread. May be called by the thread itself or any other, while a
     /// signal is pending or being handled, after the thread is gone, and twice. What its ring
     /// holds is still given to [`Reader::drain_all`].
@@ -251,6 +261,10 @@ pub(crate) fn wall_token(id: SlotId) -> u64 {
     id.token(Ask::Wall)
 }
 
+pub(crate) fn trace_token(id: SlotId) -> u64 {
+    id.token(Ask::Trace)
+}
+
 fn handler_address() -> usize {
     handler::on_signal as *const () as usize
 }
@@ -321,6 +335,8 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
         .pid
         .store(unsafe { libc::getpid() }, Ordering::Relaxed);
     GLOBAL.walk.store(walk as usize, Ordering::Relaxed);
+    let trace = config.trace.map_or(0, |trace| trace as usize);
+    GLOBAL.trace.store(trace, Ordering::Relaxed);
     let now = sys::monotonic_ns();
     GLOBAL.seed.store(now, Ordering::Relaxed);
     GLOBAL.last_tick.store(now, Ordering::Relaxed);

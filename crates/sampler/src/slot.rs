@@ -65,6 +65,16 @@ pub(crate) struct Slot {
     /// Wall-clock samples committed.
     pub(crate) wall_samples: AtomicU64,
 
+    /// [`crate::trace::State`]; see there who may change it.
+    pub(crate) trace_state: AtomicU8,
+    /// How the trace ended, and why there is none (0: there is one). Written between WRITING and
+    /// DONE.
+    pub(crate) trace_end: AtomicU8,
+    pub(crate) trace_refused: AtomicU8,
+    pub(crate) trace_depth: AtomicU32,
+    /// CLOCK_MONOTONIC of the trace.
+    pub(crate) trace_time: AtomicU64,
+
     /// Set by the reader, cleared by the handler: share nothing with the stack before.
     pub(crate) write_whole: AtomicBool,
     // Both: set by the reader before it sends a wall-clock signal, cleared by the handler.
@@ -113,6 +123,8 @@ pub(crate) struct Geometry {
     pub(crate) ring_words: u32,
     pub(crate) max_depth: u32,
     pub(crate) scratch_len: u32,
+    /// There is room for a trace, at the block's end.
+    pub(crate) traces: bool,
 }
 
 impl Geometry {
@@ -124,6 +136,7 @@ impl Geometry {
     pub(crate) const fn without_scratch(self) -> Self {
         Self {
             scratch_len: 0,
+            traces: false,
             ..self
         }
     }
@@ -133,9 +146,19 @@ impl Geometry {
         (self.max_depth as usize * 8).next_multiple_of(64)
     }
 
-    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch.
+    /// A buffer for a trace: three words a frame, whole cache lines.
+    const fn trace_bytes(self) -> usize {
+        if self.traces {
+            3 * self.stack_bytes()
+        } else {
+            0
+        }
+    }
+
+    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace.
     pub(crate) const fn block_len(self) -> usize {
-        (self.ring_bytes() + 3 * self.stack_bytes() + self.scratch_len as usize)
+        let scratch = (self.scratch_len as usize).next_multiple_of(64);
+        (self.ring_bytes() + 3 * self.stack_bytes() + scratch + self.trace_bytes())
             .next_multiple_of(4096)
     }
 
@@ -158,6 +181,7 @@ impl Slot {
             ring_words: self.ring_words.load(Ordering::Relaxed),
             max_depth: self.max_depth.load(Ordering::Relaxed),
             scratch_len: 0,
+            traces: false,
         }
     }
 
@@ -187,6 +211,16 @@ impl Slot {
         block
             .wrapping_add(self.geometry().stack_offset(buffer))
             .cast::<u64>()
+    }
+
+    /// Room for a trace of `max_depth` frames. Only for a block that was made with it.
+    pub(crate) fn trace_buffer(&self) -> *mut [u64; 3] {
+        let block = self.block.load(Ordering::Relaxed);
+        let len = self.block_len.load(Ordering::Relaxed);
+        let bytes = 3 * self.geometry().stack_bytes();
+        block
+            .wrapping_add(len.wrapping_sub(bytes))
+            .cast::<[u64; 3]>()
     }
 
     /// The walker's memory.
@@ -245,6 +279,7 @@ impl Slot {
             flag.store(false, Ordering::Relaxed);
         }
         self.phase.store(Phase::First as u8, Ordering::Relaxed);
+        self.trace_state.store(0, Ordering::Relaxed);
         self.wall_time.store(accounted, Ordering::Relaxed);
     }
 
@@ -269,23 +304,26 @@ mod tests {
     #[test]
     fn parts_of_a_block_do_not_overlap_and_are_aligned() {
         for max_depth in [1, 7, 64, 2048, 32768] {
-            for scratch_len in [0, 1, 4096, 10_000] {
+            for (scratch_len, traces) in [(0, false), (1, true), (4096, false), (10_000, true)] {
                 let g = Geometry {
                     ring_words: 8192,
                     max_depth,
                     scratch_len,
+                    traces,
                 };
+                let trace = if traces { max_depth as usize * 24 } else { 0 };
                 let parts = [
                     (0, g.ring_bytes()),
                     (g.stack_offset(0), max_depth as usize * 8),
                     (g.stack_offset(1), max_depth as usize * 8),
                     (g.stack_offset(2), max_depth as usize * 8),
                     (g.scratch_offset(), scratch_len as usize),
+                    (g.block_len() - g.trace_bytes(), trace),
                 ];
                 for pair in parts.windows(2) {
                     assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{g:?}");
                 }
-                assert!(parts[4].0 + parts[4].1 <= g.block_len());
+                assert!(parts[5].0 + parts[5].1 <= g.block_len());
                 assert!(parts.iter().all(|p| p.0 % 64 == 0), "{g:?}");
             }
         }

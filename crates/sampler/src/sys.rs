@@ -139,6 +139,32 @@ pub(crate) fn notify(eventfd: c_int) {
     unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, 8usize) };
 }
 
+/// Waits while the word has this value, at most so long. May return early.
+pub(crate) fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
+    let timeout = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as i64,
+        tv_nsec: (timeout_ns % 1_000_000_000) as i64,
+    };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel reads the word and the timeout, both alive during the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            op,
+            value,
+            &raw const timeout,
+        )
+    };
+}
+
+/// Wakes who waits on the word. Handler.
+pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel uses the word's address alone.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
+}
+
 /// Fresh zeroed memory, or `None`.
 pub(crate) fn map_memory(len: usize) -> Option<*mut u8> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing

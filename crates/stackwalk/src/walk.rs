@@ -137,6 +137,57 @@ impl Reason {
     }
 }
 
+/// A frame of [`trace`]: where it is, beside its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Traced {
+    /// As [`walk`] writes it: the address with its flags.
+    pub word: u64,
+    /// The frame's stack pointer: the interrupted one of the leaf; of any other frame what it is
+    /// once the callee has returned.
+    pub sp: u64,
+    /// The frame pointer (`rbp`) then.
+    pub bp: u64,
+}
+
+/// Where a walk puts its frames.
+pub(crate) trait Out {
+    /// Frame number `depth`; false if there is no room.
+    fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool;
+    /// The word of a frame that was put.
+    fn word(&self, at: usize) -> Option<u64>;
+}
+
+impl Out for [u64] {
+    #[inline(always)]
+    fn put(&mut self, depth: usize, word: u64, _sp: u64, _bp: u64) -> bool {
+        let slot = self.get_mut(depth);
+        let fits = slot.is_some();
+        if let Some(slot) = slot {
+            *slot = word;
+        }
+        fits
+    }
+    #[inline(always)]
+    fn word(&self, at: usize) -> Option<u64> {
+        self.get(at).copied()
+    }
+}
+
+impl Out for [Traced] {
+    fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool {
+        let slot = self.get_mut(depth);
+        let fits = slot.is_some();
+        if let Some(slot) = slot {
+            *slot = Traced { word, sp, bp };
+        }
+        fits
+    }
+    fn word(&self, at: usize) -> Option<u64> {
+        self.get(at).map(|frame| frame.word)
+    }
+}
+
 /// Reads memory that a [`Window`] has found to be within bounds.
 pub(crate) trait Load {
     /// The word at `address`.
@@ -206,6 +257,21 @@ pub unsafe fn walk(
     walk_in(&Process, map, regs, stack, scratch, out)
 }
 
+/// As [`walk`], with the stack and frame pointers of each frame, which is what a seed of
+/// `DoStackSnapshot` and a merge by stack pointer need.
+///
+/// # Safety
+/// As [`walk`].
+pub unsafe fn trace(
+    map: &CodeMap,
+    regs: Regs,
+    stack: &Stack,
+    scratch: &mut Scratch,
+    out: &mut [Traced],
+) -> Walk {
+    walk_in(&Process, map, regs, stack, scratch, out)
+}
+
 /// Where a step leads.
 enum Step {
     To { regs: Regs, flags: u64 },
@@ -220,7 +286,7 @@ pub(crate) fn walk_in(
     regs: Regs,
     stack: &Stack,
     scratch: &mut Scratch,
-    out: &mut [u64],
+    out: &mut (impl Out + ?Sized),
 ) -> Walk {
     let on_alt = stack.alt.as_ref().filter(|alt| alt.contains(&regs.sp));
     let end = on_alt.map_or(stack.end, |alt| alt.end);
@@ -248,10 +314,9 @@ pub(crate) fn walk_in(
         mut bp,
     } = regs;
     let end = loop {
-        let Some(slot) = out.get_mut(depth) else {
+        if !out.put(depth, ip & ADDRESS | flags, sp, bp) {
             break End::Truncated;
-        };
-        *slot = ip & ADDRESS | flags;
+        }
         depth += 1;
         if depth == 1 {
             match window {
@@ -284,7 +349,7 @@ pub(crate) fn walk_in(
             }
         }
         walker.window.low = sp;
-        walker.callee = depth.checked_sub(2).and_then(|at| out.get(at)).copied();
+        walker.callee = depth.checked_sub(2).and_then(|at| out.word(at));
         match walker.step(Regs { ip, sp, bp }, lookup, exact) {
             Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
             Step::Root => break End::Root,
@@ -445,7 +510,7 @@ impl<M: Load> Walker<'_, M> {
             for pushed in 0..3u64 {
                 let slot = regs.sp.wrapping_add(pushed * 8);
                 if let Some(ip) = self.window.word(self.memory, slot)
-                    && self.is_behind_call(ip)
+                    && self.map.is_behind_call(ip)
                 {
                     let cfa = slot.checked_add(8);
                     return self
@@ -461,7 +526,7 @@ impl<M: Load> Walker<'_, M> {
         let Some(ip) = saved_ip else {
             return Step::Broken(reason);
         };
-        if !self.is_behind_call(ip) {
+        if !self.map.is_behind_call(ip) {
             self.assumed += 1;
             let known = {
                 let reader = self.map.grace.enter();
@@ -476,18 +541,6 @@ impl<M: Load> Walker<'_, M> {
             Step::Broken(_) => Step::Broken(reason),
             step => step,
         }
-    }
-
-    /// Whether `address` lies in known code and the instruction before it is a call.
-    fn is_behind_call(&self, address: u64) -> bool {
-        let reader = self.map.grace.enter();
-        let Some(before) = address.checked_sub(1) else {
-            return false;
-        };
-        let Some(entry) = self.map.find(&reader, before) else {
-            return false;
-        };
-        x86::ends_in_call(entry.code_before(address))
     }
 
     /// From the kernel's signal frame to the interrupted registers.
@@ -561,6 +614,21 @@ const UC_SEGMENTS: u64 = 40 + 8 * libc::REG_CSGSFS as u64;
 const UC_FPU: u64 = 40 + 8 * 23;
 /// `__USER_CS`
 const USER_CODE_SEGMENT: u16 = 0x33;
+
+impl CodeMap {
+    /// Whether `address` lies in known code and the instruction before it is a call, as that of
+    /// a return address is. Async-signal-safe; the code must not be unmapped meanwhile.
+    pub fn is_behind_call(&self, address: u64) -> bool {
+        let reader = self.grace.enter();
+        let Some(before) = address.checked_sub(1) else {
+            return false;
+        };
+        let Some(entry) = self.find(&reader, before) else {
+            return false;
+        };
+        x86::ends_in_call(entry.code_before(address))
+    }
+}
 
 impl Entry {
     /// Up to 8 bytes of code that end before `address`.

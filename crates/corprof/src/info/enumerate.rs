@@ -53,6 +53,42 @@ macro_rules! enumerators {
     )* };
 }
 
+/// Fills what room `into` has, without allocating, and releases the enumerator. Answers whether
+/// that was everything.
+///
+/// # Safety
+/// `this` is a live enumerator, with a reference that this function takes.
+pub(crate) unsafe fn threads_into<T>(
+    this: *mut ICorProfilerThreadEnum,
+    into: &mut Vec<T>,
+    item: impl Fn(usize) -> Option<T>,
+) -> Result<bool> {
+    if this.is_null() {
+        return Err(Hresult::E_POINTER);
+    }
+    let _released = Released(this.cast());
+    loop {
+        let mut block = [0usize; 64];
+        let mut fetched = 0;
+        // SAFETY: the enumerator is live; the block has the length that is stated.
+        let answer = unsafe {
+            ICorProfilerThreadEnum::next(this, block.len() as u32, block.as_mut_ptr(), &mut fetched)
+        };
+        answer.ok()?;
+        let fetched = block.get(..fetched as usize).ok_or(Hresult::E_BOUNDS)?;
+        for found in fetched.iter().filter_map(|raw| item(*raw)) {
+            if into.len() == into.capacity() {
+                return Ok(false);
+            }
+            into.push(found);
+        }
+        // S_FALSE: fewer than asked for, so this was the end.
+        if answer == Hresult::S_FALSE || fetched.is_empty() {
+            return Ok(true);
+        }
+    }
+}
+
 enumerators! {
     functions: ICorProfilerFunctionEnum of CorPrfFunction = CorPrfFunction { function_id: 0, rejit_id: 0 };
     modules: ICorProfilerModuleEnum of usize = 0usize;

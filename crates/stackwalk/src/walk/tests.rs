@@ -108,7 +108,7 @@ proptest! {
         let mut scratch = Scratch::new();
         for _ in 0..2 {
             // The second time with what the first left in the rule cache.
-            let walk = walk_in(&fake, &map, regs, &stack, &mut scratch, &mut out);
+            let walk = walk_in(&fake, &map, regs, &stack, &mut scratch, &mut out[..]);
             prop_assert!(walk.depth <= depth);
             prop_assert!(walk.depth == depth || walk.end != End::Truncated);
             // Every step reads a bounded number of words.
@@ -133,14 +133,36 @@ fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
         alt: None,
     };
     let mut out = [0; 32];
-    let cold = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out);
+    let cold = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out[..]);
     let frames = out[..cold.depth].to_vec();
-    let warm = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out);
+    let warm = walk_in(&fake, map, regs, &stack, &mut Scratch::new(), &mut out[..]);
     assert_eq!(
         (warm, &out[..warm.depth]),
         (cold, &frames[..]),
         "with a warm cache"
     );
+    let mut traced = [Traced::default(); 32];
+    let trace = walk_in(
+        &fake,
+        map,
+        regs,
+        &stack,
+        &mut Scratch::new(),
+        &mut traced[..],
+    );
+    let traced = &traced[..trace.depth];
+    assert_eq!(trace, cold, "with where each frame is");
+    assert!(
+        traced
+            .iter()
+            .map(|frame| frame.word)
+            .eq(frames.iter().copied())
+    );
+    assert_eq!(
+        traced.first().map(|leaf| (leaf.sp, leaf.bp)),
+        frames.first().map(|_| (regs.sp, regs.bp))
+    );
+    assert!(traced.is_sorted_by(|callee, caller| callee.sp < caller.sp));
     (frames, cold.end)
 }
 
@@ -310,7 +332,14 @@ fn every_way_to_break_has_its_name() {
                 end: STACK + 48,
                 alt: None,
             };
-            let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut [0; 4]);
+            let walk = walk_in(
+                &fake,
+                &map,
+                regs,
+                &stack,
+                &mut Scratch::new(),
+                &mut [0u64; 4][..],
+            );
             assert_eq!(
                 walk,
                 Walk {
@@ -364,7 +393,7 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
             bp: on_alt(2),
         };
         let mut out = [0; 8];
-        let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out);
+        let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out[..]);
         (out[..walk.depth].to_vec(), walk.end)
     };
     let frames = vec![

@@ -1,0 +1,93 @@
+//! The walkers: who takes the stacks of samples, behind one trait.
+//!
+//! A walker gives stacks as lists of addresses with marks, the shape that `resolve` makes frames
+//! of, each for a thread, a time and an event. It names nothing. Which walkers there are:
+//!
+//! | walker | where it runs | module |
+//! | --- | --- | --- |
+//! | `signal` | in a handler on the thread that is walked; here its rings are emptied | `signal` |
+//! | `suspend` | here: the runtime stands still, `DoStackSnapshot` of each thread | `suspend` |
+//! | `seeded` | as `suspend`, its holes filled by our own walk of the same instant | `suspend`, `seed`, `merge` |
+//! | `snapshot` | in callbacks, on the current thread, for events | `here` |
+//!
+//! Invariant: while a runtime stands still the agent thread takes no lock, allocates nothing and
+//! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
+//! `ResumeRuntime`; everything else is done before and after (rules 15 to 20 of the articles).
+
+pub(crate) mod here;
+mod merge;
+mod seed;
+mod signal;
+mod stopped;
+mod suspend;
+
+use recording::{Event, Record};
+use sampler::{Reader, SlotId};
+
+pub(crate) use stopped::Target;
+
+use crate::agent::Agent;
+use crate::config;
+use crate::drain::Runtimes;
+use crate::resolve::RawSample;
+
+/// A word of a stack stands for a whole run of unmanaged frames, of which a walker knows no more;
+/// beside [`stackwalk::EXACT`] and its kin. The address is where the run begins, or 0.
+pub(crate) const NATIVE_RUN: u64 = 1 << 60;
+
+/// Where a walker's stacks go.
+pub(crate) trait Sink {
+    /// One stack, after the runtimes have resumed: names may be asked for now.
+    fn stack(&mut self, runtimes: &mut Runtimes<'_>, stack: RawSample<'_>);
+    /// A fact about the walks.
+    fn record(&mut self, record: &Record<'_>);
+}
+
+/// What a walker works with in one round of the agent thread.
+pub(crate) struct Round<'a, 'r> {
+    pub(crate) agent: &'static Agent,
+    pub(crate) runtimes: Runtimes<'r>,
+    pub(crate) reader: &'a mut Reader,
+    /// Slots that were given back; whose threads they were can be forgotten.
+    pub(crate) closed: &'a mut Vec<SlotId>,
+    /// CLOCK_MONOTONIC.
+    pub(crate) now_ns: u64,
+}
+
+impl Round<'_, '_> {
+    /// For a walker that takes nothing from the sampler's rings.
+    fn empty_rings(&mut self) {
+        let closed = &mut *self.closed;
+        self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
+    }
+}
+
+/// What takes stacks by time. Agent thread only.
+pub(crate) trait Walker {
+    /// When [`Walker::round`] must be called at the latest, CLOCK_MONOTONIC; `None`: at any
+    /// round of the agent thread.
+    fn due_ns(&self) -> Option<u64>;
+
+    /// Takes the stacks that are due, and empties the sampler's rings.
+    fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink);
+
+    /// How it takes its samples, for [`Record::Engine`].
+    fn engine(&self, event: Event) -> &'static str;
+}
+
+/// The walker of this process.
+pub(crate) fn of(agent: &'static Agent) -> Box<dyn Walker> {
+    match agent.config.walker {
+        config::Walker::Suspend => Box::new(suspend::Suspend::new(agent, false)),
+        config::Walker::Seeded => Box::new(suspend::Suspend::new(agent, true)),
+        _ => Box::new(signal::Signal::new(agent)),
+    }
+}
+
+/// The events that are sampled by time, by the walker of this process.
+fn timed(config: &config::Config) -> Vec<Event> {
+    [Event::Cpu, Event::Wall]
+        .into_iter()
+        .filter(|event| config.events.has(*event))
+        .collect()
+}

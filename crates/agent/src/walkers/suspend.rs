@@ -1,0 +1,297 @@
+//! The walkers `suspend` and `seeded`: each CLR stands still while its threads are walked.
+//!
+//! A tick looks which threads have used CPU time since they were last walked (or, by wall time,
+//! takes all), stops each recorded CLR that has such threads, one after the other, and makes one
+//! stack per thread out of what was seen. Threads are seen where they could be stopped: at
+//! safepoints, or in native code. A CLR's own native threads are not its managed threads and are
+//! not seen.
+//!
+//! Invariant: a value is accounted for only once a stack was given for it; a thread that could not
+//! be walked keeps its value for the next tick.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use corprof::{SuspendError, WalkError};
+use recording::{Event, Record};
+
+use super::merge::{self, Placed};
+use super::seed::SeedState;
+use super::stopped::{NotStopped, Pause, Stopped, Target, Ways};
+use super::{NATIVE_RUN, Round, Sink, Walker, timed};
+use crate::agent::Agent;
+use crate::proc;
+use crate::resolve::{EndCode, RawSample};
+
+/// How often within one tick the walk of a thread is tried again that holds a lock of its CLR's.
+const RETRIES: u32 = 2;
+/// A thread that used no more CPU time than this since it was last walked has been idle: what it
+/// cost to wake it up for that walk (walker `seeded`), or to go back to where it waits.
+const IDLE_CPU_NS: u64 = 50_000;
+/// Between two records of what could not be walked.
+const TELL_NS: u64 = 1_000_000_000;
+
+/// Up to when samples stand for a thread, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    cpu_ns: u64,
+    wall_ns: u64,
+    /// Tick at which the thread was last there.
+    tick: u64,
+}
+
+/// A thread in this tick.
+#[derive(Debug, Default)]
+struct Stack {
+    placed: Vec<Placed>,
+    time_ns: u64,
+    end: EndCode,
+    /// Nanoseconds since it was last accounted for.
+    cpu_ns: u64,
+    wall_ns: u64,
+    /// It was walked.
+    taken: bool,
+}
+
+pub(super) struct Suspend {
+    seeded: bool,
+    events: Vec<Event>,
+    interval_ns: u64,
+    due_ns: u64,
+    tell_due: u64,
+    tick: u64,
+    last_tick_ns: u64,
+    stopped: Stopped,
+    accounts: HashMap<u32, Account>,
+    stacks: BTreeMap<u32, Stack>,
+    /// Samples that could not be taken, by reason.
+    lost: BTreeMap<String, u64>,
+    words: Vec<u64>,
+}
+
+impl Suspend {
+    pub(super) fn new(agent: &'static Agent, seeded: bool) -> Suspend {
+        let now = proc::now_ns();
+        Suspend {
+            seeded,
+            events: timed(&agent.config),
+            interval_ns: agent.config.interval_ns,
+            due_ns: now + agent.config.interval_ns,
+            tell_due: now + TELL_NS,
+            tick: 0,
+            last_tick_ns: now,
+            stopped: Stopped::new(agent.config.max_depth),
+            accounts: HashMap::new(),
+            stacks: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// The threads of a CLR that are to be walked in this tick.
+    fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<Target> {
+        let by_wall = self.events.contains(&Event::Wall);
+        let mut targets = round.agent.threads.managed_of(runtime);
+        targets.retain(|target| {
+            let cpu = proc::thread_cpu_ns(target.tid);
+            let account = self.accounts.entry(target.thread).or_insert(Account {
+                // What the main thread used before we came is not ours to tell.
+                cpu_ns: match cpu {
+                    Some(cpu) if target.tid == std::process::id() => cpu,
+                    _ => 0,
+                },
+                wall_ns: self.last_tick_ns,
+                tick: 0,
+            });
+            account.tick = self.tick;
+            let stack = self.stacks.entry(target.thread).or_default();
+            stack.cpu_ns = cpu.map_or(0, |cpu| cpu.saturating_sub(account.cpu_ns));
+            stack.wall_ns = round.now_ns.saturating_sub(account.wall_ns);
+            by_wall || stack.cpu_ns > IDLE_CPU_NS
+        });
+        targets
+    }
+
+    /// Walks the threads of one CLR.
+    fn stop(&mut self, round: &mut Round<'_, '_>, runtime: u8, sink: &mut dyn Sink) {
+        let mut targets = self.targets(round, runtime);
+        let ways = if self.seeded {
+            Ways {
+                seeded: true,
+                ..Ways::default()
+            }
+        } else {
+            Ways {
+                plain: true,
+                ..Ways::default()
+            }
+        };
+        for retry in 0..=RETRIES {
+            if targets.is_empty() {
+                return;
+            }
+            let last = retry == RETRIES;
+            let stopped = self.stopped.stop(
+                round.agent,
+                &mut round.runtimes,
+                round.reader,
+                runtime,
+                ways,
+                targets.drain(..),
+            );
+            match stopped {
+                Ok(pause) => {
+                    sink.record(&Record::Pause {
+                        time_ns: pause.end_ns,
+                        stopping_ns: pause.stopping_ns,
+                        stopped_ns: pause.stopped_ns,
+                    });
+                    targets = self.take(round.agent, pause, last);
+                }
+                Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
+                Err(NotStopped::Refused(error)) => {
+                    // Not waited for: the next tick comes, and what was not walked keeps its value.
+                    self.lose(error.to_string(), 1);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, reason: String, count: u64) {
+        *self.lost.entry(reason).or_insert(0) += count;
+    }
+
+    /// Takes what was seen of each thread; answers those to be tried again.
+    fn take(&mut self, agent: &'static Agent, pause: Pause, last: bool) -> Vec<Target> {
+        let mut again = Vec::new();
+        for seen in std::mem::take(&mut self.stopped.seen) {
+            let snap = if self.seeded {
+                &seen.seeded
+            } else {
+                &seen.plain
+            };
+            let Some(snap) = snap else {
+                // Not listed by the CLR: it ends, or has not begun.
+                continue;
+            };
+            if let SeedState::Refused(refused) = seen.seed {
+                // The walk is done without it; its native frames are there all the same.
+                self.lose(format!("seed refused: {}", refused.name()), 0);
+            }
+            match snap.error {
+                None | Some(WalkError::NoManagedFrames | WalkError::Seed(_)) => {}
+                // E_NOTIMPL under a suspension: the thread was on its way into the runtime.
+                Some(WalkError::Unsafe | WalkError::NotSuspended) if !last => {
+                    again.push(seen.target);
+                    continue;
+                }
+                Some(error) => {
+                    self.lose(error.to_string(), 1);
+                    continue;
+                }
+            }
+            let stack = self.stacks.entry(seen.target.thread).or_default();
+            let frames = self.stopped.frames.get(snap.frames.clone());
+            merge::place(agent.map, frames.unwrap_or_default(), &mut stack.placed);
+            if snap.cut {
+                stack.end = EndCode::TRUNCATED_END;
+            }
+            if let Some(Ok(trace)) = &seen.trace
+                && let Some(frames) = self.stopped.traces.get(trace.frames.clone())
+            {
+                merge::fill(&mut stack.placed, frames);
+                stack.end = EndCode(trace.end);
+            } else {
+                merge::by_stack_pointer(&mut stack.placed);
+            }
+            stack.time_ns = pause.at_ns;
+            stack.taken = true;
+        }
+        again
+    }
+
+    /// Gives a sample for each thread that was walked.
+    fn give(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+        for (thread, stack) in &mut self.stacks {
+            if !stack.taken {
+                continue;
+            }
+            self.words.clear();
+            merge::words(&stack.placed, &mut self.words);
+            if self.words.is_empty() {
+                self.words.push(NATIVE_RUN);
+            }
+            let Some(account) = self.accounts.get_mut(thread) else {
+                continue;
+            };
+            for &event in &self.events {
+                let value = match event {
+                    Event::Wall => {
+                        account.wall_ns += stack.wall_ns;
+                        stack.wall_ns
+                    }
+                    _ => {
+                        account.cpu_ns += stack.cpu_ns;
+                        stack.cpu_ns
+                    }
+                };
+                if value == 0 {
+                    continue;
+                }
+                let sample = RawSample {
+                    thread: *thread,
+                    time_ns: stack.time_ns,
+                    value,
+                    event,
+                    end: stack.end,
+                    frames: &self.words,
+                };
+                sink.stack(&mut round.runtimes, sample);
+            }
+        }
+        self.stacks.clear();
+    }
+
+    fn tell(&mut self, sink: &mut dyn Sink) {
+        for (reason, count) in std::mem::take(&mut self.lost) {
+            if count > 0 {
+                sink.record(&Record::Lost {
+                    reason: Cow::Owned(reason),
+                    count,
+                });
+            }
+        }
+    }
+}
+
+impl Walker for Suspend {
+    fn due_ns(&self) -> Option<u64> {
+        Some(self.due_ns)
+    }
+
+    fn engine(&self, _event: Event) -> &'static str {
+        "SuspendRuntime"
+    }
+
+    fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+        round.empty_rings();
+        if round.now_ns < self.due_ns {
+            return;
+        }
+        // Late ticks are not made up for: each sample's value is what really passed.
+        self.due_ns = (self.due_ns + self.interval_ns).max(round.now_ns);
+        self.tick += 1;
+        for runtime in round.runtimes.recorded() {
+            self.stop(round, runtime, sink);
+        }
+        self.give(round, sink);
+        self.last_tick_ns = round.now_ns;
+        let tick = self.tick;
+        self.accounts.retain(|_, account| account.tick == tick);
+        if round.now_ns >= self.tell_due {
+            self.tell_due = round.now_ns + TELL_NS;
+            self.tell(sink);
+        }
+    }
+}

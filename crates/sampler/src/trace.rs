@@ -1,0 +1,182 @@
+//! Traces: a walk that somebody asks a thread for and waits for.
+//!
+//! A sample goes through the ring and is read some time later; a trace is wanted at once, with
+//! the stack pointer of each frame, while the runtime stands still (walkers `seeded` and the
+//! oracle). The reader asks, the thread's handler answers into a buffer of the slot's own. The
+//! invariant: one at a time in a slot, and the buffer belongs to who the state says.
+//!
+//! ```text
+//!   IDLE ──ask──▶ ASKED ──handler──▶ WRITING ──handler──▶ DONE ──ask──▶ ASKED …
+//!    ▲              │ give up
+//!    └──────────────┘
+//! ```
+//!
+//! | write | order | pairs with | so that |
+//! | --- | --- | --- | --- |
+//! | ASKED by the reader | Release | the handler's Acquire | it is done reading the trace before |
+//! | DONE by the handler | Release | the reader's Acquire | the frames are there before they are read |
+
+use core::sync::atomic::Ordering;
+
+use crate::counters::DiscardReason;
+use crate::global::{GLOBAL, Global};
+use crate::handler;
+use crate::reader::Reader;
+use crate::sampler::{self, SlotId};
+use crate::slot::Slot;
+use crate::sys;
+use crate::{Error, config};
+
+const IDLE: u8 = 0;
+const ASKED: u8 = 1;
+const WRITING: u8 = 2;
+const DONE: u8 = 3;
+
+/// A trace, lent until the slot is asked again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceView<'a> {
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub time_ns: u64,
+    /// [`crate::WalkResult::end`].
+    pub end: u8,
+    /// The frames that the walker wrote, leaf first, three words each.
+    pub frames: &'a [[u64; 3]],
+}
+
+/// Why there is no trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceRefused {
+    /// The thread has not answered (yet): it blocks the signal, or is gone.
+    NoAnswer,
+    /// Its handler would not walk.
+    Discarded(DiscardReason),
+}
+
+impl Reader {
+    /// Asks a thread for a trace; [`Reader::await_trace`] waits for it. Needs
+    /// [`config::Config::trace`].
+    ///
+    /// # Errors
+    /// [`Error::StaleSlot`] also when the slot's handler is still at an earlier trace.
+    pub fn ask_trace(&mut self, id: SlotId) -> Result<(), Error> {
+        let slot = id.slot().ok_or(Error::StaleSlot)?;
+        if slot.gate.peek().0 != id.generation()
+            || GLOBAL.trace.load(Ordering::Relaxed) == 0
+            || !GLOBAL.running()
+        {
+            return Err(Error::StaleSlot);
+        }
+        // Release: pairs with the Acquire in `answer`.
+        let asked = slot
+            .trace_state
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |state| {
+                matches!(state, IDLE | DONE).then_some(ASKED)
+            });
+        asked.map_err(|_| Error::StaleSlot)?;
+        sampler::send(slot, sampler::trace_token(id)).inspect_err(|_| give_up(slot))
+    }
+
+    /// Waits for the answer to [`Reader::ask_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then
+    /// the thread is told no more. The frames are lent until the slot is asked again.
+    ///
+    /// # Errors
+    /// See [`TraceRefused`].
+    pub fn await_trace(&self, id: SlotId, deadline_ns: u64) -> Result<TraceView<'_>, TraceRefused> {
+        let slot = id.slot().ok_or(TraceRefused::NoAnswer)?;
+        loop {
+            let answered = GLOBAL.traced.load(Ordering::Acquire);
+            // Acquire: pairs with the Release in `answer`.
+            match slot.trace_state.load(Ordering::Acquire) {
+                DONE => return view(slot),
+                IDLE => return Err(TraceRefused::NoAnswer),
+                _ => {}
+            }
+            let left = deadline_ns.saturating_sub(sys::monotonic_ns());
+            if left == 0 {
+                give_up(slot);
+                return Err(TraceRefused::NoAnswer);
+            }
+            sys::futex_wait(&GLOBAL.traced, answered, left);
+        }
+    }
+}
+
+/// Takes the question back, unless the handler is at it.
+fn give_up(slot: &Slot) {
+    let _at_it =
+        slot.trace_state
+            .compare_exchange(ASKED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+fn view<'a>(slot: &'static Slot) -> Result<TraceView<'a>, TraceRefused> {
+    let refused = slot.trace_refused.load(Ordering::Relaxed);
+    if let Some(index) = refused.checked_sub(1) {
+        let reason = DiscardReason::ALL
+            .iter()
+            .find(|reason| **reason as u8 == index);
+        return Err(reason.map_or(TraceRefused::NoAnswer, |reason| {
+            TraceRefused::Discarded(*reason)
+        }));
+    }
+    let max_depth = slot.max_depth.load(Ordering::Relaxed);
+    let depth = slot.trace_depth.load(Ordering::Relaxed).min(max_depth);
+    // SAFETY: the block was made with room for `max_depth` frames of a trace (it answered one);
+    // blocks of slots that were sampled stay mapped, and the handler writes there only after the
+    // one reader has asked again.
+    let frames = unsafe { core::slice::from_raw_parts(slot.trace_buffer(), depth as usize) };
+    Ok(TraceView {
+        time_ns: slot.trace_time.load(Ordering::Relaxed),
+        end: slot.trace_end.load(Ordering::Relaxed),
+        frames,
+    })
+}
+
+/// Answers if a trace was asked for. Handler.
+///
+/// # Safety
+/// `context` is the context of the signal being handled; the caller is inside the slot's gate.
+pub(crate) unsafe fn answer(
+    global: &Global,
+    slot: &Slot,
+    context: *const libc::ucontext_t,
+    now: u64,
+    known: bool,
+) {
+    if slot.trace_state.load(Ordering::Relaxed) != ASKED {
+        return;
+    }
+    // Acquire: pairs with the Release in `ask_trace`.
+    let taken =
+        slot.trace_state
+            .compare_exchange(ASKED, WRITING, Ordering::Acquire, Ordering::Relaxed);
+    if taken.is_err() {
+        return;
+    }
+    let walk = global.trace.load(Ordering::Relaxed);
+    let max_depth = slot.max_depth.load(Ordering::Relaxed) as usize;
+    let outcome = if known {
+        let out = slot.trace_buffer().cast::<u64>();
+        // SAFETY: the caller's promise; the block has room for `max_depth` frames of a trace, as
+        // one was asked for; `start` stored a WalkFn in `trace` before it set RUNNING.
+        unsafe { handler::run_walk(global, slot, context, walk, out, max_depth) }
+    } else {
+        Err(DiscardReason::NoStackBounds)
+    };
+    let outcome = outcome.and_then(|result: config::WalkResult| match result.reason {
+        0 => Ok(result),
+        _ => Err(DiscardReason::Walker),
+    });
+    slot.trace_refused.store(
+        outcome.err().map_or(0, |reason| reason as u8 + 1),
+        Ordering::Relaxed,
+    );
+    if let Ok(result) = outcome {
+        slot.trace_depth.store(result.depth, Ordering::Relaxed);
+        slot.trace_end.store(result.end, Ordering::Relaxed);
+    }
+    slot.trace_time.store(now, Ordering::Relaxed);
+    // Release: pairs with the Acquire in `await_trace`.
+    slot.trace_state.store(DONE, Ordering::Release);
+    global.traced.fetch_add(1, Ordering::Release);
+    sys::futex_wake(&global.traced);
+}
