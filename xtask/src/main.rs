@@ -3,6 +3,7 @@
 //! Not a build system: cargo builds. Every command does the set-up that it
 //! needs by itself, so that each works as the first one in a fresh checkout.
 
+mod agree;
 mod bench;
 mod demo;
 mod fetch;
@@ -21,6 +22,8 @@ Usage: cargo xtask COMMAND
   demo            record a sample program and write its flame graph
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
+  agree           hold the walkers against each other on every workload
+                  [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--write] (docs/overhead.md)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
@@ -53,6 +56,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Ok(seconds) => test::stress(seconds),
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
+        ["agree", options @ ..] => agree::run(options),
         ["bench", options @ ..] => bench::run(options),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

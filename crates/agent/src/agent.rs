@@ -25,6 +25,7 @@ use crate::outlet::Outlet;
 use crate::proc;
 use crate::resolve::EndCode;
 use crate::threads::Threads;
+use crate::walkers::agree::Agree;
 
 /// How long a CLR's shutdown waits for the agent thread to write the rest.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -158,11 +159,15 @@ impl Agent {
         unsafe { libc::atexit(process_exits) };
         // Before the first sample: the stack above us is native code.
         agent.refresh_natives();
-        let outlet = Outlet::new(process_key(), channel);
         corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
             // Whatever goes wrong in there, the program goes on and nobody waits for us.
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                Drain::new(agent, reader, outlet).run(cx);
+                if agent.config.walker == config::Walker::Agree {
+                    Agree::new(agent, reader, channel).run(cx);
+                } else {
+                    let outlet = Outlet::new(process_key(), channel);
+                    Drain::new(agent, reader, outlet).run(cx);
+                }
             }));
             agent.sampler.stop();
             agent.over.store(true, Ordering::Release);

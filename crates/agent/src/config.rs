@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) engine: String,
     /// Who walks the stacks of samples that are taken by time.
     pub(crate) walker: Walker,
+    /// Seeds that the oracle makes up and offers ([`Walker::Agree`]).
+    pub(crate) random_seeds: u32,
     /// Which runtimes of the process are recorded.
     pub(crate) runtimes: RuntimePolicy,
 }
@@ -129,6 +131,7 @@ impl Default for Config {
             max_depth: 1024,
             engine: "auto".into(),
             walker: Walker::Signal,
+            random_seeds: 0,
             runtimes: RuntimePolicy::All,
         }
     }
@@ -161,6 +164,9 @@ impl Config {
                     config.event_limit = value.parse().unwrap_or(config.event_limit);
                 }
                 "engine" => config.engine = value.into(),
+                "random_seeds" => {
+                    config.random_seeds = value.parse().unwrap_or(config.random_seeds);
+                }
                 "walker" => {
                     let known = Walker::ALL.iter().find(|walker| walker.name() == value);
                     config.walker = known.copied().unwrap_or(config.walker);
@@ -205,7 +211,7 @@ mod tests {
     #[test]
     fn reads_what_the_tool_writes() {
         let config = Config::parse(
-            "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
+            "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;random_seeds=9;\
              runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0",
         );
         assert_eq!(
@@ -218,6 +224,7 @@ mod tests {
                 max_depth: 64,
                 engine: "timer".into(),
                 walker: Walker::Suspend,
+                random_seeds: 9,
                 runtimes: RuntimePolicy::Versions(vec!["3.1".into(), "8".into()]),
             }
         );

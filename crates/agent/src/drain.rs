@@ -41,7 +41,10 @@ pub(crate) struct Runtimes<'a> {
     known: &'a [KnownClr],
 }
 
-impl Runtimes<'_> {
+impl<'a> Runtimes<'a> {
+    pub(crate) fn new(cx: &'a mut AgentCx, known: &'a [KnownClr]) -> Runtimes<'a> {
+        Runtimes { cx, known }
+    }
     /// The CLRs that are recorded and can be asked.
     pub(crate) fn recorded(&self) -> Vec<u8> {
         self.known
@@ -284,10 +287,7 @@ impl Drain {
         let mut closed = Vec::new();
         let mut round = Round {
             agent: self.agent,
-            runtimes: Runtimes {
-                cx,
-                known: &self.clrs,
-            },
+            runtimes: Runtimes::new(cx, &self.clrs),
             reader: &mut self.reader,
             closed: &mut closed,
             now_ns: drained_ns,

@@ -6,12 +6,14 @@
 //! for is there and whole, or the test fails with a message that names the
 //! command to run. It is never skipped.
 
+mod agree;
 mod layout;
 mod record;
 mod runtime;
 mod stacks;
 mod workload;
 
+pub use agree::{Agreement, Class, Pair, agree};
 pub use layout::{agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir};
 pub use record::{Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk};
 pub use runtime::{App10, Runtime, Setup, Tools};

@@ -10,10 +10,13 @@
 //! | `seeded` | as `suspend`, its holes filled by our own walk of the same instant | `suspend`, `seed`, `merge` |
 //! | `snapshot` | in callbacks, on the current thread, for events | `here` |
 //!
+//! `agree` is the oracle that holds them against each other.
+//!
 //! Invariant: while a runtime stands still the agent thread takes no lock, allocates nothing and
 //! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
 //! `ResumeRuntime`; everything else is done before and after (rules 15 to 20 of the articles).
 
+pub(crate) mod agree;
 pub(crate) mod here;
 mod merge;
 mod seed;

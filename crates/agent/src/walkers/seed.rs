@@ -139,6 +139,46 @@ pub(crate) fn check(
     Ok(unsafe { Seed::new(registers, code, stack) })
 }
 
+/// Makes a candidate wrong in some way, or in none: what a careless or unlucky profiler offers.
+pub(crate) fn spoil(
+    right: Candidate,
+    trace: &[Traced],
+    stack: &Range<u64>,
+    random: &mut u64,
+) -> Candidate {
+    let mut next = || {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        *random
+    };
+    let mut wrong = right;
+    let size = stack.end.saturating_sub(stack.start).max(16);
+    let in_stack = stack.start.wrapping_add(next() % size);
+    let other = trace.get((next() % trace.len().max(1) as u64) as usize);
+    match next() % 12 {
+        0 => wrong.ip = next(),
+        1 => wrong.sp = next(),
+        2 => wrong.bp = next(),
+        3 => wrong.sp = in_stack & !7,
+        4 => wrong.sp = right.sp.wrapping_add(next() % 512),
+        5 => wrong.sp = right.sp.wrapping_sub(next() % 512),
+        6 => wrong.bp = in_stack & !7,
+        7 => wrong.ip = right.ip.wrapping_add(next() % 64),
+        8 => wrong.ip = right.ip.wrapping_sub(next() % 64),
+        9 => wrong.sp = other.map_or(0, |frame| frame.sp),
+        10 => wrong.ip = other.map_or(0, |frame| frame.word & ADDRESS),
+        _ => {
+            wrong = Candidate {
+                ip: next(),
+                sp: in_stack,
+                bp: next(),
+            }
+        }
+    }
+    wrong
+}
+
 /// The seed of a thread that stands still.
 pub(super) fn of_trace(
     map: &CodeMap,

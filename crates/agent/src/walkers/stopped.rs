@@ -51,6 +51,8 @@ pub(crate) struct Ways {
     pub(crate) trace: bool,
     /// `DoStackSnapshot` with a seed from that walk.
     pub(crate) seeded: bool,
+    /// So many seeds that are wrong in some way are offered for each thread, to see them refused.
+    pub(crate) random_seeds: u32,
 }
 
 /// A frame as `DoStackSnapshot` tells it.
@@ -118,6 +120,9 @@ pub(crate) struct Stopped {
     /// Sorted by ThreadID.
     pub(crate) seen: Vec<Seen>,
     pins: Vec<ThreadPin<'static>>,
+    /// Seeds that were made up: refused before the runtime was asked, and given to it.
+    pub(crate) random_seeds: (u32, u32),
+    random: u64,
 }
 
 impl Stopped {
@@ -128,6 +133,8 @@ impl Stopped {
             traces: Vec::new(),
             seen: Vec::new(),
             pins: Vec::new(),
+            random_seeds: (0, 0),
+            random: 0x2545_f491_4f6c_dd1d,
         }
     }
 
@@ -277,6 +284,8 @@ impl Stopped {
             frames,
             traces,
             seen,
+            random_seeds,
+            random,
             ..
         } = self;
         let Some(seen) = seen.get_mut(at) else {
@@ -296,23 +305,53 @@ impl Stopped {
                 .target
                 .slot
                 .and_then(|slot| agent.sampler.stack_of(slot));
-            let found = match (trace, stack) {
-                (Some(trace), Some(stack)) => seed::of_trace(agent.map, runtime, trace, &stack),
+            let found = match (trace, &stack) {
+                (Some(trace), Some(stack)) => seed::of_trace(agent.map, runtime, trace, stack),
                 _ => Err(SeedState::None),
             };
-            (seen.seed, seen.seeded) = match found {
+            if let (Some(trace), Some(stack)) = (trace, &stack)
+                && let Some(right) = seed::candidate(agent.map, runtime, trace)
+            {
+                for _ in 0..ways.random_seeds {
+                    let wrong = seed::spoil(right, trace, stack, random);
+                    match seed::check(agent.map, runtime, trace, stack, wrong) {
+                        Err(_) => random_seeds.0 += 1,
+                        Ok(seed) => {
+                            random_seeds.1 += 1;
+                            let start = frames.len();
+                            let _walked = snap(frames, *max_depth, |each| {
+                                suspension.walk_seeded(proof, id, &seed, each)
+                            });
+                            frames.truncate(start);
+                        }
+                    }
+                }
+            }
+            let (state, walked) = match found {
                 Ok(seed) => {
                     let walked = snap(frames, *max_depth, |each| {
                         suspension.walk_seeded(proof, id, &seed, each)
                     });
                     (SeedState::of_answer(walked.error), Some(walked))
                 }
-                Err(state) => {
-                    let walked = snap(frames, *max_depth, |each| {
-                        suspension.walk_with_registers(proof, id, each)
-                    });
-                    (state, Some(walked))
-                }
+                Err(state) => (state, None),
+            };
+            seen.seed = state;
+            // The first managed frame may be a dynamic method, which the runtime does not tell of
+            // and takes for no seed: it finds its own way then.
+            let refused = matches!(
+                walked,
+                None | Some(Snap {
+                    error: Some(WalkError::Seed(_)),
+                    ..
+                })
+            );
+            seen.seeded = if refused {
+                Some(snap(frames, *max_depth, |each| {
+                    suspension.walk_with_registers(proof, id, each)
+                }))
+            } else {
+                walked
             };
         }
     }

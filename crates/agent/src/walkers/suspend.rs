@@ -180,7 +180,7 @@ impl Suspend {
                 self.lose(format!("seed refused: {}", refused.name()), 0);
             }
             match snap.error {
-                None | Some(WalkError::NoManagedFrames | WalkError::Seed(_)) => {}
+                None | Some(WalkError::NoManagedFrames) => {}
                 // E_NOTIMPL under a suspension: the thread was on its way into the runtime.
                 Some(WalkError::Unsafe | WalkError::NotSuspended) if !last => {
                     again.push(seen.target);

@@ -1,0 +1,471 @@
+//! The oracle's other end: plays the tool for an agent with `walker=agree`, and judges.
+//!
+//! The agent stops the program at random moments and tells what each walker saw of each thread
+//! (`crates/agent/src/walkers/agree.rs` has the lines). Here the managed frames are held against
+//! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not tell of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::layout::{agent, target_dir};
+use crate::runtime::Runtime;
+use crate::workload::workload;
+
+/// The agent's class id, as `sidewalk record` sets it.
+const CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
+/// How long a program may take for its walks.
+const TIME_LIMIT: Duration = Duration::from_secs(500);
+/// Examples kept of a class of difference.
+const EXAMPLES: usize = 3;
+
+/// A frame of our own walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    /// As the agent's lines have it.
+    kind: String,
+    flags: String,
+    ip: u64,
+    sp: u64,
+    bp: u64,
+    function: u64,
+}
+
+/// A frame of `DoStackSnapshot`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Theirs {
+    ip: u64,
+    sp: u64,
+    function: u64,
+}
+
+/// One thread at one stop.
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    head: Vec<String>,
+    own: Vec<Own>,
+    plain: Vec<Theirs>,
+    seeded: Vec<Theirs>,
+    details: BTreeMap<u64, String>,
+}
+
+/// How often two walkers agreed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    /// Walks compared: of threads of which one or the other saw a managed frame.
+    pub walks: u64,
+    /// The same methods in the same order.
+    pub same: u64,
+    /// And the same addresses in them.
+    pub same_addresses: u64,
+}
+
+impl Pair {
+    fn add(&mut self, same: bool, same_addresses: bool) {
+        self.walks += 1;
+        self.same += u64::from(same);
+        self.same_addresses += u64::from(same && same_addresses);
+    }
+
+    fn merge(&mut self, other: Pair) {
+        self.walks += other.walks;
+        self.same += other.same;
+        self.same_addresses += other.same_addresses;
+    }
+
+    /// Percent of the walks whose methods are the same.
+    pub fn percent(&self) -> f64 {
+        percent(self.same, self.walks)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        100.0
+    } else {
+        part as f64 * 100.0 / whole as f64
+    }
+}
+
+/// A kind of difference between `signal` and `suspend`.
+#[derive(Clone, Debug, Default)]
+pub struct Class {
+    /// Walks that differ so.
+    pub count: u64,
+    /// In which programs.
+    pub programs: BTreeMap<String, u64>,
+    /// Some of them, frame by frame.
+    pub examples: Vec<String>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Agreement {
+    /// `signal` against `suspend`.
+    pub suspend: Pair,
+    /// `signal` against `seeded`.
+    pub seeded: Pair,
+    /// `suspend` against `seeded`.
+    pub snapshots: Pair,
+    /// Differences of the first pair.
+    pub classes: BTreeMap<String, Class>,
+    /// Walks that were not compared, by reason.
+    pub not_compared: BTreeMap<String, u64>,
+    /// Stops, and how long the runtime stood, nanoseconds, each.
+    pub stopped_ns: Vec<u64>,
+    /// From the wish to stop it until it stood, nanoseconds, each.
+    pub stopping_ns: Vec<u64>,
+    /// Stops that the runtime refused, by reason.
+    pub busy: BTreeMap<String, u64>,
+    /// Seeds that were made up: refused before the runtime was asked; given to it.
+    pub random_seeds: (u64, u64),
+    /// Seeds of real walks by what became of them.
+    pub seeds: BTreeMap<String, u64>,
+}
+
+impl Agreement {
+    /// Adds another program's.
+    pub fn merge(&mut self, other: Agreement) {
+        self.suspend.merge(other.suspend);
+        self.seeded.merge(other.seeded);
+        self.snapshots.merge(other.snapshots);
+        for (name, class) in other.classes {
+            let into = self.classes.entry(name).or_default();
+            into.count += class.count;
+            for (program, count) in class.programs {
+                *into.programs.entry(program).or_default() += count;
+            }
+            let room = EXAMPLES.saturating_sub(into.examples.len());
+            into.examples.extend(class.examples.into_iter().take(room));
+        }
+        for (from, into) in [
+            (other.not_compared, &mut self.not_compared),
+            (other.busy, &mut self.busy),
+            (other.seeds, &mut self.seeds),
+        ] {
+            for (reason, count) in from {
+                *into.entry(reason).or_default() += count;
+            }
+        }
+        self.stopped_ns.extend(other.stopped_ns);
+        self.stopping_ns.extend(other.stopping_ns);
+        self.random_seeds.0 += other.random_seeds.0;
+        self.random_seeds.1 += other.random_seeds.1;
+    }
+
+    fn judge(&mut self, program: &str, thread: &Thread) {
+        let head = |at: usize| thread.head.get(at).map_or("", String::as_str);
+        let (trace, plain, seeded) = (head(1), head(2), head(3));
+        *self.seeds.entry(head(4).to_owned()).or_default() += 1;
+        let own: Vec<&Own> = thread.own.iter().filter(|own| own.kind == "m").collect();
+        let managed = |frames: &[Theirs]| -> Vec<Theirs> {
+            let some = frames.iter().filter(|frame| frame.function != 0);
+            some.copied().collect()
+        };
+        let (with_plain, with_seed) = (managed(&thread.plain), managed(&thread.seeded));
+        if own.is_empty() && with_plain.is_empty() && with_seed.is_empty() {
+            return;
+        }
+        let walked = |answer: &str| answer == "ok" || answer == "NoManagedFrames";
+        if trace.starts_with("none") {
+            *self.not_compared.entry(trace.to_owned()).or_default() += 1;
+            return;
+        }
+        if !walked(plain) || !walked(seeded) {
+            let answer = if walked(plain) { seeded } else { plain };
+            *self.not_compared.entry(answer.to_owned()).or_default() += 1;
+            return;
+        }
+        let against = |theirs: &[Theirs]| {
+            let functions = own.iter().map(|own| own.function);
+            let addresses = own.iter().map(|own| own.ip);
+            (
+                functions.eq(theirs.iter().map(|frame| frame.function)),
+                addresses.eq(theirs.iter().map(|frame| frame.ip)),
+            )
+        };
+        let (same, same_addresses) = against(&with_plain);
+        self.suspend.add(same, same_addresses);
+        if !same {
+            let class = self
+                .classes
+                .entry(class_of(thread, &own, &with_plain))
+                .or_default();
+            class.count += 1;
+            *class.programs.entry(program.to_owned()).or_default() += 1;
+            if class.examples.len() < EXAMPLES && !thread.details.is_empty() {
+                class.examples.push(example(program, thread));
+            }
+        }
+        let (same, same_addresses) = against(&with_seed);
+        self.seeded.add(same, same_addresses);
+        self.snapshots.add(
+            with_plain
+                .iter()
+                .map(|frame| frame.function)
+                .eq(with_seed.iter().map(|frame| frame.function)),
+            with_plain == with_seed,
+        );
+    }
+
+    /// The table and the classes, as `cargo xtask agree` prints them.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for (name, pair) in [
+            ("signal = suspend", self.suspend),
+            ("signal = seeded", self.seeded),
+            ("suspend = seeded", self.snapshots),
+        ] {
+            let _ = writeln!(
+                out,
+                "{name:17} {:8.4} % of {} walks ({} differ); the same addresses too: {:.4} %",
+                pair.percent(),
+                pair.walks,
+                pair.walks - pair.same,
+                percent(pair.same_addresses, pair.walks)
+            );
+        }
+        for (what, times) in [
+            ("stopping", &self.stopping_ns),
+            ("stopped", &self.stopped_ns),
+        ] {
+            let mut sorted = times.clone();
+            sorted.sort_unstable();
+            let at = |q: usize| sorted.get((sorted.len() * q / 100).min(sorted.len().max(1) - 1));
+            let _ = writeln!(
+                out,
+                "{what}: {} times, median {} µs, p99 {} µs",
+                sorted.len(),
+                at(50).copied().unwrap_or(0) / 1000,
+                at(99).copied().unwrap_or(0) / 1000
+            );
+        }
+        let _ = writeln!(
+            out,
+            "not compared: {:?}; not stopped: {:?}; seeds: {:?}; random seeds refused and given: {:?}",
+            self.not_compared, self.busy, self.seeds, self.random_seeds
+        );
+        for (name, class) in &self.classes {
+            let _ = writeln!(out, "\n{} × {name}  {:?}", class.count, class.programs);
+            for example in &class.examples {
+                let _ = writeln!(out, "{example}");
+            }
+        }
+        out
+    }
+}
+
+/// Which kind of difference: by the first managed frame that is not the same.
+fn class_of(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> String {
+    let at = own
+        .iter()
+        .zip(theirs)
+        .take_while(|(own, theirs)| own.function == theirs.function)
+        .count();
+    let place = if at == 0 { "at the leaf" } else { "further in" };
+    let (mine, other) = (own.get(at), theirs.get(at));
+    let what = match (mine, other) {
+        (Some(_), None) => format!("suspend ends early, {} frames", own.len() - at),
+        (None, Some(_)) => format!("signal ends early, {}", thread.head[1]),
+        (Some(mine), Some(other)) => {
+            if own
+                .iter()
+                .skip(at)
+                .any(|own| own.sp == other.sp && own.sp != mine.sp)
+            {
+                "signal has more".to_owned()
+            } else if theirs
+                .iter()
+                .skip(at)
+                .any(|t| t.sp == mine.sp && t.sp != other.sp)
+            {
+                "suspend has more".to_owned()
+            } else if mine.sp == other.sp {
+                "another method in the same frame".to_owned()
+            } else {
+                "another frame".to_owned()
+            }
+        }
+        (None, None) => "no difference".to_owned(),
+    };
+    let callee = mine
+        .and_then(|mine| thread.own.iter().position(|own| own == *mine))
+        .and_then(|position| thread.own.get(position.checked_sub(1)?))
+        .map_or("", |callee| match callee.kind.as_str() {
+            "m" => "managed code",
+            "d" => "a dynamic method",
+            "r" => "a stub of an image",
+            "u" => "a stub",
+            _ => "native code",
+        });
+    let guessed = thread.own.iter().any(|own| own.flags.contains(['b', 'h']));
+    let how = if guessed { ", a frame guessed" } else { "" };
+    let exact = if mine.is_some_and(|mine| mine.flags.contains('e')) {
+        ", interrupted"
+    } else {
+        ""
+    };
+    format!("{what}, {place}, called by it: {callee}{exact}{how}")
+}
+
+/// A thread whose walks differ, frame by frame, with code bytes.
+fn example(program: &str, thread: &Thread) -> String {
+    let mut out = format!("  {program}: {}\n", thread.head.join(" "));
+    let detail = |ip: u64| thread.details.get(&ip).map_or("", String::as_str);
+    for own in thread.own.iter().take(40) {
+        let _ = writeln!(
+            out,
+            "    signal  {} {:3} ip {:x} sp {:x} bp {:x} {}",
+            own.kind,
+            own.flags,
+            own.ip,
+            own.sp,
+            own.bp,
+            detail(own.ip)
+        );
+    }
+    for frame in thread.plain.iter().take(30) {
+        let _ = writeln!(
+            out,
+            "    suspend {}     ip {:x} sp {:x} {}",
+            if frame.function == 0 { "run" } else { "m  " },
+            frame.ip,
+            frame.sp,
+            detail(frame.ip)
+        );
+    }
+    out
+}
+
+/// Runs a workload under the oracle until so many walks were compared.
+///
+/// # Panics
+/// When the program cannot be started, ends or hangs before that.
+pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) -> Agreement {
+    let folder = target_dir().join("agree");
+    std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let socket = folder.join(format!(
+        "{program}-{}-{}.socket",
+        runtime.version,
+        std::process::id()
+    ));
+    let _ = std::fs::remove_file(&socket);
+    let listener =
+        UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
+    let mut command = runtime.command(&workload(program).dll);
+    command
+        .arg("100000")
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", CLSID)
+        .env("CORECLR_PROFILER_PATH", agent())
+        .env("SIDEWALK_SOCKET", &socket)
+        .env(
+            "SIDEWALK_CONFIG",
+            format!("walker=agree;random_seeds={random_seeds};max_depth=8192"),
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let (stream, _) = listener.accept().unwrap_or_else(|e| panic!("{e}"));
+    let found = listen(stream, program, walks, random_seeds, &mut child);
+    let _ = std::fs::remove_file(&socket);
+    child.kill().unwrap_or_else(|e| panic!("{e}"));
+    child.wait().unwrap_or_else(|e| panic!("{e}"));
+    found
+}
+
+fn listen(
+    mut stream: UnixStream,
+    program: &str,
+    walks: u64,
+    random_seeds: u64,
+    child: &mut Child,
+) -> Agreement {
+    stream.write_all(b"G").unwrap_or_else(|e| panic!("{e}"));
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let deadline = Instant::now() + TIME_LIMIT;
+    let mut found = Agreement::default();
+    let mut thread = Thread::default();
+    let mut lines = BufReader::new(stream).lines();
+    let enough = |found: &Agreement| {
+        found.suspend.walks >= walks && found.random_seeds.0 + found.random_seeds.1 >= random_seeds
+    };
+    while !enough(&found) {
+        let line = match lines.next() {
+            Some(Ok(line)) => line,
+            other => panic!(
+                "{program}: the agent said no more ({other:?}), the program {:?}, after {found:?}",
+                child.try_wait()
+            ),
+        };
+        assert!(Instant::now() < deadline, "{program}: too slow: {found:?}");
+        let words: Vec<&str> = line.split(' ').collect();
+        take(&mut found, program, &mut thread, &line, &words)
+            .unwrap_or_else(|| panic!("{program}: not a line of the oracle's: {line}"));
+    }
+    found
+}
+
+/// Takes in one line; nothing if it is malformed.
+fn take(
+    found: &mut Agreement,
+    program: &str,
+    thread: &mut Thread,
+    line: &str,
+    words: &[&str],
+) -> Option<()> {
+    let hex = |at: usize| u64::from_str_radix(words.get(at)?, 16).ok();
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    match *words.first()? {
+        "R" => {}
+        "T" => {
+            found.stopping_ns.push(number(2)?);
+            found.stopped_ns.push(number(3)?);
+        }
+        "B" => *found.busy.entry(line.get(2..)?.to_owned()).or_default() += 1,
+        "F" => {
+            found.random_seeds.0 += number(1)?;
+            found.random_seeds.1 += number(2)?;
+        }
+        "W" => {
+            *thread = Thread {
+                head: words.get(1..)?.iter().map(|word| (*word).into()).collect(),
+                ..Thread::default()
+            };
+        }
+        "s" => thread.own.push(Own {
+            kind: (*words.get(1)?).to_owned(),
+            flags: (*words.get(2)?).to_owned(),
+            ip: hex(3)?,
+            sp: hex(4)?,
+            bp: hex(5)?,
+            function: hex(6)?,
+        }),
+        letter @ ("p" | "q") => {
+            let frame = Theirs {
+                ip: hex(1)?,
+                sp: hex(2)?,
+                function: hex(3)?,
+            };
+            let into = if letter == "p" {
+                &mut thread.plain
+            } else {
+                &mut thread.seeded
+            };
+            into.push(frame);
+        }
+        "d" => {
+            thread.details.insert(hex(1)?, words.get(2..)?.join(" "));
+        }
+        "." => found.judge(program, thread),
+        _ => return None,
+    }
+    Some(())
+}

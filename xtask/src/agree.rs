@@ -1,0 +1,59 @@
+//! `cargo xtask agree`: holds the walkers against each other on every workload.
+//!
+//! `DoStackSnapshot` uses the stack walker of the garbage collector, so it is the judge of our
+//! own. docs/unwinding.md explains each class of difference that is left.
+
+use anyhow::{Context, Result, bail};
+use testkit::{Agreement, Machine};
+
+use crate::{setup, test};
+
+const USAGE: &str =
+    "usage: cargo xtask agree [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
+
+/// Walks each workload on each runtime until `--walks` in all were compared on each runtime.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let mut walks = 20_000u64;
+    let mut random_seeds = 0;
+    let mut only: Option<&str> = None;
+    let mut programs = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(&argument) = rest.next() {
+        let mut value = || rest.next().copied().context(USAGE);
+        match argument {
+            "--walks" => walks = value()?.parse().context(USAGE)?,
+            "--random-seeds" => random_seeds = value()?.parse().context(USAGE)?,
+            "--runtime" => only = Some(value()?),
+            option if option.starts_with('-') => bail!("{USAGE}"),
+            program => programs.push(program.to_owned()),
+        }
+    }
+    let setup = setup::run(false)?;
+    if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
+        test::build()?;
+    }
+    if programs.is_empty() {
+        programs = testkit::workload_names()?;
+    }
+    let machine = Machine::alone();
+    for runtime in &setup.runtimes {
+        if only.is_some_and(|only| !runtime.version.starts_with(only)) {
+            continue;
+        }
+        let each = walks.div_ceil(programs.len() as u64);
+        let mut all = Agreement::default();
+        for program in &programs {
+            let found = testkit::agree(runtime, program, each, random_seeds);
+            eprintln!(
+                "{program} on {}: {:.3} % of {}",
+                runtime.version,
+                found.suspend.percent(),
+                found.suspend.walks
+            );
+            all.merge(found);
+        }
+        println!("\n.NET {}\n{}", runtime.version, all.text());
+    }
+    drop(machine);
+    Ok(())
+}
