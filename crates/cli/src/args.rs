@@ -220,9 +220,10 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) tree: bool,
 
-    /// What a row is: method, line, module, thread, runtime, event, process
-    #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
-    pub(crate) by: By,
+    /// What a row is: method, line, module, thread, runtime, event, process, detail (a type of
+    /// exception, of object…) [default: detail for an event that has them, else method]
+    #[arg(long, value_name = "WHAT", value_parser = by)]
+    pub(crate) by: Option<By>,
 
     /// Print JSON
     #[arg(long)]

@@ -13,6 +13,7 @@ class App {
     this.byValue = profile.head.by_value;
     this.accepts = () => true;
     this.reverse = false;
+    this.about = true;
     this.zooms = [];
     this.selected = -1;
     this.matches = null;
@@ -154,12 +155,14 @@ class App {
     by("process-box").hidden = head.processes.length < 2;
     this.fillMeasure();
     this.fillThreads();
+    this.fillAbout();
   }
 
   fillMeasure() {
-    const { unit, name, value } = this.event;
-    const choices = value > 0 && unit !== "count"
-      ? [["value", unit === "bytes" ? "bytes" : `${name} time`], ["samples", "samples"]]
+    const { unit, name } = this.event;
+    const word = { bytes: "bytes", nanoseconds: `${name} time`, count: `${name}s` }[unit];
+    const choices = hasValue(this.event)
+      ? [["value", word], ["samples", "samples"]]
       : [["samples", "samples"]];
     by("measure").replaceChildren(...choices.map(([id, text]) => make("option", { value: id }, text)));
     if (choices.length === 1) this.byValue = false;
@@ -223,9 +226,25 @@ class App {
   setCode() {
     const { kinds } = this.profile.head;
     const all = by("code").value === "all";
-    const shown = ["managed", "pseudo", "thread"];
-    this.weights.hide((kind) => !all && !shown.includes(kinds[kind]));
+    const shown = ["managed", "pseudo", "thread", "detail"];
+    this.weights.hide((kind) => (!all && !shown.includes(kinds[kind])) ||
+      (!this.about && kinds[kind] === "detail"));
     this.refill();
+  }
+
+  /** Shows what events are about, or not. */
+  toggleAbout() {
+    this.about = !this.about;
+    by("about").setAttribute("aria-pressed", this.about);
+    this.setCode();
+  }
+
+  /** Only some events are about something. */
+  fillAbout() {
+    const { head, frame } = this.profile;
+    const about = head.kinds.indexOf("detail");
+    by("about").hidden = !this.event.groups.some((group) =>
+      group.node.some((node) => head.frames.kind[frame[node]] === about));
   }
 
   setTab(tab) {
@@ -267,9 +286,10 @@ class App {
     on("tab-table", "click", () => { this.setTab("table"); this.show(false); });
     on("event", "change", () => {
       this.event = this.profile.head.events[Number(by("event").value)];
-      this.byValue = this.event.unit !== "count" && this.event.value > 0;
+      this.byValue = hasValue(this.event);
       this.fillMeasure();
       this.fillThreads();
+      this.fillAbout();
       this.setFilter();
     });
     on("process", "change", () => { this.fillThreads(); this.setFilter(); });
@@ -279,6 +299,7 @@ class App {
     on("order", "change", () => this.regrow());
     on("code", "change", () => this.setCode());
     on("roots", "change", () => this.setRoots());
+    on("about", "click", () => this.toggleAbout());
     on("reverse", "click", () => this.toggleReverse());
     on("icicle", "click", () => this.toggleIcicle());
     on("theme", "click", () => this.toggleTheme());
@@ -349,6 +370,7 @@ class App {
         by("code").value = by("code").value === "all" ? "managed" : "all";
         this.setCode();
       },
+      a: () => { if (!by("about").hidden) this.toggleAbout(); },
       d: () => this.toggleTheme(),
       t: () => { this.setTab(this.tab === "table" ? "graph" : "table"); this.show(true); },
       s: () => {
@@ -366,7 +388,7 @@ class App {
       ArrowLeft: () => this.step("before"),
       ArrowRight: () => this.step("behind"),
     };
-    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m"].includes(e.key)
+    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m", "a"].includes(e.key)
       ? actions[e.key] : undefined;
     if (!action) return;
     if (e.key !== "Enter") e.preventDefault();

@@ -14,8 +14,19 @@ const GROUPS = [
   { name: "stub", kind: "stub", hue: 262, sat: 34 },
   { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78 },
   { name: "unknown", kind: "unknown", hue: 0, sat: 0 },
+  { name: "detail", kind: "detail", hue: 330, sat: 52 },
   { name: "thread", kind: "thread", hue: 220, sat: 14 },
 ];
+
+/** What is at the leaf of an event's stacks, by event: for the legend. */
+const ABOUT = {
+  "exception": "exception thrown", "alloc": "type allocated", "contention": "lock waited for",
+  "gc": "collection", "jit": "method compiled", "class-load": "class loaded",
+  "module-load": "module loaded",
+};
+
+/** Hues of the stripes that tell frames of several CLRs apart. */
+const CLR_HUES = [205, 25, 285, 95, 345, 165];
 
 const SHADES = 5;
 
@@ -31,12 +42,18 @@ class Palette {
       g.kind === "pseudo" && !dark ? 64 : base));
     this.faded = GROUPS.map((g) => shades(g.hue, g.sat * 0.25, dark ? 23 : 88));
     this.hit = shades(312, dark ? 62 : 78, dark ? 46 : 74);
+    this.clr = CLR_HUES.map((hue) => `hsl(${hue} 85% ${dark ? 62 : 42}%)`);
     this.root = dark ? "hsl(220 8% 30%)" : "hsl(220 12% 84%)";
     this.rest = dark ? "hsl(220 6% 19%)" : "hsl(220 12% 93%)";
     this.text = dark ? "#f2f4f6" : "#14181c";
     this.fadedText = dark ? "#8b929a" : "#6a7178";
     this.background = dark ? "#15181b" : "#ffffff";
   }
+}
+
+/** The colour of a CLR's stripe; `clr` from 1. */
+function clrColor(palette, clr) {
+  return palette.clr[(clr - 1) % palette.clr.length];
 }
 
 /** By kind index and tier index of the payload: index into GROUPS. */

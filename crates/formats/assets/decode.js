@@ -92,6 +92,11 @@ function withEnds(profile) {
   return { ...profile, end };
 }
 
+/** The values of an event's samples say more than their number. */
+function hasValue(event) {
+  return event.value > 0 && (event.unit !== "count" || event.value !== event.samples);
+}
+
 /** An amount in a unit of the payload, as people read it. */
 function amount(value, unit) {
   const scaled = (steps) => {

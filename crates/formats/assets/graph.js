@@ -211,6 +211,18 @@ class Graph {
       if (color !== last) c.fillStyle = last = color;
       c.fillRect(boxes.x[box], y, Math.max(w - (w > 3 ? 1 : w > 1.5 ? 0.5 : 0), 0.5), h);
     }
+    // A stripe under frames of each CLR, where there are several.
+    if (tree.profile.head.clrs.length > 0 && !above) {
+      for (let box = layout.rowStart[row]; box < end; box++) {
+        const node = boxes.node[box];
+        if (node === ROOT || isRest(node)) continue;
+        const clr = tree.keys.clr[nodes.key[node]];
+        if (clr === 0) continue;
+        const w = boxes.w[box];
+        c.fillStyle = clrColor(palette, clr);
+        c.fillRect(boxes.x[box], y + h - 3, Math.max(w - (w > 3 ? 1 : 0), 0.5), 3);
+      }
+    }
     for (let box = layout.rowStart[row]; box < end; box++) {
       const w = boxes.w[box];
       const node = boxes.node[box];

@@ -60,10 +60,10 @@ class Tip {
     const row = (name, ...cells) => rows.push(make("tr", {}, make("th", {}, name),
       ...cells.map((cell) => make("td", {}, cell))));
     const parts = [make("b", { class: "name" }, tree.name(node))];
-    const hasValue = event.unit !== "count" && event.value > 0;
+    const valued = hasValue(event);
     const line = (name, weight, samples, value) => {
       const counts = `${samples.toLocaleString("en")} ${samples === 1 ? "sample" : "samples"}`;
-      row(name, percent(weight, weights.all), counts, hasValue ? amount(value, event.unit) : "");
+      row(name, percent(weight, weights.all), counts, valued ? amount(value, event.unit) : "");
     };
     line("total", nodes.weight[node], nodes.samples[node], nodes.value[node]);
     if (node === ROOT && nodes.own[node] > 0) {
@@ -83,12 +83,14 @@ class Tip {
         row(tree.reverse ? "of callee" : "of caller",
           percent(nodes.weight[node], nodes.weight[parent]), "", "");
       }
+      const calls = tree.calls(node);
+      if (calls !== null) row("calls", calls.toLocaleString("en"), "", "");
       const facts = this.facts(view, node);
       parts.push(make("table", {}, ...rows), make("dl", {}, ...facts));
     } else {
       parts.push(make("table", {}, ...rows));
     }
-    if (byValue === false && hasValue) {
+    if (byValue === false && valued) {
       parts.push(make("p", {}, "Percentages are of samples."));
     }
     return parts;
@@ -112,6 +114,13 @@ class Tip {
     } else {
       fact("kind", kind);
     }
+    if (tree.keys.clr[key] > 0) fact("CLR", `.NET ${profile.head.clrs[tree.keys.clr[key] - 1]}`);
+    if (details.texts.length > 0) {
+      const says = details.texts.slice(0, 4).map(([text, weight]) =>
+        details.texts.length === 1 ? text : `${text}  ${share(weight)}`);
+      if (details.texts.length > 4) says.push(`and ${details.texts.length - 4} more`);
+      fact("says", ...says);
+    }
     if (tree.keys.module[key] > 0) fact("module", strings[tree.keys.module[key] - 1]);
     if (details.lines.length > 0) {
       const says = details.lines.slice(0, 4).map(([text, weight]) =>
@@ -132,12 +141,14 @@ function showLegend(element, view, groups, palette) {
   const { frames } = profile.head;
   const share = new Float64Array(GROUPS.length);
   const seen = new Uint8Array(GROUPS.length);
+  const clrShare = new Float64Array(profile.head.clrs.length + 1);
   let counted = 0;
   for (let i = 0; i < profile.count; i++) {
     const frame = profile.frame[i];
     const group = groups.of(frames.kind[frame], frames.tier[frame]);
     const total = weights.isShown(i) ? weights.total(i) : 0;
     if (total > 0) seen[group] = 1;
+    clrShare[frames.clr[frame]] += weights.own[i];
     if (GROUPS[group].kind !== "pseudo") {
       share[group] += weights.own[i];
     } else if (i >= counted) {
@@ -152,8 +163,14 @@ function showLegend(element, view, groups, palette) {
     swatch.style.backgroundColor = palette.fill[g][2];
     const title = GROUPS[g].kind === "pseudo" ? "share of stacks with such a frame" : "share of self";
     items.push(make("span", { title }, swatch,
-      `${GROUPS[g].name} `, make("small", {}, percent(share[g], weights.all))));
+      `${GROUPS[g].kind === "detail" ? ABOUT[view.event.name] ?? "detail" : GROUPS[g].name} `, make("small", {}, percent(share[g], weights.all))));
   }
+  profile.head.clrs.forEach((name, at) => {
+    const swatch = make("i", { class: "swatch clr" });
+    swatch.style.borderBottomColor = clrColor(palette, at + 1);
+    items.push(make("span", { title: "share of self in managed code and stubs of this CLR" }, swatch,
+      `.NET ${name} `, make("small", {}, percent(clrShare[at + 1], weights.all))));
+  });
   if (view.matches) {
     const swatch = make("i", { class: "swatch" });
     swatch.style.backgroundColor = palette.hit[2];
@@ -204,20 +221,23 @@ class Table {
     const { profile, weights, keys, event, matches } = view;
     const rows = tally(profile, weights, keys);
     const { strings, kinds } = profile.head;
-    const hasValue = event.unit !== "count" && event.value > 0;
-    const unit = hasValue ? event.unit : "samples";
+    const valued = hasValue(event);
+    const unit = valued ? event.unit : "samples";
     const columns = [
       { id: "own", name: "self %", text: (k) => percent(rows.own[k], weights.all) },
       {
         id: "ownValue", name: "self",
-        text: (k) => amount(hasValue ? rows.ownValue[k] : rows.ownSamples[k], unit),
+        text: (k) => amount(valued ? rows.ownValue[k] : rows.ownSamples[k], unit),
       },
       { id: "total", name: "total %", text: (k) => percent(rows.total[k], weights.all) },
       {
         id: "totalValue", name: "total",
-        text: (k) => amount(hasValue ? rows.totalValue[k] : rows.totalSamples[k], unit),
+        text: (k) => amount(valued ? rows.totalValue[k] : rows.totalSamples[k], unit),
       },
       { id: "ownSamples", name: "samples", text: (k) => rows.ownSamples[k].toLocaleString("en") },
+      ...(weights.ownCalls && event.name !== "call" ? [
+        { id: "calls", name: "calls", text: (k) => rows.calls[k].toLocaleString("en") },
+      ] : []),
       { id: "name", name: "method", text: (k) => keys.name[k] },
       { id: "kind", name: "kind", text: (k) => kinds[keys.kind[k]] },
       {
@@ -225,10 +245,10 @@ class Table {
         text: (k) => keys.module[k] > 0 ? baseName(strings[keys.module[k] - 1]) : "",
       },
     ];
-    const column = columns.find((c) => c.id === this.column);
+    const column = columns.find((c) => c.id === this.column) ?? columns[0];
     let order = [];
     for (let key = 0; key < keys.count; key++) {
-      if (rows.totalSamples[key] > 0 && (!matches || matches[key])) order.push(key);
+      if ((rows.totalSamples[key] > 0 || rows.calls[key] > 0) && (!matches || matches[key])) order.push(key);
     }
     const byText = (a, b) => {
       const [x, y] = [column.text(a), column.text(b)];

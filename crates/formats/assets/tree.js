@@ -12,6 +12,9 @@ class Weights {
     // By node: itself, or the nearest caller that is shown; -1 where there is none.
     this.shown = new Int32Array(profile.count);
     this.hide(() => false);
+    // Calls counted exactly, where the recording has them.
+    this.callEvent = profile.head.events.find((event) => event.name === "call");
+    this.ownCalls = this.callEvent ? new Float64Array(profile.count) : null;
     this.ownSamples = new Float64Array(profile.count);
     this.ownValue = new Float64Array(profile.count);
     this.sumSamples = new Float64Array(profile.count + 1);
@@ -58,6 +61,16 @@ class Weights {
         }
       }
     }
+    if (this.ownCalls) {
+      this.ownCalls.fill(0);
+      for (const group of this.callEvent.groups) {
+        if (!accepts(group.thread)) continue;
+        for (let i = 0; i < group.node.length; i++) {
+          const node = group.node[i];
+          if (this.shown[node] === node) this.ownCalls[node] += group.value[i];
+        }
+      }
+    }
     for (let i = 0; i < this.profile.count; i++) {
       this.sumSamples[i + 1] = this.sumSamples[i] + this.ownSamples[i];
       this.sumValue[i + 1] = this.sumValue[i] + this.ownValue[i];
@@ -101,10 +114,12 @@ class Keys {
     this.name = [];
     this.kind = [];
     this.module = [];
+    this.clr = [];
     for (let f = 0; f < frames.name.length; f++) {
       let id = `${frames.name[f]} ${frames.kind[f]} ${frames.module[f]}`;
       if (detail !== "method") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
-      if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]}`;
+      // Names say which CLR a frame is of, so frames of one name are of one.
+      if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]} ${frames.text[f]}`;
       let key = known.get(id);
       if (key === undefined) {
         key = this.name.length;
@@ -114,9 +129,11 @@ class Keys {
           const file = frames.file[f] > 0 ? baseName(strings[frames.file[f] - 1]) : "";
           name += `  ${file}:${frames.line[f]}`;
         }
+        if (detail === "line" && frames.text[f] > 0) name += `  ${strings[frames.text[f] - 1]}`;
         this.name.push(name);
         this.kind.push(frames.kind[f]);
         this.module.push(frames.module[f]);
+        this.clr.push(frames.clr[f]);
       }
       this.of[f] = key;
     }
@@ -315,11 +332,23 @@ class Tree {
     }
   }
 
-  /** What the frames of a node are: weight by tier and by source line, most first. */
+  /** How often a node was called, or null where calls were not counted. */
+  calls(node) {
+    const { ownCalls } = this.weights;
+    if (!ownCalls || this.reverse || node === ROOT) return null;
+    let calls = 0;
+    for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
+      calls += ownCalls[this.places.node[at]];
+    }
+    return calls;
+  }
+
+  /** What the frames of a node are: weight by tier, by source line and by text, most first. */
   details(node) {
     const { frames, strings } = this.profile.head;
     const tiers = new Map();
     const lines = new Map();
+    const texts = new Map();
     for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
       const frame = this.profile.frame[this.places.node[at]];
       const weight = this.places.weight[at];
@@ -329,9 +358,13 @@ class Tree {
         const line = frames.line[frame] > 0 ? `${file}:${frames.line[frame]}` : file;
         lines.set(line, (lines.get(line) ?? 0) + weight);
       }
+      if (frames.text[frame] > 0) {
+        const text = strings[frames.text[frame] - 1];
+        texts.set(text, (texts.get(text) ?? 0) + weight);
+      }
     }
     const sorted = (map) => [...map].sort((a, b) => b[1] - a[1]);
-    return { tiers: sorted(tiers), lines: sorted(lines) };
+    return { tiers: sorted(tiers), lines: sorted(lines), texts: sorted(texts) };
   }
 
   /** The callers of a node, the root first, itself last. */
@@ -362,7 +395,7 @@ class Tree {
 function tally(profile, weights, keys) {
   const rows = {
     own: new Float64Array(keys.count), ownSamples: new Float64Array(keys.count),
-    ownValue: new Float64Array(keys.count), total: new Float64Array(keys.count),
+    ownValue: new Float64Array(keys.count), calls: new Float64Array(keys.count), total: new Float64Array(keys.count),
     totalSamples: new Float64Array(keys.count), totalValue: new Float64Array(keys.count),
   };
   const open = new Int32Array(keys.count);
@@ -371,8 +404,10 @@ function tally(profile, weights, keys) {
     while (path.length > 0 && profile.end[path[path.length - 1]] <= i) {
       open[keys.of[profile.frame[path.pop()]]]--;
     }
+    if (weights.ownCalls) rows.calls[keys.of[profile.frame[i]]] += weights.ownCalls[i];
     if (weights.totalSamples(i) === 0) {
-      i = profile.end[i] - 1;
+      // Below may be calls that took no time.
+      if (!weights.ownCalls) i = profile.end[i] - 1;
       continue;
     }
     if (!weights.isShown(i)) continue;

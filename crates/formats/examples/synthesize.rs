@@ -158,6 +158,7 @@ fn synthesize(wanted: usize) -> Profile {
                 event,
                 value,
                 end,
+                detail: None,
             });
         }
     }
@@ -180,6 +181,7 @@ fn synthesize(wanted: usize) -> Profile {
         agent_memory: 9 << 20,
         handler_ns: 88_000_000,
         notes: vec![],
+        ..Health::default()
     };
     b.finish()
 }

@@ -16,10 +16,12 @@ use profile::ops::Weight;
 use crate::forest::{Merged, NONE};
 use crate::labels::{Keys, Labels};
 use crate::options::Options;
-use crate::select::Selection;
+use crate::select::{Selection, shown};
 use crate::visible::visible;
 
 /// Writes one event of `profile` ([`Options::event`]) as collapsed stacks.
+///
+/// What the event is about is the leaf of each stack, unless `details` is off.
 ///
 /// Options: `weight` (default: samples for CPU time, else the value), `annotate`, `threads`,
 /// `processes`. With `annotate`, a frame ends in what flame graph tools colour by: `_[j]`
@@ -29,6 +31,7 @@ use crate::visible::visible;
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let profile = &*shown(profile, options);
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, true);
     let text = |id| frame_text(&labels, profile, id, options.annotate);

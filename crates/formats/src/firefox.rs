@@ -1,30 +1,38 @@
 //! The Firefox Profiler's processed format: one track a thread, coloured by kind of frame.
 //!
-//! What the file looks like is the crate fxprof-processed-profile's matter. The invariant: every
-//! sample of the event is there, at its time, with as many intervals as it stands for.
+//! What the file looks like is the crate fxprof-processed-profile's matter. Samples of one event are
+//! the track of their thread. Those of a further event that is sampled by time or by bytes, and
+//! calls, are a track of their own beside it (`Worker (wall)`), because a track weighs in one unit;
+//! what happens now and then is a marker, with its stack. The invariant: every sample of the main
+//! event is there, at its time, with as many intervals as it stands for.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
 
 use fxprof_processed_profile as fx;
 use profile::Profile;
-use profile::model::{Event, FrameId, FrameKind, StackId, ThreadId, Tier};
+use profile::model::{
+    Event, Frame, FrameId, FrameKind, Pause, Sample, StackId, StringId, ThreadId, Tier, Unit,
+};
+use profile::ops::Runtimes;
 
 use crate::labels::{Labels, kind_name, tier_name};
 use crate::options::{Options, Weight};
-use crate::select::Selection;
-use crate::text::with_module;
+use crate::select::{Selection, shown, unit_name};
+use crate::text::{amount, with_module};
 use crate::visible::visible;
 
-/// Writes one event of `profile` ([`Options::event`]).
+/// Writes `profile`, the samples of [`Options::event`] as the tracks of threads.
 ///
-/// Options: `event`, `title`; `weight`: `Samples` makes every sample one, else a sample of time
+/// Options: `event`, `details`, `title`; `weight`: `Samples` makes every sample one, else a sample of time
 /// counts the intervals in its value, and one of allocation its bytes.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let profile = &*shown(profile, options);
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, false);
     let start = profile
@@ -70,8 +78,28 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             handle
         })
         .collect();
+    // Tracks of further events, where there are samples for them.
+    let mut beside: BTreeMap<(u8, ThreadId), fx::ThreadHandle> = BTreeMap::new();
+    for sample in &profile.samples {
+        if sample.event == selection.event || !is_track(sample.event) {
+            continue;
+        }
+        let of = profile.thread(sample.thread);
+        beside
+            .entry((sample.event as u8, sample.thread))
+            .or_insert_with(|| {
+                let process = processes[of.process.0 as usize];
+                let handle = to.add_thread(process, of.tid, since(of.start_ns), false);
+                let name = format!("{} ({})", visible(&of.name), sample.event.name());
+                to.set_thread_name(handle, &name);
+                if sample.event == Event::Alloc && options.weight != Weight::Samples {
+                    to.set_thread_samples_weight_type(handle, fx::WeightType::Bytes);
+                }
+                handle
+            });
+    }
 
-    let categories = Categories::new(&mut to);
+    let categories = Categories::new(&mut to, profile);
     let mut stacks = Stacks {
         profile,
         labels: &labels,
@@ -79,9 +107,29 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         frames: HashMap::new(),
         stacks: HashMap::new(),
     };
-    for sample in selection.samples(profile) {
+    for sample in &profile.samples {
         let thread = threads[sample.thread.0 as usize];
-        let stack = stacks.stack(&mut to, sample.thread, thread, sample.stack);
+        if is_marker(sample.event) {
+            let stack = stacks.stack(&mut to, thread, sample.stack);
+            let marker = EventMarker::new(&mut to, stacks.categories.events, profile, sample);
+            let at = match sample.event.unit() {
+                Unit::Nanoseconds => {
+                    let begin = sample.time_ns.saturating_sub(sample.value);
+                    fx::MarkerTiming::Interval(since(begin), since(sample.time_ns))
+                }
+                _ => fx::MarkerTiming::Instant(since(sample.time_ns)),
+            };
+            let marker = to.add_marker(thread, at, marker);
+            to.set_marker_stack(thread, marker, stack);
+        }
+        let thread = if sample.event == selection.event {
+            thread
+        } else if let Some(&thread) = beside.get(&(sample.event as u8, sample.thread)) {
+            thread
+        } else {
+            continue;
+        };
+        let stack = stacks.stack(&mut to, thread, sample.stack);
         let cpu = match sample.event {
             Event::Cpu => fx::CpuDelta::from_nanos(sample.value),
             _ => fx::CpuDelta::ZERO,
@@ -89,72 +137,244 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         let weight = weight(profile, options, sample.event, sample.value);
         to.add_sample(thread, since(sample.time_ns), stack, cpu, weight);
     }
+    for pause in &profile.pauses {
+        // On the process's first track: every thread of it stood.
+        let first = profile
+            .threads
+            .iter()
+            .position(|t| t.process == pause.process);
+        let Some(&thread) = first.and_then(|at| threads.get(at)) else {
+            continue;
+        };
+        let begin = pause.time_ns.saturating_sub(pause.stopped_ns);
+        let at = fx::MarkerTiming::Interval(since(begin), since(pause.time_ns));
+        let marker = EventMarker::pause(&mut to, stacks.categories.events, pause);
+        to.add_marker(thread, at, marker);
+    }
     serde_json::to_writer(&mut out, &to)?;
     out.flush()
 }
 
-/// The weight of a sample: intervals of time, bytes, else 1.
+/// Events whose samples add up to something over time: they are the samples of a track.
+fn is_track(event: Event) -> bool {
+    matches!(event, Event::Cpu | Event::Wall | Event::Alloc | Event::Call)
+}
+
+/// Events that happen now and then.
+fn is_marker(event: Event) -> bool {
+    !matches!(event, Event::Cpu | Event::Wall | Event::Call)
+}
+
+/// One event, at its time on its thread.
+struct EventMarker {
+    category: fx::CategoryHandle,
+    /// The event.
+    name: fx::StringHandle,
+    about: fx::StringHandle,
+    text: fx::StringHandle,
+    value: fx::StringHandle,
+}
+
+impl EventMarker {
+    fn new(
+        to: &mut fx::Profile,
+        category: fx::CategoryHandle,
+        profile: &Profile,
+        sample: &Sample,
+    ) -> Self {
+        let detail = sample.detail.map(|id| profile.detail(id));
+        let told = |string: Option<StringId>| {
+            let text = string.map_or("", |id| profile.string(id));
+            if text.is_empty() {
+                Cow::Borrowed("")
+            } else {
+                visible(text)
+            }
+        };
+        let about = told(detail.map(|detail| detail.name));
+        let text = told(detail.map(|detail| detail.text));
+        let value = amount(sample.value, unit_name(sample.event.unit()));
+        Self {
+            category,
+            name: to.intern_string(sample.event.name()),
+            about: to.intern_string(&about),
+            text: to.intern_string(&text),
+            value: to.intern_string(&value),
+        }
+    }
+
+    fn pause(to: &mut fx::Profile, category: fx::CategoryHandle, pause: &Pause) -> Self {
+        let time = |ns| amount(ns, "nanoseconds");
+        let text = format!("{} until it stood", time(pause.stopping_ns));
+        Self {
+            category,
+            name: to.intern_string("runtime stopped"),
+            about: to.intern_string("for a walk"),
+            text: to.intern_string(&text),
+            value: to.intern_string(&time(pause.stopped_ns)),
+        }
+    }
+}
+
+impl fx::StaticSchemaMarker for EventMarker {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "sidewalk event";
+    const CHART_LABEL: Option<&'static str> = Some("{marker.data.about}");
+    const TABLE_LABEL: Option<&'static str> =
+        Some("{marker.data.about} {marker.data.text} {marker.data.value}");
+    const FIELDS: &'static [fx::StaticSchemaMarkerField] = &[
+        fx::StaticSchemaMarkerField {
+            key: "about",
+            label: "About",
+            format: fx::MarkerFieldFormat::String,
+            flags: fx::MarkerFieldFlags::SEARCHABLE,
+        },
+        fx::StaticSchemaMarkerField {
+            key: "text",
+            label: "Text",
+            format: fx::MarkerFieldFormat::SanitizedString,
+            flags: fx::MarkerFieldFlags::SEARCHABLE,
+        },
+        fx::StaticSchemaMarkerField {
+            key: "value",
+            label: "Value",
+            format: fx::MarkerFieldFormat::String,
+            flags: fx::MarkerFieldFlags::empty(),
+        },
+    ];
+
+    fn name(&self, _: &mut fx::Profile) -> fx::StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut fx::Profile) -> fx::CategoryHandle {
+        self.category
+    }
+
+    fn string_field_value(&self, field: u32) -> fx::StringHandle {
+        match field {
+            0 => self.about,
+            1 => self.text,
+            _ => self.value,
+        }
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        // No field is a number.
+        0.0
+    }
+}
+
+/// The weight of a sample: intervals of time, bytes, calls, else 1.
 fn weight(profile: &Profile, options: &Options, event: Event, value: u64) -> i32 {
-    let interval = profile.health.interval_ns;
+    let interval = profile.health.interval_of(event).unwrap_or(0);
     match event {
         _ if options.weight == Weight::Samples => 1,
-        Event::Cpu | Event::Wall if Some(event) == profile.health.event && interval > 0 => {
+        Event::Cpu | Event::Wall if interval > 0 => {
             let intervals = value.saturating_add(interval / 2) / interval;
             i32::try_from(intervals.max(1)).unwrap_or(i32::MAX)
         }
-        Event::Alloc => i32::try_from(value).unwrap_or(i32::MAX),
+        Event::Alloc | Event::Call => i32::try_from(value).unwrap_or(i32::MAX),
         _ => 1,
     }
 }
 
-/// One category for each kind of frame; tiers are subcategories of managed code.
+/// One category for each kind of frame; tiers are subcategories of managed code. Where frames of
+/// several CLRs occur, managed code and stubs of each are a category of their own.
 struct Categories {
+    runtimes: Runtimes,
     kinds: Vec<(FrameKind, fx::CategoryPairHandle)>,
-    tiers: Vec<(Tier, fx::CategoryPairHandle)>,
+    /// By the CLR that frames are told apart by; `None` is code of no CLR, or of the only one.
+    managed: Vec<(Option<u32>, fx::CategoryPairHandle, TierPairs)>,
+    stubs: Vec<(u32, fx::CategoryPairHandle)>,
+    /// Of markers.
+    events: fx::CategoryHandle,
 }
 
+type TierPairs = Vec<(Tier, fx::CategoryPairHandle)>;
+
+/// Colours of managed code by CLR, the first where there is one.
+const MANAGED: [fx::CategoryColor; 4] = [
+    fx::CategoryColor::Green,
+    fx::CategoryColor::Yellow,
+    fx::CategoryColor::LightGreen,
+    fx::CategoryColor::Brown,
+];
+
 impl Categories {
-    fn new(to: &mut fx::Profile) -> Self {
+    fn new(to: &mut fx::Profile, profile: &Profile) -> Self {
+        let runtimes = Runtimes::new(profile);
+        let mut managed = Vec::new();
+        let mut add = |to: &mut fx::Profile, runtime, name: &str, color| {
+            let category = to.add_category(name, color);
+            let tiers = TIERS
+                .iter()
+                .map(|&tier| (tier, to.add_subcategory(category, tier_name(tier))))
+                .collect();
+            managed.push((runtime, category.into(), tiers));
+        };
+        add(to, None, kind_name(FrameKind::Managed), MANAGED[0]);
+        let mut stubs = Vec::new();
+        if runtimes.several {
+            for (at, label) in (0..).zip(&runtimes.labels) {
+                let name = |kind| format!("{} [{}]", kind_name(kind), visible(label));
+                let color = MANAGED[at as usize % MANAGED.len()];
+                add(to, Some(at), &name(FrameKind::Managed), color);
+                let stub = to.add_category(&name(FrameKind::Stub), fx::CategoryColor::Purple);
+                stubs.push((at, stub.into()));
+            }
+        }
         let kinds = [
-            (FrameKind::Managed, fx::CategoryColor::Green),
             (FrameKind::Runtime, fx::CategoryColor::Blue),
             (FrameKind::Native, fx::CategoryColor::Orange),
             (FrameKind::Stub, fx::CategoryColor::Purple),
             (FrameKind::Pseudo, fx::CategoryColor::Red),
             (FrameKind::Unknown, fx::CategoryColor::Gray),
+            (FrameKind::Detail, fx::CategoryColor::Magenta),
         ];
-        let mut tiers = Vec::new();
         let kinds = kinds
             .into_iter()
-            .map(|(kind, color)| {
-                let category = to.add_category(kind_name(kind), color);
-                if kind == FrameKind::Managed {
-                    tiers = TIERS
-                        .iter()
-                        .map(|&tier| (tier, to.add_subcategory(category, tier_name(tier))))
-                        .collect();
-                }
-                (kind, category.into())
+            .filter(|(kind, _)| {
+                // Nothing is about anything in most profiles.
+                *kind != FrameKind::Detail || !profile.details.is_empty()
             })
+            .map(|(kind, color)| (kind, to.add_category(kind_name(kind), color).into()))
             .collect();
-        Self { kinds, tiers }
+        let has_markers = !profile.pauses.is_empty()
+            || profile.samples.iter().any(|sample| is_marker(sample.event));
+        let events = if has_markers {
+            to.add_category("events", fx::CategoryColor::Magenta)
+        } else {
+            fx::CategoryHandle::OTHER
+        };
+        Self {
+            runtimes,
+            kinds,
+            managed,
+            stubs,
+            events,
+        }
     }
 
-    fn of(&self, kind: FrameKind, tier: Tier) -> fx::CategoryPairHandle {
-        let tiers = self.tiers.iter().filter(|_| kind == FrameKind::Managed);
-        let exact = tiers
-            .into_iter()
-            .find(|(t, _)| *t == tier)
-            .map(|(_, pair)| *pair);
-        let of_kind = || {
-            self.kinds
-                .iter()
-                .find(|(k, _)| *k == kind)
-                .map(|(_, pair)| *pair)
+    fn of(&self, frame: &Frame) -> fx::CategoryPairHandle {
+        let runtime = self.runtimes.told(frame);
+        let found = match frame.kind {
+            FrameKind::Managed => {
+                let of_runtime = self.managed.iter().find(|(of, ..)| *of == runtime);
+                of_runtime.map(|(_, category, tiers)| {
+                    let exact = tiers.iter().find(|(tier, _)| *tier == frame.tier);
+                    exact.map_or(*category, |(_, pair)| *pair)
+                })
+            }
+            FrameKind::Stub if runtime.is_some() => {
+                let of_runtime = self.stubs.iter().find(|(of, _)| Some(*of) == runtime);
+                of_runtime.map(|(_, pair)| *pair)
+            }
+            kind => {
+                let of_kind = self.kinds.iter().find(|(of, _)| *of == kind);
+                of_kind.map(|(_, pair)| *pair)
+            }
         };
-        exact
-            .or_else(of_kind)
-            .unwrap_or(fx::CategoryHandle::OTHER.into())
+        found.unwrap_or(fx::CategoryHandle::OTHER.into())
     }
 }
 
@@ -175,16 +395,15 @@ struct Stacks<'a, 'p> {
     profile: &'p Profile,
     labels: &'a Labels<'p>,
     categories: Categories,
-    frames: HashMap<(ThreadId, FrameId), fx::FrameHandle>,
-    stacks: HashMap<(ThreadId, StackId), fx::StackHandle>,
+    frames: HashMap<(fx::ThreadHandle, FrameId), fx::FrameHandle>,
+    stacks: HashMap<(fx::ThreadHandle, StackId), fx::StackHandle>,
 }
 
 impl Stacks<'_, '_> {
     fn stack(
         &mut self,
         to: &mut fx::Profile,
-        thread: ThreadId,
-        handle: fx::ThreadHandle,
+        thread: fx::ThreadHandle,
         id: StackId,
     ) -> Option<fx::StackHandle> {
         // From the leaf to the first caller that is there, then back.
@@ -200,8 +419,8 @@ impl Stacks<'_, '_> {
             next = self.profile.stack(stack).parent;
         }
         for stack in missing.into_iter().rev() {
-            let frame = self.frame(to, thread, handle, self.profile.stack(stack).frame);
-            let made = to.intern_stack(handle, parent, frame);
+            let frame = self.frame(to, thread, self.profile.stack(stack).frame);
+            let made = to.intern_stack(thread, parent, frame);
             self.stacks.insert((thread, stack), made);
             parent = Some(made);
         }
@@ -211,8 +430,7 @@ impl Stacks<'_, '_> {
     fn frame(
         &mut self,
         to: &mut fx::Profile,
-        thread: ThreadId,
-        handle: fx::ThreadHandle,
+        thread: fx::ThreadHandle,
         id: FrameId,
     ) -> fx::FrameHandle {
         if let Some(&known) = self.frames.get(&(thread, id)) {
@@ -231,10 +449,10 @@ impl Stacks<'_, '_> {
         };
         let info = fx::FrameInfo {
             frame: fx::Frame::Label(label),
-            category_pair: self.categories.of(frame.kind, frame.tier),
+            category_pair: self.categories.of(frame),
             flags: fx::FrameFlags::empty(),
         };
-        let made = to.intern_frame(handle, info);
+        let made = to.intern_frame(thread, info);
         self.frames.insert((thread, id), made);
         made
     }

@@ -1,7 +1,9 @@
 //! The honest line: what a recording could not see, in one line that ends every report.
 
-use profile::model::Health;
+use profile::model::{Health, Source, Unit};
 
+use crate::select::unit_name;
+use crate::text::{amount, plural};
 use crate::visible::visible;
 
 /// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
@@ -21,7 +23,9 @@ pub fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
-/// (samples and lost), with the reasons, most first; the engine, the walker, the agent's CPU time.
+/// (samples and lost), with the reasons, most first; what limits kept out; the engine and the walker,
+/// the source and the walker of each event that is not sampled by time; how long runtimes were
+/// stopped; the agent's CPU time.
 /// One line, no line end in it.
 pub fn honest_line(health: &Health) -> String {
     let lost = sum(&health.lost);
@@ -35,11 +39,19 @@ pub fn honest_line(health: &Health) -> String {
         health.truncated,
         percent(health.truncated, due),
     );
+    line.push_str(&limited(health));
+    let by_event: Vec<&Source> = health.sources.iter().filter(|s| !s.by_time).collect();
+    if !health.engine.is_empty() || by_event.is_empty() {
+        let (engine, walker) = (named(&health.engine), named(&health.walker));
+        line.push_str(&format!("; engine {engine}, walker {walker}"));
+    }
+    for source in by_event {
+        line.push_str(&format!("; {}", said(source)));
+    }
+    line.push_str(&pauses(health));
     line.push_str(&format!(
-        "; engine {}, walker {}; agent CPU {:.3} s",
-        named(&health.engine),
-        named(&health.walker),
-        seconds(health.agent_cpu_ns),
+        "; agent CPU {:.3} s",
+        seconds(health.agent_cpu_ns)
     ));
     if health.target_cpu_ns > 0 {
         line.push_str(&format!(
@@ -49,6 +61,61 @@ pub fn honest_line(health: &Health) -> String {
         ));
     }
     line
+}
+
+/// `, 4 limited (exception 1, alloc 3 of 1.50 MiB)`: what happened and was not kept.
+fn limited(health: &Health) -> String {
+    let each: Vec<String> = health
+        .limited
+        .iter()
+        .filter(|limited| limited.count > 0)
+        .map(|limited| {
+            let (name, unit) = (limited.event.name(), limited.event.unit());
+            match unit {
+                Unit::Count => format!("{name} {}", limited.count),
+                _ => format!(
+                    "{name} {} of {}",
+                    limited.count,
+                    amount(limited.value, unit_name(unit))
+                ),
+            }
+        })
+        .collect();
+    if each.is_empty() {
+        return String::new();
+    }
+    let all = health
+        .limited
+        .iter()
+        .fold(0, |sum: u64, limited| sum.saturating_add(limited.count));
+    format!(", {all} limited ({})", each.join(", "))
+}
+
+/// `alloc from AllocationTick every 100.00 KiB, walker signal`.
+pub(crate) fn said(source: &Source) -> String {
+    let mut text = format!("{} from {}", source.event.name(), named(&source.source));
+    if source.interval > 0 {
+        let every = amount(source.interval, unit_name(source.event.unit()));
+        text.push_str(&format!(" every {every}"));
+    }
+    text.push_str(&format!(", walker {}", named(&source.walker)));
+    text
+}
+
+/// How often and how long runtimes were stopped.
+fn pauses(health: &Health) -> String {
+    let pauses = &health.pauses;
+    if pauses.count == 0 {
+        return String::new();
+    }
+    let time = |ns| amount(ns, "nanoseconds");
+    format!(
+        "; {} (median {}, longest {}, together {})",
+        plural(pauses.count, "pause"),
+        time(pauses.median_ns),
+        time(pauses.longest_ns),
+        time(pauses.total_ns),
+    )
 }
 
 /// The sum over all reasons.

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use profile::Profile;
-use profile::ops::runtime_labels;
+use profile::model::{Event, Limited};
+use profile::ops::{Weight, runtime_labels};
 use serde::Serialize;
 
-use crate::health::{honest_line, percent, seconds, sum};
+use crate::health::{honest_line, percent, said, seconds, sum};
 use crate::labels::Labels;
 use crate::select::{events, unit_name};
 use crate::text::{amount, duration_ns, plural};
@@ -45,6 +46,8 @@ struct InspectJson {
     runtimes: Vec<RuntimeJson>,
     processes: Vec<ProcessJson>,
     events: Vec<EventJson>,
+    sources: Vec<SourceJson>,
+    pauses: PausesJson,
     threads: u64,
     modules: u64,
     stacks: u64,
@@ -76,6 +79,53 @@ struct EventJson {
     unit: &'static str,
     samples: u64,
     value: u64,
+    /// Not kept because of a limit: how many and their values.
+    limited: u64,
+    limited_value: u64,
+}
+
+#[derive(Serialize)]
+struct SourceJson {
+    event: &'static str,
+    source: String,
+    walker: String,
+    /// Of `unit`, that one sample stands for; 0 where each one is taken.
+    interval: u64,
+    unit: &'static str,
+    by_time: bool,
+}
+
+#[derive(Serialize)]
+struct PausesJson {
+    count: u64,
+    total_s: f64,
+    median_s: f64,
+    longest_s: f64,
+    stopping_s: f64,
+}
+
+/// Events that have samples or were kept out by a limit, with both.
+fn all_events(profile: &Profile) -> Vec<(Event, Weight, Limited)> {
+    let limits = &profile.health.limited;
+    let limit_of = |event| {
+        let none = Limited {
+            event,
+            count: 0,
+            value: 0,
+        };
+        let known = limits.iter().find(|limited| limited.event == event);
+        known.copied().unwrap_or(none)
+    };
+    let mut all: Vec<_> = events(profile)
+        .into_iter()
+        .map(|(event, sum)| (event, sum, limit_of(event)))
+        .collect();
+    for &limited in limits {
+        if !all.iter().any(|(event, ..)| *event == limited.event) {
+            all.push((limited.event, Weight::default(), limited));
+        }
+    }
+    all
 }
 
 impl HealthJson {
@@ -192,20 +242,43 @@ pub fn inspect_json(profile: &Profile) -> String {
             samples,
         })
         .collect();
-    let events = events(profile)
+    let events = all_events(profile)
         .into_iter()
-        .map(|(event, sum)| EventJson {
+        .map(|(event, sum, limited)| EventJson {
             event: event.name(),
             unit: unit_name(event.unit()),
             samples: sum.samples,
             value: sum.value,
+            limited: limited.count,
+            limited_value: limited.value,
         })
         .collect();
+    let sources = profile.health.sources.iter();
+    let sources = sources
+        .map(|source| SourceJson {
+            event: source.event.name(),
+            source: source.source.clone(),
+            walker: source.walker.clone(),
+            interval: source.interval,
+            unit: unit_name(source.event.unit()),
+            by_time: source.by_time,
+        })
+        .collect();
+    let pauses = &profile.health.pauses;
+    let pauses = PausesJson {
+        count: pauses.count,
+        total_s: seconds(pauses.total_ns),
+        median_s: seconds(pauses.median_ns),
+        longest_s: seconds(pauses.longest_ns),
+        stopping_s: seconds(pauses.stopping_ns),
+    };
     let json = InspectJson {
         health: HealthJson::new(profile),
         runtimes,
         processes,
         events,
+        sources,
+        pauses,
         threads: profile.threads.len() as u64,
         modules: profile.modules.len() as u64,
         stacks: profile.stacks.len() as u64,
@@ -259,14 +332,34 @@ pub fn inspect_text(profile: &Profile) -> String {
             ),
         );
     }
-    for (event, sum) in events(profile) {
+    for (event, sum, limited) in all_events(profile) {
+        let unit = unit_name(event.unit());
+        let mut says = format!(
+            "{}: {}, {}",
+            event.name(),
+            plural(sum.samples, "sample"),
+            amount(sum.value, unit),
+        );
+        if limited.count > 0 {
+            let (count, value) = (limited.count, amount(limited.value, unit));
+            says.push_str(&format!("; {count} not kept, {value}"));
+        }
+        line("event", says);
+    }
+    for source in &h.sources {
+        line("source", said(source));
+    }
+    if h.pauses.count > 0 {
+        let time = |ns| amount(ns, "nanoseconds");
         line(
-            "event",
+            "pauses",
             format!(
-                "{}: {}, {}",
-                event.name(),
-                plural(sum.samples, "sample"),
-                amount(sum.value, unit_name(event.unit())),
+                "{}, median {}, longest {}, together {}, and {} until it stood",
+                h.pauses.count,
+                time(h.pauses.median_ns),
+                time(h.pauses.longest_ns),
+                time(h.pauses.total_ns),
+                time(h.pauses.stopping_ns),
             ),
         );
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use profile::Profile;
-use profile::model::{Frame, FrameId, FrameKind, ModuleId, ProcessId, Tier};
+use profile::model::{Frame, FrameId, FrameKind, Location, ModuleId, ProcessId, Tier};
 use profile::ops::{By, Groups};
 
 use crate::visible::visible;
@@ -47,6 +47,15 @@ impl<'p> Labels<'p> {
     /// Full path of a module.
     pub(crate) fn module_path(&self, module: ModuleId) -> String {
         visible(&self.profile.module(module).path).into_owned()
+    }
+
+    /// More about a frame that says what an event is about.
+    pub(crate) fn text(&self, frame: &Frame) -> Option<String> {
+        let Location::Detail(detail) = frame.location else {
+            return None;
+        };
+        let text = self.profile.string(self.profile.detail(detail).text);
+        (!text.is_empty()).then(|| visible(text).into_owned())
     }
 
     /// Source file of a frame, full path.
@@ -128,6 +137,7 @@ pub(crate) const fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Stub => "stub",
         FrameKind::Pseudo => "pseudo",
         FrameKind::Unknown => "unknown",
+        FrameKind::Detail => "detail",
     }
 }
 

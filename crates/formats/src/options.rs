@@ -36,8 +36,12 @@ pub struct Options {
     pub top: usize,
     /// `text`: a call tree behind the table.
     pub tree: bool,
-    /// `text`: what a row is.
-    pub by: By,
+    /// `text`: what a row is; `None`: what the event is about, where it is about something, else
+    /// methods.
+    pub by: Option<By>,
+    /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its stack,
+    /// above the method that it happened in. The page can turn that off and on.
+    pub details: bool,
     /// `text`: JSON instead of a table.
     pub json: bool,
 }
@@ -53,7 +57,8 @@ impl Default for Options {
             processes: false,
             top: 20,
             tree: false,
-            by: By::Method,
+            by: None,
+            details: true,
             json: false,
         }
     }

@@ -1,5 +1,7 @@
 //! Which samples an output is about, and what one weighs.
 
+use std::borrow::Cow;
+
 use profile::Profile;
 use profile::model::{Event, Sample, Unit};
 use profile::ops::{self, Weight as Sum};
@@ -24,6 +26,16 @@ pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
     events
 }
 
+/// The profile as an output with frames for what events are about shows it.
+pub(crate) fn shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+    let any = || profile.samples.iter().any(|s| s.detail.is_some());
+    if options.details && any() {
+        Cow::Owned(ops::with_details(profile.clone()))
+    } else {
+        Cow::Borrowed(profile)
+    }
+}
+
 /// The samples of one event, and what each weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
@@ -44,6 +56,11 @@ impl Selection {
         let event = event.unwrap_or(Event::Cpu);
         let found = all.into_iter().find(|(e, _)| *e == event);
         let sum = found.map(|(_, sum)| sum).unwrap_or_default();
+        Self::of(event, sum, options, counts)
+    }
+
+    /// The same of one event, whose samples sum up to `sum`.
+    pub(crate) fn of(event: Event, sum: Sum, options: &Options, counts: bool) -> Self {
         let by_value = match options.weight {
             Weight::Samples => false,
             Weight::Value => true,

@@ -1,8 +1,8 @@
-//! speedscope: JSON with one sampled profile for each thread.
+//! speedscope: JSON with one sampled profile for each event and thread.
 //!
 //! Frames are methods (lines of one method are one frame, as in a flame graph). The invariant:
-//! the weights of all threads add up to the event's total; every thread's samples are in order
-//! of time.
+//! the weights of an event's profiles add up to the event's total; every thread's samples are in
+//! order of time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::labels::Labels;
 use crate::options::Options;
-use crate::select::Selection;
+use crate::select::{Selection, events, shown};
 use crate::visible::visible;
 
 /// Frames of the deepest stack that is written whole. speedscope sorts by recursion: it opened
@@ -60,15 +60,25 @@ struct Sampled {
     weights: Vec<u64>,
 }
 
-/// Writes one event of `profile` ([`Options::event`]), the thread with most first.
+/// Writes the events of `profile`, the main one first, each with the thread with most first; only
+/// [`Options::event`] where one is asked for.
 ///
-/// Options: `event`, `weight`, `title`.
+/// Options: `event`, `weight`, `details`, `title`.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let profile = &*shown(profile, options);
     let labels = Labels::new(profile);
-    let selection = Selection::new(profile, options, false);
+    let mut selections: Vec<Selection> = events(profile)
+        .into_iter()
+        .filter(|(event, _)| options.event.is_none_or(|asked| asked == *event))
+        .map(|(event, sum)| Selection::of(event, sum, options, false))
+        .collect();
+    let several = selections.len() > 1;
+    if selections.is_empty() {
+        selections.push(Selection::new(profile, options, false));
+    }
     let mut frames = Frames {
         labels: &labels,
         profile,
@@ -76,56 +86,21 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         cut: None,
         list: Vec::new(),
     };
-    let mut threads: BTreeMap<ThreadId, (Vec<StackId>, Vec<u64>)> = BTreeMap::new();
-    for sample in selection.samples(profile) {
-        let (stacks, weights) = threads.entry(sample.thread).or_default();
-        let weight = selection.weigh(Weight::of(sample.value));
-        // Neighbours of one stack are one, with the weight of both.
-        match (stacks.last(), weights.last_mut()) {
-            (Some(&last), Some(sum)) if last == sample.stack => *sum = sum.saturating_add(weight),
-            _ => {
-                stacks.push(sample.stack);
-                weights.push(weight);
-            }
-        }
+    let mut profiles = Vec::new();
+    for selection in &selections {
+        let before = if several {
+            format!("{}: ", selection.event.name())
+        } else {
+            String::new()
+        };
+        profiles.extend(of_event(profile, &labels, &mut frames, selection, &before));
     }
-    let unit = match selection.event.unit() {
-        _ if !selection.by_value => "none",
-        Unit::Nanoseconds => "nanoseconds",
-        Unit::Bytes => "bytes",
-        Unit::Count => "none",
-    };
-    let mut profiles: Vec<Sampled> = threads
-        .into_iter()
-        .map(|(id, (stacks, weights))| {
-            let thread = profile.thread(id);
-            let mut name = format!("{} (tid {})", visible(&thread.name), thread.tid);
-            if profile.processes.len() > 1 {
-                name = format!("{}: {name}", labels.process(thread.process));
-            }
-            let samples = stacks
-                .into_iter()
-                .map(|stack| frames.stack(stack))
-                .collect();
-            let end_value = weights.iter().fold(0, |sum: u64, &w| sum.saturating_add(w));
-            Sampled {
-                r#type: "sampled",
-                name,
-                unit,
-                start_value: 0,
-                end_value,
-                samples,
-                weights,
-            }
-        })
-        .collect();
-    profiles.sort_by_key(|p| std::cmp::Reverse(p.end_value));
     if profiles.is_empty() {
         // speedscope shows nothing at all, not even the name, without a profile.
         profiles.push(Sampled {
             r#type: "sampled",
             name: "no samples".to_owned(),
-            unit,
+            unit: unit(&selections[0]),
             start_value: 0,
             end_value: 0,
             samples: Vec::new(),
@@ -144,6 +119,65 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
     };
     serde_json::to_writer(&mut out, &file)?;
     out.flush()
+}
+
+/// speedscope's word for what a selection's samples weigh.
+fn unit(selection: &Selection) -> &'static str {
+    match selection.event.unit() {
+        _ if !selection.by_value => "none",
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Bytes => "bytes",
+        Unit::Count => "none",
+    }
+}
+
+/// The samples of one event, each thread a profile named `before` and the thread, most first.
+fn of_event(
+    profile: &Profile,
+    labels: &Labels<'_>,
+    frames: &mut Frames<'_, '_>,
+    selection: &Selection,
+    before: &str,
+) -> Vec<Sampled> {
+    let mut threads: BTreeMap<ThreadId, (Vec<StackId>, Vec<u64>)> = BTreeMap::new();
+    for sample in selection.samples(profile) {
+        let (stacks, weights) = threads.entry(sample.thread).or_default();
+        let weight = selection.weigh(Weight::of(sample.value));
+        // Neighbours of one stack are one, with the weight of both.
+        match (stacks.last(), weights.last_mut()) {
+            (Some(&last), Some(sum)) if last == sample.stack => *sum = sum.saturating_add(weight),
+            _ => {
+                stacks.push(sample.stack);
+                weights.push(weight);
+            }
+        }
+    }
+    let mut profiles: Vec<Sampled> = threads
+        .into_iter()
+        .map(|(id, (stacks, weights))| {
+            let thread = profile.thread(id);
+            let mut name = format!("{} (tid {})", visible(&thread.name), thread.tid);
+            if profile.processes.len() > 1 {
+                name = format!("{}: {name}", labels.process(thread.process));
+            }
+            let samples = stacks
+                .into_iter()
+                .map(|stack| frames.stack(stack))
+                .collect();
+            let end_value = weights.iter().fold(0, |sum: u64, &w| sum.saturating_add(w));
+            Sampled {
+                r#type: "sampled",
+                name: format!("{before}{name}"),
+                unit: unit(selection),
+                start_value: 0,
+                end_value,
+                samples,
+                weights,
+            }
+        })
+        .collect();
+    profiles.sort_by_key(|p| std::cmp::Reverse(p.end_value));
+    profiles
 }
 
 /// Frames in order of first use.

@@ -35,7 +35,7 @@ fn acts(c: char) -> bool {
 fn nothing_acts_in_text() {
     for by in By::ALL {
         let options = Options {
-            by,
+            by: Some(by),
             tree: true,
             top: 1000,
             ..Options::default()

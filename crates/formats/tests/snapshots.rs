@@ -3,6 +3,7 @@
 //! What is binary (pprof, the payload of the HTML file) is snapshot beside its module.
 
 use formats::{By, Format, Options, Profile};
+use profile::model::Event;
 use profile::testing;
 
 fn text(format: Format, profile: &Profile, options: &Options) -> String {
@@ -17,10 +18,12 @@ fn json(text: &str) -> String {
     serde_json::to_string_pretty(&value).expect("it was JSON")
 }
 
-fn scenes() -> [(&'static str, Profile); 2] {
+fn scenes() -> [(&'static str, Profile); 4] {
     [
         ("tiny", testing::tiny().profile()),
         ("two_runtimes", testing::two_runtimes().profile()),
+        ("events", testing::events().profile()),
+        ("shadow", testing::shadow().profile()),
     ]
 }
 
@@ -40,6 +43,39 @@ fn collapsed() {
     }
 }
 
+/// Every event as a choice: stacks with what they are about on top, and the table of that.
+#[test]
+fn each_event_alone() {
+    let profile = testing::events().profile();
+    let mut all = String::new();
+    for event in (0..)
+        .map_while(Event::from_code)
+        .filter(|e| *e != Event::Call)
+    {
+        let options = Options {
+            event: Some(event),
+            tree: event == Event::Exception,
+            ..Options::default()
+        };
+        let collapsed = text(Format::Collapsed, &profile, &options);
+        let report = text(Format::Text, &profile, &options);
+        // The honest line is the same in all.
+        let (report, _) = report.trim_end().rsplit_once('\n').expect("lines");
+        all.push_str(&format!("# {}\n{collapsed}\n{report}\n", event.name()));
+    }
+    insta::assert_snapshot!(all);
+    let plain = Options {
+        event: Some(Event::Alloc),
+        details: false,
+        ..Options::default()
+    };
+    let plain = text(Format::Collapsed, &profile, &plain);
+    assert!(
+        plain.contains("Parse 716800\n") && !plain.contains("String"),
+        "{plain}"
+    );
+}
+
 #[test]
 fn collapsed_weighs_by_value() {
     let value = Options {
@@ -55,7 +91,7 @@ fn report() {
     for (name, profile) in scenes() {
         for by in By::ALL {
             let options = Options {
-                by,
+                by: Some(by),
                 tree: by == By::Method,
                 ..Options::default()
             };
@@ -133,6 +169,7 @@ fn firefox() {
                 "frameTable",
                 "stackTable",
                 "samples",
+                "markers",
             ] {
                 lines.push(format!("  {table} {}", thread[table]));
             }

@@ -128,7 +128,27 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(sum, total(&profile, Event::Wall, Weight::Samples));
+        // Other events that add up over time have tracks of their own.
+        let tracks = [Event::Wall, Event::Cpu, Event::Alloc];
+        let samples = tracks.map(|event| total(&profile, event, Weight::Samples));
+        prop_assert_eq!(sum, samples.iter().sum::<u64>());
+        // All others are markers, as allocations are too.
+        let markers = file["threads"].as_array().unwrap().iter();
+        let markers = markers.map(|thread| thread["markers"]["length"].as_u64().unwrap());
+        let events = [Event::Alloc, Event::Exception];
+        let events = events.map(|event| total(&profile, event, Weight::Samples));
+        prop_assert_eq!(markers.sum::<u64>(), events.iter().sum::<u64>());
+    }
+
+    /// All events are there unless one is asked for.
+    #[test]
+    fn speedscope_has_all_events(profile in any_profile()) {
+        let options = Options { weight: Weight::Samples, ..Options::default() };
+        let text = written(Format::Speedscope, &profile, &options);
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let profiles = file["profiles"].as_array().unwrap().iter();
+        let sum = profiles.map(|thread| thread["endValue"].as_u64().unwrap()).sum::<u64>();
+        prop_assert_eq!(sum, profile.samples.len() as u64);
     }
 
     /// Self adds up to everything, whatever a row is.
@@ -137,7 +157,7 @@ proptest! {
         let weight = if samples { Weight::Samples } else { Weight::Value };
         for by in By::ALL {
             let options = Options {
-                event: Some(Event::Cpu), weight, by, json: true, tree: true, top: 1000,
+                event: Some(Event::Cpu), weight, by: Some(by), json: true, tree: true, top: 1000,
                 ..Options::default()
             };
             let text = written(Format::Text, &profile, &options);

@@ -38,21 +38,27 @@ fn hostile() -> Profile {
     profile_of(HOSTILE, 5, &stacks.collect::<Vec<_>>())
 }
 
-fn scenes() -> [(&'static str, Profile); 4] {
+fn scenes() -> [(&'static str, Profile); 6] {
     [
         ("tiny", profile::testing::tiny().profile()),
         ("two_runtimes", profile::testing::two_runtimes().profile()),
         ("deep", profile::testing::deep().profile()),
         ("hostile", hostile()),
+        ("events", profile::testing::events().profile()),
+        ("shadow", profile::testing::shadow().profile()),
     ]
 }
 
 /// A file of our own in the folder for tests' files.
 fn file(scene: &str, format: Format, profile: &Profile) -> PathBuf {
+    file_with(scene, format, profile, &Options::default())
+}
+
+fn file_with(scene: &str, format: Format, profile: &Profile, options: &Options) -> PathBuf {
     let name = format!("viewers-{scene}{}", format.ending());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut out = Vec::new();
-    formats::write(format, profile, &Options::default(), &mut out).expect("a Vec");
+    formats::write(format, profile, options, &mut out).expect("a Vec");
     std::fs::write(&path, out).expect("the folder for tests' files takes files");
     path
 }
@@ -142,9 +148,26 @@ fn pprof_row(line: &str) -> (String, (u64, u64)) {
 fn speedscope_has_the_numbers_of_the_report() {
     let tools = tools();
     for (scene, profile) in scenes() {
-        let path = file(scene, Format::Speedscope, &profile);
-        let mut importer = node(&tools, "speedscope.mjs");
-        let text = output(importer.arg(&tools.speedscope).arg(path));
+        let event = ops::main_event(&profile).expect("there are samples");
+        let open = |scene: &str, options: &Options| {
+            let path = file_with(scene, Format::Speedscope, &profile, options);
+            let mut importer = node(&tools, "speedscope.mjs");
+            output(importer.arg(&tools.speedscope).arg(path))
+        };
+        // All events in one file: as many profiles as there are pairs of event and thread.
+        let all = open(&format!("{scene}-all"), &Options::default());
+        let pairs: std::collections::BTreeSet<_> = profile
+            .samples
+            .iter()
+            .map(|sample| (sample.event as u8, sample.thread))
+            .collect();
+        let profiles = all.lines().filter(|line| line.starts_with("profile "));
+        assert_eq!(profiles.count(), pairs.len(), "{scene}");
+        let one = Options {
+            event: Some(event),
+            ..Options::default()
+        };
+        let text = open(scene, &one);
         let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         let mut threads = 0;
         for line in text.lines() {
@@ -164,7 +187,6 @@ fn speedscope_has_the_numbers_of_the_report() {
             }
         }
         let rows = rows(&profile);
-        let event = ops::main_event(&profile).expect("there are samples");
         let taken = profile
             .samples
             .iter()

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::model::{Frame, FrameId, Profile, Stack, StackId, StringId};
+use crate::model::{Detail, DetailId, Frame, FrameId, Profile, Stack, StackId, StringId};
 
 /// A profile under construction.
 ///
@@ -22,11 +22,12 @@ use crate::model::{Frame, FrameId, Profile, Stack, StackId, StringId};
 #[derive(Default)]
 pub struct Builder {
     /// What has been built. Add to `modules`, `threads`, `samples`… as you like; `strings`,
-    /// `frames` and `stacks` only grow through the methods of the builder.
+    /// `frames`, `stacks` and `details` only grow through the methods of the builder.
     pub profile: Profile,
     strings: HashTable<u32>,
     frames: HashTable<u32>,
     stacks: HashTable<u32>,
+    details: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
@@ -49,11 +50,13 @@ impl Builder {
             strings,
             frames,
             stacks,
+            details,
             hasher,
         } = &mut builder;
         index(strings, &profile.strings, hasher);
         index(frames, &profile.frames, hasher);
         index(stacks, &profile.stacks, hasher);
+        index(details, &profile.details, hasher);
         builder
     }
 
@@ -82,6 +85,16 @@ impl Builder {
         ))
     }
 
+    /// The id of a detail.
+    pub fn detail(&mut self, detail: Detail) -> DetailId {
+        DetailId(intern(
+            &mut self.details,
+            &mut self.profile.details,
+            detail,
+            &self.hasher,
+        ))
+    }
+
     /// The id of the stack in which `frame` was called from `parent`.
     pub fn stack(&mut self, parent: Option<StackId>, frame: FrameId) -> StackId {
         let stack = Stack { parent, frame };
@@ -100,13 +113,14 @@ impl Builder {
             .fold(None, |parent, &frame| Some(self.stack(parent, frame)))
     }
 
-    /// The finished profile, samples by time.
+    /// The finished profile, samples and pauses by time.
     #[must_use]
     pub fn finish(self) -> Profile {
         let mut profile = self.profile;
         if !profile.samples.is_sorted_by_key(|sample| sample.time_ns) {
             profile.samples.sort_by_key(|sample| sample.time_ns);
         }
+        profile.pauses.sort_by_key(|pause| pause.time_ns);
         profile
     }
 }

@@ -22,6 +22,9 @@ pub struct ModuleId(pub u32);
 /// Index into [`Profile::runtimes`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RuntimeId(pub u32);
+/// Index into [`Profile::details`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct DetailId(pub u32);
 /// Index into [`Profile::processes`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
@@ -43,6 +46,8 @@ pub enum FrameKind {
     Pseudo,
     /// Unknown code.
     Unknown,
+    /// What an event was about, as the leaf of its stack: see [`crate::ops::with_details`].
+    Detail,
 }
 
 /// One frame: everything a report may show of it. Two frames are the same frame iff all fields
@@ -83,6 +88,8 @@ pub enum Location {
         /// Bytes; `u32::MAX` where not known.
         offset: u32,
     },
+    /// A frame of kind [`FrameKind::Detail`]: what it stands for.
+    Detail(DetailId),
 }
 
 /// A stack is a frame and the stack of its caller.
@@ -173,6 +180,74 @@ pub struct Sample {
     pub value: u64,
     /// How the walk ended.
     pub end: WalkEnd,
+    /// What the event was about, where it is about something.
+    pub detail: Option<DetailId>,
+}
+
+/// What samples of an event are about: the type of an exception or of an object, a collection, a
+/// method that was compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Detail {
+    /// The event.
+    pub event: Event,
+    /// What is counted under one name.
+    pub name: StringId,
+    /// The rest, such as an exception's message; may be empty.
+    pub text: StringId,
+}
+
+/// The runtime of a process was stopped for a walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// Process.
+    pub process: ProcessId,
+    /// When it went on, nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// From the wish to stop it until it stood, nanoseconds.
+    pub stopping_ns: u64,
+    /// How long it stood, nanoseconds.
+    pub stopped_ns: u64,
+}
+
+/// Where the samples of an event come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The event.
+    pub event: Event,
+    /// e.g. `perf task-clock`, `AllocationTick`.
+    pub source: String,
+    /// Name of the walker that took their stacks.
+    pub walker: String,
+    /// How much of the event's unit one sample stands for, about; 0 where each one is taken.
+    pub interval: u64,
+    /// Samples are taken whenever `interval` has passed, not when something happens.
+    pub by_time: bool,
+}
+
+/// Events that happened and were not kept as samples, because of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limited {
+    /// The event.
+    pub event: Event,
+    /// How many.
+    pub count: u64,
+    /// The sum of their values, in the event's unit.
+    pub value: u64,
+}
+
+/// All [`Pause`]s together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pauses {
+    /// How many.
+    pub count: u64,
+    /// How long runtimes stood, nanoseconds.
+    pub total_ns: u64,
+    /// The median of that.
+    pub median_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// How long it took until they stood, nanoseconds, all together.
+    pub stopping_ns: u64,
 }
 
 /// The honest line, in numbers. Counts are over all processes.
@@ -194,9 +269,9 @@ pub struct Health {
     pub engine: String,
     /// e.g. `signal`.
     pub walker: String,
-    /// The event that is sampled by time, where the recording says so.
+    /// The event that is sampled by time, where the recording says so; the first, where two are.
     pub event: Option<Event>,
-    /// Interval asked for, nanoseconds.
+    /// Interval asked for, of that event, nanoseconds.
     pub interval_ns: u64,
     /// Depth at which stacks are cut.
     pub max_depth: u32,
@@ -208,6 +283,12 @@ pub struct Health {
     pub agent_memory: u64,
     /// Time in signal handlers, nanoseconds.
     pub handler_ns: u64,
+    /// Where samples come from, those by time first; each once, whatever the number of processes.
+    pub sources: Vec<Source>,
+    /// What limits kept out, by event.
+    pub limited: Vec<Limited>,
+    /// How long runtimes were stopped.
+    pub pauses: Pauses,
     /// Things a reader should be told, such as a recording that ends in the middle.
     pub notes: Vec<String>,
 }
@@ -229,8 +310,12 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Threads.
     pub threads: Vec<Thread>,
+    /// Interned details.
+    pub details: Vec<Detail>,
     /// Samples by time.
     pub samples: Vec<Sample>,
+    /// When runtimes were stopped, by time.
+    pub pauses: Vec<Pause>,
     /// The honest line.
     pub health: Health,
 }
@@ -272,6 +357,12 @@ impl Profile {
         &self.runtimes[id.0 as usize]
     }
 
+    /// What an event was about.
+    #[must_use]
+    pub fn detail(&self, id: DetailId) -> Detail {
+        self.details[id.0 as usize]
+    }
+
     /// A process.
     #[must_use]
     pub fn process(&self, id: ProcessId) -> &Process {
@@ -292,6 +383,16 @@ impl Profile {
             next = parent;
             Some(frame)
         })
+    }
+}
+
+impl Health {
+    /// The time between two samples of an event that is sampled by time, nanoseconds.
+    #[must_use]
+    pub fn interval_of(&self, event: Event) -> Option<u64> {
+        let mut by_time = self.sources.iter().filter(|source| source.by_time);
+        let known = by_time.find(|source| source.event == event);
+        known.map(|source| source.interval)
     }
 }
 

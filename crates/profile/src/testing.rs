@@ -37,6 +37,7 @@ struct Ids {
     methods: u32,
     frames: u32,
     stacks: u32,
+    details: u32,
     runtimes: u8,
 }
 
@@ -209,6 +210,36 @@ impl Scene {
 
     /// Takes one sample, 10 ms after the one before.
     pub fn sample(&mut self, thread: u32, stack: u32, event: Event, value: u64, end: WalkEnd) {
+        self.take(thread, stack, event, value, end, None);
+    }
+
+    /// Takes one sample that is about something, 10 ms after the one before.
+    pub fn about(&mut self, thread: u32, stack: u32, event: Event, value: u64, detail: u32) {
+        self.take(thread, stack, event, value, WalkEnd::Root, Some(detail));
+    }
+
+    /// Defines what samples are about.
+    pub fn detail(&mut self, event: Event, name: &'static str, text: &'static str) -> u32 {
+        let detail = self.current.details;
+        self.current.details += 1;
+        self.push(Record::Detail {
+            detail,
+            event,
+            name: name.into(),
+            text: text.into(),
+        });
+        detail
+    }
+
+    fn take(
+        &mut self,
+        thread: u32,
+        stack: u32,
+        event: Event,
+        value: u64,
+        end: WalkEnd,
+        detail: Option<u32>,
+    ) {
         self.clock += INTERVAL;
         let time_ns = self.clock;
         self.push(Record::Sample {
@@ -218,7 +249,7 @@ impl Scene {
             event,
             value,
             end,
-            detail: None,
+            detail,
         });
     }
 
@@ -401,6 +432,161 @@ pub fn two_runtimes() -> Scene {
     scene.samples(thread, and_back, 10);
     for _ in 0..10 {
         scene.sample(thread, into_old, Event::Exception, 1, WalkEnd::Root);
+    }
+    scene.end();
+    scene
+}
+
+/// One process with every event there is: 20 CPU and 10 wall samples; 6 exceptions of two types, one
+/// with two messages; 8 allocations of three types, 2 collections, 3 compilations, 1 wait for a
+/// lock, a class and a module loaded. Limits kept 4 exceptions and 3 MiB of allocations out; the
+/// runtime was stopped 3 times.
+#[must_use]
+pub fn events() -> Scene {
+    let mut scene = Scene::new(303, &["/opt/dotnet/dotnet", "shop.dll"]);
+    scene.push(Record::Engine {
+        engine: "wall timer".into(),
+        walker: "signal".into(),
+        event: Event::Wall,
+        interval_ns: 2 * INTERVAL,
+        max_depth: 1024,
+    });
+    for (event, source, walker, interval) in [
+        (Event::Exception, "ExceptionThrown callback", "snapshot", 0),
+        (Event::Alloc, "AllocationTick", "signal", 100 << 10),
+        (Event::Gc, "GarbageCollectionStarted callback", "signal", 0),
+    ] {
+        scene.push(Record::Source {
+            event,
+            source: source.into(),
+            walker: walker.into(),
+            interval,
+        });
+    }
+    let runtime = scene.runtime("8.0.4");
+    let app = scene.managed_module(runtime, "/srv/shop/shop.dll");
+    let clr = scene.native_module("/opt/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so");
+    let main_thread = scene.thread(303, ".NET Main", true);
+    let worker_thread = scene.thread(310, "Worker", true);
+    let main = scene.method(runtime, app, "Shop.Program", "Main");
+    let parse = scene.method(runtime, app, "Shop.Order", "Parse");
+    let load = scene.method(runtime, app, "Shop.Catalog", "Load");
+    let main = scene.managed(main, Tier::Tier0, 3);
+    let parse = scene.managed(parse, Tier::Tier1, 9);
+    let load = scene.managed(load, Tier::Tier0, 4);
+    let wait = scene.native(clr, 0x51_0020, "AwareLock::EnterEpilog(Thread*, int)");
+    let parsing = scene.stack(&[main, parse]);
+    let loading = scene.stack(&[main, load]);
+    let waiting = scene.stack(&[main, load, wait]);
+
+    scene.samples(main_thread, parsing, 14);
+    scene.samples(worker_thread, loading, 6);
+    for _ in 0..10 {
+        scene.sample(
+            worker_thread,
+            waiting,
+            Event::Wall,
+            2 * INTERVAL,
+            WalkEnd::Root,
+        );
+    }
+    let exception = Event::Exception;
+    let not_a_number = "caught: The input string 'x' was not in a correct format.";
+    let empty = "caught: The input string '' was not in a correct format.";
+    let x = scene.detail(exception, "System.FormatException", not_a_number);
+    let nothing = scene.detail(exception, "System.FormatException", empty);
+    let gone = scene.detail(exception, "System.IO.FileNotFoundException", "");
+    for detail in [x, x, nothing, x] {
+        scene.about(main_thread, parsing, exception, 1, detail);
+    }
+    for _ in 0..2 {
+        scene.about(worker_thread, loading, exception, 1, gone);
+    }
+    let text = scene.detail(Event::Alloc, "System.String", "");
+    let order = scene.detail(Event::Alloc, "Shop.Order", "");
+    let bytes = scene.detail(Event::Alloc, "System.Byte[]", "large object");
+    for _ in 0..4 {
+        scene.about(main_thread, parsing, Event::Alloc, 100 << 10, text);
+    }
+    for _ in 0..3 {
+        scene.about(main_thread, parsing, Event::Alloc, 100 << 10, order);
+    }
+    scene.about(worker_thread, loading, Event::Alloc, 5 << 20, bytes);
+    let young = scene.detail(Event::Gc, "generation 0", "small object allocation");
+    let full = scene.detail(Event::Gc, "generation 2", "induced, blocking");
+    scene.about(main_thread, parsing, Event::Gc, 700_000, young);
+    scene.about(main_thread, loading, Event::Gc, 9_300_000, full);
+    for (method, tier, ns) in [
+        ("Shop.Order.Parse", "tier-0", 300_000),
+        ("Shop.Catalog.Load", "tier-0", 450_000),
+        ("Shop.Order.Parse", "tier-1", 2_100_000),
+    ] {
+        let compiled = scene.detail(Event::Jit, method, tier);
+        scene.about(main_thread, parsing, Event::Jit, ns, compiled);
+    }
+    let lock = scene.detail(Event::Contention, "monitor", "");
+    scene.about(worker_thread, waiting, Event::Contention, 42_000_000, lock);
+    let class = scene.detail(Event::ClassLoad, "Shop.Catalog", "");
+    scene.about(main_thread, loading, Event::ClassLoad, 1, class);
+    let module = scene.detail(Event::ModuleLoad, "shop.dll", "/srv/shop/shop.dll");
+    scene.about(main_thread, loading, Event::ModuleLoad, 1, module);
+
+    for (event, count, value) in [
+        (exception, 3, 3),
+        (Event::Alloc, 30, 3 << 20),
+        (exception, 1, 1),
+    ] {
+        scene.push(Record::Limited {
+            event,
+            count,
+            value,
+        });
+    }
+    for (after, stopping_ns, stopped_ns) in [
+        (1, 40_000, 900_000),
+        (2, 60_000, 4_000_000),
+        (3, 50_000, 1_100_000),
+    ] {
+        scene.push(Record::Pause {
+            time_ns: START + after * 25_000_000,
+            stopping_ns,
+            stopped_ns,
+        });
+    }
+    scene.end();
+    scene
+}
+
+/// What walker `shadow` makes of a program: exact calls (`Tree.Walk` 1 + 2 + 4 of itself), and where
+/// the CPU time went, which `Tree.Leaf` has none of.
+#[must_use]
+pub fn shadow() -> Scene {
+    let mut scene = Scene::new(404, &["/opt/dotnet/dotnet", "tree.dll"]);
+    let runtime = scene.runtime("8.0.4");
+    let app = scene.managed_module(runtime, "/srv/tree/tree.dll");
+    let thread = scene.thread(404, ".NET Main", true);
+    let main = scene.method(runtime, app, "Tree", "Main");
+    let walk = scene.method(runtime, app, "Tree", "Walk");
+    let leaf = scene.method(runtime, app, "Tree", "Leaf");
+    let main = scene.managed(main, Tier::Tier0, 0);
+    let walk = scene.managed(walk, Tier::Tier0, 0);
+    let leaf = scene.managed(leaf, Tier::Tier0, 0);
+    let in_main = scene.stack(&[main]);
+    let first = scene.stack(&[main, walk]);
+    let second = scene.stack(&[main, walk, walk]);
+    let third = scene.stack(&[main, walk, walk, walk]);
+    let bottom = scene.stack(&[main, walk, walk, walk, leaf]);
+    for (stack, calls, cpu) in [
+        (in_main, 1, 2_000_000),
+        (first, 1, 1_000_000),
+        (second, 2, 3_000_000),
+        (third, 4, 6_500_000),
+        (bottom, 8, 0),
+    ] {
+        scene.sample(thread, stack, Event::Call, calls, WalkEnd::Root);
+        if cpu > 0 {
+            scene.sample(thread, stack, Event::Cpu, cpu, WalkEnd::Root);
+        }
     }
     scene.end();
     scene

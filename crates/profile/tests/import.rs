@@ -1,6 +1,6 @@
 //! Recordings in, profiles out.
 
-use profile::model::FrameKind;
+use profile::model::{Event, FrameKind, Pauses};
 use profile::testing::{self, Scene};
 use profile::{Import, LOST_FRAME, Profile};
 use recording::{Reader, Record, WalkEnd};
@@ -23,7 +23,13 @@ fn collapsed(profile: &Profile) -> Vec<String> {
 
 #[test]
 fn a_file_gives_the_same_profile_as_its_records() {
-    for scene in [testing::tiny(), testing::two_runtimes(), testing::deep()] {
+    for scene in [
+        testing::tiny(),
+        testing::two_runtimes(),
+        testing::events(),
+        testing::shadow(),
+        testing::deep(),
+    ] {
         let file = scene.file();
         let read = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
         assert_eq!(read, scene.profile());
@@ -45,6 +51,113 @@ fn health_counts_what_the_recording_says() {
     assert_eq!(health.truncated, 1);
     assert_eq!(health.unknown_frames, 0);
     assert_eq!(health.notes, Vec::<String>::new());
+}
+
+#[test]
+fn events_have_sources_limits_and_details() {
+    let profile = testing::events().profile();
+    let health = &profile.health;
+    let sources: Vec<_> = health
+        .sources
+        .iter()
+        .map(|source| (source.event.name(), source.by_time, source.interval))
+        .collect();
+    assert_eq!(
+        sources,
+        [
+            ("cpu", true, testing::INTERVAL),
+            ("wall", true, 2 * testing::INTERVAL),
+            ("exception", false, 0),
+            ("alloc", false, 100 << 10),
+            ("gc", false, 0),
+        ]
+    );
+    assert_eq!(health.event, Some(Event::Cpu));
+    assert_eq!(health.interval_of(Event::Wall), Some(2 * testing::INTERVAL));
+    assert_eq!(health.interval_of(Event::Alloc), None);
+    let limited: Vec<_> = health
+        .limited
+        .iter()
+        .map(|limited| (limited.event.name(), limited.count, limited.value))
+        .collect();
+    assert_eq!(limited, [("exception", 4, 4), ("alloc", 30, 3 << 20)]);
+    assert_eq!(
+        health.pauses,
+        Pauses {
+            count: 3,
+            total_ns: 6_000_000,
+            median_ns: 1_100_000,
+            longest_ns: 4_000_000,
+            stopping_ns: 150_000,
+        }
+    );
+    let about = |event: Event| -> Vec<_> {
+        let samples = profile.samples.iter().filter(|s| s.event == event);
+        let details = samples.map(|s| s.detail.map(|id| profile.detail(id)));
+        let texts = details.map(|d| d.map(|d| (profile.string(d.name), profile.string(d.text))));
+        texts.collect()
+    };
+    assert_eq!(about(Event::Cpu), vec![None; 20]);
+    assert_eq!(
+        about(Event::Gc),
+        [
+            Some(("generation 0", "small object allocation")),
+            Some(("generation 2", "induced, blocking"))
+        ]
+    );
+}
+
+/// Another process may tell the same: it is the same detail, the same source, and limits add up.
+#[test]
+fn processes_share_what_events_are_about() {
+    let mut scene = Scene::new(1, &["x"]);
+    for pid in [1, 2] {
+        if pid == 2 {
+            scene.process(2, 1, &["x"]);
+        }
+        let thread = scene.thread(pid, "main", true);
+        let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+        let stack = scene.stack(&[frame]);
+        // Ids are the process's own.
+        if pid == 2 {
+            scene.detail(Event::Exception, "Other", "");
+        }
+        let detail = scene.detail(Event::Exception, "Same", "text");
+        scene.about(thread, stack, Event::Exception, 1, detail);
+        scene.push(Record::Source {
+            event: Event::Exception,
+            source: "callback".into(),
+            walker: "snapshot".into(),
+            interval: 0,
+        });
+        scene.push(Record::Limited {
+            event: Event::Exception,
+            count: 2,
+            value: u64::MAX,
+        });
+        scene.end();
+    }
+    let profile = scene.profile();
+    assert_eq!(profile.samples[0].detail, profile.samples[1].detail);
+    assert!(profile.samples[0].detail.is_some());
+    // One by time and one not.
+    assert_eq!(profile.health.sources.len(), 2);
+    let limited = profile.health.limited[0];
+    assert_eq!((limited.count, limited.value), (4, u64::MAX));
+}
+
+/// What a lost block defined is not there; the sample is.
+#[test]
+fn an_unknown_detail_is_none() {
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", true);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    scene.about(thread, stack, Event::Alloc, 24, 99);
+    scene.end();
+    let profile = scene.profile();
+    assert_eq!(profile.samples.len(), 1);
+    assert_eq!(profile.samples[0].detail, None);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Sums and trees of the canonical scenes, and laws that hold for any profile.
 
 use profile::model::{
-    Event, Frame, FrameKind, Location, Process, ProcessId, Profile, Sample, Thread, ThreadId, Tier,
-    WalkEnd,
+    Detail, Event, Frame, FrameKind, Location, Process, ProcessId, Profile, Sample, Thread,
+    ThreadId, Tier, WalkEnd,
 };
 use profile::ops::{
-    By, Direction, Filter, Tree, Weight, events, main_event, totals, without_native,
+    By, Direction, Filter, Tree, Weight, events, has_details, main_event, texts, totals,
+    with_details, without_native,
 };
 use profile::{Builder, testing};
 use proptest::prelude::*;
@@ -84,6 +85,56 @@ fn two_runtimes_are_told_apart() {
       20   50  .NET 8.0.4  Managed
        0   40  [native]  Native
     ");
+}
+
+#[test]
+fn what_events_are_about() {
+    let profile = testing::events().profile();
+    let of = |event: Event| {
+        totals(&profile, By::Detail, |sample| sample.event == event)
+            .iter()
+            .map(|row| {
+                format!(
+                    "{} {}  {}\n",
+                    row.own.samples, row.own.value, row.group.label
+                )
+            })
+            .collect::<String>()
+    };
+    insta::assert_snapshot!(of(Event::Alloc), @r"
+    1 5242880  System.Byte[]
+    4 409600  System.String
+    3 307200  Shop.Order
+    ");
+    insta::assert_snapshot!(of(Event::Exception), @r"
+    4 4  System.FormatException
+    2 2  System.IO.FileNotFoundException
+    ");
+    assert_eq!(of(Event::Wall), "10 200000000  [nothing told]\n");
+    assert!(has_details(&profile, Event::Jit) && !has_details(&profile, Event::Cpu));
+    let texts = texts(&profile, |sample| sample.event == Event::Exception);
+    let texts: Vec<_> = texts
+        .values()
+        .flatten()
+        .map(|(text, weight)| (profile.string(*text).len(), weight.samples))
+        .collect();
+    assert_eq!(texts, [(57, 3), (56, 1)]);
+    insta::assert_snapshot!(drawn(&Tree::new(
+        &with_details(profile.clone()),
+        By::Method,
+        Direction::Callees,
+        |sample| sample.event == Event::Exception
+    )), @r"
+       0    6  all
+       0    6    Shop.Program.Main
+       0    4      Shop.Order.Parse
+       4    4        System.FormatException
+       0    2      Shop.Catalog.Load
+       2    2        System.IO.FileNotFoundException
+    ");
+    // Nothing is about anything: nothing changes.
+    let tiny = testing::tiny().profile();
+    assert_eq!(with_details(tiny.clone()), tiny);
 }
 
 #[test]
@@ -243,7 +294,8 @@ fn the_event_sampled_by_time_is_the_main_one() {
 /// Any profile: few names, so that recursion and shared prefixes happen.
 fn any_profile() -> impl Strategy<Value = Profile> {
     let stack = proptest::collection::vec(0..6u32, 1..9);
-    let sample = (stack, 0..2u32, 0..3u8, 0..1_000u64);
+    let detail = proptest::option::of(0..6u8);
+    let sample = (stack, 0..2u32, 0..3u8, 0..1_000u64, detail);
     proptest::collection::vec(sample, 0..40).prop_map(|samples| {
         let mut builder = Builder::new();
         let process = |pid| Process {
@@ -267,7 +319,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 cpu_ns: None,
             });
         }
-        for (time_ns, (stack, thread, event, value)) in samples.into_iter().enumerate() {
+        for (time_ns, (stack, thread, event, value, detail)) in samples.into_iter().enumerate() {
             let frames: Vec<_> = stack
                 .iter()
                 .map(|&number| {
@@ -291,13 +343,20 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 })
                 .collect();
             let stack = builder.stack_of(&frames).unwrap();
+            let event = Event::from_code(event).unwrap();
+            let detail = detail.map(|number| {
+                let name = builder.string(&format!("f{}", number / 2));
+                let text = builder.string(&number.to_string());
+                builder.detail(Detail { event, name, text })
+            });
             builder.profile.samples.push(Sample {
                 thread: ThreadId(thread),
                 stack,
                 time_ns: time_ns as u64,
-                event: Event::from_code(event).unwrap(),
+                event,
                 value,
                 end: WalkEnd::Root,
+                detail,
             });
         }
         builder.finish()
@@ -310,21 +369,11 @@ fn sum(weights: impl IntoIterator<Item = Weight>) -> Weight {
     sum
 }
 
-const ALL: [By; 7] = [
-    By::Method,
-    By::Line,
-    By::Module,
-    By::Runtime,
-    By::Thread,
-    By::Event,
-    By::Process,
-];
-
 proptest! {
     #[test]
     fn self_sums_are_all_samples_and_totals_never_more(profile in any_profile()) {
         let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
-        for by in ALL {
+        for by in By::ALL {
             let rows = totals(&profile, by, |_| true);
             prop_assert_eq!(sum(rows.iter().map(|row| row.own)), all, "{:?}", by);
             for row in &rows {
@@ -349,7 +398,7 @@ proptest! {
     #[test]
     fn a_tree_adds_up_both_ways(profile in any_profile()) {
         let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
-        for by in ALL {
+        for by in By::ALL {
             for direction in [Direction::Callees, Direction::Callers] {
                 let tree = Tree::new(&profile, by, direction, |_| true);
                 prop_assert_eq!(tree.root().total, all);
@@ -367,6 +416,26 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// A stack grows by what its sample is about, and nothing else changes.
+    #[test]
+    fn details_are_one_leaf_more(profile in any_profile()) {
+        let after = with_details(profile.clone());
+        prop_assert_eq!(profile.samples.len(), after.samples.len());
+        for (old, new) in profile.samples.iter().zip(&after.samples) {
+            prop_assert_eq!(Sample { stack: old.stack, ..*new }, *old);
+            let leaf = old.detail.map(|id| profile.string(profile.detail(id).name));
+            let names = profile.frames_of(old.stack).map(|frame| profile.name(frame));
+            let expected: Vec<_> = leaf.into_iter().chain(names).collect();
+            let found: Vec<_> = after.frames_of(new.stack).map(|frame| after.name(frame)).collect();
+            prop_assert_eq!(expected, found);
+        }
+        // Texts tell frames apart that are one method.
+        let rows = totals(&after, By::Method, |sample| sample.detail.is_some());
+        let own = rows.iter().filter(|row| row.own.samples > 0);
+        prop_assert!(own.into_iter().all(|row| row.group.kind == Some(FrameKind::Detail)));
+        prop_assert!(rows.iter().filter(|row| row.group.kind == Some(FrameKind::Detail)).count() <= 3);
     }
 
     #[test]

@@ -8,14 +8,14 @@
 use serde::Serialize;
 
 use profile::Profile;
-use profile::model::{Event, FrameId, Tier};
-use profile::ops::Weight;
+use profile::model::{Event, FrameId, Location, Tier};
+use profile::ops::{Runtimes, Weight};
 
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::Options;
-use crate::select::{Selection, events, unit_name};
+use crate::select::{Selection, events, shown, unit_name};
 use crate::text::{duration_ns, notes};
 use crate::visible::visible;
 
@@ -32,6 +32,8 @@ struct Head {
     interval: f64,
     /// Versions of the recorded CLRs.
     runtimes: Vec<String>,
+    /// What CLRs are called whose frames are told apart; empty where there is only one.
+    clrs: Vec<String>,
     processes: Vec<ProcessHead>,
     threads: Vec<ThreadHead>,
     events: Vec<EventHead>,
@@ -79,9 +81,15 @@ struct FrameColumns {
     /// 0: not known.
     line: Vec<u32>,
     inlined: Vec<u8>,
+    /// 0: none; else one of `clrs`.
+    clr: Vec<u32>,
+    /// What a detail says beside its name. 0: none.
+    text: Vec<u32>,
 }
 
-const KINDS: [&str; 6] = ["managed", "runtime", "native", "stub", "pseudo", "unknown"];
+const KINDS: [&str; 7] = [
+    "managed", "runtime", "native", "stub", "pseudo", "unknown", "detail",
+];
 
 const TIERS: [Tier; 9] = [
     Tier::Unknown,
@@ -158,10 +166,17 @@ impl Nodes {
 
 /// Everything that the page shows of `profile`.
 pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
+    let shown = shown(profile, options);
+    let profile = &*shown;
     let labels = Labels::new(profile);
+    let runtimes = Runtimes::new(profile);
     let keys = Keys::new(profile, |id| {
         let f = profile.frame(id);
-        (labels.method(id), f.tier, f.file, f.line, f.inlined)
+        let detail = match f.location {
+            Location::Detail(detail) => Some(detail),
+            _ => None,
+        };
+        (labels.method(id), f.tier, f.file, f.line, f.inlined, detail)
     });
     let nodes = Nodes::new(profile, &keys);
 
@@ -186,6 +201,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             &mut frames,
             &mut strings,
             &labels,
+            &runtimes,
             profile,
             keys.first[key as usize],
         );
@@ -226,6 +242,15 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .map_or(0.0, |p| (p.start_unix_ns / 1_000_000) as f64),
         interval: profile.health.interval_ns as f64,
         runtimes: runtime_versions(profile),
+        clrs: if runtimes.several {
+            let visible = runtimes
+                .labels
+                .iter()
+                .map(|label| visible(label).into_owned());
+            visible.collect()
+        } else {
+            Vec::new()
+        },
         processes: (0..profile.processes.len())
             .map(|at| ProcessHead {
                 name: labels.process(profile::model::ProcessId(at as u32)),
@@ -266,6 +291,7 @@ fn push_frame(
     to: &mut FrameColumns,
     strings: &mut Strings,
     labels: &Labels<'_>,
+    runtimes: &Runtimes,
     profile: &Profile,
     id: FrameId,
 ) {
@@ -282,6 +308,8 @@ fn push_frame(
     to.file.push(strings.optional(labels.file(frame)));
     to.line.push(frame.line);
     to.inlined.push(u8::from(frame.inlined));
+    to.clr.push(runtimes.told(frame).map_or(0, |clr| clr + 1));
+    to.text.push(strings.optional(labels.text(frame)));
 }
 
 /// Samples of one event: for each thread its number plus one, how many stacks it has, then their
@@ -413,6 +441,7 @@ mod tests {
         for (name, scene) in [
             ("tiny", profile::testing::tiny()),
             ("two_runtimes", profile::testing::two_runtimes()),
+            ("events", profile::testing::events()),
         ] {
             let payload = encode(&scene.profile(), &Options::default(), "the title");
             insta::assert_snapshot!(name, read(&payload));

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
 use profile::Profile;
-use profile::model::{Event, FrameId, Location, ModuleId, StackId, ThreadId, Unit};
+use profile::model::{DetailId, Event, FrameId, Location, ModuleId, StackId, ThreadId, Unit};
 use profile::ops::{Weight, runtime_labels};
 use prost::Message;
 
@@ -149,15 +149,21 @@ impl<'p> Encoder<'p> {
 
     fn samples(&mut self, first_value: &HashMap<Event, usize>) {
         let profile = self.profile;
-        let mut sums: BTreeMap<(ThreadId, StackId, u8), (Event, Weight)> = BTreeMap::new();
+        type Place = (ThreadId, StackId, u8, Option<DetailId>);
+        let mut sums: BTreeMap<Place, (Event, Weight)> = BTreeMap::new();
         for sample in &profile.samples {
-            let at = (sample.thread, sample.stack, sample.event as u8);
+            let at = (
+                sample.thread,
+                sample.stack,
+                sample.event as u8,
+                sample.detail,
+            );
             let (_, sum) = sums.entry(at).or_insert((sample.event, Weight::default()));
             *sum += Weight::of(sample.value);
         }
         let runtimes = runtime_labels(profile);
         let types = self.out.sample_type.len();
-        for ((thread, stack, _), (event, sum)) in sums {
+        for ((thread, stack, _, detail), (event, sum)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
             value[first] = signed(sum.samples);
@@ -174,6 +180,16 @@ impl<'p> Encoder<'p> {
                 let key = self.string("runtime");
                 let str = self.string(&visible(&runtimes[runtime.0 as usize]));
                 label.push(proto::Label { key, str, num: 0 });
+            }
+            if let Some(detail) = detail.map(|id| profile.detail(id)) {
+                for (key, text) in [("detail", detail.name), ("detail text", detail.text)] {
+                    let text = profile.string(text);
+                    if key == "detail" || !text.is_empty() {
+                        let key = self.string(key);
+                        let str = self.string(&visible(text));
+                        label.push(proto::Label { key, str, num: 0 });
+                    }
+                }
             }
             self.out.sample.push(proto::Sample {
                 location_id,
@@ -436,6 +452,7 @@ mod tests {
             "two_runtimes",
             written(&profile::testing::two_runtimes().profile())
         );
+        insta::assert_snapshot!("events", written(&profile::testing::events().profile()));
         insta::assert_snapshot!("empty", written(&Profile::default()));
     }
 

@@ -50,6 +50,23 @@ struct RowJson<'a> {
     total_samples: u64,
     self_percent: f64,
     total_percent: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited_value: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    texts: Vec<TextJson<'a>>,
+}
+
+/// The most texts of one row; a program can make as many exceptions' messages as it likes.
+const MOST_TEXTS: usize = 100;
+
+#[derive(Serialize)]
+struct TextJson<'a> {
+    text: &'a str,
+    samples: u64,
 }
 
 #[derive(Serialize)]
@@ -93,6 +110,18 @@ pub(super) fn write(
             total_samples: row.total.samples,
             self_percent: share(report.weigh(row.own), whole),
             total_percent: share(report.weigh(row.total), whole),
+            calls: row.calls,
+            limited: row.limited.map(|(count, _)| count),
+            limited_value: row.limited.map(|(_, value)| value),
+            texts: row
+                .texts
+                .iter()
+                .take(MOST_TEXTS)
+                .map(|(text, samples)| TextJson {
+                    text,
+                    samples: *samples,
+                })
+                .collect(),
         })
         .collect();
     let tree = options.tree.then(|| {

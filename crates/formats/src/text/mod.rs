@@ -10,6 +10,7 @@ mod tree;
 use std::io::{self, Write};
 
 use profile::Profile;
+use profile::model::{Event, Unit};
 use profile::ops::By;
 
 use crate::health::{honest_line, percent, seconds};
@@ -82,19 +83,22 @@ fn header(
         facts.push(format!(".NET {}", versions.join(", ")));
     }
     writeln!(out, "{}", facts.join(", "))?;
-    if options.by != By::Event {
+    if report.by != By::Event {
         let selection = report.selection;
         let (event, sum) = (selection.event, selection.sum);
-        let value = amount(sum.value, unit_name(event.unit()));
-        writeln!(
-            out,
-            "{}: {}, {value}",
-            event.name(),
-            plural(sum.samples, "sample")
-        )?;
+        let mut says = plural(sum.samples, "sample");
+        if event.unit() != Unit::Count || sum.value != sum.samples {
+            says.push_str(&format!(", {}", amount(sum.value, unit_name(event.unit()))));
+        }
+        writeln!(out, "{}: {says}", event.name())?;
+        let calls = events(profile).into_iter().find(|(e, _)| *e == Event::Call);
+        if let Some((_, calls)) = calls.filter(|_| report.has_calls()) {
+            writeln!(out, "calls: {}, each counted", calls.value)?;
+        }
         let others: Vec<String> = events(profile)
             .into_iter()
             .filter(|(other, _)| *other != event)
+            .filter(|(other, _)| !(report.has_calls() && *other == Event::Call))
             .map(|(other, sum)| format!("{} ({})", other.name(), plural(sum.samples, "sample")))
             .collect();
         if !others.is_empty() {
@@ -116,6 +120,12 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     } else {
         head.extend(["value", "%", "samples"]);
     }
+    if report.has_calls() {
+        head.push("calls");
+    }
+    if report.has_limits() {
+        head.push("limited");
+    }
     head.push(report.by.name());
     cells.push(head.into_iter().map(str::to_owned).collect());
     for row in report.rows.iter().take(report.top) {
@@ -128,6 +138,12 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
             line.push(share(report.weigh(row.total), whole));
         }
         line.push(row.own.samples.to_string());
+        if report.has_calls() {
+            line.push(row.calls.unwrap_or(0).to_string());
+        }
+        if report.has_limits() {
+            line.push(row.limited.map_or(0, |(count, _)| count).to_string());
+        }
         line.push(row_name(row));
         cells.push(line);
     }
@@ -159,10 +175,29 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn row_name(row: &Row) -> String {
-    match &row.module {
+    let mut name = match &row.module {
         Some(module) if row.show_module => with_module(&row.name, module),
         _ => row.name.clone(),
+    };
+    if let [(first, _), others @ ..] = &row.texts[..] {
+        name.push_str(&format!("  {}", cut(first)));
+        if !others.is_empty() {
+            name.push_str(&format!(
+                "  (and {})",
+                plural(others.len() as u64, "more text")
+            ));
+        }
     }
+    name
+}
+
+/// The beginning of a text that may be long.
+fn cut(text: &str) -> String {
+    const MOST: usize = 100;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 1).chain(['…']).collect()
 }
 
 /// A name and where it is from. Code without a name is named by its module already, and what is

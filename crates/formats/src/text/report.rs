@@ -1,7 +1,10 @@
 //! The rows of a report, for the table and for JSON alike.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use profile::Profile;
-use profile::model::{Event, FrameKind, Sample};
+use profile::model::{Event, FrameId, FrameKind, Sample};
 use profile::ops::{self, By, Weight as Sum};
 
 use crate::labels::kind_name;
@@ -10,6 +13,7 @@ use crate::select::{Selection, unit_name};
 use crate::visible::visible;
 
 /// One row.
+#[derive(Default)]
 pub(super) struct Row {
     pub(super) name: String,
     /// File name of the module.
@@ -24,6 +28,12 @@ pub(super) struct Row {
     pub(super) total: Sum,
     /// The event of the row, where each row is one.
     pub(super) event: Option<Event>,
+    /// Calls counted of it, where the recording counts calls.
+    pub(super) calls: Option<u64>,
+    /// What limits kept out of it, where a row is an event: how many and their values.
+    pub(super) limited: Option<(u64, u64)>,
+    /// What samples of the row say beside its name, with their number, most first.
+    pub(super) texts: Vec<(String, u64)>,
 }
 
 /// Rows by self, most first, none without a sample.
@@ -37,8 +47,14 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(profile: &Profile, options: &Options) -> Self {
-        let by = options.by;
         let selection = Selection::new(profile, options, false);
+        let by = options.by.unwrap_or_else(|| {
+            if ops::has_details(profile, selection.event) {
+                By::Detail
+            } else {
+                By::Method
+            }
+        });
         let mut report = Self {
             by,
             selection,
@@ -47,20 +63,59 @@ impl Report {
             samples: profile.samples.len() as u64,
         };
         let include = |sample: &Sample| by == By::Event || selection.includes(sample);
+        let texts = (by == By::Detail).then(|| ops::texts(profile, include));
+        let mut calls = Calls::of(profile, by, selection.event);
         let mut rows: Vec<Row> = ops::totals(profile, by, include)
             .into_iter()
-            .map(|row| Row::new(profile, by, row))
+            .map(|row| {
+                let detail = row.group.detail.map(|id| profile.detail(id));
+                let texts = texts.as_ref().and_then(|texts| {
+                    let detail = detail?;
+                    texts.get(&(detail.event, detail.name))
+                });
+                let told = texts.into_iter().flatten();
+                let told = told
+                    .map(|(text, sum)| (visible(profile.string(*text)).into_owned(), sum.samples));
+                let calls = calls.take(&row);
+                Row {
+                    calls,
+                    texts: told.collect(),
+                    ..Row::new(profile, by, row)
+                }
+            })
             .collect();
-        // `totals` orders by value, and the weight may be samples.
+        rows.extend(calls.rest(profile, by));
+        if by == By::Event {
+            limits(profile, &mut rows);
+        }
+        // `totals` orders by value, and the weight may be samples. What has no time has calls.
         let weighed = |row: &Row| (report.weigh(row.own), report.weigh(row.total));
-        rows.sort_by(|a, b| ops::order(weighed(a), weighed(b), &a.name, &b.name));
+        rows.sort_by(|a, b| {
+            let nothing = weighed(a) == (0, 0) && weighed(b) == (0, 0);
+            let by_calls = if nothing {
+                b.calls.cmp(&a.calls)
+            } else {
+                Ordering::Equal
+            };
+            by_calls.then_with(|| ops::order(weighed(a), weighed(b), &a.name, &b.name))
+        });
         report.rows = rows;
         report
     }
 
     /// A row has a total that is not its self.
     pub(super) fn self_and_total(&self) -> bool {
-        matches!(self.by, By::Method | By::Line | By::Module | By::Runtime)
+        of_frames(self.by)
+    }
+
+    /// Rows say how often they were called.
+    pub(super) fn has_calls(&self) -> bool {
+        self.rows.iter().any(|row| row.calls.is_some())
+    }
+
+    /// Rows say what limits kept out.
+    pub(super) fn has_limits(&self) -> bool {
+        self.rows.iter().any(|row| row.limited.is_some())
     }
 
     pub(super) fn unit(&self, row: &Row) -> &'static str {
@@ -96,6 +151,66 @@ impl Report {
     }
 }
 
+/// A row is something that stands in stacks.
+fn of_frames(by: By) -> bool {
+    matches!(by, By::Method | By::Line | By::Module | By::Runtime)
+}
+
+/// Calls of each row's frames, beside another event.
+struct Calls {
+    /// Whether there are any to tell.
+    told: bool,
+    /// By the row's first frame.
+    of: BTreeMap<Option<FrameId>, ops::Row>,
+}
+
+impl Calls {
+    fn of(profile: &Profile, by: By, event: Event) -> Self {
+        let told = of_frames(by)
+            && event != Event::Call
+            && profile.samples.iter().any(|s| s.event == Event::Call);
+        let mut of = BTreeMap::new();
+        if told {
+            let rows = ops::totals(profile, by, |sample| sample.event == Event::Call);
+            of.extend(rows.into_iter().map(|row| (row.group.frame, row)));
+        }
+        Self { told, of }
+    }
+
+    /// The calls of a row, which are then told.
+    fn take(&mut self, row: &ops::Row) -> Option<u64> {
+        let calls = self.of.remove(&row.group.frame);
+        self.told.then(|| calls.map_or(0, |row| row.own.value))
+    }
+
+    /// Rows of what was called and has nothing of the event.
+    fn rest(self, profile: &Profile, by: By) -> impl Iterator<Item = Row> {
+        self.of.into_values().map(move |row| Row {
+            calls: Some(row.own.value),
+            own: Sum::default(),
+            total: Sum::default(),
+            ..Row::new(profile, by, row)
+        })
+    }
+}
+
+/// Tells rows of events what was not kept of them; an event of which nothing was kept is a row too.
+fn limits(profile: &Profile, rows: &mut Vec<Row>) {
+    let limited = profile.health.limited.iter().filter(|l| l.count > 0);
+    for limited in limited {
+        let told = Some((limited.count, limited.value));
+        match rows.iter_mut().find(|row| row.event == Some(limited.event)) {
+            Some(row) => row.limited = told,
+            None => rows.push(Row {
+                name: limited.event.name().to_owned(),
+                event: Some(limited.event),
+                limited: told,
+                ..Row::default()
+            }),
+        }
+    }
+}
+
 impl Row {
     fn new(profile: &Profile, by: By, row: ops::Row) -> Self {
         let frame = row
@@ -127,6 +242,7 @@ impl Row {
                 None
             },
             name: visible(&row.group.label).into_owned(),
+            ..Self::default()
         }
     }
 }

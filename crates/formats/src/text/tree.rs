@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::ops::{By, Direction, Tree};
+use profile::ops::{self, By, Direction, Tree};
 
 use super::report::Report;
 use crate::health::percent;
@@ -19,10 +19,15 @@ struct Branch {
     below: String,
 }
 
-/// Methods of the report's event, merged.
+/// Methods of the report's event, merged; what the event is about above them, where rows are that.
 pub(super) fn tree(profile: &Profile, report: &Report) -> Tree {
     let include = |sample: &_| report.selection.includes(sample);
-    Tree::new(profile, By::Method, Direction::Callees, include)
+    let tree = |profile| Tree::new(profile, By::Method, Direction::Callees, include);
+    if report.by == By::Detail {
+        tree(&ops::with_details(profile.clone()))
+    } else {
+        tree(profile)
+    }
 }
 
 pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) -> io::Result<()> {

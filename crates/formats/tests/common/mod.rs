@@ -2,8 +2,8 @@
 
 use profile::Builder;
 use profile::model::{
-    Event, Frame, FrameKind, Health, Location, Module, ModuleId, Process, ProcessId, Profile,
-    Runtime, RuntimeId, Sample, Thread, ThreadId, Tier, WalkEnd,
+    Detail, Event, Frame, FrameKind, Health, Location, Module, ModuleId, Process, ProcessId,
+    Profile, Runtime, RuntimeId, Sample, Thread, ThreadId, Tier, WalkEnd,
 };
 
 /// Names that try to leave their place.
@@ -123,6 +123,15 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             .map(|&f| frames[f % frames.len()])
             .collect();
         let stack = b.stack_of(&stack).expect("stacks are not empty");
+        let by_time = matches!(taken.event, Event::Cpu | Event::Wall);
+        let detail = (!by_time && at % 4 != 3).then(|| {
+            let (about, text) = (b.string(&name(at / 2)), b.string(&name(at)));
+            b.detail(Detail {
+                event: taken.event,
+                name: about,
+                text,
+            })
+        });
         b.profile.samples.push(Sample {
             thread: ThreadId(taken.thread % threads),
             stack,
@@ -130,6 +139,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             event: taken.event,
             value: taken.value,
             end: WalkEnd::Root,
+            detail,
         });
     }
     b.profile.health = Health {

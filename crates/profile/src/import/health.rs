@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use recording::WalkEnd;
 
 use super::{Import, MAX_DAMAGE_NOTES};
-use crate::model::{FrameId, FrameKind, ModuleId};
+use crate::model::{FrameId, FrameKind, Limited, ModuleId, Pause, Pauses, Source};
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
@@ -121,6 +121,15 @@ impl Import {
         }
         health.broken = most_first(reasons);
         health.lost = most_first(std::mem::take(&mut self.lost));
+        health.sources.sort_by_key(|source| !source.by_time);
+        health.limited.sort_by_key(|limited| limited.event as u8);
+        health.pauses = pauses(&profile.pauses);
+        if health.walker.is_empty() {
+            // Nothing is sampled by time: the walkers are those of the events.
+            for source in &health.sources {
+                add_name(&mut health.walker, &source.walker);
+            }
+        }
         if self.lost_samples > 0 {
             let text = format!(
                 "{} samples have frames that lay in a damaged block",
@@ -141,6 +150,40 @@ impl Import {
         }
     }
 }
+
+fn pauses(all: &[Pause]) -> Pauses {
+    let mut stopped: Vec<u64> = all.iter().map(|pause| pause.stopped_ns).collect();
+    stopped.sort_unstable();
+    let sum = |sum: u64, ns: u64| sum.saturating_add(ns);
+    Pauses {
+        count: all.len() as u64,
+        total_ns: stopped.iter().copied().fold(0, sum),
+        median_ns: stopped.get(stopped.len() / 2).copied().unwrap_or(0),
+        longest_ns: stopped.last().copied().unwrap_or(0),
+        stopping_ns: all.iter().map(|pause| pause.stopping_ns).fold(0, sum),
+    }
+}
+
+/// The most sources of a profile; there are ten events, and a few ways to each.
+const MAX_SOURCES: usize = 100;
+
+/// The same source in another process is the same source.
+pub(super) fn add_source(sources: &mut Vec<Source>, source: Source) {
+    if sources.len() < MAX_SOURCES && !sources.contains(&source) {
+        sources.push(source);
+    }
+}
+
+pub(super) fn add_limited(all: &mut Vec<Limited>, more: Limited) {
+    match all.iter_mut().find(|known| known.event == more.event) {
+        Some(known) => {
+            known.count = known.count.saturating_add(more.count);
+            known.value = known.value.saturating_add(more.value);
+        }
+        None => all.push(more),
+    }
+}
+
 /// Engines or walkers of one profile are named up to this length, bytes.
 const MAX_NAMES: usize = 1000;
 

@@ -14,11 +14,12 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use recording::{Damage, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, WalkEnd};
 
-use self::health::{add_count, add_name, note};
+use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::state::{KnownStack, Method, State, lost_frame};
 use crate::builder::Builder;
 use crate::model::{
-    Frame, FrameId, FrameKind, Location, Module, ModuleId, Profile, Runtime, Sample, StringId,
+    Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
+    Runtime, Sample, Source, StringId,
 };
 use crate::names;
 use crate::rewrite::{Replacement, replace_frames};
@@ -153,6 +154,16 @@ impl Import {
                     health.interval_ns = *interval_ns;
                 }
                 health.max_depth = health.max_depth.max(*max_depth);
+                add_source(
+                    &mut health.sources,
+                    Source {
+                        event: *event,
+                        source: engine.to_string(),
+                        walker: walker.to_string(),
+                        interval: *interval_ns,
+                        by_time: true,
+                    },
+                );
             }
             Record::Runtime {
                 runtime,
@@ -268,7 +279,7 @@ impl Import {
                 event,
                 value,
                 end,
-                detail: _,
+                detail,
             } => {
                 state.saw(builder, *time_ns);
                 let thread = state.thread(builder, *thread);
@@ -292,6 +303,7 @@ impl Import {
                     event,
                     value,
                     end,
+                    detail: detail.and_then(|id| state.details.get(id)),
                 };
                 builder.profile.samples.push(sample);
             }
@@ -311,11 +323,57 @@ impl Import {
                 let health = &mut builder.profile.health;
                 health.agent_memory = health.agent_memory.max(*agent_memory);
             }
-            // Nothing shows these yet.
-            Record::Detail { .. }
-            | Record::Source { .. }
-            | Record::Limited { .. }
-            | Record::Pause { .. } => {}
+            Record::Detail {
+                detail,
+                event,
+                name,
+                text,
+            } => {
+                let (name, text) = (builder.string(name), builder.string(text));
+                let event = *event;
+                let id = builder.detail(Detail { event, name, text });
+                state.details.set(*detail, id);
+            }
+            Record::Source {
+                event,
+                source,
+                walker,
+                interval,
+            } => add_source(
+                &mut builder.profile.health.sources,
+                Source {
+                    event: *event,
+                    source: source.to_string(),
+                    walker: walker.to_string(),
+                    interval: *interval,
+                    by_time: false,
+                },
+            ),
+            &Record::Limited {
+                event,
+                count,
+                value,
+            } => add_limited(
+                &mut builder.profile.health.limited,
+                Limited {
+                    event,
+                    count,
+                    value,
+                },
+            ),
+            &Record::Pause {
+                time_ns,
+                stopping_ns,
+                stopped_ns,
+            } => {
+                state.saw(builder, time_ns);
+                builder.profile.pauses.push(Pause {
+                    process: state.id,
+                    time_ns,
+                    stopping_ns,
+                    stopped_ns,
+                });
+            }
             Record::Note { text } => note(&mut builder.profile.health.notes, text.to_string()),
             Record::End { time_ns } => {
                 state.saw(builder, *time_ns);

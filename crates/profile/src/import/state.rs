@@ -7,8 +7,8 @@ use super::LOST_FRAME;
 use crate::builder::Builder;
 use crate::ids::IdTable;
 use crate::model::{
-    Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime, RuntimeId, StackId,
-    StringId, Thread, ThreadId,
+    DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
+    RuntimeId, StackId, StringId, Thread, ThreadId,
 };
 use crate::names;
 
@@ -22,6 +22,7 @@ pub(super) struct State {
     pub(super) frames: IdTable<FrameId>,
     pub(super) stacks: IdTable<KnownStack>,
     pub(super) threads: IdTable<ThreadId>,
+    pub(super) details: IdTable<DetailId>,
     pub(super) runtimes: HashMap<u8, RuntimeId>,
     /// [`names::AGENT_FRAME`], once seen.
     agent_frame: Option<FrameId>,
@@ -67,6 +68,7 @@ impl State {
             frames: IdTable::default(),
             stacks: IdTable::default(),
             threads: IdTable::default(),
+            details: IdTable::default(),
             runtimes: HashMap::new(),
             agent_frame: None,
             agent_cpu_ns: 0,

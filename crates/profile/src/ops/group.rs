@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use crate::model::{Frame, FrameId, FrameKind, ModuleId, Profile, StringId};
+use crate::model::{DetailId, Frame, FrameId, FrameKind, ModuleId, Profile, RuntimeId, StringId};
 
 /// By what a report groups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -25,19 +25,22 @@ pub enum By {
     Thread,
     /// Samples of one event.
     Event,
+    /// Samples of one event that are about the same: a type of exception, of object…
+    Detail,
     /// Samples of one process.
     Process,
 }
 
 impl By {
     /// Every choice, in the order in which help texts name them.
-    pub const ALL: [By; 7] = [
+    pub const ALL: [By; 8] = [
         By::Method,
         By::Line,
         By::Module,
         By::Thread,
         By::Runtime,
         By::Event,
+        By::Detail,
         By::Process,
     ];
 
@@ -51,6 +54,7 @@ impl By {
             By::Runtime => "runtime",
             By::Thread => "thread",
             By::Event => "event",
+            By::Detail => "detail",
             By::Process => "process",
         }
     }
@@ -74,6 +78,8 @@ pub struct Group {
     pub frame: Option<FrameId>,
     /// Module of its frames, where that is one.
     pub module: Option<ModuleId>,
+    /// Its first detail, where the group is of details; others have the same event and name.
+    pub detail: Option<DetailId>,
 }
 
 /// All frames of a profile, grouped.
@@ -103,24 +109,15 @@ struct Method {
 }
 
 impl Groups {
-    /// Groups the frames. `by` a thing that is not of frames (thread, event, process) makes one
+    /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process) makes one
     /// group of all.
     #[must_use]
     pub fn new(profile: &Profile, by: By) -> Groups {
-        let labels = runtime_labels(profile);
-        let distinct: BTreeSet<&str> = labels.iter().map(String::as_str).collect();
-        let index = |label: &str| distinct.iter().position(|known| *known == label);
-        let version: Vec<u32> = labels
-            .iter()
-            .map(|label| index(label).unwrap_or_default() as u32)
-            .collect();
-        let used: BTreeSet<u32> = profile
-            .frames
-            .iter()
-            .filter_map(|frame| frame.runtime)
-            .map(|runtime| version[runtime.0 as usize])
-            .collect();
-        let tell_apart = used.len() > 1;
+        let Runtimes {
+            labels,
+            of: version,
+            several: tell_apart,
+        } = Runtimes::new(profile);
 
         let mut groups = Groups {
             groups: Vec::new(),
@@ -134,15 +131,17 @@ impl Groups {
             let group = *known.entry(key).or_insert(next);
             if group == next {
                 let suffix = frame.runtime.filter(|_| tell_apart);
-                let suffix = suffix.map(|runtime| labels[runtime.0 as usize].as_str());
+                let of = |runtime: RuntimeId| labels[version[runtime.0 as usize] as usize].as_str();
+                let suffix = suffix.map(of);
                 groups.groups.push(Group {
-                    label: label_of(profile, frame, key, suffix, &labels),
+                    label: label_of(profile, frame, key, suffix, frame.runtime.map(of)),
                     kind: kind_of(frame, key),
                     frame: Some(FrameId(id as u32)),
                     module: match key {
                         Key::Runtime(..) | Key::All => None,
                         _ => frame.module,
                     },
+                    detail: None,
                 });
             }
             groups.of_frame.push(group);
@@ -174,7 +173,7 @@ fn key_of(frame: &Frame, by: By, runtime: Option<u32>) -> Key {
             FrameKind::Native | FrameKind::Runtime => Key::Runtime(None, Some(FrameKind::Native)),
             _ => Key::Runtime(runtime, kind.filter(|_| runtime.is_none())),
         },
-        By::Thread | By::Event | By::Process => Key::All,
+        By::Thread | By::Event | By::Detail | By::Process => Key::All,
     }
 }
 
@@ -192,13 +191,14 @@ fn label_of(
     frame: &Frame,
     key: Key,
     suffix: Option<&str>,
-    labels: &[String],
+    runtime: Option<&str>,
 ) -> String {
     let without_code = || match frame.kind {
         FrameKind::Managed => "[dynamic code]",
         FrameKind::Stub => "[stubs]",
         FrameKind::Pseudo => "[not walked]",
         FrameKind::Unknown => "[unknown]",
+        FrameKind::Detail => "[details]",
         FrameKind::Native | FrameKind::Runtime => "[native]",
     };
     let mut label = match key {
@@ -215,9 +215,7 @@ fn label_of(
         Key::Module(Some(module), _) => profile.module(module).file_name().to_owned(),
         Key::Module(None, _) => without_code().to_owned(),
         Key::Runtime(..) => {
-            let runtime = frame
-                .runtime
-                .map(|runtime| format!(".NET {}", labels[runtime.0 as usize]));
+            let runtime = runtime.map(|runtime| format!(".NET {runtime}"));
             return runtime.unwrap_or_else(|| without_code().to_owned());
         }
         Key::All => return "all".to_owned(),
@@ -226,6 +224,45 @@ fn label_of(
         label.push_str(&format!(" [{suffix}]"));
     }
     label
+}
+
+/// Which CLRs the frames of a profile are told apart by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runtimes {
+    /// What CLRs are called, each name once, in order: those of one version in several processes are
+    /// one.
+    pub labels: Vec<String>,
+    /// By [`RuntimeId`]: index into `labels`.
+    pub of: Vec<u32>,
+    /// Frames are of more than one of them: names say of which.
+    pub several: bool,
+}
+
+impl Runtimes {
+    /// Those of a profile.
+    #[must_use]
+    pub fn new(profile: &Profile) -> Runtimes {
+        let each = runtime_labels(profile);
+        let distinct: BTreeSet<&String> = each.iter().collect();
+        let labels: Vec<String> = distinct.into_iter().cloned().collect();
+        let index = |label| labels.binary_search(label).unwrap_or_default() as u32;
+        let of: Vec<u32> = each.iter().map(index).collect();
+        let frames = profile.frames.iter().filter_map(|frame| frame.runtime);
+        let used: BTreeSet<u32> = frames.map(|runtime| of[runtime.0 as usize]).collect();
+        let several = used.len() > 1;
+        Runtimes {
+            labels,
+            of,
+            several,
+        }
+    }
+
+    /// The CLR that a frame's name tells it apart by: index into `labels`.
+    #[must_use]
+    pub fn told(&self, frame: &Frame) -> Option<u32> {
+        let runtime = frame.runtime.filter(|_| self.several)?;
+        Some(self.of[runtime.0 as usize])
+    }
 }
 
 /// What to call each runtime of the profile: its version, with a number behind where one process

@@ -3,13 +3,15 @@
 //! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
 //! the self sums add up to all samples; every order is the same for the same profile.
 
+mod details;
 mod filter;
 mod group;
 mod totals;
 mod tree;
 
+pub use details::{has_details, texts, with_details};
 pub use filter::{Filter, without_native};
-pub use group::{By, Group, Groups, runtime_labels};
+pub use group::{By, Group, Groups, Runtimes, runtime_labels};
 pub use totals::{Row, events, main_event, order, totals};
 pub use tree::{Direction, Node, Tree};
 

@@ -5,9 +5,11 @@
 
 use std::cmp::{Ordering, Reverse};
 
+use hashbrown::HashMap;
+
 use super::Weight;
 use super::group::{By, Group, Groups};
-use crate::model::{Event, Profile, Sample};
+use crate::model::{Event, Profile, Sample, StringId};
 
 /// One row of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +58,7 @@ pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> V
                 sample.event as usize
             })
         }
+        By::Detail => of_details(profile, include),
         By::Method | By::Line | By::Module | By::Runtime => of_frames(profile, by, include),
     };
     rows.sort_by(|a, b| {
@@ -84,14 +87,21 @@ pub fn events(profile: &Profile) -> Vec<(Event, Weight)> {
     weights
 }
 
-/// The event that a report is about when nobody says which: the one that was sampled by time if it
-/// has samples, else the one with most. `None`: there are no samples.
+/// The event that a report is about when nobody says which: one that was sampled by time and has
+/// samples (the first that the recording names), else the one with most. `None`: there are no samples.
 #[must_use]
 pub fn main_event(profile: &Profile) -> Option<Event> {
     let events = events(profile);
-    let by_time = events
-        .iter()
-        .find(|(event, _)| Some(*event) == profile.health.event);
+    let sources = &profile.health.sources;
+    let timed = sources.iter().filter(|source| source.by_time);
+    let timed = profile
+        .health
+        .event
+        .into_iter()
+        .chain(timed.map(|source| source.event));
+    let by_time = timed
+        .filter_map(|timed| events.iter().find(|(event, _)| *event == timed))
+        .next();
     by_time.or(events.first()).map(|(event, _)| *event)
 }
 
@@ -115,11 +125,40 @@ fn of_samples(
             kind: None,
             frame: None,
             module: None,
+            detail: None,
         },
         own: weight,
         total: weight,
     });
     rows.collect()
+}
+
+/// One row for each event and name; what is about nothing is one row of each event.
+fn of_details(profile: &Profile, include: impl Fn(&Sample) -> bool) -> Vec<Row> {
+    let mut known: HashMap<(Event, Option<StringId>), usize> = HashMap::new();
+    let mut rows: Vec<Row> = Vec::new();
+    for sample in profile.samples.iter().filter(|sample| include(sample)) {
+        let name = sample.detail.map(|detail| profile.detail(detail).name);
+        let at = *known.entry((sample.event, name)).or_insert_with(|| {
+            let label = name.map_or("[nothing told]", |name| profile.string(name));
+            rows.push(Row {
+                group: Group {
+                    label: label.to_owned(),
+                    kind: None,
+                    frame: None,
+                    module: None,
+                    detail: sample.detail,
+                },
+                own: Weight::default(),
+                total: Weight::default(),
+            });
+            rows.len() - 1
+        });
+        let weight = Weight::of(sample.value);
+        rows[at].own += weight;
+        rows[at].total += weight;
+    }
+    rows
 }
 
 fn thread_labels(profile: &Profile) -> Vec<String> {

@@ -1,0 +1,81 @@
+//! What events are about, as frames and as texts.
+//!
+//! The invariant: samples, their values and their order stay; a stack only grows by one leaf.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+
+use super::Weight;
+use crate::builder::Builder;
+use crate::model::{
+    DetailId, Event, Frame, FrameKind, Location, Profile, Sample, StackId, StringId, Tier,
+};
+
+/// Whether samples of `event` are about something.
+#[must_use]
+pub fn has_details(profile: &Profile, event: Event) -> bool {
+    let mut samples = profile.samples.iter();
+    samples.any(|sample| sample.event == event && sample.detail.is_some())
+}
+
+/// The profile with what each sample is about as the leaf of its stack: the type of object above
+/// the method that allocates it.
+///
+/// The frames are of kind [`FrameKind::Detail`], named as the details are; those of one name and
+/// different texts are different frames of one method.
+#[must_use]
+pub fn with_details(mut profile: Profile) -> Profile {
+    if profile.samples.iter().all(|sample| sample.detail.is_none()) {
+        return profile;
+    }
+    let mut samples = std::mem::take(&mut profile.samples);
+    let mut builder = Builder::from_profile(profile);
+    let mut known: HashMap<(StackId, DetailId), StackId> = HashMap::new();
+    for sample in &mut samples {
+        let Some(id) = sample.detail else { continue };
+        sample.stack = *known.entry((sample.stack, id)).or_insert_with(|| {
+            let frame = builder.frame(Frame {
+                name: builder.profile.detail(id).name,
+                kind: FrameKind::Detail,
+                tier: Tier::Unknown,
+                module: None,
+                runtime: None,
+                file: None,
+                line: 0,
+                inlined: false,
+                location: Location::Detail(id),
+            });
+            builder.stack(Some(sample.stack), frame)
+        });
+    }
+    builder.profile.samples = samples;
+    builder.finish()
+}
+
+/// The texts of what is counted under one name, with how often each was sampled, most first; those
+/// without a text are left out. Only samples that `include` takes.
+#[must_use]
+pub fn texts(
+    profile: &Profile,
+    include: impl Fn(&Sample) -> bool,
+) -> HashMap<(Event, StringId), Vec<(StringId, Weight)>> {
+    let mut by_detail: HashMap<DetailId, Weight> = HashMap::new();
+    for sample in profile.samples.iter().filter(|sample| include(sample)) {
+        if let Some(detail) = sample.detail {
+            *by_detail.entry(detail).or_default() += Weight::of(sample.value);
+        }
+    }
+    let mut texts: HashMap<(Event, StringId), Vec<(StringId, Weight)>> = HashMap::new();
+    for (id, weight) in by_detail {
+        let detail = profile.detail(id);
+        if !profile.string(detail.text).is_empty() {
+            let of = texts.entry((detail.event, detail.name)).or_default();
+            of.push((detail.text, weight));
+        }
+    }
+    for of in texts.values_mut() {
+        of.sort_by_key(|(text, weight)| (Reverse(weight.samples), profile.string(*text)));
+    }
+    texts
+}
