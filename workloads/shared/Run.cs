@@ -2,6 +2,7 @@ using System;
 using System.Diagnostics;
 using System.Globalization;
 using System.IO;
+using System.Threading;
 
 namespace Workloads
 {
@@ -9,6 +10,10 @@ namespace Workloads
     /// How long a workload goes on, and how it prints its answers.
     /// A workload takes one argument: a number of seconds (default 2), or
     /// rounds=N for a fixed amount of work.
+    ///
+    /// With meet=DIR:N it waits at certain moments for N workloads that do.
+    /// With out=FILE it prints into a file: several workloads may share one
+    /// standard output.
     ///
     /// It prints lines `key value…`. A line that starts with `result` is the
     /// same in every run, recorded or not; `share` and `measured` lines hold
@@ -20,6 +25,8 @@ namespace Workloads
         private readonly long startCpu = Clock.ProcessCpu();
         private readonly double seconds = 2;
         private readonly long limit = long.MaxValue;
+        private readonly string meetingPlace = "";
+        private readonly int meeting;
         private long rounds;
 
         public Run(string[] args)
@@ -31,10 +38,37 @@ namespace Workloads
                     limit = long.Parse(arg.Substring(7), CultureInfo.InvariantCulture);
                     seconds = double.MaxValue;
                 }
+                else if (arg.StartsWith("meet=", StringComparison.Ordinal))
+                {
+                    int colon = arg.LastIndexOf(':');
+                    meetingPlace = arg.Substring(5, colon - 5);
+                    meeting = int.Parse(arg.Substring(colon + 1), CultureInfo.InvariantCulture);
+                }
+                else if (arg.StartsWith("out=", StringComparison.Ordinal))
+                {
+                    Console.SetOut(new StreamWriter(arg.Substring(4)) { AutoFlush = true });
+                }
                 else if (char.IsDigit(arg[0]))
                 {
                     seconds = double.Parse(arg, CultureInfo.InvariantCulture);
                 }
+            }
+        }
+
+        /// <summary>
+        /// Waits until all workloads that were told to meet have come to this
+        /// moment, each in its own CLR: the file system is what they share.
+        /// </summary>
+        public void Meet(string moment)
+        {
+            if (meeting == 0)
+            {
+                return;
+            }
+            File.Create(Path.Combine(meetingPlace, moment + "-" + Guid.NewGuid().ToString("N"))).Dispose();
+            while (Directory.GetFiles(meetingPlace, moment + "-*").Length < meeting)
+            {
+                Thread.Sleep(1);
             }
         }
 

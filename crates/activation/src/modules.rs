@@ -174,14 +174,16 @@ mod tests {
 
     #[test]
     fn holes_are_cut_out() {
-        for (holes, parts) in [
-            (vec![], vec![10..20]),
-            (vec![0..12], vec![12..20]),
-            (vec![12..14], vec![10..12, 14..20]),
-            (vec![8..30], vec![]),
-            (vec![30..40], vec![10..20]),
+        for (hole, parts) in [
+            (0..0, &[(10, 20)][..]),
+            (0..12, &[(12, 20)]),
+            (12..14, &[(10, 12), (14, 20)]),
+            (8..30, &[]),
+            (30..40, &[(10, 20)]),
         ] {
-            assert_eq!(without(10..20, &holes), parts, "{holes:?}");
+            let left = without(10..20, std::slice::from_ref(&hole));
+            let left: Vec<_> = left.iter().map(|part| (part.start, part.end)).collect();
+            assert_eq!(left, parts, "{hole:?}");
         }
     }
 
