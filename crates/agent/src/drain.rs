@@ -243,6 +243,7 @@ impl Drain {
                 runtime: clr.index,
                 version: Cow::Borrowed(&clr.version),
                 recorded: clr.recorded,
+                refused_by: Cow::Borrowed(""),
             });
         }
         self.announced = self.clrs.len();

@@ -255,6 +255,7 @@ fn tables(profile: &mut Profile) {
         process: ProcessId(0),
         version: "8.0.4".into(),
         recorded: true,
+        refused_by: String::new(),
     }];
     profile.processes = vec![Process {
         pid: 4242,

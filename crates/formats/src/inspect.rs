@@ -57,6 +57,9 @@ struct InspectJson {
 struct RuntimeJson {
     version: String,
     outcome: &'static str,
+    /// The call of the profiling API that refused it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_by: Option<String>,
     /// Samples with a frame of it anywhere in the stack.
     samples: u64,
     pid: Option<u32>,
@@ -221,6 +224,7 @@ pub fn inspect_json(profile: &Profile) -> String {
             } else {
                 "refused"
             },
+            refused_by: Some(runtime.refused_by.clone()).filter(|by| !by.is_empty()),
             samples,
             pid: profile
                 .processes
@@ -326,8 +330,10 @@ pub fn inspect_text(profile: &Profile) -> String {
                 ".NET {label} in {process}: {}",
                 if runtime.recorded {
                     format!("recorded, {}", plural(samples, "sample"))
-                } else {
+                } else if runtime.refused_by.is_empty() {
                     "refused".to_owned()
+                } else {
+                    format!("refused in {}", visible(&runtime.refused_by))
                 }
             ),
         );

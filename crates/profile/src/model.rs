@@ -125,6 +125,9 @@ pub struct Runtime {
     pub version: String,
     /// Recorded, or refused by policy.
     pub recorded: bool,
+    /// Where it was refused, `CreateInstance` or `Initialize`; empty where it was not or that is
+    /// not known.
+    pub refused_by: String,
 }
 
 /// A process of the recording.

@@ -89,6 +89,7 @@ impl Scene {
             runtime,
             version: version.into(),
             recorded: true,
+            refused_by: "".into(),
         });
         runtime
     }

@@ -241,10 +241,14 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             runtime,
             version,
             recorded,
+            refused_by,
         } => {
             out.push(*runtime);
             out.push(u8::from(*recorded));
             put_str(out, version);
+            if !refused_by.is_empty() {
+                put_str(out, refused_by);
+            }
             KIND_RUNTIME
         }
         Record::Stats {
@@ -538,6 +542,11 @@ pub(crate) fn decode<'a>(
                 runtime,
                 version: body.text()?,
                 recorded,
+                refused_by: if body.0.is_empty() {
+                    Cow::Borrowed("")
+                } else {
+                    body.text()?
+                },
             }
         }
         KIND_STATS => Record::Stats {

@@ -178,6 +178,9 @@ pub enum Record<'a> {
         version: Cow<'a, str>,
         /// Recorded, or refused by policy.
         recorded: bool,
+        /// Where it was refused: `CreateInstance` or `Initialize`. Empty where it was not, or a
+        /// recording is older than this field.
+        refused_by: Cow<'a, str>,
     },
     /// A thread.
     Thread {
@@ -545,10 +548,12 @@ impl Record<'_> {
                 runtime,
                 version,
                 recorded,
+                refused_by,
             } => Record::Runtime {
                 runtime,
                 version: owned(version),
                 recorded,
+                refused_by: owned(refused_by),
             },
             Record::Thread {
                 thread,

@@ -61,11 +61,13 @@ fn every_kind() -> Vec<Record<'static>> {
             runtime: 0,
             version: "8.0.4".into(),
             recorded: true,
+            refused_by: "".into(),
         },
         Record::Runtime {
             runtime: 1,
             version: "3.1.23".into(),
             recorded: false,
+            refused_by: "".into(),
         },
         Record::Thread {
             thread: 0,

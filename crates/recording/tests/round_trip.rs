@@ -132,9 +132,11 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 Record::Engine { engine, walker, event, interval_ns, max_depth }
             }
         ),
-        1 => (any::<u8>(), text(), any::<bool>()).prop_map(|(runtime, version, recorded)| {
-            Record::Runtime { runtime, version, recorded }
-        }),
+        1 => (any::<u8>(), text(), any::<bool>(), text()).prop_map(
+            |(runtime, version, recorded, refused_by)| {
+                Record::Runtime { runtime, version, recorded, refused_by }
+            }
+        ),
         1 => (id(), id(), text(), any::<bool>(), number()).prop_map(
             |(thread, tid, name, managed, time_ns)| {
                 Record::Thread { thread, tid, name, managed, time_ns }

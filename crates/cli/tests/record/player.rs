@@ -199,6 +199,7 @@ fn connect() -> Option<Agent> {
             runtime: 0,
             version: "8.0.4".into(),
             recorded: true,
+            refused_by: "".into(),
         },
         Record::Thread {
             thread: 0,

@@ -65,6 +65,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             process: ProcessId(nth),
             version: name(nth as usize),
             recorded: true,
+            refused_by: String::new(),
         })
         .collect();
     b.profile.threads = (0..threads)

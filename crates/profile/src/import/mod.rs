@@ -169,12 +169,14 @@ impl Import {
                 runtime,
                 version,
                 recorded,
+                refused_by,
             } => {
                 let (process, version) = (state.id, version.to_string());
                 let value = Runtime {
                     process,
                     version,
                     recorded: *recorded,
+                    refused_by: refused_by.to_string(),
                 };
                 let id = state.runtime(builder, *runtime);
                 builder.profile.runtimes[id.0 as usize] = value;

@@ -93,6 +93,7 @@ impl State {
                 process: self.id,
                 version: "unknown".to_owned(),
                 recorded: true,
+                refused_by: String::new(),
             });
             RuntimeId(table.len() as u32 - 1)
         })
