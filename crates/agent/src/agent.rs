@@ -21,6 +21,7 @@ use crate::channel::Channel;
 use crate::clr::Clr;
 use crate::config::{self, Config};
 use crate::drain::Drain;
+use crate::events::Events;
 use crate::outlet::Outlet;
 use crate::proc;
 use crate::resolve::EndCode;
@@ -75,6 +76,7 @@ pub(crate) struct Agent {
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub(crate) pins: ThreadPins,
     pub(crate) births: Births,
+    pub(crate) events: Events,
     /// Native modules that came and went, for the agent thread to write down.
     natives: Mutex<Vec<NativeNews>>,
     /// Numbers of modules in the recording, native and managed.
@@ -137,6 +139,8 @@ impl Agent {
             ..sampler::Config::default()
         };
         let (sampler, reader) = Sampler::start(settings, walk).ok()?;
+        let wake = eventfd()?;
+        let events = Events::new(&config, &CODE_MAP, wake.as_raw_fd());
         let agent: &'static Agent = Box::leak(Box::new(Agent {
             config,
             map: &CODE_MAP,
@@ -144,13 +148,14 @@ impl Agent {
             threads: Threads::default(),
             pins: ThreadPins::new(),
             births: Births::default(),
+            events,
             natives: Mutex::default(),
             next_module: AtomicU32::new(0),
             clrs: Mutex::default(),
             changed: Condvar::new(),
             serial: AtomicU64::new(1),
             pid: std::process::id(),
-            wake: eventfd()?,
+            wake,
             over: AtomicBool::new(false),
         }));
         WAKE_FD.store(agent.wake_fd(), Ordering::Release);
@@ -351,7 +356,7 @@ fn call_for_help() {
 }
 
 /// Makes an eventfd readable. Async-signal-safe, but for errno.
-fn ring(eventfd: i32) {
+pub(crate) fn ring(eventfd: i32) {
     let one = 1u64;
     // SAFETY: reads eight bytes of `one`; the descriptor is the agent's, which is never closed and
     // does not block, or -1, which is an error without effect.

@@ -12,21 +12,27 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
+use corprof::id::EventPipeProviderId;
+use corprof::info::EventPipeSession;
+use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
 use corprof::{
-    Callbacks, Cx, EventMaskHigh, EventMaskLow, FunctionId, Hresult, ModuleFlags, ModuleId,
-    RejitId, StackSnapshots, ThreadId,
+    Callbacks, ClassId, Cx, EventMaskHigh, EventMaskLow, EventPipeEvent, FunctionId, Hresult,
+    ModuleFlags, ModuleId, ObjectId, RejitId, StackSnapshots, ThreadId,
 };
-use recording::{MethodKind, Tier};
+use recording::{Event, MethodKind, Tier};
 use stackwalk::{Kind, jit, pe};
 
 use crate::agent::Agent;
 use crate::bodies::{Body, Change, Taken};
 use crate::config::Walker;
+use crate::events::exception::{self, ExceptionFacts};
+use crate::events::gc::Collector;
+use crate::events::{self, EventNews, Events, NameCache, event_pipe, loads};
 use crate::names;
 use crate::proc;
 use crate::tiers;
@@ -70,6 +76,12 @@ pub(crate) struct Clr {
     headers_read: AtomicU32,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
+    names: NameCache,
+    exceptions: ExceptionFacts,
+    collector: Collector,
+    /// The provider of the runtime's own events, once it has been met.
+    provider: AtomicUsize,
+    session: OnceLock<EventPipeSession>,
 }
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -90,8 +102,49 @@ impl Clr {
             unloadable: Mutex::default(),
             instruments: AtomicBool::new(false),
             headers_read: AtomicU32::new(0),
+            names: NameCache::default(),
+            exceptions: ExceptionFacts::default(),
+            collector: Collector::default(),
+            provider: AtomicUsize::new(0),
+            session: OnceLock::new(),
             snapshots: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn events(&self) -> &'static Events {
+        &self.agent.events
+    }
+
+    pub(crate) fn names(&self) -> &NameCache {
+        &self.names
+    }
+
+    pub(crate) fn exceptions(&self) -> &ExceptionFacts {
+        &self.exceptions
+    }
+
+    pub(crate) fn collector(&self) -> &Collector {
+        &self.collector
+    }
+
+    /// Whether events of this provider are the runtime's own.
+    pub(crate) fn is_runtime_provider<'rt>(
+        &self,
+        cx: &Cx<'rt, Callback>,
+        provider: EventPipeProviderId<'rt>,
+    ) -> bool {
+        let known = self.provider.load(Ordering::Relaxed);
+        if known != 0 {
+            return known == provider.raw();
+        }
+        let is_ours = cx
+            .info()
+            .event_pipe_get_provider_info(cx, provider)
+            .is_ok_and(|name| event_pipe::is_runtime(&name));
+        if is_ours {
+            self.provider.store(provider.raw(), Ordering::Relaxed);
+        }
+        is_ours
     }
 
     /// The proof that stacks of this CLR may be walked by `DoStackSnapshot`, where the walker that
@@ -166,8 +219,9 @@ impl Clr {
         function: FunctionId<'rt>,
         rejit: RejitId,
         kind: MethodKind,
-    ) {
+    ) -> Option<Tier> {
         let info = cx.info();
+        let mut tier = None;
         let mut starts = info
             .get_native_code_start_addresses(cx, function, rejit)
             .unwrap_or_default();
@@ -193,6 +247,8 @@ impl Clr {
                 continue;
             };
             let (taken, owner) = self.take_now(cx, function, kind, start);
+            let of_this = self.tier(&range, kind, &starts);
+            tier = Some(of_this);
             self.born(
                 Body {
                     range: range.clone(),
@@ -200,13 +256,14 @@ impl Clr {
                     function: function.raw(),
                     code_start: start,
                     kind,
-                    tier: self.tier(&range, kind, &starts),
+                    tier: of_this,
                     birth_ns: time_ns,
                     taken: taken.map(Arc::new),
                 },
                 owner,
             );
         }
+        tier
     }
 
     /// The tier of a new body, given the starts of all bodies that its method has by now.
@@ -308,6 +365,56 @@ impl Clr {
         }
     }
 
+    /// Asks for the events that need more than a bit in the event mask, and tells the recording
+    /// where events come from.
+    fn begin_events<'rt>(&self, cx: &mut Cx<'rt, Startup>, wanted: events::Setup, version: &str) {
+        let events = self.events();
+        events.resume();
+        for news in wanted.news {
+            events.tell(news);
+        }
+        if let Some(keywords) = wanted.session {
+            match event_pipe::start(cx, keywords) {
+                Ok(session) => {
+                    let _only = self.session.set(session);
+                }
+                Err(error) => events.tell(EventNews::Note(format!(
+                    "no allocation and contention samples of .NET {version}: it let nobody listen \
+                     to its events ({error})"
+                ))),
+            }
+        }
+    }
+
+    /// A compilation has ended.
+    fn jit_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        status: Hresult,
+        kind: MethodKind,
+    ) {
+        let wants = self.events().wants(Event::Jit);
+        let now_ns = if wants { proc::now_ns() } else { 0 };
+        let tier = if status.is_ok() {
+            self.compiled(cx, function, rejit, kind)
+        } else {
+            None
+        };
+        if wants {
+            events::jit::finished(self, cx, function, now_ns, tier);
+        }
+    }
+
+    fn jit_started(&self, function: FunctionId<'_>) {
+        // The program, or the runtime, may have loaded a library since the last look.
+        self.agent.refresh_natives();
+        if self.events().wants(Event::Jit) {
+            events::jit::started(function);
+        }
+    }
+
     fn gone(&self, ranges: Vec<Range<u64>>) {
         let at_ns = proc::now_ns();
         for range in ranges {
@@ -333,22 +440,31 @@ pub(crate) struct ClrCallbacks(pub(crate) Arc<Clr>);
 impl Callbacks for ClrCallbacks {
     fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> corprof::Result<()> {
         let info = cx.info();
+        let mut major = 0;
         let version = info
             .get_runtime_information(cx)
             .map(|found| {
+                major = found.major;
                 self.0
                     .instruments
                     .store(found.major >= 8, Ordering::Relaxed);
                 version::of_runtime(info, found.major, found.minor, found.build)
             })
             .unwrap_or_default();
-        if !self.0.agent.admit(&self.0, info.runtime(), version) {
+        if !self.0.agent.admit(&self.0, info.runtime(), version.clone()) {
             return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
         }
+        let wanted = events::setup(
+            self.0.events(),
+            &version,
+            major,
+            info.capabilities().event_pipe,
+        );
         let low = EventMaskLow::MONITOR_THREADS
             | EventMaskLow::MONITOR_MODULE_LOADS
-            | EventMaskLow::MONITOR_JIT_COMPILATION;
-        let high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS;
+            | EventMaskLow::MONITOR_JIT_COMPILATION
+            | wanted.low;
+        let high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS | wanted.high;
         match self.0.agent.config.walker {
             Walker::Signal | Walker::Shadow => info.set_event_mask2(cx, low, high)?,
             Walker::Snapshot | Walker::Suspend | Walker::Seeded | Walker::Agree => {
@@ -356,6 +472,7 @@ impl Callbacks for ClrCallbacks {
                 let _once = self.0.snapshots.set(proof);
             }
         }
+        self.0.begin_events(cx, wanted, &version);
         self.0.agent.register_own_thread();
         Ok(())
     }
@@ -374,6 +491,9 @@ impl Callbacks for ClrCallbacks {
         self.0.agent.refresh_natives();
         if status.is_ok() {
             self.0.module_loaded(cx, module);
+            if let Some(facts) = self.0.module(module.raw()) {
+                loads::module(&self.0, cx, &facts.path);
+            }
         }
         Ok(())
     }
@@ -390,6 +510,7 @@ impl Callbacks for ClrCallbacks {
         self.0.gone(ranges);
         let facts = lock(&self.0.modules).remove(&module.raw());
         self.0.forget(facts.as_deref());
+        self.0.names.forget();
         if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
             self.0.agent.map.remove_range(code);
         }
@@ -401,11 +522,32 @@ impl Callbacks for ClrCallbacks {
     fn jit_compilation_started<'rt>(
         &self,
         _cx: &mut Cx<'rt, Callback>,
-        _function: FunctionId<'rt>,
+        function: FunctionId<'rt>,
         _is_safe_to_block: bool,
     ) -> corprof::Result<()> {
-        // The program, or the runtime, may have loaded a library since the last look.
-        self.0.agent.refresh_natives();
+        self.0.jit_started(function);
+        Ok(())
+    }
+
+    fn rejit_compilation_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _rejit: RejitId,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        self.0.jit_started(function);
+        Ok(())
+    }
+
+    fn dynamic_method_jit_compilation_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _is_safe_to_block: bool,
+        _il: &[u8],
+    ) -> corprof::Result<()> {
+        self.0.jit_started(function);
         Ok(())
     }
 
@@ -416,10 +558,9 @@ impl Callbacks for ClrCallbacks {
         status: Hresult,
         _is_safe_to_block: bool,
     ) -> corprof::Result<()> {
-        if status.is_ok() {
-            self.0
-                .compiled(cx, function, RejitId::ORIGINAL, MethodKind::Il);
-        }
+        let original = RejitId::ORIGINAL;
+        self.0
+            .jit_finished(cx, function, original, status, MethodKind::Il);
         Ok(())
     }
 
@@ -431,9 +572,8 @@ impl Callbacks for ClrCallbacks {
         status: Hresult,
         _is_safe_to_block: bool,
     ) -> corprof::Result<()> {
-        if status.is_ok() {
-            self.0.compiled(cx, function, rejit, MethodKind::Il);
-        }
+        self.0
+            .jit_finished(cx, function, rejit, status, MethodKind::Il);
         Ok(())
     }
 
@@ -444,10 +584,90 @@ impl Callbacks for ClrCallbacks {
         status: Hresult,
         _is_safe_to_block: bool,
     ) -> corprof::Result<()> {
+        let original = RejitId::ORIGINAL;
+        self.0
+            .jit_finished(cx, function, original, status, MethodKind::Dynamic);
+        Ok(())
+    }
+
+    fn class_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        status: Hresult,
+    ) -> corprof::Result<()> {
         if status.is_ok() {
-            self.0
-                .compiled(cx, function, RejitId::ORIGINAL, MethodKind::Dynamic);
+            loads::class(&self.0, cx, class);
         }
+        Ok(())
+    }
+
+    fn exception_thrown<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Cooperative>,
+        object: ObjectId<'rt>,
+    ) -> corprof::Result<()> {
+        exception::thrown(&self.0, cx, object);
+        Ok(())
+    }
+
+    fn exception_search_catcher_found<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        exception::catcher_found(&self.0, cx, function);
+        Ok(())
+    }
+
+    fn object_allocated<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Cooperative>,
+        object: ObjectId<'rt>,
+        class: ClassId<'rt>,
+    ) -> corprof::Result<()> {
+        events::alloc::object_allocated(&self.0, cx, object, class);
+        Ok(())
+    }
+
+    fn event_pipe_event_delivered<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        event: EventPipeEvent<'_, 'rt>,
+    ) -> corprof::Result<()> {
+        event_pipe::delivered(&self.0, cx, &event);
+        Ok(())
+    }
+
+    fn runtime_suspend_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        reason: CorPrfSuspendReason,
+    ) -> corprof::Result<()> {
+        self.0.collector.stopping(reason, proc::now_ns());
+        Ok(())
+    }
+
+    fn runtime_resume_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        events::gc::resumed(&self.0, cx);
+        Ok(())
+    }
+
+    fn garbage_collection_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        generations: &[bool],
+        reason: CorPrfGcReason,
+    ) -> corprof::Result<()> {
+        self.0.collector.started(generations, reason);
+        Ok(())
+    }
+
+    fn garbage_collection_finished<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+    ) -> corprof::Result<()> {
+        self.0.collector.finished();
         Ok(())
     }
 

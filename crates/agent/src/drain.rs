@@ -16,6 +16,7 @@ use crate::agent::{Agent, KnownClr, hear_call};
 use crate::channel::Command;
 use crate::clr::Clr;
 use crate::config;
+use crate::events::EventWriter;
 use crate::outlet::Outlet;
 use crate::proc;
 use crate::resolve::{EndCode, RawSample, Resolver};
@@ -100,6 +101,7 @@ pub(crate) struct Drain {
     announced: usize,
     broken: [u64; 256],
     walker: Box<dyn Walker>,
+    events: EventWriter,
     tid: u32,
     ids: Vec<u32>,
     start_ns: u64,
@@ -121,6 +123,7 @@ impl Drain {
             announced: 0,
             broken: [0; 256],
             walker: walkers::of(agent),
+            events: EventWriter::default(),
             tid: proc::own_tid(),
             ids: Vec::new(),
             start_ns: now,
@@ -143,6 +146,7 @@ impl Drain {
                     return;
                 }
                 Command::Gone => {
+                    self.agent.events.stop();
                     self.agent.threads.end_all(self.agent.sampler);
                     self.agent.sampler.stop();
                     return;
@@ -179,7 +183,8 @@ impl Drain {
     /// Sleeps until a ring is half full, somebody calls, or the next round is due.
     fn wait(&mut self) {
         let now = proc::now_ns();
-        let round = if now.saturating_sub(self.start_ns) < EARLY_NS {
+        let early = now.saturating_sub(self.start_ns) < EARLY_NS;
+        let round = if early || self.events.is_waiting() {
             EARLY_ROUND
         } else {
             ROUND
@@ -223,7 +228,7 @@ impl Drain {
             threads.scan(self.agent.sampler, self.tid, &mut self.ids, names, greet);
         }
         self.agent.threads.take_hellos(&mut self.reader);
-        self.drain(cx);
+        self.drain(cx, false);
         self.agent.map.reclaim();
         if now >= self.stats_due {
             self.stats_due = now + STATS_NS;
@@ -247,6 +252,9 @@ impl Drain {
             });
         }
         self.announced = self.clrs.len();
+        let walker = self.agent.events.walker().name();
+        self.events
+            .announce(&self.agent.events, walker, &mut self.outlet);
     }
 
     fn thread_news(&mut self) {
@@ -278,10 +286,13 @@ impl Drain {
         }
     }
 
-    /// Empties the rings.
-    fn drain(&mut self, cx: &mut AgentCx) {
+    /// Empties the rings and the queue of events; what waits for something waits no longer if this
+    /// is the `last` time.
+    fn drain(&mut self, cx: &mut AgentCx, last: bool) {
         let drained_ns = proc::now_ns();
         self.reader.clear_wake();
+        self.events
+            .collect(&self.agent.events, &self.agent.threads, drained_ns, last);
         self.resolver.absorb(&self.agent.births);
         self.resolver.absorb_natives(&mut self.outlet);
         self.thread_news();
@@ -300,9 +311,14 @@ impl Drain {
             broken: &mut self.broken,
         };
         self.walker.round(&mut round, &mut sink);
+        self.events.write(&mut round.runtimes, &mut sink);
         for slot in closed {
             self.agent.threads.slot_closed(slot);
         }
+        // What waits in the queues is younger.
+        self.agent
+            .threads
+            .forget_former(drained_ns.saturating_sub(STATS_NS));
         self.resolver.forget_dead(drained_ns);
         self.thread_news();
     }
@@ -332,6 +348,7 @@ impl Drain {
         }
         let memory = self.resolver.memory()
             + self.outlet.memory()
+            + self.events.memory(&self.agent.events)
             + (self.agent.map.memory().bytes + self.reader.memory()) as u64;
         self.outlet.push(&Record::Stats {
             time_ns: proc::now_ns(),
@@ -360,9 +377,10 @@ impl Drain {
             .all(|clr| clr.ending || clr.reach.is_none());
         if last {
             // Nobody is left to record; another CLR of this process starts it all again.
+            self.agent.events.stop();
             self.agent.threads.end_all(self.agent.sampler);
         }
-        self.drain(cx);
+        self.drain(cx, true);
         self.totals();
         if last {
             self.outlet.push(&Record::End {
@@ -377,10 +395,11 @@ impl Drain {
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
+        self.agent.events.stop();
         self.agent.threads.end_all(self.agent.sampler);
         self.agent.sampler.stop();
         self.announce();
-        self.drain(cx);
+        self.drain(cx, true);
         self.totals();
         self.outlet.push(&Record::End {
             time_ns: proc::now_ns(),

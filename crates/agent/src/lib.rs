@@ -13,6 +13,7 @@ mod channel;
 mod clr;
 mod config;
 mod drain;
+mod events;
 mod intern;
 mod names;
 mod outlet;

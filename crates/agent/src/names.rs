@@ -177,6 +177,13 @@ fn arguments<'rt, C: Synchronous>(
     into.push(']');
 }
 
+/// The name of a class, array types and type arguments spelled out.
+pub(crate) fn of_class<'rt, C: Synchronous>(cx: &Cx<'rt, C>, class: ClassId<'rt>) -> String {
+    let mut name = String::new();
+    class_name(cx, class, 0, &mut name);
+    name
+}
+
 fn class_name<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     class: ClassId<'rt>,

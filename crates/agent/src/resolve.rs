@@ -8,6 +8,7 @@
 //! goes on, so the recording stays readable and only says some things twice.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use corprof::{Cx, FunctionId, FunctionKey, RejitId, RuntimeIndex};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
@@ -31,6 +32,8 @@ const MAX_FRAMES: usize = 64 * 1024;
 const MAX_IL_MAPS: usize = 4096;
 /// Most methods and modules remembered.
 const MAX_METHODS: usize = 64 * 1024;
+/// How far from the leaf the runtime's exception handling is looked for, frames.
+const MAX_DISPATCH: usize = 24;
 /// How often the process's mappings are read at most, nanoseconds.
 const MAPPINGS_AGE_NS: u64 = 200_000_000;
 
@@ -45,6 +48,9 @@ pub(crate) struct Resolver {
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
     next_method: u32,
+    /// Methods of the runtime's managed exception handling, and frames of them. A few dozen.
+    dispatch_methods: HashSet<u32>,
+    dispatch_frames: HashSet<u32>,
     /// Serial of [`ModuleFacts`] to module number.
     managed_modules: NumberMap<u64, u32>,
     /// ReadyToRun functions by their start: method, and where its code map begins.
@@ -116,6 +122,8 @@ pub(crate) struct RawSample<'a> {
     pub(crate) event: Event,
     pub(crate) end: EndCode,
     pub(crate) frames: &'a [u64],
+    /// What the event is about, told before.
+    pub(crate) detail: Option<u32>,
 }
 
 impl Resolver {
@@ -129,6 +137,8 @@ impl Resolver {
             stacks: Stacks::default(),
             methods: NumberMap::default(),
             next_method: 0,
+            dispatch_methods: HashSet::new(),
+            dispatch_frames: HashSet::new(),
             managed_modules: NumberMap::default(),
             precompiled: NumberMap::default(),
             native_bias: NumberMap::default(),
@@ -213,6 +223,9 @@ impl Resolver {
                 chain.push(self.frame(outlet, Frame::Pseudo { text }));
             }
         }
+        if sample.event == Event::Exception {
+            self.cut_dispatch(&mut chain);
+        }
         let stack = self
             .stacks
             .intern(chain.iter().copied(), |stack, parent, frame| {
@@ -231,8 +244,24 @@ impl Resolver {
                 event: sample.event,
                 value: sample.value,
                 end: sample.end.end(),
-                detail: None,
+                detail: sample.detail,
             });
+        }
+    }
+
+    /// Takes the frames off the leaf end that the runtime's managed exception handling put there
+    /// (.NET 9 on: System.Runtime.EH), and whatever they called.
+    fn cut_dispatch(&self, chain: &mut Vec<u32>) {
+        if self.dispatch_frames.is_empty() {
+            return;
+        }
+        let near_leaf = chain.len().saturating_sub(MAX_DISPATCH);
+        let near = chain.get(near_leaf..).unwrap_or_default();
+        if let Some(at) = near
+            .iter()
+            .position(|frame| self.dispatch_frames.contains(frame))
+        {
+            chain.truncate(near_leaf + at);
         }
     }
 
@@ -277,6 +306,11 @@ impl Resolver {
         }
         let frame = self.next_frame;
         self.next_frame = self.next_frame.wrapping_add(1);
+        if let Frame::Managed { method, .. } = &value
+            && self.dispatch_methods.contains(method)
+        {
+            self.dispatch_frames.insert(frame);
+        }
         outlet.push(&Record::Frame {
             frame,
             value: value.clone(),
@@ -437,6 +471,9 @@ impl Resolver {
         } else {
             kind
         };
+        if names.type_name == "System.Runtime.EH" {
+            self.dispatch_methods.insert(method);
+        }
         outlet.push(&Record::Method {
             method,
             runtime,

@@ -68,6 +68,15 @@ struct State {
     /// Slot to thread number, until the sampler has closed the slot.
     slots: HashMap<SlotId, u32>,
     next_thread: u32,
+    /// Threads that have ended, for samples of theirs that are still to be written.
+    former: Vec<Former>,
+}
+
+#[derive(Debug)]
+struct Former {
+    tid: u32,
+    thread: u32,
+    end_ns: u64,
 }
 
 /// All threads.
@@ -106,9 +115,15 @@ impl State {
             if let Some(slot) = entry.slot {
                 sampler.unregister(slot);
             }
+            let end_ns = proc::now_ns();
+            self.former.push(Former {
+                tid,
+                thread: entry.thread,
+                end_ns,
+            });
             self.news.push(ThreadNews::Ended {
                 thread: entry.thread,
-                time_ns: proc::now_ns(),
+                time_ns: end_ns,
                 cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
             });
         }
@@ -316,6 +331,26 @@ impl Threads {
     /// The thread of a slot.
     pub(crate) fn of_slot(&self, slot: SlotId) -> Option<u32> {
         self.state().slots.get(&slot).copied()
+    }
+
+    /// The thread that had this id of the kernel at that time. One that nobody has told of is
+    /// known from here on.
+    pub(crate) fn at(&self, tid: u32, time_ns: u64) -> u32 {
+        let mut state = self.state();
+        let former = state
+            .former
+            .iter()
+            .find(|former| former.tid == tid && time_ns <= former.end_ns);
+        match former {
+            Some(former) => former.thread,
+            None => state.entry(tid, || proc::thread_name(tid)).thread,
+        }
+    }
+
+    /// Every sample taken before has been written.
+    pub(crate) fn forget_former(&self, before_ns: u64) {
+        let mut state = self.state();
+        state.former.retain(|former| former.end_ns >= before_ns);
     }
 
     /// The sampler will not name this slot again.

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use crate::context::Brand;
 use crate::id::Token;
-use crate::info::{bytes, read_list, read_text};
+use crate::info::{bytes, read_list, read_text, wide};
 use crate::runtime::Result;
 use crate::sys::{Guid, Hresult, IMetaDataImport2};
 
@@ -337,6 +337,21 @@ impl<'rt> MetadataImport<'rt> {
             import!(
                 self,
                 enum_methods(handle, type_def.0, buffer, capacity, fetched)
+            )
+        })
+    }
+
+    /// The fields of a type that have this name (`EnumFieldsWithName`): one, unless the metadata is
+    /// odd.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_fields_with_name(&self, type_def: Token, name: &str) -> Result<Vec<Token>> {
+        let name = wide(name);
+        self.enumerate(|handle, buffer, capacity, fetched| {
+            import!(
+                self,
+                enum_fields_with_name(handle, type_def.0, name.as_ptr(), buffer, capacity, fetched)
             )
         })
     }

@@ -19,7 +19,6 @@ use crate::resolve::EndCode;
 ///
 /// # Errors
 /// See [`WalkError`]; `words` then holds what was walked.
-#[expect(dead_code, reason = "for the stacks of events, which come next")]
 pub(crate) fn snapshot_here<'rt, C: Context>(
     map: &CodeMap,
     cx: &mut Cx<'rt, C>,

@@ -67,6 +67,7 @@ impl Walker for Signal {
                         },
                         end: EndCode(sample.end),
                         frames: sample.frames,
+                        detail: None,
                     };
                     sink.stack(runtimes, stack);
                 }

@@ -246,6 +246,7 @@ impl Suspend {
                     event,
                     end: stack.end,
                     frames: &self.words,
+                    detail: None,
                 };
                 sink.stack(&mut round.runtimes, sample);
             }

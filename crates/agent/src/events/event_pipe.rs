@@ -1,0 +1,258 @@
+//! A session with the runtime's own events, in the process (`ICorProfilerInfo12`, .NET 5 on).
+//!
+//! The runtime calls back on the thread that raises an event, so its stack can be walked. Only the
+//! fields that are needed are read, and nothing is asked of the runtime: allocation events come
+//! while the allocator works.
+
+use corprof::context::{Callback, Startup};
+use corprof::info::EventPipeProviderConfig;
+use corprof::{Cx, EventPipeEvent};
+use recording::Event;
+
+use super::alloc;
+use crate::clr::Clr;
+
+const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
+
+// Numbers and keywords: src/coreclr/vm/ClrEtwAll.man.
+const ALLOCATION_TICK: u32 = 10;
+const CONTENTION_STOP: u32 = 91;
+const ALLOCATION_SAMPLED: u32 = 303;
+const KEYWORD_GC: u64 = 0x1;
+const KEYWORD_CONTENTION: u64 = 0x4000;
+const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
+const LEVEL_INFORMATIONAL: u32 = 4;
+const LEVEL_VERBOSE: u32 = 5;
+
+/// The keywords that these events need, and the level.
+pub(crate) fn keywords(alloc: bool, contention: bool, samples_allocation: bool) -> (u64, u32) {
+    let mut wanted = (0, LEVEL_INFORMATIONAL);
+    if contention {
+        wanted.0 |= KEYWORD_CONTENTION;
+    }
+    match (alloc, samples_allocation) {
+        (false, _) => {}
+        (true, true) => wanted.0 |= KEYWORD_ALLOCATION_SAMPLING,
+        (true, false) => wanted = (wanted.0 | KEYWORD_GC, LEVEL_VERBOSE),
+    }
+    wanted
+}
+
+/// Begins the session.
+///
+/// # Errors
+/// What the runtime answers.
+pub(crate) fn start<'rt>(
+    cx: &mut Cx<'rt, Startup>,
+    (keywords, level): (u64, u32),
+) -> corprof::Result<corprof::info::EventPipeSession> {
+    cx.info().event_pipe_start_session(
+        cx,
+        &[EventPipeProviderConfig {
+            name: PROVIDER,
+            keywords,
+            level,
+        }],
+    )
+}
+
+/// `EventPipeEventDelivered`.
+pub(crate) fn delivered<'rt>(
+    clr: &Clr,
+    cx: &mut Cx<'rt, Callback>,
+    event: &EventPipeEvent<'_, 'rt>,
+) {
+    let events = clr.events();
+    if !events.is_on() || !clr.is_runtime_provider(cx, event.provider) {
+        return;
+    }
+    let mut data = Fields(event.data);
+    match event.id {
+        ALLOCATION_TICK if events.wants(Event::Alloc) => {
+            if let Some(tick) = AllocationTick::read(&mut data, event.version) {
+                alloc::tick(clr, cx, tick.amount, &tick.type_name, tick.size);
+            }
+        }
+        ALLOCATION_SAMPLED if events.wants(Event::Alloc) => {
+            if let Some((type_name, size)) = read_allocation_sampled(&mut data) {
+                alloc::sampled(clr, cx, &type_name, size);
+            }
+        }
+        CONTENTION_STOP if events.wants(Event::Contention) => {
+            if let Some((managed, waited_ns)) = read_contention_stop(&mut data) {
+                let name = if managed {
+                    "managed lock"
+                } else {
+                    "native lock"
+                };
+                if let Some(place) = events.offer(Event::Contention, waited_ns) {
+                    let sample = events.sample(
+                        clr,
+                        cx,
+                        Event::Contention,
+                        waited_ns,
+                        name.into(),
+                        String::new(),
+                    );
+                    events.push(place, sample);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the events of a provider of this name are ours.
+pub(crate) fn is_runtime(name: &str) -> bool {
+    name == PROVIDER
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct AllocationTick {
+    amount: u64,
+    type_name: String,
+    size: Option<u64>,
+}
+
+impl AllocationTick {
+    /// GCAllocationTick_V3 and later: amount u32, kind u32, instance u16, amount u64, type pointer,
+    /// type name, heap u32, address pointer; from version 4 the object's size u64.
+    fn read(data: &mut Fields<'_>, version: u32) -> Option<AllocationTick> {
+        data.skip(4 + 4 + 2)?;
+        let amount = data.u64()?;
+        data.skip(8)?;
+        let type_name = data.text()?;
+        data.skip(4 + 8)?;
+        let size = if version >= 4 { data.u64() } else { None };
+        Some(AllocationTick {
+            amount,
+            type_name,
+            size,
+        })
+    }
+}
+
+/// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
+/// offset of the sampled byte u64.
+fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<(String, u64)> {
+    data.skip(4 + 2 + 8)?;
+    let type_name = data.text()?;
+    data.skip(8)?;
+    Some((type_name, data.u64()?))
+}
+
+/// ContentionStop_V1: flags u8 (0 managed, 1 native), instance u16, nanoseconds f64.
+fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
+    let flags = data.u8()?;
+    data.skip(2)?;
+    let waited = f64::from_bits(data.u64()?);
+    // A saturating cast: not a number is 0.
+    Some((flags == 0, waited as u64))
+}
+
+/// An event's data: fields behind each other, little-endian, not aligned.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.get(bytes..)?;
+        Some(())
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (value, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*value)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// UTF-16 up to a NUL.
+    fn text(&mut self) -> Option<String> {
+        let units = self
+            .0
+            .chunks_exact(2)
+            .filter_map(|unit| Some(u16::from_le_bytes(*unit.first_chunk()?)));
+        let text: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+        self.skip(2 * (text.len() + 1))?;
+        Some(String::from_utf16_lossy(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wide(text: &str) -> Vec<u8> {
+        text.encode_utf16()
+            .chain([0])
+            .flat_map(u16::to_le_bytes)
+            .collect()
+    }
+
+    fn tick(size: Option<u64>) -> Vec<u8> {
+        let mut data = vec![0xff; 10];
+        data.extend(107_000u64.to_le_bytes());
+        data.extend([0xff; 8]);
+        data.extend(wide("System.Byte[]"));
+        data.extend([0xff; 12]);
+        data.extend(size.into_iter().flat_map(u64::to_le_bytes));
+        data
+    }
+
+    #[test]
+    fn an_allocation_tick_of_each_version() {
+        for (version, size) in [(3, None), (4, Some(1024))] {
+            let data = tick(size);
+            assert_eq!(
+                AllocationTick::read(&mut Fields(&data), version),
+                Some(AllocationTick {
+                    amount: 107_000,
+                    type_name: "System.Byte[]".into(),
+                    size,
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn data_cut_short_is_no_event() {
+        let data = tick(None);
+        for length in 0..data.len() {
+            assert_eq!(
+                AllocationTick::read(&mut Fields(&data[..length]), 3),
+                None,
+                "{length}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_other_events() {
+        let mut data = vec![0xff; 14];
+        data.extend(wide("A.B`1[C]"));
+        data.extend([0xff; 8]);
+        data.extend(48u64.to_le_bytes());
+        data.extend([0xff; 8]);
+        assert_eq!(
+            read_allocation_sampled(&mut Fields(&data)),
+            Some(("A.B`1[C]".into(), 48))
+        );
+        let mut data = vec![0, 9, 0];
+        data.extend(1234.5f64.to_le_bytes());
+        assert_eq!(read_contention_stop(&mut Fields(&data)), Some((true, 1234)));
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_asked_for() {
+        assert_eq!(keywords(true, false, false), (0x1, 5));
+        assert_eq!(keywords(false, true, false), (0x4000, 4));
+        assert_eq!(keywords(true, true, true), (0x800_0000_4000, 4));
+    }
+}

@@ -1,0 +1,200 @@
+//! Exceptions: what was thrown, where, and who will catch it.
+//!
+//! A sample is taken when an exception is thrown, before the runtime searches for a handler; the
+//! search's end (`ExceptionSearchCatcherFound`) completes its text. An exception thrown by a filter
+//! is found before the one that the filter was asked about, so each thread keeps a short stack of
+//! searches. Invariant: everything here runs on the throwing thread and never blocks, as
+//! `ExceptionThrown` is called in cooperative mode.
+
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
+
+use corprof::context::{Callback, Cooperative};
+use corprof::{ClassId, Cx, FunctionId, ObjectId, Token};
+use recording::Event;
+
+use super::here::stack_pointer;
+use super::sample::Catcher;
+use crate::clr::Clr;
+
+/// Longest message kept, UTF-16 units.
+const MAX_MESSAGE: usize = 256;
+/// Most searches of a thread that are kept.
+const MAX_SEARCHES: usize = 64;
+/// Longest chain of base classes that is looked through for System.Exception.
+const MAX_BASES: usize = 32;
+
+/// A search for a handler that has begun.
+struct Search {
+    /// Where it was begun; below that are the frames of filters.
+    stack_pointer: u64,
+    /// Where to say the answer; none if the sample was not taken.
+    catcher: Option<Arc<Catcher>>,
+}
+
+thread_local! {
+    static SEARCHES: RefCell<Vec<Search>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where the message of an exception is.
+#[derive(Clone, Copy, Debug)]
+struct MessageLayout {
+    /// Of the reference in the exception, bytes.
+    field: usize,
+    /// Of the length in a string.
+    length: usize,
+    /// Of the characters in a string.
+    characters: usize,
+}
+
+/// What a CLR's exceptions look like: found once, at the first one.
+#[derive(Debug, Default)]
+pub(crate) struct ExceptionFacts {
+    layout: OnceLock<Option<MessageLayout>>,
+}
+
+/// `ExceptionThrown`.
+pub(crate) fn thrown<'rt>(clr: &Clr, cx: &mut Cx<'rt, Cooperative>, object: ObjectId<'rt>) {
+    let events = clr.events();
+    let place = events.offer(Event::Exception, 1);
+    let catcher = place.is_some().then(|| Arc::new(Catcher::default()));
+    begin_search(catcher.clone());
+    let Some(place) = place else { return };
+    let class = cx.info().get_class_from_object(cx, object).ok();
+    let name = class.map_or_else(|| "?".into(), |class| clr.names().class(cx, class));
+    let text = class
+        .and_then(|class| message(clr, cx, object, class))
+        .unwrap_or_default();
+    let mut sample = events.sample(clr, cx, Event::Exception, 1, name, text);
+    sample.catcher = catcher;
+    events.push(place, sample);
+}
+
+/// `ExceptionSearchCatcherFound`.
+pub(crate) fn catcher_found<'rt>(clr: &Clr, cx: &Cx<'rt, Callback>, function: FunctionId<'rt>) {
+    if let Some(catcher) = end_search() {
+        catcher.found(clr.names().function(clr, cx, function));
+    }
+}
+
+fn begin_search(catcher: Option<Arc<Catcher>>) {
+    let stack_pointer = stack_pointer();
+    let _thread_ends = SEARCHES.try_with(|searches| {
+        let Ok(mut searches) = searches.try_borrow_mut() else {
+            return;
+        };
+        // Searches that began deeper, or here, were given up without a word: native code of the
+        // runtime caught the exception.
+        searches.retain(|search| search.stack_pointer > stack_pointer);
+        if searches.len() < MAX_SEARCHES {
+            searches.push(Search {
+                stack_pointer,
+                catcher,
+            });
+        }
+    });
+}
+
+fn end_search() -> Option<Arc<Catcher>> {
+    SEARCHES
+        .try_with(|searches| searches.try_borrow_mut().ok()?.pop()?.catcher)
+        .ok()?
+}
+
+/// The message that the exception was made with; `None` where it has none of its own.
+fn message<'rt>(
+    clr: &Clr,
+    cx: &Cx<'rt, Cooperative>,
+    object: ObjectId<'rt>,
+    class: ClassId<'rt>,
+) -> Option<String> {
+    let layout = clr
+        .exceptions()
+        .layout
+        .get_or_init(|| find_layout(cx, class));
+    let layout = (*layout)?;
+    // SAFETY: `object` is an exception: it derives from System.Exception, whose layout says where
+    // the reference to its message is. In cooperative mode neither it nor the string moves.
+    // `CorObject` fields are aligned to a word, a string's length is a 32-bit number.
+    unsafe {
+        let string = ((object.raw() + layout.field) as *const usize).read();
+        if string == 0 {
+            return None;
+        }
+        let length = ((string + layout.length) as *const u32).read() as usize;
+        let characters = (string + layout.characters) as *const u16;
+        let units = std::slice::from_raw_parts(characters, length.min(MAX_MESSAGE));
+        let mut text = String::from_utf16_lossy(units);
+        if length > MAX_MESSAGE {
+            text.push('…');
+        }
+        Some(text)
+    }
+}
+
+/// Looks for `System.Exception._message` among the base classes of a class.
+fn find_layout<'rt>(cx: &Cx<'rt, Cooperative>, class: ClassId<'rt>) -> Option<MessageLayout> {
+    let info = cx.info();
+    let mut next = Some(class);
+    for _ in 0..MAX_BASES {
+        let class = next?;
+        let found = info.get_class_id_info2(cx, class).ok()??;
+        let metadata = info.get_module_meta_data(cx, found.module?).ok()??;
+        let name = metadata.get_type_def_props(found.token).ok()?.name;
+        if name != "System.Exception" {
+            next = found.parent;
+            continue;
+        }
+        let fields = metadata
+            .enum_fields_with_name(found.token, "_message")
+            .ok()?;
+        let field: &Token = fields.first()?;
+        let layout = info.get_class_layout(cx, class).ok()??;
+        let offset = layout
+            .fields
+            .iter()
+            .find(|known| known.rid_of_field == field.0)?
+            .offset;
+        let string = info.get_string_layout2(cx).ok()?;
+        return Some(MessageLayout {
+            field: offset as usize,
+            length: string.length_offset as usize,
+            characters: string.buffer_offset as usize,
+        });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn nested(inner: &Arc<Catcher>) {
+        begin_search(Some(Arc::clone(inner)));
+        std::hint::black_box(stack_pointer());
+    }
+
+    #[test]
+    fn a_filters_exception_is_found_first() {
+        let (outer, inner) = (Arc::new(Catcher::default()), Arc::new(Catcher::default()));
+        begin_search(Some(Arc::clone(&outer)));
+        nested(&inner);
+        end_search().unwrap().found("filter".into());
+        end_search().unwrap().found("outer".into());
+        assert!(end_search().is_none());
+        assert_eq!(inner.name(), Some("filter"));
+        assert_eq!(outer.name(), Some("outer"));
+    }
+
+    #[test]
+    fn a_search_that_was_given_up_is_forgotten() {
+        let (lost, next) = (Arc::new(Catcher::default()), Arc::new(Catcher::default()));
+        nested(&lost);
+        begin_search(Some(Arc::clone(&next)));
+        end_search().unwrap().found("next".into());
+        assert!(end_search().is_none());
+        assert_eq!(lost.name(), None);
+        assert_eq!(next.name(), Some("next"));
+    }
+}

@@ -1,0 +1,182 @@
+//! Garbage collections: each pause that one makes, and who asked for it.
+//!
+//! A pause lasts from `RuntimeSuspendStarted` to `RuntimeResumeFinished`, both on the thread that
+//! stops the others: the one that allocated or called `GC.Collect`, a thread of the collector under
+//! server or background collection. A background collection makes several pauses. Invariant: the
+//! callbacks before the runtime goes on only note numbers, so that no pause grows by our walk.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corprof::Cx;
+use corprof::context::NoTrigger;
+use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
+use recording::Event;
+
+use crate::clr::Clr;
+use crate::proc;
+
+/// A collection that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Collection {
+    generation: usize,
+    induced: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the runtime began to stop for a collection.
+    stopping_ns: Option<u64>,
+    /// The collection that began in this pause.
+    begun: Option<Collection>,
+    /// Collections that have not finished, oldest first: a background one, and one in it.
+    running: Vec<Collection>,
+}
+
+/// What a CLR's collector is doing.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    state: Mutex<State>,
+}
+
+/// A pause that is over.
+#[derive(Debug, PartialEq, Eq)]
+struct Pause {
+    ns: u64,
+    collection: Option<Collection>,
+    background: bool,
+}
+
+impl Collector {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// `RuntimeSuspendStarted`.
+    pub(crate) fn stopping(&self, reason: CorPrfSuspendReason, now_ns: u64) {
+        let mut state = self.state();
+        let collects = [
+            CorPrfSuspendReason::FOR_GC,
+            CorPrfSuspendReason::FOR_GC_PREP,
+        ]
+        .contains(&reason);
+        state.stopping_ns = collects.then_some(now_ns);
+        state.begun = None;
+    }
+
+    /// `GarbageCollectionStarted`.
+    pub(crate) fn started(&self, generations: &[bool], reason: CorPrfGcReason) {
+        let mut state = self.state();
+        // Generations above 2 are the heaps of large and of pinned objects.
+        let collected = generations.iter().take(3).rposition(|is| *is);
+        let collection = Collection {
+            generation: collected.unwrap_or(0),
+            induced: reason == CorPrfGcReason::INDUCED,
+        };
+        state.begun = Some(collection);
+        if state.running.len() < 4 {
+            state.running.push(collection);
+        }
+    }
+
+    /// `GarbageCollectionFinished`.
+    pub(crate) fn finished(&self) {
+        self.state().running.pop();
+    }
+
+    /// `RuntimeResumeFinished`.
+    fn resumed(&self, now_ns: u64) -> Option<Pause> {
+        let mut state = self.state();
+        let since = state.stopping_ns.take()?;
+        let begun = state.begun.take();
+        let still = state.running.last().copied();
+        Some(Pause {
+            ns: now_ns.saturating_sub(since),
+            collection: begun.or(still),
+            // It began in an earlier pause, or goes on after this one.
+            background: still.is_some() && begun.is_none_or(|begun| still == Some(begun)),
+        })
+    }
+}
+
+/// `RuntimeResumeFinished`: the pause is over, its stack is taken now.
+pub(crate) fn resumed<'rt>(clr: &Clr, cx: &mut Cx<'rt, NoTrigger>) {
+    let Some(pause) = clr.collector().resumed(proc::now_ns()) else {
+        return;
+    };
+    let events = clr.events();
+    if let Some(place) = events.offer(Event::Gc, pause.ns) {
+        let (name, text) = pause.texts();
+        let sample = events.sample(clr, cx, Event::Gc, pause.ns, name, text);
+        events.push(place, sample);
+    }
+}
+
+impl Pause {
+    fn texts(&self) -> (Arc<str>, String) {
+        let name = match self.collection {
+            Some(collection) => format!("generation {}", collection.generation),
+            None => "no collection".to_owned(),
+        };
+        let induced = self.collection.is_some_and(|collection| collection.induced);
+        let mut text = if induced { "induced" } else { "allocation" }.to_owned();
+        if self.background {
+            text.push_str(", background");
+        }
+        (name.into(), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GC: CorPrfSuspendReason = CorPrfSuspendReason::FOR_GC;
+
+    #[test]
+    fn a_blocking_collection_is_one_pause() {
+        let collector = Collector::default();
+        collector.stopping(GC, 100);
+        collector.started(&[true, true, false, false], CorPrfGcReason::INDUCED);
+        collector.finished();
+        let pause = collector.resumed(350).unwrap();
+        assert_eq!(pause.ns, 250);
+        let (name, text) = pause.texts();
+        assert_eq!((&*name, &*text), ("generation 1", "induced"));
+        assert_eq!(collector.resumed(400), None);
+    }
+
+    #[test]
+    fn a_background_collection_is_several() {
+        let collector = Collector::default();
+        let other = CorPrfGcReason::OTHER;
+        let texts = |pause: Option<Pause>| {
+            let (name, text) = pause.unwrap().texts();
+            format!("{name}: {text}")
+        };
+        collector.stopping(GC, 0);
+        collector.started(&[true, true, true, true, true], other);
+        assert_eq!(
+            texts(collector.resumed(1)),
+            "generation 2: allocation, background"
+        );
+        collector.stopping(GC, 2);
+        collector.started(&[true, false, false], other);
+        collector.finished();
+        assert_eq!(texts(collector.resumed(3)), "generation 0: allocation");
+        collector.stopping(CorPrfSuspendReason::FOR_GC_PREP, 4);
+        assert_eq!(
+            texts(collector.resumed(5)),
+            "generation 2: allocation, background"
+        );
+        collector.finished();
+        collector.stopping(GC, 6);
+        assert_eq!(texts(collector.resumed(7)), "no collection: allocation");
+    }
+
+    #[test]
+    fn a_walkers_pause_is_none() {
+        let collector = Collector::default();
+        collector.stopping(CorPrfSuspendReason::FOR_PROFILER, 0);
+        assert_eq!(collector.resumed(9), None);
+    }
+}

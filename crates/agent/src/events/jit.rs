@@ -1,0 +1,127 @@
+//! Compilation: how long the compiler worked, on which method, and what made it.
+//!
+//! A method's compilation can make the runtime run code that must be compiled first, on the same
+//! thread: each thread keeps a stack of compilations, and the time of an inner one is not counted
+//! for the outer one too, so that times add up.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use corprof::context::Callback;
+use corprof::{Cx, FunctionId};
+use recording::{Event, Tier};
+
+use crate::clr::Clr;
+use crate::proc;
+
+/// Most compilations in each other that are kept.
+const MAX_NESTED: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Compilation {
+    function: usize,
+    start_ns: u64,
+    /// Time of the compilations within.
+    inner_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Compilations(Vec<Compilation>);
+
+thread_local! {
+    static COMPILATIONS: RefCell<Compilations> = const {
+        RefCell::new(Compilations(Vec::new()))
+    };
+}
+
+impl Compilations {
+    fn begin(&mut self, function: usize, start_ns: u64) {
+        if self.0.len() >= MAX_NESTED {
+            self.0.clear();
+        }
+        self.0.push(Compilation {
+            function,
+            start_ns,
+            inner_ns: 0,
+        });
+    }
+
+    /// The time that this compilation took by itself.
+    fn end(&mut self, function: usize, now_ns: u64) -> Option<u64> {
+        let at = self.0.iter().rposition(|one| one.function == function)?;
+        // Those above it ended without a word: another thread was faster.
+        self.0.truncate(at + 1);
+        let ended = self.0.pop()?;
+        let whole_ns = now_ns.saturating_sub(ended.start_ns);
+        if let Some(outer) = self.0.last_mut() {
+            outer.inner_ns += whole_ns;
+        }
+        Some(whole_ns.saturating_sub(ended.inner_ns))
+    }
+}
+
+/// A compilation begins on this thread.
+pub(crate) fn started(function: FunctionId<'_>) {
+    let _thread_ends = COMPILATIONS.try_with(|own| {
+        if let Ok(mut own) = own.try_borrow_mut() {
+            own.begin(function.raw(), proc::now_ns());
+        }
+    });
+}
+
+/// It has ended, well or not.
+pub(crate) fn finished<'rt>(
+    clr: &Clr,
+    cx: &mut Cx<'rt, Callback>,
+    function: FunctionId<'rt>,
+    compiled_ns: u64,
+    tier: Option<Tier>,
+) {
+    let spent = COMPILATIONS
+        .try_with(|own| own.try_borrow_mut().ok()?.end(function.raw(), compiled_ns))
+        .ok()
+        .flatten();
+    let Some(spent) = spent else { return };
+    let events = clr.events();
+    if let Some(place) = events.offer(Event::Jit, spent) {
+        let method = clr.names().function(clr, cx, function);
+        let tier = tier.map_or("not compiled", tier_name);
+        let name: Arc<str> = format!("{method} ({tier})").into();
+        let sample = events.sample(clr, cx, Event::Jit, spent, name, String::new());
+        events.push(place, sample);
+    }
+}
+
+/// As docs/unwinding.md names the tiers.
+fn tier_name(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Unknown => "unknown tier",
+        Tier::Tier0 => "tier 0",
+        Tier::Tier0Instrumented => "tier 0 instrumented",
+        Tier::Tier1Instrumented => "tier 1 instrumented",
+        Tier::Tier1 => "tier 1",
+        Tier::Osr => "OSR",
+        Tier::ReadyToRun => "ReadyToRun",
+        Tier::Optimized => "optimized",
+        Tier::MinOpts => "minopts",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_within_each_other_add_up() {
+        let mut all = Compilations::default();
+        all.begin(1, 0);
+        all.begin(2, 10);
+        all.begin(3, 20);
+        assert_eq!(all.end(3, 25), Some(5));
+        all.begin(9, 26);
+        assert_eq!(all.end(2, 30), Some(15));
+        assert_eq!(all.end(9, 31), None);
+        assert_eq!(all.end(1, 100), Some(80));
+        assert_eq!(all.end(1, 100), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
+//!
+//! A callback of the CLR decides whether the event is to be kept ([`Events::offer`]), walks the
+//! calling thread's stack ([`here`]) and leaves addresses in a bounded queue; the agent thread
+//! resolves them as it does those of CPU samples and writes records ([`writer`]). docs/events.md
+//! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
+//! events only; an event that a CLR cannot deliver is said in a note of the recording; no callback
+//! waits for the agent thread.
+
+pub(crate) mod alloc;
+pub(crate) mod event_pipe;
+pub(crate) mod exception;
+pub(crate) mod gc;
+mod here;
+pub(crate) mod jit;
+pub(crate) mod loads;
+mod names;
+mod queue;
+mod sample;
+mod setup;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use corprof::Cx;
+use corprof::context::Context;
+use recording::Event;
+use stackwalk::CodeMap;
+
+pub(crate) use self::names::NameCache;
+pub(crate) use self::setup::{Setup, setup};
+pub(crate) use self::writer::EventWriter;
+
+use self::queue::{Place, Queue};
+use self::sample::EventSample;
+use crate::clr::Clr;
+use crate::config::{Config, EventSet, Walker};
+use crate::proc;
+use crate::resolve::EndCode;
+use crate::walkers::here::snapshot_here;
+
+/// Something the recording is to be told about events, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EventNews {
+    /// Where an event's samples come from, and about how much one stands for.
+    Source {
+        event: Event,
+        source: &'static str,
+        interval: u64,
+    },
+    /// What a user must know.
+    Note(String),
+}
+
+/// The events of the process that are not sampled by time.
+pub(crate) struct Events {
+    wanted: EventSet,
+    /// The recording goes on.
+    on: AtomicBool,
+    map: &'static CodeMap,
+    max_depth: u32,
+    walker: Walker,
+    alloc_interval: u64,
+    queue: Queue,
+    news: Mutex<Vec<EventNews>>,
+    /// An eventfd of the agent thread.
+    wake_fd: i32,
+}
+
+impl Events {
+    pub(crate) fn new(config: &Config, map: &'static CodeMap, wake_fd: i32) -> Events {
+        Events {
+            wanted: config.events,
+            on: AtomicBool::new(true),
+            map,
+            max_depth: config.max_depth,
+            walker: config.walker,
+            alloc_interval: config.alloc_interval,
+            queue: Queue::new(config.event_limit, proc::now_ns()),
+            news: Mutex::default(),
+            wake_fd,
+        }
+    }
+
+    /// Whether samples of this event are asked for.
+    pub(crate) fn wants(&self, event: Event) -> bool {
+        self.wanted.has(event)
+    }
+
+    /// Whether the recording goes on. Asked before anything that costs time.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// No more samples.
+    pub(crate) fn stop(&self) {
+        self.on.store(false, Ordering::Relaxed);
+    }
+
+    /// Samples again: another CLR begins.
+    pub(crate) fn resume(&self) {
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn alloc_interval(&self) -> u64 {
+        self.alloc_interval
+    }
+
+    /// An event happened. Answers where its sample is to go, if it is to be taken.
+    fn offer(&self, event: Event, value: u64) -> Option<Place> {
+        if !self.wants(event) || !self.is_on() {
+            return None;
+        }
+        self.queue.offer(event, value)
+    }
+
+    /// The walker that takes their stacks.
+    pub(crate) fn walker(&self) -> Walker {
+        match self.walker {
+            Walker::Snapshot => Walker::Snapshot,
+            _ => Walker::Signal,
+        }
+    }
+
+    /// The stack of the calling thread.
+    fn walk<'rt, C: Context>(&self, clr: &Clr, cx: &mut Cx<'rt, C>) -> (Box<[u64]>, EndCode) {
+        if self.walker() == Walker::Snapshot
+            && let Some(proof) = clr.snapshots()
+        {
+            let mut words = Vec::new();
+            let max_depth = self.max_depth as usize;
+            if let Ok(end) = snapshot_here(self.map, cx, proof, max_depth, &mut words) {
+                return (words.into(), end);
+            }
+            // The runtime refuses to walk now, as it does while it dispatches an exception: we walk.
+        }
+        here::walk_here(self.map, self.max_depth)
+    }
+
+    /// A sample of the calling thread, now.
+    fn sample<'rt, C: Context>(
+        &self,
+        clr: &Clr,
+        cx: &mut Cx<'rt, C>,
+        event: Event,
+        value: u64,
+        name: Arc<str>,
+        text: String,
+    ) -> EventSample {
+        let time_ns = proc::now_ns();
+        let (frames, end) = self.walk(clr, cx);
+        EventSample {
+            event,
+            tid: proc::own_tid(),
+            time_ns,
+            value,
+            end,
+            frames,
+            name,
+            text,
+            catcher: None,
+        }
+    }
+
+    fn push(&self, place: Place, sample: EventSample) {
+        if self.queue.push(place, sample) {
+            crate::agent::ring(self.wake_fd);
+        }
+    }
+
+    /// Tells the recording something once.
+    pub(crate) fn tell(&self, news: EventNews) {
+        let mut all = self.news.lock().unwrap_or_else(|e| e.into_inner());
+        all.push(news);
+    }
+
+    fn take_news(&self) -> Vec<EventNews> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+}

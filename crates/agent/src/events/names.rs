@@ -1,0 +1,82 @@
+//! Names that callbacks need again and again: of classes and of catching methods.
+//!
+//! A cache, because asking the runtime for one takes several microseconds. Invariants: the lock is
+//! a leaf, never held over a call into the CLR; a name is forgotten before its id can be given out
+//! again (unload of a collectible module); at most [`MAX`] names are kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corprof::context::Synchronous;
+use corprof::{ClassId, Cx, FunctionId};
+
+use crate::clr::Clr;
+use crate::names;
+
+/// Most names kept; beyond, it starts again.
+const MAX: usize = 8192;
+
+type Names = HashMap<usize, Arc<str>>;
+
+/// The names of one CLR.
+#[derive(Debug, Default)]
+pub(crate) struct NameCache {
+    classes: Mutex<Names>,
+    functions: Mutex<Names>,
+}
+
+fn lock(names: &Mutex<Names>) -> MutexGuard<'_, Names> {
+    names.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn remember(names: &Mutex<Names>, id: usize, name: &Arc<str>) {
+    let mut names = lock(names);
+    if names.len() >= MAX {
+        names.clear();
+    }
+    names.insert(id, Arc::clone(name));
+}
+
+impl NameCache {
+    /// The name of a class with its type arguments.
+    pub(crate) fn class<'rt, C: Synchronous>(
+        &self,
+        cx: &Cx<'rt, C>,
+        class: ClassId<'rt>,
+    ) -> Arc<str> {
+        if let Some(name) = lock(&self.classes).get(&class.raw()) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = names::of_class(cx, class).into();
+        remember(&self.classes, class.raw(), &name);
+        name
+    }
+
+    /// `Type.Method` of a method.
+    pub(crate) fn function<'rt, C: Synchronous>(
+        &self,
+        clr: &Clr,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> Arc<str> {
+        if let Some(name) = lock(&self.functions).get(&function.raw()) {
+            return Arc::clone(name);
+        }
+        match names::of_function(clr, cx, function) {
+            Some(found) => {
+                let name: Arc<str> = format!("{}.{}", found.type_name, found.name).into();
+                remember(&self.functions, function.raw(), &name);
+                name
+            }
+            // Not kept: a dynamic method goes without telling us in time.
+            None => names::of_dynamic(cx, function)
+                .map_or_else(|| "?".into(), |found| found.name.into()),
+        }
+    }
+
+    /// Ids are about to be used again.
+    pub(crate) fn forget(&self) {
+        lock(&self.classes).clear();
+        lock(&self.functions).clear();
+    }
+}

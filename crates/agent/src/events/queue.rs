@@ -1,0 +1,292 @@
+//! Samples of events on their way from callbacks to the agent thread.
+//!
+//! It decides how many are kept: a reservoir for each event that has a limit, renewed each time the
+//! agent thread takes what is there, and one bound on the bytes of all. Invariants: its lock is a
+//! leaf, held for a few list operations and never over a call into the CLR; nobody waits for room;
+//! what is not kept is counted, by event where a limit said no, else as lost.
+
+use std::sync::{Mutex, MutexGuard};
+
+use recording::Event;
+
+use super::sample::EventSample;
+
+/// Most bytes of samples that wait.
+const MAX_BYTES: usize = 8 << 20;
+/// From here on the agent thread is asked to come early.
+const WAKE_BYTES: usize = MAX_BYTES / 4;
+/// One place for each code of [`Event`].
+const KINDS: usize = 16;
+
+/// Where a sample that was let in will go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the others.
+    New,
+    /// In the place of this one of its event.
+    Instead(usize),
+}
+
+/// What was not kept of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limited {
+    pub(super) count: u64,
+    pub(super) value: u64,
+}
+
+/// What the agent thread takes.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) samples: Vec<EventSample>,
+    pub(super) limited: Vec<(Event, Limited)>,
+    /// Samples for which there was no room.
+    pub(super) lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Kind {
+    samples: Vec<EventSample>,
+    /// Offered since the last batch.
+    seen: u64,
+    /// How many may be kept until the next batch; unlimited where there is no limit.
+    room: u64,
+    limited: Limited,
+}
+
+#[derive(Debug)]
+struct State {
+    kinds: [Kind; KINDS],
+    bytes: usize,
+    lost: u64,
+    woken: bool,
+    random: u64,
+    taken_ns: u64,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Samples a second of each limited event; 0: no limit.
+    limit: u64,
+}
+
+/// Events that come as often as the program likes. The others are rare, or are thinned out by
+/// bytes.
+fn is_limited(event: Event) -> bool {
+    matches!(
+        event,
+        Event::Exception | Event::Contention | Event::Jit | Event::ClassLoad
+    )
+}
+
+impl Queue {
+    /// With this limit, samples a second of each event; 0 for none.
+    pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
+        let limit = u64::from(limit);
+        let kinds = std::array::from_fn(|code| {
+            let event = u8::try_from(code).ok().and_then(Event::from_code);
+            let limited = limit > 0 && event.is_some_and(is_limited);
+            Kind {
+                room: if limited { limit } else { u64::MAX },
+                ..Kind::default()
+            }
+        });
+        Queue {
+            state: Mutex::new(State {
+                kinds,
+                bytes: 0,
+                lost: 0,
+                woken: false,
+                random: now_ns | 1,
+                taken_ns: now_ns,
+            }),
+            limit,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether a sample of this event is to be taken. Each of the event's samples since the last
+    /// batch is kept with the same probability (Vitter's algorithm R).
+    pub(super) fn offer(&self, event: Event, value: u64) -> Option<Place> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let kind = state.kinds.get_mut(event as usize)?;
+        kind.seen += 1;
+        if kind.seen <= kind.room {
+            return Some(Place::New);
+        }
+        let at = next_random(&mut state.random) % kind.seen;
+        if at < kind.room {
+            return usize::try_from(at).ok().map(Place::Instead);
+        }
+        kind.limited.count += 1;
+        kind.limited.value = kind.limited.value.saturating_add(value);
+        None
+    }
+
+    /// Puts a sample to its place. Answers whether the agent thread should be woken.
+    pub(super) fn push(&self, place: Place, sample: EventSample) -> bool {
+        let mut state = self.state();
+        let state = &mut *state;
+        let bytes = sample.bytes();
+        let Some(kind) = state.kinds.get_mut(sample.event as usize) else {
+            return false;
+        };
+        let old = match place {
+            Place::Instead(at) => kind.samples.get_mut(at),
+            Place::New => None,
+        };
+        let freed = old.as_ref().map_or(0, |old| old.bytes());
+        if state.bytes - freed + bytes > MAX_BYTES {
+            state.lost += 1;
+            return false;
+        }
+        state.bytes = state.bytes - freed + bytes;
+        match old {
+            Some(old) => {
+                kind.limited.count += 1;
+                kind.limited.value = kind.limited.value.saturating_add(old.value);
+                *old = sample;
+            }
+            None => kind.samples.push(sample),
+        }
+        let wake = state.bytes > WAKE_BYTES && !state.woken;
+        state.woken |= wake;
+        wake
+    }
+
+    /// Takes everything. Agent thread only.
+    pub(super) fn take(&self, now_ns: u64) -> Batch {
+        let mut batch = Batch::default();
+        let mut state = self.state();
+        let state = &mut *state;
+        let passed = now_ns.saturating_sub(state.taken_ns).min(1_000_000_000);
+        let earned = (self.limit * passed).div_ceil(1_000_000_000);
+        for (code, kind) in (0u8..).zip(&mut state.kinds) {
+            if kind.room != u64::MAX {
+                let kept = kind.samples.len() as u64;
+                kind.room = (kind.room.saturating_sub(kept) + earned).clamp(1, self.limit);
+            }
+            kind.seen = 0;
+            if let Some(event) = Event::from_code(code)
+                && kind.limited.count > 0
+            {
+                batch
+                    .limited
+                    .push((event, std::mem::take(&mut kind.limited)));
+            }
+            batch.samples.append(&mut kind.samples);
+        }
+        batch.lost = std::mem::take(&mut state.lost);
+        state.bytes = 0;
+        state.woken = false;
+        state.taken_ns = now_ns;
+        batch
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+}
+
+/// Marsaglia's xorshift64*.
+pub(super) fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_F491_4F6C_DD1D)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(event: Event, value: u64, frames: usize) -> EventSample {
+        EventSample::for_test(event, value, frames)
+    }
+
+    fn feed(queue: &Queue, event: Event, values: std::ops::Range<u64>) {
+        for value in values {
+            if let Some(place) = queue.offer(event, value) {
+                queue.push(place, sample(event, value, 3));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_limited_is_everything() {
+        let queue = Queue::new(10, 0);
+        feed(&queue, Event::Exception, 0..1000);
+        feed(&queue, Event::Alloc, 0..50);
+        let batch = queue.take(1_000_000_000);
+        let kept = |event| batch.samples.iter().filter(move |s| s.event == event);
+        assert_eq!(kept(Event::Exception).count(), 10);
+        assert_eq!(kept(Event::Alloc).count(), 50);
+        let sum: u64 = kept(Event::Exception).map(|s| s.value).sum();
+        assert_eq!(
+            batch.limited,
+            [(
+                Event::Exception,
+                Limited {
+                    count: 990,
+                    value: 999 * 1000 / 2 - sum
+                }
+            )]
+        );
+        assert_eq!(batch.lost, 0);
+        assert!(queue.take(1_000_000_001).samples.is_empty());
+    }
+
+    #[test]
+    fn a_reservoir_prefers_nobody() {
+        let queue = Queue::new(100, 0);
+        let mut sum = 0;
+        let mut count = 0u64;
+        for second in 1..=50u64 {
+            feed(&queue, Event::Exception, 0..1000);
+            let batch = queue.take(second * 1_000_000_000);
+            count += batch.samples.len() as u64;
+            sum += batch.samples.iter().map(|s| s.value).sum::<u64>();
+        }
+        assert_eq!(count, 5000);
+        // 5,000 draws of a uniform value: the mean's deviation is 4.1.
+        let mean = sum / count;
+        assert!((479..=520).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn room_comes_back_with_time() {
+        let queue = Queue::new(100, 0);
+        feed(&queue, Event::Jit, 0..1000);
+        assert_eq!(queue.take(0).samples.len(), 100);
+        feed(&queue, Event::Jit, 0..1000);
+        assert_eq!(queue.take(200_000_000).samples.len(), 1);
+        feed(&queue, Event::Jit, 0..1000);
+        assert_eq!(queue.take(200_000_000).samples.len(), 20);
+        assert!(queue.take(5_000_000_000).samples.is_empty());
+        feed(&queue, Event::Jit, 0..1000);
+        assert_eq!(queue.take(5_000_000_000).samples.len(), 100);
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_the_rest_is_lost() {
+        let queue = Queue::new(0, 0);
+        let mut woken = 0;
+        let each = sample(Event::Alloc, 1, 1024).bytes();
+        let fit = MAX_BYTES / each;
+        for _ in 0..fit + 7 {
+            let place = queue.offer(Event::Alloc, 1).unwrap();
+            woken += u32::from(queue.push(place, sample(Event::Alloc, 1, 1024)));
+        }
+        assert_eq!(woken, 1);
+        assert!(queue.bytes() <= MAX_BYTES);
+        let batch = queue.take(1);
+        assert_eq!((batch.samples.len(), batch.lost), (fit, 7));
+        assert_eq!(queue.bytes(), 0);
+    }
+}

@@ -1,0 +1,149 @@
+//! From the queue to the recording. Agent thread only.
+//!
+//! An exception waits a little for the end of the search for its handler; whatever else is there is
+//! written at once. Details are told once each. Invariant: both the samples that wait and the
+//! details that are remembered are bounded.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use recording::{Event, Record};
+
+use super::queue::Limited;
+use super::sample::EventSample;
+use super::{EventNews, Events};
+use crate::drain::Runtimes;
+use crate::outlet::Outlet;
+use crate::resolve::RawSample;
+use crate::threads::Threads;
+use crate::walkers::Sink;
+
+/// How long the search for a handler may take before the exception counts as unhandled. Short: a
+/// program that ends by it is gone soon.
+const SEARCH_NS: u64 = 10_000_000;
+/// Most details that are remembered.
+const MAX_DETAILS: usize = 16 * 1024;
+
+type DetailKey = (Event, Arc<str>, String);
+
+/// The agent thread's side.
+#[derive(Default)]
+pub(crate) struct EventWriter {
+    waiting: Vec<EventSample>,
+    /// To be written, each with its thread's number in the recording.
+    ready: Vec<(u32, EventSample)>,
+    limited: Vec<(Event, Limited)>,
+    lost: u64,
+    details: HashMap<DetailKey, u32>,
+    next_detail: u32,
+    sources: Vec<EventNews>,
+}
+
+impl EventWriter {
+    /// Says what is new about the events themselves.
+    pub(crate) fn announce(&mut self, events: &Events, walker: &'static str, outlet: &mut Outlet) {
+        for news in events.take_news() {
+            // A second CLR like the first says nothing new.
+            if self.sources.contains(&news) {
+                continue;
+            }
+            match &news {
+                EventNews::Source {
+                    event,
+                    source,
+                    interval,
+                } => outlet.push(&Record::Source {
+                    event: *event,
+                    source: Cow::Borrowed(source),
+                    walker: Cow::Borrowed(walker),
+                    interval: *interval,
+                }),
+                EventNews::Note(text) => outlet.push(&Record::Note {
+                    text: Cow::Borrowed(text),
+                }),
+            }
+            self.sources.push(news);
+        }
+    }
+
+    /// Takes what has come, all of it if this is the `last` time. Threads that are met here for the
+    /// first time are news of `threads`.
+    pub(crate) fn collect(&mut self, events: &Events, threads: &Threads, now_ns: u64, last: bool) {
+        let batch = events.queue.take(now_ns);
+        self.limited.extend(batch.limited);
+        self.lost += batch.lost;
+        let waited = std::mem::take(&mut self.waiting);
+        for sample in waited.into_iter().chain(batch.samples) {
+            let searching = sample.catcher.as_ref().is_some_and(|c| c.name().is_none());
+            if searching && !last && now_ns.saturating_sub(sample.time_ns) < SEARCH_NS {
+                self.waiting.push(sample);
+                continue;
+            }
+            let thread = threads.at(sample.tid, sample.time_ns);
+            self.ready.push((thread, sample));
+        }
+    }
+
+    /// Writes what was taken.
+    pub(crate) fn write(&mut self, runtimes: &mut Runtimes<'_>, sink: &mut dyn Sink) {
+        for (thread, sample) in std::mem::take(&mut self.ready) {
+            let detail = self.detail(sink, &sample);
+            let raw = RawSample {
+                thread,
+                time_ns: sample.time_ns,
+                value: sample.value,
+                event: sample.event,
+                end: sample.end,
+                frames: &sample.frames,
+                detail: Some(detail),
+            };
+            sink.stack(runtimes, raw);
+        }
+        for (event, limited) in self.limited.drain(..) {
+            sink.record(&Record::Limited {
+                event,
+                count: limited.count,
+                value: limited.value,
+            });
+        }
+        if self.lost > 0 {
+            sink.record(&Record::Lost {
+                reason: Cow::Borrowed("event queue full"),
+                count: std::mem::take(&mut self.lost),
+            });
+        }
+    }
+
+    /// Some exceptions wait for their handlers: come again soon.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn detail(&mut self, sink: &mut dyn Sink, sample: &EventSample) -> u32 {
+        let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
+        if let Some(detail) = self.details.get(&key) {
+            return *detail;
+        }
+        if self.details.len() >= MAX_DETAILS {
+            self.details.clear();
+        }
+        let detail = self.next_detail;
+        self.next_detail = self.next_detail.wrapping_add(1);
+        sink.record(&Record::Detail {
+            detail,
+            event: key.0,
+            name: Cow::Borrowed(&key.1),
+            text: Cow::Borrowed(&key.2),
+        });
+        self.details.insert(key, detail);
+        detail
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self, events: &Events) -> u64 {
+        let waiting: usize = self.waiting.iter().map(EventSample::bytes).sum();
+        let details = self.details.capacity() * (size_of::<(DetailKey, u32)>() + 64);
+        (waiting + details + events.queue.bytes()) as u64
+    }
+}
