@@ -86,7 +86,8 @@ function shorter(name, dotted) {
   let deep = 0;
   for (let i = 0; i < name.length; i++) {
     const c = name[i];
-    if (c === "(" && i > 0) break;
+    // Arguments, or the line or text that stands behind a name.
+    if ((c === "(" && i > 0) || (c === " " && name[i + 1] === " ")) break;
     if (c === "<" || c === "[") deep++;
     else if ((c === ">" || c === "]") && deep > 0) deep--;
     else if (deep > 0) continue;

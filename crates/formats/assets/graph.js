@@ -290,7 +290,7 @@ class Graph {
     // A name that is longer than any screen is cut before it is measured.
     const whole = name.length > 1000 ? `${name.slice(0, 1000)}…` : name;
     if (this.measure(whole) <= room) return whole;
-    const names = shorter(whole, tree.isManaged(node));
+    const names = shorter(whole, tree.isDotted(node));
     for (const short of names) if (this.measure(short) <= room) return short;
     const short = names[names.length - 1];
     let low = 0;

@@ -192,7 +192,7 @@ function showPath(element, view, zoom) {
     if (path.length > keep && at >= 2 && at < path.length - keep + 3) return;
     const last = node === focus;
     const name = node === ROOT ? rootLabel(tree)
-      : shorter(tree.name(node), tree.isManaged(node))[1] ?? tree.name(node);
+      : shorter(tree.name(node), tree.isDotted(node))[1] ?? tree.name(node);
     const text = name.length > 60 ? `${name.slice(0, 59)}…` : name;
     items.push(make("button", {
       type: "button", title: tree.name(node), onclick: () => zoom(node),

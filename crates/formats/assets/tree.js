@@ -214,6 +214,14 @@ class Tree {
     return node !== ROOT && kinds[this.keys.kind[this.nodes.key[node]]] === "managed";
   }
 
+  /** Dots part the name of a node. */
+  isDotted(node) {
+    const { kinds } = this.profile.head;
+    const isType = node !== ROOT && kinds[this.keys.kind[this.nodes.key[node]]] === "detail" &&
+      !/\.(dll|exe)$/i.test(this.name(node));
+    return isType || this.isManaged(node);
+  }
+
   /** Makes the children of `node`, if they are not there yet. */
   expand(node) {
     if (this.nodes.first[node] >= 0) return;

@@ -209,11 +209,15 @@ fn speedscope_has_the_numbers_of_the_report() {
     }
 }
 
-/// Zoom, search, filters, table and keys do what they say.
+/// Zoom, search, filters, table and keys do what they say; so do events, calls and several CLRs.
 #[test]
 fn the_page_can_be_used() {
-    let path = file("ui", Format::Html, &profile::testing::tiny().profile());
-    output(node(&tools(), "ui.mjs").arg(path));
+    for (scene, profile) in scenes() {
+        if !matches!(scene, "deep" | "hostile") {
+            let path = file(&format!("ui-{scene}"), Format::Html, &profile);
+            output(node(&tools(), "ui.mjs").arg(path).arg(scene));
+        }
+    }
 }
 
 /// The trees and the table that the page draws are those that the library computes.

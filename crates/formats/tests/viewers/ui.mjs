@@ -1,5 +1,5 @@
-// Uses the flame graph of the scene `tiny` as somebody at the screen would, on a page that is only
-// as real as the script needs: `node ui.mjs FILE`. What is drawn is kept as a list of texts and
+// Uses the flame graph of a scene as somebody at the screen would, on a page that is only as real
+// as the script needs: `node ui.mjs FILE SCENE`. What is drawn is kept as a list of texts and
 // boxes, each frame anew.
 
 import assert from "node:assert/strict";
@@ -143,124 +143,198 @@ const hover = (text) => {
 };
 const near = (is, expected) => assert.ok(Math.abs(is - expected) < 1.5, `${is}, not ${expected}`);
 
-// What is there at first.
-assert.equal(page.document.title, "/opt/dotnet/dotnet sample.dll --fast");
-assert.equal(byId("title").textContent, "dotnet sample.dll --fast");
-assert.match(byId("facts").textContent, /1\.000 s · every 10\.00 ms · \.NET 8\.0\.4 · 3 threads/);
-assert.match(byId("honest").textContent, /^100 samples, 3 lost \(2\.91 %/);
-assert.equal(byId("message").hidden, true);
-near(box("all").w, WIDTH);
-near(box("Sample.Program.Main").w, 480);
-near(box("start_thread").w, 490);
-assert.ok(find("Sample.Program.Main").y < find("__libc_start_main").y, "callees are above");
-assert.match(byId("legend").textContent, /managed, optimized.*86\.00 %.*broken or truncated.*3\.00 %/);
-
-// Hovering says everything.
-assert.match(hover("all"), /^all total 100\.00 % 100 samples 1\.000 s/);
-const tip = hover("Sample.Worker.Parse");
-assert.match(tip, /^Sample\.Worker\.Parse total 25\.00 % 25 samples 250\.00 ms self 25\.00 % 25 samples/);
-assert.match(tip, /of caller 55\.56 %/);
-assert.match(tip, /kind managed, tier-1 module \/srv\/app\/sample\.dll/);
-byId("graph").does("pointerleave");
-assert.equal(byId("tip").hidden, true);
-
-// Zoom and back.
-byId("graph").does("click", at("Sample.Worker.Parse"));
-near(box("Sample.Worker.Parse").w, WIDTH);
-near(box("start_thread").w, WIDTH);
-assert.match(byId("path").textContent, /all .*Worker\.Hash .*Worker\.Parse .*Reset zoom/);
-press("Escape");
-near(box("Sample.Worker.Parse").w, 250);
-byId("graph").does("click", at("start_thread"));
-[...under(byId("path"))].find((e) => e.textContent === "Reset zoom").does("click");
-near(box("start_thread").w, 490);
-
-// Search: any case unless there is an upper case letter; what is no expression is text.
 const search = (text) => {
   byId("search").value = text;
   byId("search").does("input");
   return byId("matched").textContent;
 };
-assert.equal(search("MEMMOVE"), "0.00 % matched");
-assert.equal(search("memmove"), "5.00 % matched");
-const plain = box("start_thread").color;
-assert.equal(search("sample\\.worker"), "94.00 % matched");
-assert.notEqual(box("Sample.Worker.Parse").color, plain);
-assert.equal(search("(unsigned char**"), "6.00 % matched");
-assert.ok(byId("search").classes.has("literal"));
-press("Escape");
-assert.equal(byId("matched").textContent, "");
-
-// Filters; the zoom stays where there is something to zoom into.
-choose("thread", "id:2");
-assert.match(hover("all"), /^all total 100\.00 % 6 samples 60\.00 ms/);
-choose("thread", "name:.NET Main");
-assert.match(hover("all"), /48 samples/);
-byId("graph").does("click", at("Sample.Program.Main"));
-choose("thread", "");
-near(box("Sample.Program.Main").w, WIDTH);
-press("Home");
-choose("measure", "samples");
-assert.match(hover("all"), /Percentages are of samples/);
-choose("measure", "value");
-
-// Threads at the roots, one by one.
-choose("roots", "each");
-near(box(".NET Main (tid 4242)").w, 480);
-near(box("thread 4250 (tid 4250)").w, 460);
-choose("roots", "merged");
-
-// Managed code only: the rest counts for its caller.
-press("m");
-assert.match(hover("Sample.Worker.Hash"), /total 48\.00 % 48 samples/);
-assert.ok(!drawn.some((d) => d.text === "start_thread"));
-press("m");
-
-// Tiers apart.
-choose("detail", "tier");
-assert.equal(drawn.filter((d) => d.text?.endsWith("Worker.Hash")).length, 3);
-choose("detail", "method");
-
-// From the leaves, and downwards.
-press("r");
-near(box("Sample.Worker.Hash").w, 600);
-assert.match(hover("all, from the leaves"), /100 samples/);
-press("i");
-assert.ok(find("Sample.Worker.Hash").y > find("all, from the leaves").y, "callers are below");
-press("r");
-press("i");
-
-// Keys alone.
-byId("graph").does("pointerleave");
-press("ArrowUp");
-press("ArrowUp");
-assert.match(byId("tip").textContent, /^start_thread/);
-press("ArrowRight");
-assert.match(byId("tip").textContent, /^__libc_start_main/);
-press("ArrowLeft");
-press("Enter");
-near(box("start_thread").w, WIDTH);
-press("Home");
-
-// The table.
-press("t");
-assert.equal(byId("graph").hidden, true);
 const rows = () => [...under(byId("table"))].filter((e) => e.tag === "tr").slice(1)
   .map((row) => row.textContent.replace(/\s+/g, " ").trim());
-assert.match(rows()[0], /^60\.00 % 600\.00 ms 94\.00 % 940\.00 ms 60 Sample\.Worker\.Hash managed sample\.dll/);
-assert.match(rows()[1], /^26\.00 % .* Sample\.Worker\.Parse/);
 const header = (name) => [...under(byId("table"))].find((e) => e.tag === "button" && e.textContent === name);
-header("method").does("click");
-assert.match(rows()[0], /CallDescrWorkerInternal/);
-header("method").does("click");
-assert.match(rows()[0], /start_thread|__libc/);
-[...under(byId("table"))].filter((e) => e.tag === "tr")[1].does("click");
-assert.equal(byId("graph").hidden, false);
-assert.match(byId("search").value, /^\^.*\$$/);
-press("Escape");
 
-// Dark.
-const light = box("all").color;
-press("d");
-assert.notEqual(box("all").color, light);
-assert.equal(root.dataset.theme, "dark");
+function tiny() {
+  // What is there at first.
+  assert.equal(page.document.title, "/opt/dotnet/dotnet sample.dll --fast");
+  assert.equal(byId("title").textContent, "dotnet sample.dll --fast");
+  assert.match(byId("facts").textContent, /1\.000 s · every 10\.00 ms · \.NET 8\.0\.4 · 3 threads/);
+  assert.match(byId("honest").textContent, /^100 samples, 3 lost \(2\.91 %/);
+  assert.equal(byId("message").hidden, true);
+  near(box("all").w, WIDTH);
+  near(box("Sample.Program.Main").w, 480);
+  near(box("start_thread").w, 490);
+  assert.ok(find("Sample.Program.Main").y < find("__libc_start_main").y, "callees are above");
+  assert.match(byId("legend").textContent, /managed, optimized.*86\.00 %.*broken or truncated.*3\.00 %/);
+
+  // Hovering says everything.
+  assert.match(hover("all"), /^all total 100\.00 % 100 samples 1\.000 s/);
+  const tip = hover("Sample.Worker.Parse");
+  assert.match(tip, /^Sample\.Worker\.Parse total 25\.00 % 25 samples 250\.00 ms self 25\.00 % 25 samples/);
+  assert.match(tip, /of caller 55\.56 %/);
+  assert.match(tip, /kind managed, tier-1 module \/srv\/app\/sample\.dll/);
+  byId("graph").does("pointerleave");
+  assert.equal(byId("tip").hidden, true);
+
+  // Zoom and back.
+  byId("graph").does("click", at("Sample.Worker.Parse"));
+  near(box("Sample.Worker.Parse").w, WIDTH);
+  near(box("start_thread").w, WIDTH);
+  assert.match(byId("path").textContent, /all .*Worker\.Hash .*Worker\.Parse .*Reset zoom/);
+  press("Escape");
+  near(box("Sample.Worker.Parse").w, 250);
+  byId("graph").does("click", at("start_thread"));
+  [...under(byId("path"))].find((e) => e.textContent === "Reset zoom").does("click");
+  near(box("start_thread").w, 490);
+
+  // Search: any case unless there is an upper case letter; what is no expression is text.
+  assert.equal(search("MEMMOVE"), "0.00 % matched");
+  assert.equal(search("memmove"), "5.00 % matched");
+  const plain = box("start_thread").color;
+  assert.equal(search("sample\\.worker"), "94.00 % matched");
+  assert.notEqual(box("Sample.Worker.Parse").color, plain);
+  assert.equal(search("(unsigned char**"), "6.00 % matched");
+  assert.ok(byId("search").classes.has("literal"));
+  press("Escape");
+  assert.equal(byId("matched").textContent, "");
+
+  // Filters; the zoom stays where there is something to zoom into.
+  choose("thread", "id:2");
+  assert.match(hover("all"), /^all total 100\.00 % 6 samples 60\.00 ms/);
+  choose("thread", "name:.NET Main");
+  assert.match(hover("all"), /48 samples/);
+  byId("graph").does("click", at("Sample.Program.Main"));
+  choose("thread", "");
+  near(box("Sample.Program.Main").w, WIDTH);
+  press("Home");
+  choose("measure", "samples");
+  assert.match(hover("all"), /Percentages are of samples/);
+  choose("measure", "value");
+
+  // Threads at the roots, one by one.
+  choose("roots", "each");
+  near(box(".NET Main (tid 4242)").w, 480);
+  near(box("thread 4250 (tid 4250)").w, 460);
+  choose("roots", "merged");
+
+  // Managed code only: the rest counts for its caller.
+  press("m");
+  assert.match(hover("Sample.Worker.Hash"), /total 48\.00 % 48 samples/);
+  assert.ok(!drawn.some((d) => d.text === "start_thread"));
+  press("m");
+
+  // Tiers apart.
+  choose("detail", "tier");
+  assert.equal(drawn.filter((d) => d.text?.endsWith("Worker.Hash")).length, 3);
+  choose("detail", "method");
+
+  // From the leaves, and downwards.
+  press("r");
+  near(box("Sample.Worker.Hash").w, 600);
+  assert.match(hover("all, from the leaves"), /100 samples/);
+  press("i");
+  assert.ok(find("Sample.Worker.Hash").y > find("all, from the leaves").y, "callers are below");
+  press("r");
+  press("i");
+
+  // Keys alone.
+  byId("graph").does("pointerleave");
+  press("ArrowUp");
+  press("ArrowUp");
+  assert.match(byId("tip").textContent, /^start_thread/);
+  press("ArrowRight");
+  assert.match(byId("tip").textContent, /^__libc_start_main/);
+  press("ArrowLeft");
+  press("Enter");
+  near(box("start_thread").w, WIDTH);
+  press("Home");
+
+  // The table.
+  press("t");
+  assert.equal(byId("graph").hidden, true);
+  assert.match(rows()[0], /^60\.00 % 600\.00 ms 94\.00 % 940\.00 ms 60 Sample\.Worker\.Hash managed sample\.dll/);
+  assert.match(rows()[1], /^26\.00 % .* Sample\.Worker\.Parse/);
+  header("method").does("click");
+  assert.match(rows()[0], /CallDescrWorkerInternal/);
+  header("method").does("click");
+  assert.match(rows()[0], /start_thread|__libc/);
+  [...under(byId("table"))].filter((e) => e.tag === "tr")[1].does("click");
+  assert.equal(byId("graph").hidden, false);
+  assert.match(byId("search").value, /^\^.*\$$/);
+  press("Escape");
+
+  // Dark.
+  const light = box("all").color;
+  press("d");
+  assert.notEqual(box("all").color, light);
+  assert.equal(root.dataset.theme, "dark");
+}
+
+function events() {
+  // What an event is about is above the method that it happened in.
+  assert.equal(byId("event-box").hidden, false);
+  assert.equal(byId("about").hidden, true, "cpu samples are about nothing");
+  choose("event", 3);
+  assert.equal(byId("about").hidden, false);
+  near(box("System.FormatException").w, WIDTH * 4 / 6);
+  assert.ok(find("System.FormatException").y < find("Shop.Order.Parse").y);
+  assert.match(byId("legend").textContent, /exception thrown.*100\.00 %/);
+  const tip = hover("System.FormatException");
+  assert.match(tip, /total 66\.67 % 4 samples self 66\.67 % 4 samples/);
+  assert.match(tip, /kind detail/);
+  assert.match(tip, /says caught: The input string 'x' was not in a correct format\. 75\.00 %/);
+  choose("detail", "line");
+  assert.equal(drawn.filter((d) => d.text?.includes("FormatException  ca")).length, 2);
+  choose("detail", "method");
+
+  // Off: the method has it all.
+  byId("about").does("click");
+  assert.ok(!drawn.some((d) => d.text === "System.FormatException"));
+  assert.match(hover("Shop.Order.Parse"), /self 66\.67 % 4 samples/);
+  press("a");
+  find("System.FormatException");
+
+  // Bytes, and who allocates a type.
+  choose("event", 2);
+  assert.equal(byId("measure").value, "value");
+  assert.match(hover("System.Byte[]"), /total 87\.97 % 1 sample 5\.00 MiB/);
+  assert.match(byId("legend").textContent, /type allocated/);
+  press("r");
+  near(box("System.Byte[]").w, WIDTH * 5242880 / 5959680);
+  press("r");
+
+  // Also when only managed code is shown.
+  choose("event", 1);
+  press("m");
+  assert.match(hover("Shop.Catalog.Load"), /self 100\.00 % 10 samples/);
+  choose("event", 2);
+  find("System.Byte[]");
+  press("m");
+  assert.match(byId("honest").textContent, /34 limited \(exception 4, alloc 30 of 3\.00 MiB\).*3 pauses/);
+}
+
+function shadow() {
+  // Calls beside time.
+  assert.match(hover("Tree.Main"), /self 16\.00 % 1 sample 2\.00 ms calls 1/);
+  press("t");
+  header("calls").does("click");
+  assert.match(rows()[0], /^0\.00 % 0 ns 0\.00 % 0 ns 0 8 Tree\.Leaf/);
+  assert.match(rows()[1], /^84\.00 % 10\.50 ms 84\.00 % 10\.50 ms 3 7 Tree\.Walk/);
+  press("t");
+  choose("event", 1);
+  near(box("Tree.Leaf").w, WIDTH * 8 / 16);
+  assert.equal(byId("measure").value, "value");
+}
+
+function two_runtimes() {
+  // A stripe under the frames of each CLR, in its colour.
+  assert.match(byId("legend").textContent, /\.NET 3\.1\.23 .*50\.00 %.*\.NET 8\.0\.4 .*50\.00 %/);
+  assert.match(hover("Shared.Step [3.1.23]"), /CLR \.NET 3\.1\.23/);
+  const stripes = (text) => {
+    const of = find(text);
+    return drawn.filter((d) => !d.text && d.x === of.x - 4 && Math.abs(d.y - of.y - 5.5) < 1);
+  };
+  assert.equal(stripes("App.Program.Main [8.0.4]").length, 1);
+  assert.notEqual(stripes("App.Program.Main [8.0.4]")[0].color, stripes("Shared.Step [3.1.23]")[0].color);
+  assert.equal(stripes("bridge_call").length, 0);
+}
+
+({ tiny, events, shadow, two_runtimes })[process.argv[3]]();
