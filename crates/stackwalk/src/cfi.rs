@@ -81,6 +81,8 @@ pub(crate) struct State {
     initial: Row,
     remembered: [Row; REMEMBERED],
     depth: usize,
+    /// The last row before the one found whose CFA is in `rbp`.
+    framed: Option<Row>,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
             initial: Row::START,
             remembered: [Row::START; REMEMBERED],
             depth: 0,
+            framed: None,
         }
     }
 }
@@ -122,7 +125,22 @@ pub(crate) fn rule(
     {
         return Ok(Some(LEAF));
     }
-    rule
+    match rule {
+        Ok(Some(LEAF)) if !exact => Ok(Some(behind_the_end(code, address, state))),
+        rule => rule,
+    }
+}
+
+/// The rule of a call for which the table says that nothing is on the stack but the return
+/// address. No call is made in that state, because the stack would not be aligned for it (System V
+/// ABI of x86-64, section 3.2.2): it is made from code behind the function's end, where a table
+/// written by hand still has the row of the `ret` above (`UMThunkStub` of .NET Core 3.1, whose rare
+/// path lies there). The function's frame holds.
+fn behind_the_end(code: &NativeCode, address: u64, state: &State) -> Rule {
+    state
+        .framed
+        .and_then(|row| to_rule(code, row, address))
+        .unwrap_or(LEAF)
 }
 
 /// A frame whose CFA is `rbx + cfa`, with the rest of its rule.
@@ -176,6 +194,7 @@ fn table_rule(
     }
     state.row = Row::START;
     state.depth = 0;
+    state.framed = None;
     let mut program = fde.cie.program;
     run(&mut program, &fde, u64::MAX, state).ok_or(Unsupported)?;
     state.initial = state.row;
@@ -586,6 +605,9 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
             location = location.wrapping_add(units.wrapping_mul(cie.code_align));
             if location > address {
                 return Some(());
+            }
+            if matches!(state.row.cfa, CfaRule::Register(RBP, _)) {
+                state.framed = Some(state.row);
             }
         }
     }

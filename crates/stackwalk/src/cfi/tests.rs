@@ -398,3 +398,31 @@ fn eh_frame(code: &NativeCode) -> (EhFrame<gimli::EndianSlice<'_, LittleEndian>>
     let section = EhFrame::new(code.bytes_at(eh_frame_at), LittleEndian);
     (section, bases.set_eh_frame(eh_frame_at))
 }
+
+/// `UMThunkStub` of .NET Core 3.1: a rare path behind the `ret` has the row of the `ret`.
+#[test]
+fn a_call_behind_the_ret_has_the_frame_of_its_function() {
+    // push rbp; mov rbp, rsp; …; pop rbp; ret; and code behind it.
+    let program = [
+        0x41, 0x0e, 16, 0x86, 2, // at 1: CFA rsp+16, rbp at CFA−16
+        0x43, 0x0d, 6, // at 4: CFA rbp+16
+        0x50, 0x0c, 7, 8, 0xc6, // at 20: CFA rsp+8, rbp as it was
+    ];
+    let code = NativeCode::of_bytes(fde_with_program(&program), 0x10000);
+    let mut state = State::new();
+    let mut at = |offset: u64, exact| {
+        rule(&code, 0x20000 + offset, exact, &mut state)
+            .unwrap()
+            .unwrap()
+    };
+    let framed = Rule::Frame {
+        cfa: Cfa::Bp(16),
+        ra: -8,
+        bp: Bp::FromCfa(-16),
+        assumed: false,
+    };
+    assert_eq!(at(10, false), framed);
+    assert_eq!(at(40, false), framed, "a return address");
+    assert_eq!(at(40, true), LEAF, "an instruction that may be the ret");
+    assert_eq!(at(0, false), LEAF, "no frame was made before");
+}
