@@ -45,10 +45,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         for program in &programs {
             let found = testkit::agree(runtime, program, each, random_seeds);
             eprintln!(
-                "{program} on {}: {:.3} % of {}",
+                "{program} on {}: {:.3} % of {}, explained ones counted {:.3} %",
                 runtime.version,
                 found.suspend.percent(),
-                found.suspend.walks
+                found.suspend.walks,
+                found.suspend.percent_explained()
             );
             all.merge(found);
         }

@@ -61,11 +61,26 @@ pub struct Pair {
     pub same: u64,
     /// And the same addresses in them.
     pub same_addresses: u64,
+    /// Not the same, for a reason that is the runtime's ([`Explained`]).
+    pub explained: u64,
 }
 
+/// What `DoStackSnapshot` leaves out by design. docs/unwinding.md says how each was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// An exception has unwound these frames; they are on the stack until its handler returns.
+    Unwound,
+    /// A funclet that its own method has called (`finally` without an exception).
+    Funclet,
+}
+
+/// Programs that throw: only there may frames be left out because an exception unwound them.
+const THROWING: [&str; 2] = ["exceptions", "nullref"];
+
 impl Pair {
-    fn add(&mut self, same: bool, same_addresses: bool) {
+    fn add(&mut self, same: bool, same_addresses: bool, explained: Option<Explained>) {
         self.walks += 1;
+        self.explained += u64::from(!same && explained.is_some());
         self.same += u64::from(same);
         self.same_addresses += u64::from(same && same_addresses);
     }
@@ -74,11 +89,18 @@ impl Pair {
         self.walks += other.walks;
         self.same += other.same;
         self.same_addresses += other.same_addresses;
+        self.explained += other.explained;
     }
 
     /// Percent of the walks whose methods are the same.
     pub fn percent(&self) -> f64 {
         percent(self.same, self.walks)
+    }
+
+    /// Percent of the walks whose methods are the same or differ for a known reason of the
+    /// runtime's.
+    pub fn percent_explained(&self) -> f64 {
+        percent(self.same + self.explained, self.walks)
     }
 }
 
@@ -182,32 +204,46 @@ impl Agreement {
         let against = |theirs: &[Theirs]| {
             let functions = own.iter().map(|own| own.function);
             let addresses = own.iter().map(|own| own.ip);
+            let same = functions.eq(theirs.iter().map(|frame| frame.function));
+            let explained = if same {
+                None
+            } else {
+                explain(program, thread, &own, theirs)
+            };
             (
-                functions.eq(theirs.iter().map(|frame| frame.function)),
+                same,
                 addresses.eq(theirs.iter().map(|frame| frame.ip)),
+                explained,
             )
         };
-        let (same, same_addresses) = against(&with_plain);
-        self.suspend.add(same, same_addresses);
+        let (same, same_addresses, explained) = against(&with_plain);
+        self.suspend.add(same, same_addresses, explained);
         if !same {
-            let class = self
-                .classes
-                .entry(class_of(thread, &own, &with_plain))
-                .or_default();
+            let class = match explained {
+                Some(Explained::Unwound) => {
+                    "explained: frames that an exception has unwound".into()
+                }
+                Some(Explained::Funclet) => {
+                    "explained: a funclet that its method has called".into()
+                }
+                None => class_of(thread, &own, &with_plain),
+            };
+            let class = self.classes.entry(class).or_default();
             class.count += 1;
             *class.programs.entry(program.to_owned()).or_default() += 1;
             if class.examples.len() < EXAMPLES && !thread.details.is_empty() {
                 class.examples.push(example(program, thread));
             }
         }
-        let (same, same_addresses) = against(&with_seed);
-        self.seeded.add(same, same_addresses);
+        let (same, same_addresses, explained) = against(&with_seed);
+        self.seeded.add(same, same_addresses, explained);
         self.snapshots.add(
             with_plain
                 .iter()
                 .map(|frame| frame.function)
                 .eq(with_seed.iter().map(|frame| frame.function)),
             with_plain == with_seed,
+            None,
         );
     }
 
@@ -221,10 +257,13 @@ impl Agreement {
         ] {
             let _ = writeln!(
                 out,
-                "{name:17} {:8.4} % of {} walks ({} differ); the same addresses too: {:.4} %",
+                "{name:17} {:8.4} % of {} walks ({} differ, {} of them explained, so {:.4} %); the same \
+                 addresses too: {:.4} %",
                 pair.percent(),
                 pair.walks,
                 pair.walks - pair.same,
+                pair.explained,
+                pair.percent_explained(),
                 percent(pair.same_addresses, pair.walks)
             );
         }
@@ -256,6 +295,39 @@ impl Agreement {
         }
         out
     }
+}
+
+/// Whether the runtime leaves frames out that it is known to leave out, and nothing else differs.
+fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<Explained> {
+    let guessed = thread.own.iter().any(|own| own.flags.contains(['b', 'h']));
+    if thread.head.get(1)? != "root" || guessed {
+        return None;
+    }
+    // What they have lies in what we have, in the same places, with one run left out.
+    let is = |own: &Own, frame: &Theirs| (own.function, own.sp) == (frame.function, frame.sp);
+    let left = own.len().checked_sub(theirs.len())?;
+    let before = own
+        .iter()
+        .zip(theirs)
+        .take_while(|(own, theirs)| is(own, theirs))
+        .count();
+    let behind = own.get(before + left..)?;
+    if !behind
+        .iter()
+        .zip(theirs.get(before..)?)
+        .all(|(a, b)| is(a, b))
+    {
+        return None;
+    }
+    let first = own.get(before)?;
+    let at = thread.own.iter().position(|own| own == *first)?;
+    let called = at.checked_sub(1).and_then(|at| thread.own.get(at));
+    let next = thread.own.get(at + 1)?;
+    if left == 1 && next.kind == "m" && next.function == first.function {
+        return Some(Explained::Funclet);
+    }
+    let in_native = called.is_some_and(|own| own.kind == "n");
+    (THROWING.contains(&program) && in_native).then_some(Explained::Unwound)
 }
 
 /// Which kind of difference: by the first managed frame that is not the same.

@@ -21,6 +21,7 @@ macro_rules! on_each_runtime {
     )+};
 }
 
+mod agree;
 mod app10;
 mod bad_input;
 mod callers;

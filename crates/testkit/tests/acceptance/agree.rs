@@ -1,0 +1,44 @@
+//! The walkers agree: a short run of `cargo xtask agree` on every workload.
+
+use testkit::{Agreement, Machine, Runtime};
+
+on_each_runtime!(walkers_agree);
+
+/// Walks of each workload; `cargo xtask agree --walks N` takes more.
+const WALKS: u64 = 200;
+
+fn walkers_agree(runtime: &Runtime) {
+    let machine = Machine::alone();
+    let mut all = Agreement::default();
+    for program in testkit::workload_names().unwrap() {
+        all.merge(testkit::agree(runtime, &program, WALKS, 0));
+    }
+    drop(machine);
+    println!("{}", all.text());
+    assert!(all.suspend.walks >= 15 * WALKS);
+    // Few walks: one that differs is much. What is behind it would be a class in the long run.
+    assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
+    assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());
+    assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
+}
+
+/// Rule 14 of the articles: a bad seed must not bring the process down. What our own walk has not
+/// found to be a frame of that thread at that moment is refused before the runtime is asked.
+#[test]
+fn rule_14_random_seeds_are_refused_and_the_program_goes_on() {
+    for runtime in Runtime::all() {
+        for program in ["mixed", "gc"] {
+            let machine = Machine::alone();
+            let found = testkit::agree(&runtime, program, 50, 5000);
+            drop(machine);
+            let (refused, given) = found.random_seeds;
+            // Those that were given are frames of the thread all the same.
+            assert!(refused + given >= 5000 && refused >= 4000, "{found:?}");
+            assert!(
+                found.suspend.percent_explained() >= 98.0,
+                "{}",
+                found.text()
+            );
+        }
+    }
+}
