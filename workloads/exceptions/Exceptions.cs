@@ -33,7 +33,17 @@ namespace Workloads
             check.Print();
             Run.Measured("thrown", thrown);
             run.End();
+            if (Array.IndexOf(args, "crash") >= 0)
+            {
+                EndByException();
+            }
             return 0;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void EndByException()
+        {
+            throw new InvalidOperationException("the last one");
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]

@@ -23,12 +23,21 @@ namespace Workloads
             var trees = new Checked("trees");
             var arrays = new Checked("arrays");
             Console.WriteLine("method Workloads.Gc.BuildTree");
+            // What this program allocates itself: exact sizes times counts.
+            long nodeSize = Run.ObjectSize(8 + 8 + 4);
+            long arraysSize = 0;
+            for (int i = 0; i < 64; i++)
+            {
+                arraysSize += Run.ArraySize(1000 + i * 2000);
+            }
+            long fills = 0;
             bool over = false;
             var second = new Thread(() =>
             {
                 while (!Volatile.Read(ref over))
                 {
                     arrays.Add(FillArrays());
+                    fills++;
                 }
             })
             { Name = "gc-arrays" };
@@ -49,6 +58,9 @@ namespace Workloads
             trees.Print();
             arrays.Print();
             Run.Measured("collections", GC.CollectionCount(0));
+            Run.Allocated("Workloads.Gc+Node", rounds * ((1L << 15) - 1) * nodeSize);
+            Run.Allocated("System.Byte[]", fills * arraysSize);
+            Run.Measured("allocated", GC.GetTotalAllocatedBytes(true));
             run.End();
             return 0;
         }

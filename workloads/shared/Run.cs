@@ -104,6 +104,18 @@ namespace Workloads
             Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "measured {0} {1}", name, value));
         }
 
+        /// <summary>Prints how many bytes of a type the program has allocated.</summary>
+        public static void Allocated(string type, long bytes)
+        {
+            Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "allocated {0} {1}", type, bytes));
+        }
+
+        /// <summary>Bytes of an object with so many bytes of fields, on 64 bits: a header and a type before them.</summary>
+        public static long ObjectSize(long fields) => Math.Max(24, (16 + fields + 7) & ~7L);
+
+        /// <summary>Bytes of an array with so many bytes of elements: its length is a word more.</summary>
+        public static long ArraySize(long elements) => (24 + elements + 7) & ~7L;
+
         /// <summary>
         /// Prints rounds, memory, the process's CPU time before Main, and wall
         /// and CPU time since; the last thing a workload does.

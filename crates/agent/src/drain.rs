@@ -234,7 +234,7 @@ impl Drain {
             self.stats_due = now + STATS_NS;
             self.totals();
         }
-        if now >= self.flush_due {
+        if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
             self.outlet.flush();
         }

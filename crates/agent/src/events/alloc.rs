@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use corprof::context::{Callback, Cooperative};
-use corprof::{ClassId, Cx, ObjectId};
+use corprof::{ClassId, ClassKey, Cx, ObjectId, RuntimeIndex};
 use recording::Event;
 
 use super::queue::next_random;
@@ -102,7 +102,8 @@ pub(crate) fn object_allocated<'rt>(
     let Ok(size) = cx.info().get_object_size2(cx, object) else {
         return;
     };
-    let size = size as u64;
+    // The allocator rounds up to the alignment of objects; the runtime does not say so.
+    let size = (size as u64).next_multiple_of(8);
     let Some(value) = allocator(|own| own.sample(size, events.alloc_interval())) else {
         return;
     };
@@ -113,49 +114,57 @@ pub(crate) fn object_allocated<'rt>(
     }
 }
 
+/// What an event says of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Allocated {
+    /// ClassID.
+    pub(super) class: usize,
+    /// Its class as the event names it: without the types that it is nested in.
+    pub(super) type_name: String,
+    /// Bytes, where the event says it.
+    pub(super) size: Option<u64>,
+}
+
 /// An AllocationTick: `amount` bytes have been allocated on its heap since the last one, and this
 /// is the object that was being allocated then.
-pub(super) fn tick<'rt>(
-    clr: &Clr,
-    cx: &mut Cx<'rt, Callback>,
-    amount: u64,
-    type_name: &str,
-    size: Option<u64>,
-) {
-    let events = clr.events();
-    let interval = events.alloc_interval();
+pub(super) fn tick<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, amount: u64, allocated: &Allocated) {
+    let interval = clr.events().alloc_interval();
     if let Some(value) = allocator(|own| own.thin(amount, interval)) {
-        keep(clr, cx, value, type_name, size);
+        keep(clr, cx, value, allocated);
     }
 }
 
 /// An AllocationSampled: an object of `size` bytes in which a sampling point lay.
-pub(super) fn sampled<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, type_name: &str, size: u64) {
-    let events = clr.events();
-    let interval = events.alloc_interval();
+pub(super) fn sampled<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, allocated: &Allocated) {
+    let interval = clr.events().alloc_interval();
+    let size = allocated.size.unwrap_or(0) as f64;
     let value = allocator(|own| {
-        let probability = -(-(size as f64) / TICK_BYTES as f64).exp_m1();
-        let bytes = own.round(size as f64 / probability);
+        let probability = -(-size / TICK_BYTES as f64).exp_m1();
+        let bytes = own.round(size / probability);
         own.thin(bytes, interval)
     });
     if let Some(value) = value {
-        keep(clr, cx, value, type_name, Some(size));
+        keep(clr, cx, value, allocated);
     }
 }
 
-fn keep<'rt>(
-    clr: &Clr,
-    cx: &mut Cx<'rt, Callback>,
-    value: u64,
-    type_name: &str,
-    size: Option<u64>,
-) {
+fn keep<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
     let events = clr.events();
-    if let Some(place) = events.offer(Event::Alloc, value) {
-        let text = size.map(size_text).unwrap_or_default();
-        let sample = events.sample(clr, cx, Event::Alloc, value, type_name.into(), text);
-        events.push(place, sample);
-    }
+    let Some(place) = events.offer(Event::Alloc, value) else {
+        return;
+    };
+    let runtime = RuntimeIndex(u32::from(clr.index()));
+    // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
+    // MethodTable, which is what the event's TypeID is), and an object of it is being made.
+    let key = unsafe { ClassKey::from_parts(runtime, allocated.class) };
+    let class = key.and_then(|key| cx.info().id(key));
+    let name = match class {
+        Some(class) => clr.names().class(cx, class),
+        None => allocated.type_name.as_str().into(),
+    };
+    let text = allocated.size.map(size_text).unwrap_or_default();
+    let sample = events.sample(clr, cx, Event::Alloc, value, name, text);
+    events.push(place, sample);
 }
 
 fn size_text(size: u64) -> String {

@@ -9,7 +9,7 @@ use corprof::info::EventPipeProviderConfig;
 use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
-use super::alloc;
+use super::alloc::{self, Allocated};
 use crate::clr::Clr;
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
@@ -69,13 +69,13 @@ pub(crate) fn delivered<'rt>(
     let mut data = Fields(event.data);
     match event.id {
         ALLOCATION_TICK if events.wants(Event::Alloc) => {
-            if let Some(tick) = AllocationTick::read(&mut data, event.version) {
-                alloc::tick(clr, cx, tick.amount, &tick.type_name, tick.size);
+            if let Some((amount, allocated)) = read_allocation_tick(&mut data, event.version) {
+                alloc::tick(clr, cx, amount, &allocated);
             }
         }
         ALLOCATION_SAMPLED if events.wants(Event::Alloc) => {
-            if let Some((type_name, size)) = read_allocation_sampled(&mut data) {
-                alloc::sampled(clr, cx, &type_name, size);
+            if let Some(allocated) = read_allocation_sampled(&mut data) {
+                alloc::sampled(clr, cx, &allocated);
             }
         }
         CONTENTION_STOP if events.wants(Event::Contention) => {
@@ -107,38 +107,39 @@ pub(crate) fn is_runtime(name: &str) -> bool {
     name == PROVIDER
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct AllocationTick {
-    amount: u64,
-    type_name: String,
-    size: Option<u64>,
-}
-
-impl AllocationTick {
-    /// GCAllocationTick_V3 and later: amount u32, kind u32, instance u16, amount u64, type pointer,
-    /// type name, heap u32, address pointer; from version 4 the object's size u64.
-    fn read(data: &mut Fields<'_>, version: u32) -> Option<AllocationTick> {
-        data.skip(4 + 4 + 2)?;
-        let amount = data.u64()?;
-        data.skip(8)?;
-        let type_name = data.text()?;
-        data.skip(4 + 8)?;
-        let size = if version >= 4 { data.u64() } else { None };
-        Some(AllocationTick {
-            amount,
-            type_name,
-            size,
-        })
-    }
+/// GCAllocationTick_V3 and later: amount u32, kind u32, instance u16, amount u64, type pointer,
+/// type name, heap u32, address pointer; from version 4 the object's size u64.
+fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(u64, Allocated)> {
+    data.skip(4 + 4 + 2)?;
+    let amount = data.u64()?;
+    let class = data.u64()? as usize;
+    let type_name = data.text()?;
+    data.skip(4 + 8)?;
+    let size = if version >= 4 {
+        Some(data.u64()?)
+    } else {
+        None
+    };
+    let allocated = Allocated {
+        class,
+        type_name,
+        size,
+    };
+    Some((amount, allocated))
 }
 
 /// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
 /// offset of the sampled byte u64.
-fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<(String, u64)> {
-    data.skip(4 + 2 + 8)?;
+fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
+    data.skip(4 + 2)?;
+    let class = data.u64()? as usize;
     let type_name = data.text()?;
     data.skip(8)?;
-    Some((type_name, data.u64()?))
+    Some(Allocated {
+        class,
+        type_name,
+        size: Some(data.u64()?),
+    })
 }
 
 /// ContentionStop_V1: flags u8 (0 managed, 1 native), instance u16, nanoseconds f64.
@@ -199,7 +200,7 @@ mod tests {
     fn tick(size: Option<u64>) -> Vec<u8> {
         let mut data = vec![0xff; 10];
         data.extend(107_000u64.to_le_bytes());
-        data.extend([0xff; 8]);
+        data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("System.Byte[]"));
         data.extend([0xff; 12]);
         data.extend(size.into_iter().flat_map(u64::to_le_bytes));
@@ -211,22 +212,25 @@ mod tests {
         for (version, size) in [(3, None), (4, Some(1024))] {
             let data = tick(size);
             assert_eq!(
-                AllocationTick::read(&mut Fields(&data), version),
-                Some(AllocationTick {
-                    amount: 107_000,
-                    type_name: "System.Byte[]".into(),
-                    size,
-                })
+                read_allocation_tick(&mut Fields(&data), version),
+                Some((
+                    107_000,
+                    Allocated {
+                        class: 0x1234,
+                        type_name: "System.Byte[]".into(),
+                        size,
+                    }
+                ))
             );
         }
     }
 
     #[test]
     fn data_cut_short_is_no_event() {
-        let data = tick(None);
+        let data = tick(Some(24));
         for length in 0..data.len() {
             assert_eq!(
-                AllocationTick::read(&mut Fields(&data[..length]), 3),
+                read_allocation_tick(&mut Fields(&data[..length]), 4),
                 None,
                 "{length}"
             );
@@ -235,14 +239,19 @@ mod tests {
 
     #[test]
     fn the_other_events() {
-        let mut data = vec![0xff; 14];
+        let mut data = vec![0xff; 6];
+        data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("A.B`1[C]"));
         data.extend([0xff; 8]);
         data.extend(48u64.to_le_bytes());
         data.extend([0xff; 8]);
         assert_eq!(
             read_allocation_sampled(&mut Fields(&data)),
-            Some(("A.B`1[C]".into(), 48))
+            Some(Allocated {
+                class: 0x1234,
+                type_name: "A.B`1[C]".into(),
+                size: Some(48),
+            })
         );
         let mut data = vec![0, 9, 0];
         data.extend(1234.5f64.to_le_bytes());

@@ -118,7 +118,8 @@ impl Pause {
             None => "no collection".to_owned(),
         };
         let induced = self.collection.is_some_and(|collection| collection.induced);
-        let mut text = if induced { "induced" } else { "allocation" }.to_owned();
+        // The runtime calls a forced compacting collection `other`, too.
+        let mut text = if induced { "induced" } else { "other reason" }.to_owned();
         if self.background {
             text.push_str(", background");
         }
@@ -157,20 +158,20 @@ mod tests {
         collector.started(&[true, true, true, true, true], other);
         assert_eq!(
             texts(collector.resumed(1)),
-            "generation 2: allocation, background"
+            "generation 2: other reason, background"
         );
         collector.stopping(GC, 2);
         collector.started(&[true, false, false], other);
         collector.finished();
-        assert_eq!(texts(collector.resumed(3)), "generation 0: allocation");
+        assert_eq!(texts(collector.resumed(3)), "generation 0: other reason");
         collector.stopping(CorPrfSuspendReason::FOR_GC_PREP, 4);
         assert_eq!(
             texts(collector.resumed(5)),
-            "generation 2: allocation, background"
+            "generation 2: other reason, background"
         );
         collector.finished();
         collector.stopping(GC, 6);
-        assert_eq!(texts(collector.resumed(7)), "no collection: allocation");
+        assert_eq!(texts(collector.resumed(7)), "no collection: other reason");
     }
 
     #[test]

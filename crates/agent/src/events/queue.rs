@@ -15,6 +15,8 @@ use super::sample::EventSample;
 const MAX_BYTES: usize = 8 << 20;
 /// From here on the agent thread is asked to come early.
 const WAKE_BYTES: usize = MAX_BYTES / 4;
+/// It is asked to look at exceptions so often at most: one may be the program's last.
+const WAKE_NS: u64 = 10_000_000;
 /// One place for each code of [`Event`].
 const KINDS: usize = 16;
 
@@ -133,6 +135,7 @@ impl Queue {
         let mut state = self.state();
         let state = &mut *state;
         let bytes = sample.bytes();
+        let (time_ns, is_exception) = (sample.time_ns, sample.event == Event::Exception);
         let Some(kind) = state.kinds.get_mut(sample.event as usize) else {
             return false;
         };
@@ -154,7 +157,8 @@ impl Queue {
             }
             None => kind.samples.push(sample),
         }
-        let wake = state.bytes > WAKE_BYTES && !state.woken;
+        let urgent = state.bytes > WAKE_BYTES || time_ns > state.taken_ns + WAKE_NS && is_exception;
+        let wake = urgent && !state.woken;
         state.woken |= wake;
         wake
     }

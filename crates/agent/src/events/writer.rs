@@ -15,13 +15,16 @@ use super::sample::EventSample;
 use super::{EventNews, Events};
 use crate::drain::Runtimes;
 use crate::outlet::Outlet;
+use crate::proc;
 use crate::resolve::RawSample;
 use crate::threads::Threads;
 use crate::walkers::Sink;
 
-/// How long the search for a handler may take before the exception counts as unhandled. Short: a
-/// program that ends by it is gone soon.
-const SEARCH_NS: u64 = 10_000_000;
+/// How much CPU time a thread may use for the search for a handler before the exception counts as
+/// unhandled. Little: a program that ends by it is gone soon.
+const SEARCH_CPU_NS: u64 = 5_000_000;
+/// How much time.
+const SEARCH_NS: u64 = 1_000_000_000;
 /// Most details that are remembered.
 const MAX_DETAILS: usize = 16 * 1024;
 
@@ -30,7 +33,9 @@ type DetailKey = (Event, Arc<str>, String);
 /// The agent thread's side.
 #[derive(Default)]
 pub(crate) struct EventWriter {
-    waiting: Vec<EventSample>,
+    waiting: Vec<Waiting>,
+    /// An exception has found no handler: the program may be about to end.
+    urgent: bool,
     /// To be written, each with its thread's number in the recording.
     ready: Vec<(u32, EventSample)>,
     limited: Vec<(Event, Limited)>,
@@ -38,6 +43,41 @@ pub(crate) struct EventWriter {
     details: HashMap<DetailKey, u32>,
     next_detail: u32,
     sources: Vec<EventNews>,
+}
+
+/// An exception whose handler is searched for.
+struct Waiting {
+    sample: EventSample,
+    /// CPU time of its thread when it was first looked at; none for a thread that is gone.
+    cpu_ns: Option<u64>,
+}
+
+impl Waiting {
+    fn new(sample: EventSample) -> Waiting {
+        Waiting {
+            // A system call, so only where it matters.
+            cpu_ns: sample
+                .catcher
+                .is_some()
+                .then(|| proc::thread_cpu_ns(sample.tid))
+                .flatten(),
+            sample,
+        }
+    }
+
+    fn is_searching(&self) -> bool {
+        let catcher = self.sample.catcher.as_ref();
+        catcher.is_some_and(|catcher| catcher.name().is_none())
+    }
+
+    /// The thread has done something else since.
+    fn is_over(&self, now_ns: u64) -> bool {
+        let used = proc::thread_cpu_ns(self.sample.tid)
+            .zip(self.cpu_ns)
+            .map(|(now, then)| now.saturating_sub(then));
+        used.is_none_or(|used| used > SEARCH_CPU_NS)
+            || now_ns.saturating_sub(self.sample.time_ns) > SEARCH_NS
+    }
 }
 
 impl EventWriter {
@@ -74,12 +114,15 @@ impl EventWriter {
         self.limited.extend(batch.limited);
         self.lost += batch.lost;
         let waited = std::mem::take(&mut self.waiting);
-        for sample in waited.into_iter().chain(batch.samples) {
-            let searching = sample.catcher.as_ref().is_some_and(|c| c.name().is_none());
-            if searching && !last && now_ns.saturating_sub(sample.time_ns) < SEARCH_NS {
-                self.waiting.push(sample);
+        let fresh = batch.samples.into_iter().map(Waiting::new);
+        for one in waited.into_iter().chain(fresh) {
+            let searching = one.is_searching();
+            if searching && !last && !one.is_over(now_ns) {
+                self.waiting.push(one);
                 continue;
             }
+            self.urgent |= searching;
+            let sample = one.sample;
             let thread = threads.at(sample.tid, sample.time_ns);
             self.ready.push((thread, sample));
         }
@@ -120,6 +163,11 @@ impl EventWriter {
         !self.waiting.is_empty()
     }
 
+    /// Whether what was written must be sent at once, asked once for each time.
+    pub(crate) fn take_urgent(&mut self) -> bool {
+        std::mem::take(&mut self.urgent)
+    }
+
     fn detail(&mut self, sink: &mut dyn Sink, sample: &EventSample) -> u32 {
         let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
         if let Some(detail) = self.details.get(&key) {
@@ -142,7 +190,7 @@ impl EventWriter {
 
     /// Bytes held.
     pub(crate) fn memory(&self, events: &Events) -> u64 {
-        let waiting: usize = self.waiting.iter().map(EventSample::bytes).sum();
+        let waiting: usize = self.waiting.iter().map(|one| one.sample.bytes()).sum();
         let details = self.details.capacity() * (size_of::<(DetailKey, u32)>() + 64);
         (waiting + details + events.queue.bytes()) as u64
     }
