@@ -196,6 +196,43 @@ fn report_in_all_its_forms() {
     }
 }
 
+/// A recording of several events: one is reported, any can be chosen, and all outputs are told.
+#[test]
+fn events_can_be_chosen() {
+    let folder = folder();
+    let file = profile::testing::events().file();
+    std::fs::write(folder.path().join("events.swk"), file).unwrap();
+    let cases: [&[&str]; 6] = [
+        &["report", "events.swk", "--top", "1"],
+        &["report", "events.swk", "--event", "exception"],
+        &["report", "events.swk", "-e", "alloc", "--by", "method"],
+        &["report", "events.swk", "--by", "event"],
+        &["report", "events.swk", "-e", "call"],
+        &["inspect", "events.swk"],
+    ];
+    let all: Vec<String> = cases
+        .iter()
+        .map(|arguments| shown(folder.path(), arguments))
+        .collect();
+    insta::assert_snapshot!(all.join("\n"));
+    let convert = [
+        "-q",
+        "convert",
+        "events.swk",
+        "-e",
+        "gc",
+        "-o",
+        "gc.collapsed",
+    ];
+    assert_eq!(sidewalk(folder.path(), &convert).status.code(), Some(0));
+    let stacks = std::fs::read_to_string(folder.path().join("gc.collapsed")).unwrap();
+    assert_eq!(
+        stacks,
+        "Shop.Program.Main;Shop.Catalog.Load;generation_2 9300000\n\
+         Shop.Program.Main;Shop.Order.Parse;generation_0 700000\n"
+    );
+}
+
 #[test]
 fn inspect_says_which_files_have_no_names() {
     let folder = folder();

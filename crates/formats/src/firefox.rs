@@ -264,7 +264,7 @@ impl fx::StaticSchemaMarker for EventMarker {
     }
 }
 
-/// The weight of a sample: intervals of time, bytes, calls, else 1.
+/// The weight of a sample: intervals of time, bytes or pieces; 1 of what takes time of its own.
 fn weight(profile: &Profile, options: &Options, event: Event, value: u64) -> i32 {
     let interval = profile.health.interval_of(event).unwrap_or(0);
     match event {
@@ -273,7 +273,7 @@ fn weight(profile: &Profile, options: &Options, event: Event, value: u64) -> i32
             let intervals = value.saturating_add(interval / 2) / interval;
             i32::try_from(intervals.max(1)).unwrap_or(i32::MAX)
         }
-        Event::Alloc | Event::Call => i32::try_from(value).unwrap_or(i32::MAX),
+        _ if event.unit() != Unit::Nanoseconds => i32::try_from(value).unwrap_or(i32::MAX),
         _ => 1,
     }
 }

@@ -36,7 +36,19 @@ pub(crate) struct HealthJson {
     target_cpu_s: f64,
     handler_s: f64,
     agent_memory_bytes: u64,
+    limited: Vec<LimitedJson>,
+    sources: Vec<SourceJson>,
+    pauses: PausesJson,
     notes: Vec<String>,
+}
+
+/// What limits kept out of an event.
+#[derive(Serialize)]
+struct LimitedJson {
+    event: &'static str,
+    unit: &'static str,
+    count: u64,
+    value: u64,
 }
 
 #[derive(Serialize)]
@@ -46,8 +58,6 @@ struct InspectJson {
     runtimes: Vec<RuntimeJson>,
     processes: Vec<ProcessJson>,
     events: Vec<EventJson>,
-    sources: Vec<SourceJson>,
-    pauses: PausesJson,
     threads: u64,
     modules: u64,
     stacks: u64,
@@ -142,6 +152,34 @@ impl HealthJson {
             }
             map
         };
+        let sources = h.sources.iter();
+        let sources = sources
+            .map(|source| SourceJson {
+                event: source.event.name(),
+                source: source.source.clone(),
+                walker: source.walker.clone(),
+                interval: source.interval,
+                unit: unit_name(source.event.unit()),
+                by_time: source.by_time,
+            })
+            .collect();
+        let pauses = &h.pauses;
+        let pauses = PausesJson {
+            count: pauses.count,
+            total_s: seconds(pauses.total_ns),
+            median_s: seconds(pauses.median_ns),
+            longest_s: seconds(pauses.longest_ns),
+            stopping_s: seconds(pauses.stopping_ns),
+        };
+        let limited = h.limited.iter();
+        let limited = limited
+            .map(|limited| LimitedJson {
+                event: limited.event.name(),
+                unit: unit_name(limited.event.unit()),
+                count: limited.count,
+                value: limited.value,
+            })
+            .collect();
         Self {
             samples: h.samples,
             lost: sum(&h.lost),
@@ -161,6 +199,9 @@ impl HealthJson {
             target_cpu_s: seconds(h.target_cpu_ns),
             handler_s: seconds(h.handler_ns),
             agent_memory_bytes: h.agent_memory,
+            limited,
+            sources,
+            pauses,
             notes: h.notes.clone(),
         }
     }
@@ -257,32 +298,11 @@ pub fn inspect_json(profile: &Profile) -> String {
             limited_value: limited.value,
         })
         .collect();
-    let sources = profile.health.sources.iter();
-    let sources = sources
-        .map(|source| SourceJson {
-            event: source.event.name(),
-            source: source.source.clone(),
-            walker: source.walker.clone(),
-            interval: source.interval,
-            unit: unit_name(source.event.unit()),
-            by_time: source.by_time,
-        })
-        .collect();
-    let pauses = &profile.health.pauses;
-    let pauses = PausesJson {
-        count: pauses.count,
-        total_s: seconds(pauses.total_ns),
-        median_s: seconds(pauses.median_ns),
-        longest_s: seconds(pauses.longest_ns),
-        stopping_s: seconds(pauses.stopping_ns),
-    };
     let json = InspectJson {
         health: HealthJson::new(profile),
         runtimes,
         processes,
         events,
-        sources,
-        pauses,
         threads: profile.threads.len() as u64,
         modules: profile.modules.len() as u64,
         stacks: profile.stacks.len() as u64,

@@ -455,7 +455,7 @@ pub fn events() -> Scene {
     for (event, source, walker, interval) in [
         (Event::Exception, "ExceptionThrown callback", "snapshot", 0),
         (Event::Alloc, "AllocationTick", "signal", 100 << 10),
-        (Event::Gc, "GarbageCollectionStarted callback", "signal", 0),
+        (Event::Gc, "RuntimeSuspend callbacks", "signal", 0),
     ] {
         scene.push(Record::Source {
             event,
@@ -492,8 +492,9 @@ pub fn events() -> Scene {
         );
     }
     let exception = Event::Exception;
-    let not_a_number = "caught: The input string 'x' was not in a correct format.";
-    let empty = "caught: The input string '' was not in a correct format.";
+    let not_a_number =
+        "The input string 'x' was not in a correct format.; caught by Shop.Order.Parse";
+    let empty = "The input string '' was not in a correct format.; caught by Shop.Order.Parse";
     let x = scene.detail(exception, "System.FormatException", not_a_number);
     let nothing = scene.detail(exception, "System.FormatException", empty);
     let gone = scene.detail(exception, "System.IO.FileNotFoundException", "");
@@ -505,7 +506,11 @@ pub fn events() -> Scene {
     }
     let text = scene.detail(Event::Alloc, "System.String", "");
     let order = scene.detail(Event::Alloc, "Shop.Order", "");
-    let bytes = scene.detail(Event::Alloc, "System.Byte[]", "large object");
+    let bytes = scene.detail(
+        Event::Alloc,
+        "System.Collections.Generic.Dictionary`2+Entry[System.Int32,Shop.Item][]",
+        "5242904 bytes",
+    );
     for _ in 0..4 {
         scene.about(main_thread, parsing, Event::Alloc, 100 << 10, text);
     }
@@ -513,16 +518,16 @@ pub fn events() -> Scene {
         scene.about(main_thread, parsing, Event::Alloc, 100 << 10, order);
     }
     scene.about(worker_thread, loading, Event::Alloc, 5 << 20, bytes);
-    let young = scene.detail(Event::Gc, "generation 0", "small object allocation");
-    let full = scene.detail(Event::Gc, "generation 2", "induced, blocking");
+    let young = scene.detail(Event::Gc, "generation 0", "allocation");
+    let full = scene.detail(Event::Gc, "generation 2", "induced");
     scene.about(main_thread, parsing, Event::Gc, 700_000, young);
     scene.about(main_thread, loading, Event::Gc, 9_300_000, full);
-    for (method, tier, ns) in [
-        ("Shop.Order.Parse", "tier-0", 300_000),
-        ("Shop.Catalog.Load", "tier-0", 450_000),
-        ("Shop.Order.Parse", "tier-1", 2_100_000),
+    for (method, ns) in [
+        ("Shop.Order.Parse (tier 0)", 300_000),
+        ("Shop.Catalog+<>c.<Load>b__0_0 (tier 0)", 450_000),
+        ("Shop.Order.Parse (tier 1)", 2_100_000),
     ] {
-        let compiled = scene.detail(Event::Jit, method, tier);
+        let compiled = scene.detail(Event::Jit, method, "");
         scene.about(main_thread, parsing, Event::Jit, ns, compiled);
     }
     let lock = scene.detail(Event::Contention, "monitor", "");

@@ -101,8 +101,8 @@ fn events_have_sources_limits_and_details() {
     assert_eq!(
         about(Event::Gc),
         [
-            Some(("generation 0", "small object allocation")),
-            Some(("generation 2", "induced, blocking"))
+            Some(("generation 0", "allocation")),
+            Some(("generation 2", "induced"))
         ]
     );
 }

@@ -363,6 +363,62 @@ fn code_that_has_no_source() {
     );
 }
 
+/// What events are about: types, and methods that were compiled.
+#[test]
+fn details() {
+    use recording::Event;
+    for (event, name, shown) in [
+        (
+            Event::Exception,
+            "System.FormatException",
+            "System.FormatException",
+        ),
+        (Event::Exception, "", ""),
+        (Event::Alloc, "System.Byte[]", "System.Byte[]"),
+        (
+            Event::Alloc,
+            "System.Collections.Generic.Dictionary`2+Entry[System.String,System.Int32][]",
+            "System.Collections.Generic.Dictionary<string, int>.Entry[]",
+        ),
+        (
+            Event::Alloc,
+            "App.Program+<>c__DisplayClass3_0",
+            "App.Program.<>c__DisplayClass3_0",
+        ),
+        (
+            Event::ClassLoad,
+            "App.Program+<RunAsync>d__2",
+            "App.Program.RunAsync",
+        ),
+        (
+            Event::Jit,
+            "App.Program..ctor (tier 0)",
+            "App.Program..ctor (tier 0)",
+        ),
+        (
+            Event::Jit,
+            "App.Program+<>c.<Main>b__0_0 (tier 1, OSR)",
+            "App.Program.Main.lambda (tier 1, OSR)",
+        ),
+        (
+            Event::Jit,
+            "System.Linq.Enumerable.Select[System.Int32,System.__Canon] (ReadyToRun)",
+            "System.Linq.Enumerable.Select<int, _> (ReadyToRun)",
+        ),
+        (
+            Event::Jit,
+            "App.Box`1[App.Deep.Thing].Open (tier 1)",
+            "App.Box<Thing>.Open (tier 1)",
+        ),
+        (Event::Jit, "Emitted (optimized)", "Emitted (optimized)"),
+        (Event::Jit, "(", "("),
+        (Event::Gc, "generation 2", "generation 2"),
+        (Event::ModuleLoad, "App+Core.dll", "App+Core.dll"),
+    ] {
+        assert_eq!(profile::names::detail(event, name), shown, "{event:?}");
+    }
+}
+
 #[test]
 fn what_is_not_understood_is_shown_as_it_is() {
     check(

@@ -102,7 +102,7 @@ fn what_events_are_about() {
             .collect::<String>()
     };
     insta::assert_snapshot!(of(Event::Alloc), @r"
-    1 5242880  System.Byte[]
+    1 5242880  System.Collections.Generic.Dictionary<int, Item>.Entry[]
     4 409600  System.String
     3 307200  Shop.Order
     ");
@@ -118,7 +118,7 @@ fn what_events_are_about() {
         .flatten()
         .map(|(text, weight)| (profile.string(*text).len(), weight.samples))
         .collect();
-    assert_eq!(texts, [(57, 3), (56, 1)]);
+    assert_eq!(texts, [(77, 3), (76, 1)]);
     insta::assert_snapshot!(drawn(&Tree::new(
         &with_details(profile.clone()),
         By::Method,

@@ -134,7 +134,7 @@ impl<'p> Encoder<'p> {
         }
     }
 
-    /// The count of an event's samples, and its value where that is not a count too.
+    /// The count of an event's samples and its value; the value alone where that is a count too.
     fn value_types(&mut self, event: Event) -> Vec<proto::ValueType> {
         let mut types = vec![(count_name(event), "count")];
         if has_value(event) {
@@ -166,7 +166,12 @@ impl<'p> Encoder<'p> {
         for ((thread, stack, _, detail), (event, sum)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
-            value[first] = signed(sum.samples);
+            // What is only counted may be counted many times by one sample.
+            value[first] = signed(if has_value(event) {
+                sum.samples
+            } else {
+                sum.value
+            });
             if let Some(amount) = value.get_mut(first + 1).filter(|_| has_value(event)) {
                 *amount = signed(sum.value);
             }
@@ -453,6 +458,7 @@ mod tests {
             written(&profile::testing::two_runtimes().profile())
         );
         insta::assert_snapshot!("events", written(&profile::testing::events().profile()));
+        insta::assert_snapshot!("shadow", written(&profile::testing::shadow().profile()));
         insta::assert_snapshot!("empty", written(&Profile::default()));
     }
 

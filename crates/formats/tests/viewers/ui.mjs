@@ -280,9 +280,9 @@ function events() {
   const tip = hover("System.FormatException");
   assert.match(tip, /total 66\.67 % 4 samples self 66\.67 % 4 samples/);
   assert.match(tip, /kind detail/);
-  assert.match(tip, /says caught: The input string 'x' was not in a correct format\. 75\.00 %/);
+  assert.match(tip, /says The input string 'x' was not in a correct format\.; caught by Shop\.Order\.Parse 75\.00 %/);
   choose("detail", "line");
-  assert.equal(drawn.filter((d) => d.text?.includes("FormatException  ca")).length, 2);
+  assert.equal(drawn.filter((d) => d.text?.includes("FormatException  Th")).length, 2);
   choose("detail", "method");
 
   // Off: the method has it all.
@@ -295,10 +295,10 @@ function events() {
   // Bytes, and who allocates a type.
   choose("event", 2);
   assert.equal(byId("measure").value, "value");
-  assert.match(hover("System.Byte[]"), /total 87\.97 % 1 sample 5\.00 MiB/);
+  assert.match(hover("System.Collections.Generic.Dictionary<int, Item>.Entry[]"), /total 87\.97 % 1 sample 5\.00 MiB/);
   assert.match(byId("legend").textContent, /type allocated/);
   press("r");
-  near(box("System.Byte[]").w, WIDTH * 5242880 / 5959680);
+  near(box("System.Collections.Generic.Dictionary<int, Item>.Entry[]").w, WIDTH * 5242880 / 5959680);
   press("r");
 
   // Also when only managed code is shown.
@@ -306,7 +306,7 @@ function events() {
   press("m");
   assert.match(hover("Shop.Catalog.Load"), /self 100\.00 % 10 samples/);
   choose("event", 2);
-  find("System.Byte[]");
+  find("System.Collections.Generic.Dictionary<int, Item>.Entry[]");
   press("m");
   assert.match(byId("honest").textContent, /34 limited \(exception 4, alloc 30 of 3\.00 MiB\).*3 pauses/);
 }

@@ -331,8 +331,9 @@ impl Import {
                 name,
                 text,
             } => {
-                let (name, text) = (builder.string(name), builder.string(text));
                 let event = *event;
+                let name = builder.string(&names::detail(event, name));
+                let text = builder.string(text);
                 let id = builder.detail(Detail { event, name, text });
                 state.details.set(*detail, id);
             }

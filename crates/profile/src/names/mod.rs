@@ -11,7 +11,7 @@ mod compiler;
 mod native;
 mod types;
 
-use recording::MethodKind;
+use recording::{Event, MethodKind};
 
 pub use native::{AGENT_FRAME, is_agent, native_kind};
 
@@ -43,6 +43,45 @@ pub fn method(kind: MethodKind, type_name: &str, name: &str) -> String {
         return format!("DynamicMethod {name}").trim_end().to_owned();
     }
     qualified(type_name, name)
+}
+
+/// A readable name for a type, with its namespace.
+///
+/// ```
+/// # use profile::names::type_name;
+/// let list = "System.Collections.Generic.List`1+Enumerator[System.Int32][]";
+/// assert_eq!(type_name(list), "System.Collections.Generic.List<int>.Enumerator[]");
+/// ```
+#[must_use]
+pub fn type_name(text: &str) -> String {
+    let mut name = String::new();
+    TypeName::parse(text).write_owner(true, &mut name);
+    name
+}
+
+/// A readable name for what an event is about: a type, or a method with the tier that it was
+/// compiled to behind it in round brackets. Others are names already.
+///
+/// ```
+/// # use profile::names::detail;
+/// # use recording::Event;
+/// assert_eq!(detail(Event::Alloc, "App.Box`1[System.Byte]"), "App.Box<byte>");
+/// assert_eq!(detail(Event::Jit, "App.Shop+<BuyAsync>d__5.MoveNext (tier 1)"), "App.Shop.BuyAsync (tier 1)");
+/// ```
+#[must_use]
+pub fn detail(event: Event, name: &str) -> String {
+    match event {
+        Event::Exception | Event::Alloc | Event::ClassLoad => type_name(name),
+        Event::Jit => {
+            let (whole, tier) = match name.rfind(" (") {
+                Some(at) if name.ends_with(')') => name.split_at(at),
+                _ => (name, ""),
+            };
+            let (owner, method) = types::split_method(whole);
+            format!("{}{tier}", self::method(MethodKind::Il, owner, method))
+        }
+        _ => name.to_owned(),
+    }
 }
 
 fn qualified(type_name: &str, name: &str) -> String {

@@ -169,6 +169,20 @@ impl<'a> Segment<'a> {
     }
 }
 
+/// Splits a method from its type: `A.B`1[System.Int32].Run[A.C]`. The dot in `..ctor` is the name's.
+pub(super) fn split_method(text: &str) -> (&str, &str) {
+    let parts = split_top_level(text, b'.');
+    let Some(last) = parts.last() else {
+        return ("", text);
+    };
+    let at = text.len() - last.len();
+    let (owner, method) = (&text[..at.saturating_sub(1)], &text[at..]);
+    match owner.strip_suffix('.') {
+        Some(owner) => (owner, &text[owner.len() + 1..]),
+        None => (owner, method),
+    }
+}
+
 /// Splits a method's name from its generic arguments: `Select[System.Int32]`.
 pub(super) fn split_method_arguments(name: &str) -> (&str, Option<&str>) {
     match split_arguments(name) {
