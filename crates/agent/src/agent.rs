@@ -8,8 +8,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use corprof::{AgentCx, ClassRequest, Runtime, ThreadPins};
 use recording::{Event, ProcessKey};
@@ -24,12 +23,11 @@ use crate::drain::Drain;
 use crate::events::Events;
 use crate::outlet::Outlet;
 use crate::proc;
+use crate::registry::Registry;
 use crate::resolve::EndCode;
 use crate::threads::Threads;
+use crate::version;
 use crate::walkers::agree::Agree;
-
-/// How long a CLR's shutdown waits for the agent thread to write the rest.
-const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Which code is where. Static, because the handler must find it without a lock.
 static CODE_MAP: CodeMap = CodeMap::new();
@@ -48,25 +46,6 @@ pub(crate) enum NativeNews {
     Unloaded(NativeModule),
 }
 
-/// A CLR of the process as the agent thread sees it.
-#[derive(Clone)]
-pub(crate) struct KnownClr {
-    pub(crate) index: u8,
-    pub(crate) version: String,
-    pub(crate) recorded: bool,
-    /// The way to ask it; none once it has ended.
-    pub(crate) reach: Option<(Arc<Clr>, Runtime)>,
-    /// Its shutdown callback has begun; once acknowledged it must not be called any more.
-    pub(crate) ending: bool,
-}
-
-#[derive(Default)]
-struct Clrs {
-    known: Vec<KnownClr>,
-    /// CLRs whose end the agent thread has taken in.
-    acknowledged: Vec<u8>,
-}
-
 /// The agent of this process.
 pub(crate) struct Agent {
     pub(crate) config: Config,
@@ -81,14 +60,11 @@ pub(crate) struct Agent {
     natives: Mutex<Vec<NativeNews>>,
     /// Numbers of modules in the recording, native and managed.
     next_module: AtomicU32,
-    clrs: Mutex<Clrs>,
-    changed: Condvar,
+    pub(crate) registry: Registry,
     serial: AtomicU64,
     pid: u32,
     /// An eventfd on which the agent thread waits.
     wake: OwnedFd,
-    /// The agent thread has ended: nobody acknowledges anything any more.
-    over: AtomicBool,
 }
 
 impl Agent {
@@ -138,6 +114,7 @@ impl Agent {
             .then_some(trace as sampler::WalkFn),
             ..sampler::Config::default()
         };
+        let registry = Registry::new(config.runtimes.clone());
         let (sampler, reader) = Sampler::start(settings, walk).ok()?;
         let wake = eventfd()?;
         let events = Events::new(&config, &CODE_MAP, wake.as_raw_fd());
@@ -151,12 +128,10 @@ impl Agent {
             events,
             natives: Mutex::default(),
             next_module: AtomicU32::new(0),
-            clrs: Mutex::default(),
-            changed: Condvar::new(),
+            registry,
             serial: AtomicU64::new(1),
             pid: std::process::id(),
             wake,
-            over: AtomicBool::new(false),
         }));
         WAKE_FD.store(agent.wake_fd(), Ordering::Release);
         // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no
@@ -175,9 +150,7 @@ impl Agent {
                 }
             }));
             agent.sampler.stop();
-            agent.over.store(true, Ordering::Release);
-            let _clrs = agent.clrs();
-            agent.changed.notify_all();
+            agent.registry.end();
             if let Err(panic) = ran {
                 // Dropping a panic's payload may panic again.
                 std::mem::forget(panic);
@@ -185,10 +158,6 @@ impl Agent {
         })
         .ok()?;
         Some(agent)
-    }
-
-    fn clrs(&self) -> MutexGuard<'_, Clrs> {
-        self.clrs.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// The descriptor by which the agent thread is woken.
@@ -233,18 +202,9 @@ impl Agent {
     }
 
     /// Lists a CLR, and says whether it is to be recorded.
-    pub(crate) fn admit(&self, clr: &Arc<Clr>, runtime: Runtime, version: String) -> bool {
-        let mut clrs = self.clrs();
-        let already = clrs.known.iter().filter(|clr| clr.recorded).count();
-        let recorded = self.config.runtimes.admits(&version, already);
-        clrs.known.push(KnownClr {
-            index: clr.index(),
-            version,
-            recorded,
-            reach: recorded.then(|| (Arc::clone(clr), runtime)),
-            ending: false,
-        });
-        recorded
+    pub(crate) fn admit(&self, clr: &Arc<Clr>, runtime: Runtime, version: &str) -> bool {
+        let begin = || self.threads.resume();
+        self.registry.admit(clr, runtime, version.to_owned(), begin)
     }
 
     /// Registers the calling thread, before the runtime has told of any.
@@ -253,51 +213,21 @@ impl Agent {
             .native_started(self.sampler, proc::own_tid(), proc::own_stack());
     }
 
-    /// The CLRs known by now.
-    pub(crate) fn known_clrs(&self) -> Vec<KnownClr> {
-        self.clrs().known.clone()
-    }
-
     /// The process exits, with CLRs that nobody has shut down: a host may do so. They end here.
     fn process_ends(&self) {
         // A forked child has our memory but not our thread.
         if std::process::id() != self.pid {
             return;
         }
-        let left: Vec<u8> = self
-            .known_clrs()
-            .iter()
-            .filter(|clr| clr.reach.is_some())
-            .map(|clr| clr.index)
-            .collect();
-        for index in left {
+        for index in self.registry.running() {
             self.runtime_ends(index);
         }
     }
 
     /// A CLR ends: waits until the agent thread has named and written what it needs of it, and
-    /// will not call it again. Bounded, as a program's end must not hang.
+    /// will not call it again.
     pub(crate) fn runtime_ends(&self, index: u8) {
-        let mut clrs = self.clrs();
-        if let Some(known) = clrs.known.iter_mut().find(|clr| clr.index == index) {
-            known.ending = true;
-        }
-        self.wake();
-        let waited = self.changed.wait_timeout_while(clrs, FAREWELL, |clrs| {
-            // Pairs with the store in `start`.
-            !clrs.acknowledged.contains(&index) && !self.over.load(Ordering::Acquire)
-        });
-        drop(waited);
-    }
-
-    /// The agent thread will not call this CLR again.
-    pub(crate) fn acknowledge_end(&self, index: u8) {
-        let mut clrs = self.clrs();
-        if let Some(known) = clrs.known.iter_mut().find(|clr| clr.index == index) {
-            known.reach = None;
-        }
-        clrs.acknowledged.push(index);
-        self.changed.notify_all();
+        self.registry.ends(index, || self.wake());
     }
 }
 
@@ -326,6 +256,9 @@ pub(crate) fn create(request: &ClassRequest) -> corprof::Result<Box<dyn corprof:
     let refused = corprof::Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
     let agent = Agent::get().ok_or(refused)?;
     let index = u8::try_from(request.runtime.0).map_err(|_| refused)?;
+    if !agent.registry.claim(index, version::of_caller) {
+        return Err(refused);
+    }
     Ok(Box::new(crate::clr::ClrCallbacks(Arc::new(Clr::new(
         agent, index,
     )))))

@@ -451,7 +451,10 @@ impl Callbacks for ClrCallbacks {
                 version::of_runtime(info, found.major, found.minor, found.build)
             })
             .unwrap_or_default();
-        if !self.0.agent.admit(&self.0, info.runtime(), version.clone()) {
+        let admitted = self.0.agent.admit(&self.0, info.runtime(), &version);
+        // A refused CLR too has taken the signal for itself.
+        activation::serve_all();
+        if !admitted {
             return Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
         }
         let wanted = events::setup(
@@ -465,12 +468,17 @@ impl Callbacks for ClrCallbacks {
             | EventMaskLow::MONITOR_JIT_COMPILATION
             | wanted.low;
         let high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS | wanted.high;
-        match self.0.agent.config.walker {
-            Walker::Signal | Walker::Shadow => info.set_event_mask2(cx, low, high)?,
+        let asked = match self.0.agent.config.walker {
+            Walker::Signal | Walker::Shadow => info.set_event_mask2(cx, low, high),
             Walker::Snapshot | Walker::Suspend | Walker::Seeded | Walker::Agree => {
-                let proof = info.enable_stack_snapshots(cx, low, high)?;
-                let _once = self.0.snapshots.set(proof);
+                info.enable_stack_snapshots(cx, low, high).map(|proof| {
+                    let _once = self.0.snapshots.set(proof);
+                })
             }
+        };
+        if let Err(refusal) = asked {
+            self.0.agent.registry.withdraw(self.0.index);
+            return Err(refusal);
         }
         self.0.begin_events(cx, wanted, &version);
         self.0.agent.register_own_thread();

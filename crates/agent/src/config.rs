@@ -113,10 +113,12 @@ impl EventSet {
 /// The seeds' pick first, pick one, pick many, pick all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimePolicy {
-    /// The first CLR that starts.
+    /// The first CLR that asks.
     First,
+    /// The first CLR whose version begins with this.
+    One(String),
     /// CLRs whose version begins with one of these.
-    Versions(Vec<String>),
+    Many(Vec<String>),
     /// Every CLR.
     All,
 }
@@ -180,27 +182,29 @@ impl Config {
 }
 
 impl RuntimePolicy {
-    fn parse(text: &str) -> RuntimePolicy {
+    pub(crate) fn parse(text: &str) -> RuntimePolicy {
         match text.split_once('=') {
             None if text == "first" => RuntimePolicy::First,
-            Some(("one" | "many", list)) => {
-                RuntimePolicy::Versions(list.split(',').map(str::to_owned).collect())
+            Some(("one", version)) => RuntimePolicy::One(version.to_owned()),
+            Some(("many", list)) => {
+                RuntimePolicy::Many(list.split(',').map(str::to_owned).collect())
             }
             _ => RuntimePolicy::All,
         }
     }
 
-    /// Whether to record the CLR of `version` when `already` others are recorded.
-    pub(crate) fn admits(&self, version: &str, already: usize) -> bool {
-        match self {
-            RuntimePolicy::First => already == 0,
-            RuntimePolicy::All => true,
-            RuntimePolicy::Versions(list) => list.iter().any(|want| {
-                version
-                    .strip_prefix(want.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            }),
-        }
+    /// Whether the user named this version. A part of a version names all that begin with it.
+    pub(crate) fn names(&self, version: &str) -> bool {
+        let wanted = match self {
+            RuntimePolicy::First | RuntimePolicy::All => return true,
+            RuntimePolicy::One(wanted) => std::slice::from_ref(wanted),
+            RuntimePolicy::Many(wanted) => wanted,
+        };
+        wanted.iter().any(|wanted| {
+            version
+                .strip_prefix(wanted.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        })
     }
 }
 
@@ -225,7 +229,7 @@ mod tests {
                 engine: "timer".into(),
                 walker: Walker::Suspend,
                 random_seeds: 9,
-                runtimes: RuntimePolicy::Versions(vec!["3.1".into(), "8".into()]),
+                runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
             }
         );
     }
@@ -261,9 +265,9 @@ mod tests {
             ("80.0.1", false),
             ("3.10.0", false),
         ] {
-            assert_eq!(many.admits(version, 1), admitted, "{version}");
+            assert_eq!(many.names(version), admitted, "{version}");
+            let first = RuntimePolicy::parse("one=3.1");
+            assert_eq!(first.names(version), version == "3.1.23");
         }
-        assert!(RuntimePolicy::First.admits("8.0.4", 0));
-        assert!(!RuntimePolicy::First.admits("3.1.23", 1));
     }
 }

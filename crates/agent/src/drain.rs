@@ -12,13 +12,14 @@ use corprof::{AgentCx, Cx};
 use recording::{Event, Record};
 use sampler::{DiscardReason, Reader};
 
-use crate::agent::{Agent, KnownClr, hear_call};
+use crate::agent::{Agent, hear_call};
 use crate::channel::Command;
 use crate::clr::Clr;
 use crate::config;
 use crate::events::EventWriter;
 use crate::outlet::Outlet;
 use crate::proc;
+use crate::registry::KnownClr;
 use crate::resolve::{EndCode, RawSample, Resolver};
 use crate::threads::ThreadNews;
 use crate::walkers::{self, Round, Sink, Walker};
@@ -40,12 +41,19 @@ const STATS_NS: u64 = 1_000_000_000;
 pub(crate) struct Runtimes<'a> {
     cx: &'a mut AgentCx,
     known: &'a [KnownClr],
+    /// The list of now, once a CLR was met that is not in `known`: it started after that was made.
+    newer: Vec<KnownClr>,
 }
 
 impl<'a> Runtimes<'a> {
     pub(crate) fn new(cx: &'a mut AgentCx, known: &'a [KnownClr]) -> Runtimes<'a> {
-        Runtimes { cx, known }
+        Runtimes {
+            cx,
+            known,
+            newer: Vec::new(),
+        }
     }
+
     /// The CLRs that are recorded and can be asked.
     pub(crate) fn recorded(&self) -> Vec<u8> {
         self.known
@@ -61,7 +69,11 @@ impl<'a> Runtimes<'a> {
         runtime: u8,
         ask: impl for<'rt> FnOnce(&Clr, &mut Cx<'rt, AgentThread>) -> R,
     ) -> Option<R> {
-        let known = self.known.iter().find(|clr| clr.index == runtime)?;
+        let is_it = |clr: &&KnownClr| clr.index == runtime;
+        if self.known.iter().chain(&self.newer).find(is_it).is_none() {
+            self.newer = Agent::get()?.registry.known();
+        }
+        let known = self.known.iter().chain(&self.newer).find(is_it)?;
         let (clr, runtime) = known.reach.as_ref()?;
         Some(self.cx.enter(runtime, |cx| ask(clr, cx)))
     }
@@ -242,13 +254,13 @@ impl Drain {
 
     /// Tells the recording of CLRs that are new.
     fn announce(&mut self) {
-        self.clrs = self.agent.known_clrs();
+        self.clrs = self.agent.registry.known();
         for clr in self.clrs.iter().skip(self.announced) {
             self.outlet.push(&Record::Runtime {
                 runtime: clr.index,
                 version: Cow::Borrowed(&clr.version),
                 recorded: clr.recorded,
-                refused_by: Cow::Borrowed(""),
+                refused_by: Cow::Borrowed(clr.refused_by),
             });
         }
         self.announced = self.clrs.len();
@@ -361,35 +373,33 @@ impl Drain {
 
     /// CLRs that are ending: writes what still needs them, then lets them go.
     fn farewells(&mut self, cx: &mut AgentCx) {
-        self.clrs = self.agent.known_clrs();
-        let ending: Vec<u8> = self
-            .clrs
-            .iter()
-            .filter(|clr| clr.ending && clr.reach.is_some())
-            .map(|clr| clr.index)
-            .collect();
-        if ending.is_empty() {
+        let Agent {
+            registry,
+            threads,
+            sampler,
+            events,
+            ..
+        } = self.agent;
+        // Nobody is left to record after the last one; another CLR of this process goes on.
+        let rest = || {
+            events.stop();
+            threads.rest(sampler);
+        };
+        let Some(farewell) = registry.farewell(rest) else {
             return;
-        }
-        let last = self
-            .clrs
-            .iter()
-            .all(|clr| clr.ending || clr.reach.is_none());
-        if last {
-            // Nobody is left to record; another CLR of this process starts it all again.
-            self.agent.events.stop();
-            self.agent.threads.end_all(self.agent.sampler);
-        }
+        };
+        self.announce();
         self.drain(cx, true);
         self.totals();
-        if last {
+        if farewell.is_last {
             self.outlet.push(&Record::End {
                 time_ns: proc::now_ns(),
             });
         }
         self.outlet.flush();
-        for index in ending {
-            self.agent.acknowledge_end(index);
+        for index in farewell.ending {
+            threads.runtime_ended(index);
+            registry.acknowledge(index);
         }
     }
 

@@ -18,6 +18,7 @@ mod intern;
 mod names;
 mod outlet;
 mod proc;
+mod registry;
 mod resolve;
 mod threads;
 mod tiers;

@@ -70,6 +70,8 @@ struct State {
     next_thread: u32,
     /// Threads that have ended, for samples of theirs that are still to be written.
     former: Vec<Former>,
+    /// Nobody is sampled until a CLR starts.
+    resting: bool,
 }
 
 #[derive(Debug)]
@@ -121,12 +123,18 @@ impl State {
                 thread: entry.thread,
                 end_ns,
             });
-            self.news.push(ThreadNews::Ended {
-                thread: entry.thread,
-                time_ns: end_ns,
-                cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
-            });
+            if !self.resting {
+                self.news.push(ended(tid, &entry, end_ns));
+            }
         }
+    }
+}
+
+fn ended(tid: u32, entry: &Entry, time_ns: u64) -> ThreadNews {
+    ThreadNews::Ended {
+        thread: entry.thread,
+        time_ns,
+        cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
     }
 }
 
@@ -165,6 +173,7 @@ impl Threads {
             entry.managed.retain(|m| *m != managed);
         }
         let name = state.names_ahead.remove(&managed);
+        let resting = state.resting;
         let entry = state.entry(tid, || proc::thread_name(tid));
         entry.alive = true;
         if let Some(name) = name {
@@ -175,7 +184,9 @@ impl Threads {
             entry.managed.push(managed);
         }
         let news = named(tid, entry);
-        if let Some(stack) = own_stack {
+        if resting {
+            // A thread of a CLR that has ended.
+        } else if let Some(stack) = own_stack {
             arm(sampler, tid, entry, Some(stack));
         } else if entry.slot.is_none() {
             arm(sampler, tid, entry, None);
@@ -267,7 +278,7 @@ impl Threads {
                 let news = named(tid, entry);
                 state.news.push(news);
             }
-            let Some(entry) = state.by_tid.get_mut(&tid) else {
+            let Some(entry) = state.by_tid.get_mut(&tid).filter(|_| !state.resting) else {
                 continue;
             };
             if entry.slot.is_none() {
@@ -361,6 +372,38 @@ impl Threads {
     /// What the recording must be told.
     pub(crate) fn take_news(&self) -> Vec<ThreadNews> {
         std::mem::take(&mut self.state().news)
+    }
+
+    /// A CLR has ended. Its threads are its own no more; those that are left are the host's.
+    pub(crate) fn runtime_ended(&self, runtime: u8) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.by_managed.retain(|(of, _), _| *of != runtime);
+        state.names_ahead.retain(|(of, _), _| *of != runtime);
+        for entry in state.by_tid.values_mut() {
+            entry.managed.retain(|(of, _)| *of != runtime);
+        }
+    }
+
+    /// Stops sampling every thread until [`Threads::resume`]: no CLR is recorded. A thread that is
+    /// still there then stays the same thread of the recording.
+    pub(crate) fn rest(&self, sampler: &Sampler) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.resting = true;
+        let now = proc::now_ns();
+        for (tid, entry) in &mut state.by_tid {
+            if let Some(slot) = entry.slot.take() {
+                sampler.unregister(slot);
+            }
+            entry.armed = false;
+            state.news.push(ended(*tid, entry, now));
+        }
+    }
+
+    /// Threads are sampled again: a CLR is recorded.
+    pub(crate) fn resume(&self) {
+        self.state().resting = false;
     }
 
     /// Stops sampling every thread.

@@ -19,17 +19,39 @@ pub(crate) fn of_runtime(info: Info<'_>, major: u16, minor: u16, build: u16) -> 
         .unwrap_or_else(|| "3.x".to_owned())
 }
 
+/// The version of the CLR whose call we are in, before it has given us its interface: the name of
+/// the folder that its library lies in. Takes the loader's lock and may load libgcc: not in handlers.
+pub(crate) fn of_caller() -> String {
+    const DEPTH: usize = 64;
+    let mut frames = [std::ptr::null_mut(); DEPTH];
+    // SAFETY: room for so many addresses; the stack above us is the loader's, ours and the CLR's,
+    // all of it with unwind tables.
+    let found = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as i32) };
+    frames
+        .iter()
+        .take(usize::try_from(found).unwrap_or(0))
+        .filter_map(|address| library_at(*address))
+        .find(|path| path.ends_with("/libcoreclr.so"))
+        .and_then(|path| of_folder(Path::new(&path)))
+        .unwrap_or_else(|| "unknown".to_owned())
+}
+
 /// The file that the runtime's interface comes from.
 fn library_of(info: Info<'_>) -> Option<String> {
     let (interface, _) = info.as_raw()?;
     // SAFETY: a COM object begins with a pointer to its table, and the object lives as long as
     // the runtime.
     let table = unsafe { interface.cast::<*const libc::c_void>().read() };
+    library_at(table.cast())
+}
+
+/// The file that holds an address.
+fn library_at(address: *const libc::c_void) -> Option<String> {
     // SAFETY: all-zero is a valid Dl_info.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; `found` is valid for writes. Called in `Initialize`,
-    // not in a handler.
-    if unsafe { libc::dladdr(table, &raw mut found) } == 0 || found.dli_fname.is_null() {
+    // SAFETY: any address may be asked about; `found` is valid for writes. Called in `CreateInstance`
+    // and `Initialize`, not in a handler.
+    if unsafe { libc::dladdr(address, &raw mut found) } == 0 || found.dli_fname.is_null() {
         return None;
     }
     // SAFETY: on success it is a string that lives as long as the library.

@@ -107,7 +107,7 @@ impl Agree {
                 return;
             }
             self.look();
-            let known = self.agent.known_clrs();
+            let known = self.agent.registry.known();
             for clr in known.iter().skip(self.announced) {
                 let _ = writeln!(self.text, "R {} {}", clr.index, clr.version);
             }
@@ -117,7 +117,7 @@ impl Agree {
                 self.stop(&mut runtimes, runtime);
             }
             for clr in known.iter().filter(|clr| clr.ending && clr.reach.is_some()) {
-                self.agent.acknowledge_end(clr.index);
+                self.agent.registry.acknowledge(clr.index);
             }
             if self.channel.send(self.text.as_bytes()).is_err() {
                 return;
