@@ -182,6 +182,12 @@ impl Bodies {
         gone
     }
 
+    /// A runtime that has a live body starting in the range.
+    pub(crate) fn any_in(&self, range: Range<u64>) -> Option<u8> {
+        let (_, body) = self.live.range(range).next()?;
+        Some(body.runtime)
+    }
+
     /// Number of live bodies.
     pub(crate) fn len(&self) -> usize {
         self.live.len()

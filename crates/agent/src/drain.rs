@@ -63,6 +63,14 @@ impl<'a> Runtimes<'a> {
             .collect()
     }
 
+    /// The CLR of a process that has one, recorded.
+    pub(crate) fn only(&self) -> Option<u8> {
+        match self.known {
+            [clr] if clr.recorded => Some(clr.index),
+            _ => None,
+        }
+    }
+
     /// Asks one CLR; `None` where it has ended.
     pub(crate) fn with<R>(
         &mut self,

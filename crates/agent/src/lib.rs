@@ -20,6 +20,7 @@ mod outlet;
 mod proc;
 mod registry;
 mod resolve;
+mod stubs;
 mod threads;
 mod tiers;
 mod version;

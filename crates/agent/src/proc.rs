@@ -39,6 +39,8 @@ pub(crate) struct Mapping {
     pub(crate) range: Range<u64>,
     pub(crate) readable: bool,
     pub(crate) executable: bool,
+    /// Of its file; 0 for anonymous memory.
+    pub(crate) inode: u64,
     /// File, `[stack]`, `/memfd:doublemapper (deleted)`, or empty.
     pub(crate) name: String,
 }
@@ -57,13 +59,23 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;
-    let name = words.nth(3).unwrap_or("").trim_start();
+    let inode = words.nth(2)?.parse().ok()?;
+    let name = words.next().unwrap_or("").trim_start();
     Some(Mapping {
         range: u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?,
         readable: rights.starts_with('r'),
         executable: rights.as_bytes().get(2) == Some(&b'x'),
+        inode,
         name: name.to_owned(),
     })
+}
+
+impl Mapping {
+    /// Whether a runtime may have generated what is in it: anonymous memory, or the memfd that .NET
+    /// maps twice, once to write and once to run.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.name.is_empty() || self.name.contains("doublemapper")
+    }
 }
 
 /// The mapping that holds `address`, in a sorted list.
@@ -170,6 +182,7 @@ mod tests {
                 range: 0x7f00..0x7f10,
                 readable: true,
                 executable: true,
+                inode: 2049,
                 name: "/memfd:doublemapper (deleted)".into()
             })
         );

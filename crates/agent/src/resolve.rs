@@ -21,7 +21,7 @@ use crate::drain::Runtimes;
 use crate::intern::{NumberMap, Stacks};
 use crate::names;
 use crate::outlet::Outlet;
-use crate::proc::{self, Mapping};
+use crate::stubs::{Generated, Stubs};
 use crate::walkers::NATIVE_RUN;
 
 /// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
@@ -34,8 +34,6 @@ const MAX_IL_MAPS: usize = 4096;
 const MAX_METHODS: usize = 64 * 1024;
 /// How far from the leaf the runtime's exception handling is looked for, frames.
 const MAX_DISPATCH: usize = 24;
-/// How often the process's mappings are read at most, nanoseconds.
-const MAPPINGS_AGE_NS: u64 = 200_000_000;
 
 /// The state of resolution.
 pub(crate) struct Resolver {
@@ -57,8 +55,7 @@ pub(crate) struct Resolver {
     precompiled: NumberMap<u64, (u32, u64)>,
     native_bias: NumberMap<u32, u64>,
     il_maps: NumberMap<u64, IlMap>,
-    mappings: Vec<Mapping>,
-    mappings_ns: u64,
+    stubs: Stubs,
     chain: Vec<u32>,
 }
 
@@ -143,8 +140,7 @@ impl Resolver {
             precompiled: NumberMap::default(),
             native_bias: NumberMap::default(),
             il_maps: NumberMap::default(),
-            mappings: Vec::new(),
-            mappings_ns: 0,
+            stubs: Stubs::default(),
             chain: Vec::new(),
         }
     }
@@ -354,7 +350,7 @@ impl Resolver {
                     None => Frame::Unknown { address: lookup },
                 }
             }
-            _ => self.stub(lookup),
+            _ => self.stub(runtimes, lookup),
         }
     }
 
@@ -529,24 +525,18 @@ impl Resolver {
     }
 
     /// Code that is no method: something that the runtime generated, or nothing we know.
-    fn stub(&mut self, lookup: u64) -> Frame<'static> {
-        if proc::mapping_of(&self.mappings, lookup).is_none() {
-            let now = proc::now_ns();
-            if now.saturating_sub(self.mappings_ns) > MAPPINGS_AGE_NS {
-                self.mappings_ns = now;
-                self.mappings = proc::mappings();
-                self.mappings.retain(|mapping| mapping.executable);
-            }
-        }
-        match proc::mapping_of(&self.mappings, lookup) {
-            // The runtime makes code in anonymous memory, or in a memfd that it maps twice.
-            Some(mapping) if mapping.name.is_empty() || mapping.name.contains("doublemapper") => {
-                Frame::Stub {
-                    runtime: 0,
-                    name: Cow::Borrowed("runtime stub"),
-                }
-            }
-            _ => Frame::Unknown { address: lookup },
+    fn stub(&mut self, runtimes: &Runtimes<'_>, lookup: u64) -> Frame<'static> {
+        let runtime = match self.stubs.of(lookup, &self.bodies) {
+            Generated::By(runtime) => Some(runtime),
+            Generated::BySomebody => runtimes.only(),
+            Generated::No => None,
+        };
+        match runtime {
+            Some(runtime) => Frame::Stub {
+                runtime,
+                name: Cow::Borrowed("runtime stub"),
+            },
+            None => Frame::Unknown { address: lookup },
         }
     }
 

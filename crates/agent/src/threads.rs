@@ -70,8 +70,8 @@ struct State {
     next_thread: u32,
     /// Threads that have ended, for samples of theirs that are still to be written.
     former: Vec<Former>,
-    /// Nobody is sampled until a CLR starts.
-    resting: bool,
+    /// Some CLR is recorded; else nobody is sampled.
+    awake: bool,
 }
 
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl State {
                 thread: entry.thread,
                 end_ns,
             });
-            if !self.resting {
+            if self.awake {
                 self.news.push(ended(tid, &entry, end_ns));
             }
         }
@@ -173,7 +173,7 @@ impl Threads {
             entry.managed.retain(|m| *m != managed);
         }
         let name = state.names_ahead.remove(&managed);
-        let resting = state.resting;
+        let awake = state.awake;
         let entry = state.entry(tid, || proc::thread_name(tid));
         entry.alive = true;
         if let Some(name) = name {
@@ -184,7 +184,7 @@ impl Threads {
             entry.managed.push(managed);
         }
         let news = named(tid, entry);
-        if resting {
+        if !awake {
             // A thread of a CLR that has ended.
         } else if let Some(stack) = own_stack {
             arm(sampler, tid, entry, Some(stack));
@@ -278,7 +278,7 @@ impl Threads {
                 let news = named(tid, entry);
                 state.news.push(news);
             }
-            let Some(entry) = state.by_tid.get_mut(&tid).filter(|_| !state.resting) else {
+            let Some(entry) = state.by_tid.get_mut(&tid).filter(|_| state.awake) else {
                 continue;
             };
             if entry.slot.is_none() {
@@ -390,7 +390,7 @@ impl Threads {
     pub(crate) fn rest(&self, sampler: &Sampler) {
         let mut state = self.state();
         let state = &mut *state;
-        state.resting = true;
+        state.awake = false;
         let now = proc::now_ns();
         for (tid, entry) in &mut state.by_tid {
             if let Some(slot) = entry.slot.take() {
@@ -403,7 +403,7 @@ impl Threads {
 
     /// Threads are sampled again: a CLR is recorded.
     pub(crate) fn resume(&self) {
-        self.state().resting = false;
+        self.state().awake = true;
     }
 
     /// Stops sampling every thread.
