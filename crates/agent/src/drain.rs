@@ -271,6 +271,14 @@ impl Drain {
                 refused_by: Cow::Borrowed(clr.refused_by),
             });
         }
+        let all_refused = self.clrs.iter().all(|clr| clr.reach.is_none());
+        if self.announced < self.clrs.len() && all_refused {
+            // There is no CLR's end to come.
+            self.outlet.push(&Record::End {
+                time_ns: proc::now_ns(),
+            });
+            self.outlet.flush();
+        }
         self.announced = self.clrs.len();
         let walker = self.agent.events.walker().name();
         self.events
