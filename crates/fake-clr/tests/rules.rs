@@ -170,7 +170,7 @@ fn with_the_rule_broken(
 }
 
 #[test]
-fn example_1_a_collection_waits_for_the_lock_of_a_thread_that_waits_for_the_collection() {
+fn rule_20_example_1_a_collection_waits_for_the_lock_of_a_thread_that_waits_for_the_collection() {
     let (clr, ids, script) = started();
     let lock = clr.watched_lock();
     let waits = lock.clone();
@@ -188,7 +188,7 @@ fn example_1_a_collection_waits_for_the_lock_of_a_thread_that_waits_for_the_coll
 }
 
 #[test]
-fn example_2_a_collection_waits_for_a_thread_that_waits_for_the_lock_of_its_own() {
+fn rule_20_example_2_a_collection_waits_for_a_thread_that_waits_for_the_lock_of_its_own() {
     let (clr, ids, script) = started();
     let lock = clr.watched_lock();
     let waits = lock.clone();
@@ -250,7 +250,7 @@ fn with_the_rule_kept(
 }
 
 #[test]
-fn both_examples_finish_when_no_lock_is_held_across_the_call() {
+fn rule_20_both_examples_finish_when_no_lock_is_held_across_the_call() {
     let waiting = |sender: Sender<()>, lock: Arc<AgentLock<Vec<u32>>>| {
         let sender = Mutex::new(sender);
         move |push: &mut dyn FnMut(&AgentLock<Vec<u32>>)| {
@@ -286,7 +286,7 @@ fn both_examples_finish_when_no_lock_is_held_across_the_call() {
 }
 
 #[test]
-fn thread_destroyed_waits_for_the_walk() {
+fn rule_19_thread_destroyed_waits_for_the_walk() {
     let (clr, ids, script) = started();
     let pins = Arc::new(ThreadPins::new());
     let walked = Arc::new(AtomicBool::new(false));
@@ -336,7 +336,7 @@ fn on_agent_thread<R: Send + 'static>(
 }
 
 #[test]
-fn a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_on() {
+fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_on() {
     let (clr, ids, script) = started();
     let other = clr.add_thread();
     clr.set_stack(other, &[ids.function, 0]);
@@ -373,7 +373,7 @@ fn a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_on() {
 }
 
 #[test]
-fn a_walk_is_stopped_by_its_callback_and_a_panic_in_it_comes_out() {
+fn rule_09_a_walk_is_stopped_by_its_callback_and_a_panic_in_it_comes_out() {
     let (clr, _, script) = started();
     let stopped = on_agent_thread(&script, move |cx, proof| {
         let info = cx.info();

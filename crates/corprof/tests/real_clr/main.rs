@@ -1,0 +1,6 @@
+//! The crate against real CLRs: `examples/minimal.rs` and `examples/probe` loaded into .NET 8 and
+//! .NET Core 3.1, with programs whose answer is known.
+
+mod calls;
+mod run;
+mod walks;

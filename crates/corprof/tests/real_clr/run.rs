@@ -1,0 +1,94 @@
+//! Runs a program on a real CLR with a profiler of `examples/` in it.
+
+use std::path::PathBuf;
+
+use testkit::{Runtime, workload};
+
+/// What the program printed as its result, and what the profiler wrote.
+pub(crate) struct Run {
+    pub(crate) results: Vec<String>,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Run {
+    /// The rest of each line that begins with `key`.
+    pub(crate) fn of(&self, key: &str) -> Vec<&str> {
+        self.lines
+            .iter()
+            .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+            .collect()
+    }
+    pub(crate) fn one(&self, key: &str) -> &str {
+        match self.of(key)[..] {
+            [line] => line,
+            ref lines => panic!("{key}: {lines:?} in {:?}", self.lines),
+        }
+    }
+}
+
+fn library(example: &str) -> PathBuf {
+    // Beside `deps`, where this test is: built with it by `cargo test -p corprof`.
+    let path = std::env::current_exe()
+        .unwrap()
+        .with_file_name("../examples")
+        .join(format!("lib{example}.so"));
+    assert!(
+        path.is_file(),
+        "{}: run `cargo build -p corprof --examples` first",
+        path.display()
+    );
+    path
+}
+
+pub(crate) fn run(
+    runtime: &Runtime,
+    example: &str,
+    mode: &str,
+    program: &str,
+    argument: &str,
+) -> Run {
+    let out = std::env::temp_dir().join(format!(
+        "corprof-{example}-{mode}-{program}-{}-{}",
+        runtime.version,
+        std::process::id()
+    ));
+    let mut command = runtime.command(&workload(program).dll);
+    command.arg(argument);
+    if !example.is_empty() {
+        command
+            .env("CORECLR_ENABLE_PROFILING", "1")
+            .env("CORECLR_PROFILER", "{DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21}")
+            .env("CORECLR_PROFILER_PATH", library(example))
+            .env("MINIMAL_OUT", &out)
+            .env("CORPROF_PROBE", mode)
+            .env("CORPROF_PROBE_OUT", &out);
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{program} on {} with {example} {mode}: {}\n{text}{}",
+        runtime.version,
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let lines = std::fs::read_to_string(&out).unwrap_or_default();
+    let _ = std::fs::remove_file(&out);
+    Run {
+        results: text
+            .lines()
+            .filter(|line| line.starts_with("result "))
+            .map(str::to_owned)
+            .collect(),
+        lines: lines.lines().map(str::to_owned).collect(),
+    }
+}
+
+/// Runs with a profiler and without: the results are the same.
+pub(crate) fn run_both(runtime: &Runtime, example: &str, mode: &str, program: &str) -> Run {
+    let bare = run(runtime, "", "", program, "rounds=2");
+    let profiled = run(runtime, example, mode, program, "rounds=2");
+    assert!(!bare.results.is_empty());
+    assert_eq!(bare.results, profiled.results);
+    profiled
+}
