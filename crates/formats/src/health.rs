@@ -41,12 +41,20 @@ pub fn honest_line(health: &Health) -> String {
     );
     line.push_str(&limited(health));
     let by_event: Vec<&Source> = health.sources.iter().filter(|s| !s.by_time).collect();
+    let walker = named(&health.walker);
     if !health.engine.is_empty() || by_event.is_empty() {
-        let (engine, walker) = (named(&health.engine), named(&health.walker));
-        line.push_str(&format!("; engine {engine}, walker {walker}"));
+        line.push_str(&format!(
+            "; engine {}, walker {walker}",
+            named(&health.engine)
+        ));
+    } else {
+        line.push_str(&format!("; walker {walker}"));
     }
     for source in by_event {
         line.push_str(&format!("; {}", said(source)));
+        if source.walker != health.walker {
+            line.push_str(&format!(", walker {}", named(&source.walker)));
+        }
     }
     line.push_str(&pauses(health));
     line.push_str(&format!(
@@ -91,14 +99,13 @@ fn limited(health: &Health) -> String {
     format!(", {all} limited ({})", each.join(", "))
 }
 
-/// `alloc from AllocationTick every 100.00 KiB, walker signal`.
+/// `alloc from AllocationTick every 100.00 KiB`.
 pub(crate) fn said(source: &Source) -> String {
     let mut text = format!("{} from {}", source.event.name(), named(&source.source));
     if source.interval > 0 {
         let every = amount(source.interval, unit_name(source.event.unit()));
         text.push_str(&format!(" every {every}"));
     }
-    text.push_str(&format!(", walker {}", named(&source.walker)));
     text
 }
 

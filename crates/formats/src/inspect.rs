@@ -373,7 +373,10 @@ pub fn inspect_text(profile: &Profile) -> String {
         line("event", says);
     }
     for source in &h.sources {
-        line("source", said(source));
+        line(
+            "source",
+            format!("{}, walker {}", said(source), visible(&source.walker)),
+        );
     }
     if h.pauses.count > 0 {
         let time = |ns| amount(ns, "nanoseconds");

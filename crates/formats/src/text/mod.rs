@@ -90,6 +90,11 @@ fn header(
         if event.unit() != Unit::Count || sum.value != sum.samples {
             says.push_str(&format!(", {}", amount(sum.value, unit_name(event.unit()))));
         }
+        let limits = profile.health.limited.iter();
+        let limited = limits.filter(|limited| limited.event == event && limited.count > 0);
+        for limited in limited {
+            says.push_str(&format!("; {} more not kept", limited.count));
+        }
         writeln!(out, "{}: {says}", event.name())?;
         let calls = events(profile).into_iter().find(|(e, _)| *e == Event::Call);
         if let Some((_, calls)) = calls.filter(|_| report.has_calls()) {
