@@ -27,6 +27,7 @@ mod bad_input;
 mod callers;
 mod command_line;
 mod deep;
+mod events;
 mod exports;
 mod house;
 mod limits;

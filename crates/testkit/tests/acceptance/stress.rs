@@ -2,7 +2,7 @@
 //! crashes nor hangs nor changes its answers.
 //!
 //! A few seconds each in `cargo xtask test`; `cargo xtask stress` takes a
-//! minute each.
+//! minute each, or as long as it is told.
 
 use std::fs;
 use std::io::Read as _;
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use testkit::{Inspected, Machine, Record, Runtime};
 
 on_each_runtime!(
+    events_churn,
+    events_gc,
+    events_nullref,
     collectible,
     churn,
     nullref,
@@ -63,6 +66,43 @@ fn stress(runtime: &Runtime, workload: &str) {
     let inspected = recorded.inspect();
     println!("{}", inspected.json);
     assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
+}
+
+fn events_churn(runtime: &Runtime) {
+    with_events(runtime, "churn");
+}
+
+fn events_gc(runtime: &Runtime) {
+    with_events(runtime, "gc");
+}
+
+fn events_nullref(runtime: &Runtime) {
+    with_events(runtime, "nullref");
+}
+
+/// CPU and wall-clock time, exceptions and allocations at once, by the walkers that take stacks of
+/// running programs.
+fn with_events(runtime: &Runtime, workload: &str) {
+    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    bare.assert_complete();
+    for walker in ["signal", "snapshot"] {
+        // Nothing is sampled by time with `snapshot`.
+        let events = if walker == "signal" {
+            "cpu,wall,exception,alloc,gc,jit,class-load,module-load"
+        } else {
+            "exception,alloc,gc,jit,class-load,module-load"
+        };
+        let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
+        let recorded = Record::workload(runtime, workload, &[&seconds()])
+            .options(options)
+            .options(["--frequency", "997"])
+            .run();
+        recorded.answer.assert_complete();
+        assert_eq!(recorded.answer.results(), bare.results());
+        let inspected = recorded.inspect();
+        println!("{walker}: {}", inspected.json);
+        assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
+    }
 }
 
 fn recorder_killed_collectible(runtime: &Runtime) {

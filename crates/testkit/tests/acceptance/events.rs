@@ -1,0 +1,332 @@
+//! Events with stacks: what is recorded is what the program itself counts.
+
+use serde_json::Value;
+use testkit::{Record, Recorded, Runtime, is_method};
+
+use crate::{LOST_LIMIT, broken_limit};
+
+on_each_runtime!(
+    exceptions,
+    limited_exceptions,
+    exception_that_ends_the_program,
+    allocation_by_type,
+    gc_allocation_by_type,
+    contention,
+    collections,
+    compilations_and_loads,
+    all_at_once,
+    snapshot_walker,
+);
+
+fn record(runtime: &Runtime, workload: &str, arguments: &[&str], options: &[&str]) -> Recorded {
+    let recorded = Record::workload(runtime, workload, arguments)
+        .options(options)
+        .run();
+    recorded.answer.assert_complete();
+    println!("{} {workload}: {}", runtime.version, recorded.answer.stdout);
+    recorded
+}
+
+/// The rows of `report --by detail`.
+fn details(recorded: &Recorded, event: &str) -> Vec<Value> {
+    let options = ["--event", event, "--by", "detail", "--top", "100000"];
+    let report = recorded.report(&options);
+    println!("{event}: {report}");
+    report["rows"].as_array().unwrap().clone()
+}
+
+/// The sum of the rows whose name is `name`, or `name` with type arguments.
+fn value_of(rows: &[Value], name: &str) -> (f64, f64) {
+    let own = rows.iter().filter(|row| {
+        let rest = row["name"].as_str().unwrap().strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || (rest.starts_with('[') && rest.len() > 2))
+    });
+    own.fold((0.0, 0.0), |(value, samples), row| {
+        (
+            value + row["self"].as_f64().unwrap(),
+            samples + row["self_samples"].as_f64().unwrap(),
+        )
+    })
+}
+
+/// Samples of an event with this text.
+fn with_text(rows: &[Value], text: &str) -> u64 {
+    rows.iter()
+        .flat_map(|row| row["texts"].as_array().cloned().unwrap_or_default())
+        .filter(|known| known["text"] == text)
+        .map(|known| known["samples"].as_u64().unwrap())
+        .sum()
+}
+
+/// What `inspect` says of an event.
+fn totals(recorded: &Recorded, event: &str) -> Value {
+    let inspected = recorded.inspect();
+    let events = inspected.json["events"].as_array().unwrap().clone();
+    events
+        .into_iter()
+        .find(|known| known["event"] == event)
+        .unwrap_or_else(|| panic!("no {event} in {}", inspected.json))
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// Every stack of the recording has this frame: none stops half way.
+fn assert_whole(recorded: &Recorded, root: &str) {
+    let stacks = recorded.stacks();
+    for (frames, count) in &stacks.stacks {
+        assert!(
+            frames.iter().any(|frame| is_method(frame, root)),
+            "{count} samples without {root}: {frames:?}"
+        );
+    }
+}
+
+fn exceptions(runtime: &Runtime) {
+    let recorded = record(
+        runtime,
+        "exceptions",
+        &["rounds=40"],
+        &["-e", "exception", "--event-limit", "0"],
+    );
+    let thrown = recorded.answer.measured("thrown");
+    let event = totals(&recorded, "exception");
+    assert_eq!(number(&event, "samples"), thrown);
+    assert_eq!(number(&event, "limited"), 0.0);
+    recorded.inspect().assert_honest(0.0, 0.0);
+    assert_whole(&recorded, "Workloads.Exceptions.Main");
+    // Under the type is who throws, not the runtime's way to tell us.
+    for (frames, _) in &recorded.stacks().stacks {
+        assert_eq!(frames[0], "Workloads.Exceptions+Expected");
+        assert!(
+            is_method(&frames[1], "Workloads.Exceptions.ThrowDeep")
+                || is_method(&frames[1], "Workloads.Exceptions.CatchRethrown"),
+            "{frames:?}"
+        );
+    }
+    let rows = details(&recorded, "exception");
+    assert_eq!(
+        value_of(&rows, "Workloads.Exceptions+Expected"),
+        (thrown, thrown)
+    );
+    // One of four each, and two for the one that is thrown again.
+    for (catcher, share) in [("CatchDeep", 4), ("CatchFiltered", 4), ("CatchRethrown", 2)] {
+        let text = format!("expected; caught by Workloads.Exceptions.{catcher}");
+        assert_eq!(with_text(&rows, &text), thrown as u64 / share, "{text}");
+    }
+}
+
+fn limited_exceptions(runtime: &Runtime) {
+    let recorded = record(
+        runtime,
+        "exceptions",
+        &["2"],
+        &["-e", "exception", "--event-limit", "50"],
+    );
+    let thrown = recorded.answer.measured("thrown");
+    let seconds = recorded.answer.measured("wall_ms") / 1000.0;
+    let event = totals(&recorded, "exception");
+    let (kept, limited) = (number(&event, "samples"), number(&event, "limited"));
+    assert_eq!(kept + limited, thrown, "{event}");
+    // A second's worth at once, then as it comes, rounded up each time.
+    assert!(
+        kept >= 50.0 && kept <= 50.0 * (seconds + 2.0) + 200.0 * seconds,
+        "{event}"
+    );
+    assert_eq!(number(&event, "limited_value"), limited);
+}
+
+fn exception_that_ends_the_program(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "exceptions", &["rounds=1", "crash"])
+        .options(["-e", "exception"])
+        .run();
+    assert!(
+        recorded.answer.stderr.contains("the last one"),
+        "{}",
+        recorded.answer.stderr
+    );
+    assert!(!recorded.answer.status.success());
+    let rows = details(&recorded, "exception");
+    let last = value_of(&rows, "System.InvalidOperationException");
+    assert_eq!(last, (1.0, 1.0));
+    assert_eq!(
+        with_text(&rows, "the last one; unhandled by managed code"),
+        1
+    );
+    let stacks = recorded
+        .stacks()
+        .with("Workloads.Exceptions.EndByException");
+    assert_eq!(stacks.total(), 1);
+}
+
+/// Bytes by type, within 5 % and the deviation of so many samples.
+fn assert_allocated(runtime: &Runtime, workload: &str) {
+    let recorded = record(
+        runtime,
+        workload,
+        &["4"],
+        &["-e", "alloc", "--alloc-interval", "100k"],
+    );
+    let rows = details(&recorded, "alloc");
+    let types = recorded.answer.lines("allocated");
+    assert!(!types.is_empty());
+    for words in types {
+        let counted: f64 = words[1].parse().unwrap();
+        let (found, samples) = value_of(&rows, words[0]);
+        let error = (found - counted).abs() / counted;
+        let limit = 0.05 + 3.0 / samples.max(1.0).sqrt();
+        println!("{}: {counted} counted, {found} recorded", words[0]);
+        assert!(
+            error < limit,
+            "{} is off by {error:.3} (limit {limit:.3})",
+            words[0]
+        );
+    }
+    let total = recorded.answer.measured("allocated");
+    let event = totals(&recorded, "alloc");
+    let found = number(&event, "value");
+    assert!((found - total).abs() / total < 0.05, "{found} of {total}");
+    recorded
+        .inspect()
+        .assert_honest(broken_limit(runtime), LOST_LIMIT);
+}
+
+fn allocation_by_type(runtime: &Runtime) {
+    assert_allocated(runtime, "alloc");
+}
+
+fn gc_allocation_by_type(runtime: &Runtime) {
+    assert_allocated(runtime, "gc");
+}
+
+fn contention(runtime: &Runtime) {
+    let options = ["-e", "contention,exception", "--event-limit", "0"];
+    let recorded = record(runtime, "contention", &["3"], &options);
+    if runtime.is_core31() {
+        let notes = recorded.inspect().json["notes"].to_string();
+        let said = "no contention samples of .NET 3.1.23";
+        assert!(notes.contains(said), "{notes}");
+        assert!(
+            recorded.answer.stderr.contains(said),
+            "{}",
+            recorded.answer.stderr
+        );
+        return;
+    }
+    let event = totals(&recorded, "contention");
+    let waited = recorded.answer.measured("waited_ms") * 1e6;
+    let found = number(&event, "value");
+    println!("{found} ns recorded, {waited} ns by the program's clock");
+    assert!(
+        (found - waited).abs() / waited < 0.05,
+        "{found} of {waited}"
+    );
+    let at_gate = recorded.stacks().with("Workloads.Contention.WaitForGate");
+    assert!(at_gate.total() > 0);
+    assert!(value_of(&details(&recorded, "contention"), "managed lock").1 > 0.0);
+}
+
+fn collections(runtime: &Runtime) {
+    let recorded = record(runtime, "gc", &["2"], &["-e", "gc"]);
+    let collections = recorded.answer.measured("collections");
+    let rows = details(&recorded, "gc");
+    let event = totals(&recorded, "gc");
+    // One pause for each that stops the program for all its time, more for one in the background.
+    assert!(number(&event, "samples") >= collections, "{event}");
+    assert!(
+        number(&event, "samples") <= 3.0 * collections + 10.0,
+        "{event}"
+    );
+    let paused = number(&event, "value") / 1e6;
+    assert!(
+        paused > 0.0 && paused < recorded.answer.measured("wall_ms"),
+        "{event}"
+    );
+    for generation in ["generation 0", "generation 1", "generation 2"] {
+        assert!(value_of(&rows, generation).1 > 0.0, "no {generation}");
+    }
+    let stacks = recorded.stacks();
+    assert!(
+        stacks.with("System.GC.Collect").total() > 0,
+        "{}",
+        stacks.show(5)
+    );
+    assert!(
+        stacks.with("Workloads.Gc.FillArrays").total() > 0,
+        "{}",
+        stacks.show(5)
+    );
+}
+
+fn compilations_and_loads(runtime: &Runtime) {
+    let recorded = record(
+        runtime,
+        "generic",
+        &["1"],
+        &["-e", "jit,class-load,module-load", "--event-limit", "0"],
+    );
+    let jit = details(&recorded, "jit");
+    let spin = jit
+        .iter()
+        .find(|row| {
+            row["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("Workloads.GenericBox`1[")
+        })
+        .unwrap();
+    assert!(number(spin, "self") > 0.0);
+    assert!(spin["name"].as_str().unwrap().ends_with(')'), "{spin}");
+    let compiled = number(&totals(&recorded, "jit"), "value") / 1e6;
+    assert!(compiled < recorded.inspect().number("target_cpu_s") * 1000.0);
+    let classes = details(&recorded, "class-load");
+    assert!(value_of(&classes, "Workloads.BigNumber").1 >= 1.0);
+    let modules = details(&recorded, "module-load");
+    for name in ["generic.dll", "System.Private.CoreLib.dll"] {
+        assert_eq!(value_of(&modules, name).1, 1.0, "{name}");
+    }
+}
+
+fn all_at_once(runtime: &Runtime) {
+    let bare = Record::workload(runtime, "exceptions", &["0.5"]).run_bare();
+    let events = "cpu,wall,exception,alloc,gc,jit,class-load,module-load";
+    let options = [
+        "-e",
+        events,
+        "--event-limit",
+        "0",
+        "--alloc-interval",
+        "100k",
+    ];
+    let recorded = record(runtime, "exceptions", &["2"], &options);
+    assert_eq!(recorded.answer.results(), bare.results());
+    let thrown = recorded.answer.measured("thrown");
+    assert_eq!(number(&totals(&recorded, "exception"), "samples"), thrown);
+    for event in ["cpu", "wall", "alloc", "jit", "class-load", "module-load"] {
+        assert!(
+            number(&totals(&recorded, event), "samples") > 0.0,
+            "{event}"
+        );
+    }
+    recorded
+        .inspect()
+        .assert_honest(broken_limit(runtime), LOST_LIMIT);
+}
+
+fn snapshot_walker(runtime: &Runtime) {
+    let options = [
+        "-e",
+        "exception",
+        "--event-limit",
+        "0",
+        "--walker",
+        "snapshot",
+    ];
+    let recorded = record(runtime, "exceptions", &["rounds=20"], &options);
+    let thrown = recorded.answer.measured("thrown");
+    assert_eq!(number(&totals(&recorded, "exception"), "samples"), thrown);
+    assert_whole(&recorded, "Workloads.Exceptions.Main");
+}
