@@ -57,7 +57,10 @@ namespace Workloads
             second.Join();
             trees.Print();
             arrays.Print();
+            // Each generation's count holds those of the older ones.
             Run.Measured("collections", GC.CollectionCount(0));
+            Run.Measured("collections_1", GC.CollectionCount(1));
+            Run.Measured("collections_2", GC.CollectionCount(2));
             Run.Allocated("Workloads.Gc+Node", rounds * ((1L << 15) - 1) * nodeSize);
             Run.Allocated("System.Byte[]", fills * arraysSize);
             Run.Measured("allocated", GC.GetTotalAllocatedBytes(true));

@@ -22,6 +22,7 @@ Usage: cargo xtask COMMAND
   demo            record a sample program and write its flame graph
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
+  stress --minutes N  those with events only, every walker, in N minutes
   agree           hold the walkers against each other on every workload
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
@@ -51,7 +52,11 @@ fn run(arguments: &[String]) -> Result<()> {
         ["setup", "--all"] => setup::run(true).map(drop),
         ["demo"] => demo::run_demo(),
         ["test"] => test::all(),
-        ["stress"] => test::stress(60),
+        ["stress"] => test::stress(60.0),
+        ["stress", "--minutes", minutes] => match minutes.parse() {
+            Ok(minutes) => test::stress_events(minutes),
+            Err(_) => bail!("not a number of minutes: {minutes}"),
+        },
         ["stress", seconds] => match seconds.parse() {
             Ok(seconds) => test::stress(seconds),
             Err(_) => bail!("not a number of seconds: {seconds}"),

@@ -90,8 +90,18 @@ fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// The acceptance tests that run for a minute each, at 5,000 Hz.
-pub(crate) fn stress(seconds: u32) -> Result<()> {
+/// The acceptance tests that run for so long each, at 5,000 Hz.
+pub(crate) fn stress(seconds: f64) -> Result<()> {
+    stress_tests("stress::", seconds)
+}
+
+/// Three programs with every event, by every walker, on both runtimes: so many minutes in all.
+pub(crate) fn stress_events(minutes: f64) -> Result<()> {
+    const RUNS: f64 = 3.0 * 5.0 * 2.0;
+    stress_tests("stress::events_", minutes * 60.0 / RUNS)
+}
+
+fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
     setup::run(true)?;
     build()?;
     let mut test = cargo(&[
@@ -99,9 +109,10 @@ pub(crate) fn stress(seconds: u32) -> Result<()> {
         "--package",
         "testkit",
         "--test",
-        "stress",
+        "acceptance",
         "--",
         "--nocapture",
+        filter,
     ]);
     run(test.env("SIDEWALK_STRESS_SECONDS", seconds.to_string()))
 }

@@ -80,27 +80,24 @@ fn events_nullref(runtime: &Runtime) {
     with_events(runtime, "nullref");
 }
 
-/// CPU and wall-clock time, exceptions and allocations at once, by the walkers that take stacks of
-/// running programs.
+/// The walkers that are stressed with events.
+const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"];
+
+/// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
+    let events = "cpu,wall,exception,alloc,gc,jit,class-load,module-load";
     let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
     bare.assert_complete();
-    for walker in ["signal", "snapshot"] {
-        // Nothing is sampled by time with `snapshot`.
-        let events = if walker == "signal" {
-            "cpu,wall,exception,alloc,gc,jit,class-load,module-load"
-        } else {
-            "exception,alloc,gc,jit,class-load,module-load"
-        };
+    for walker in WALKERS {
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
         let recorded = Record::workload(runtime, workload, &[&seconds()])
             .options(options)
             .options(["--frequency", "997"])
             .run();
         recorded.answer.assert_complete();
-        assert_eq!(recorded.answer.results(), bare.results());
+        assert_eq!(recorded.answer.results(), bare.results(), "{walker}");
         let inspected = recorded.inspect();
-        println!("{walker}: {}", inspected.json);
+        println!("{workload} by {walker}: {}", inspected.json);
         assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
     }
 }
