@@ -37,6 +37,20 @@ struct Typed {
     #[arg(long)]
     no_activation_fix: bool,
 
+    /// Call from CLR to CLR, DEPTH times, through native code, and burn in the last one: each
+    /// APP.dll has a `static long Workloads.Chain.Step` (workloads/chain), ARGS are not used
+    #[arg(
+        long,
+        value_name = "DEPTH",
+        value_parser = clap::value_parser!(u16).range(1..=500),
+        conflicts_with_all = ["st", "stagger"]
+    )]
+    chain: Option<u16>,
+
+    /// How long --chain goes on
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", requires = "chain")]
+    burn: Duration,
+
     /// VERSION|DIR APP.dll "ARGS", for each CLR
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     programs: Vec<OsString>,
@@ -50,6 +64,9 @@ pub(crate) struct Args {
     pub(crate) stagger: Duration,
     /// Serve all CLRs by one handler of the activation signal.
     pub(crate) fix_activation: bool,
+    /// How often to call from CLR to CLR, instead of running programs.
+    pub(crate) chain: Option<u16>,
+    pub(crate) burn: Duration,
     pub(crate) programs: Vec<Program>,
 }
 
@@ -63,7 +80,7 @@ pub(crate) struct Program {
 }
 
 /// Options that a value follows.
-const VALUED: [&str; 1] = ["--stagger"];
+const VALUED: [&str; 3] = ["--stagger", "--chain", "--burn"];
 
 /// Reads a command line, its program's name first.
 ///
@@ -113,6 +130,8 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Args, cl
         st: typed.st,
         stagger: typed.stagger.unwrap_or_default(),
         fix_activation: !typed.no_activation_fix,
+        chain: typed.chain,
+        burn: typed.burn,
         programs: programs.collect::<Result<_, clap::Error>>()?,
     })
 }

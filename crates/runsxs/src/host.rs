@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -33,11 +34,21 @@ type ExecuteAssembly = unsafe extern "C" fn(
 type Shutdown =
     unsafe extern "C" fn(host: *mut c_void, domain: c_uint, exit_code: *mut c_int) -> c_int;
 
+type CreateDelegate = unsafe extern "C" fn(
+    host: *mut c_void,
+    domain: c_uint,
+    assembly: *const c_char,
+    class: *const c_char,
+    method: *const c_char,
+    delegate: *mut *mut c_void,
+) -> c_int;
+
 /// The functions of one libcoreclr.so. It stays loaded: a CLR cannot be unloaded.
 #[derive(Debug)]
 struct Functions {
     initialize: Initialize,
     execute_assembly: ExecuteAssembly,
+    create_delegate: CreateDelegate,
     shutdown: Shutdown,
 }
 
@@ -82,7 +93,7 @@ impl Functions {
             );
             Ok(found)
         };
-        // SAFETY: the header named above declares these three with the types above.
+        // SAFETY: the header named above declares these with the types above.
         unsafe {
             Ok(Functions {
                 initialize: std::mem::transmute::<*mut c_void, Initialize>(find(
@@ -90,6 +101,9 @@ impl Functions {
                 )?),
                 execute_assembly: std::mem::transmute::<*mut c_void, ExecuteAssembly>(find(
                     c"coreclr_execute_assembly",
+                )?),
+                create_delegate: std::mem::transmute::<*mut c_void, CreateDelegate>(find(
+                    c"coreclr_create_delegate",
                 )?),
                 shutdown: std::mem::transmute::<*mut c_void, Shutdown>(find(
                     c"coreclr_shutdown_2",
@@ -174,6 +188,42 @@ impl Clr {
             );
         }
         Ok(code.cast_signed())
+    }
+
+    /// A native entry point for a static method of a program's assembly, good until the CLR is shut
+    /// down.
+    ///
+    /// # Errors
+    /// There is no such method, with the CLR's HRESULT.
+    pub(crate) fn delegate(
+        &self,
+        app: &Path,
+        class: &str,
+        method: &str,
+    ) -> Result<NonNull<c_void>> {
+        let assembly = text(app.file_stem().unwrap_or_default().as_bytes())?;
+        let (class_text, method_text) = (text(class.as_bytes())?, text(method.as_bytes())?);
+        let mut found = std::ptr::null_mut();
+        // SAFETY: the host and domain that the CLR gave, strings that are alive during the call, and
+        // a valid out-pointer.
+        let answer = unsafe {
+            (self.functions.create_delegate)(
+                self.host,
+                self.domain,
+                assembly.as_ptr(),
+                class_text.as_ptr(),
+                method_text.as_ptr(),
+                &raw mut found,
+            )
+        };
+        NonNull::new(found)
+            .filter(|_| answer >= 0)
+            .with_context(|| {
+                format!(
+                    "{} has no static {class}.{method} that can be called: HRESULT {answer:#010x}",
+                    app.display()
+                )
+            })
     }
 
     /// Shuts the CLR down: finalizers and `ProcessExit` handlers run, profilers hear of it. Its

@@ -7,6 +7,7 @@
 
 mod app;
 mod args;
+mod chain;
 mod host;
 mod lookup;
 mod run;

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::app::App;
 use crate::args::{Args, Program};
+use crate::chain;
 use crate::host::{Clr, Start, take_signal_stack};
 use crate::lookup::{self, Installed, LIBRARY};
 
@@ -21,9 +22,9 @@ const STACK: usize = 8 << 20;
 
 /// A program with its CLR.
 #[derive(Debug)]
-struct Job {
-    runtime: Installed,
-    app: App,
+pub(crate) struct Job {
+    pub(crate) runtime: Installed,
+    pub(crate) app: App,
     words: Vec<String>,
 }
 
@@ -34,6 +35,9 @@ struct Job {
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let jobs: Vec<Job> = args.programs.iter().map(job).collect::<Result<_>>()?;
     check_files(&jobs)?;
+    if let Some(depth) = args.chain {
+        return chain::run(args.fix_activation, &jobs, depth, args.burn);
+    }
     let outcomes = if args.st {
         take_signal_stack()?;
         jobs.iter().map(|job| one(args, job, || {})).collect()
@@ -104,17 +108,23 @@ fn at_once(args: &Args, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
     })
 }
 
-/// One program from its CLR's start to its CLR's end.
-fn one(args: &Args, job: &Job, wait: impl FnOnce()) -> Result<i32> {
-    wait();
+/// Starts a job's CLR.
+pub(crate) fn start(job: &Job, fix_activation: bool) -> Result<Clr> {
     let clr = Clr::start(&Start {
         runtime: &job.runtime,
         app: &job.app.path,
         properties: &job.app.properties,
     })?;
-    if args.fix_activation {
+    if fix_activation {
         activation::serve_all();
     }
+    Ok(clr)
+}
+
+/// One program from its CLR's start to its CLR's end.
+fn one(args: &Args, job: &Job, wait: impl FnOnce()) -> Result<i32> {
+    wait();
+    let clr = start(job, args.fix_activation)?;
     let ran = clr.run(&job.app.path, &job.words);
     let last = clr.shut_down();
     let (code, last) = (ran?, last?);
