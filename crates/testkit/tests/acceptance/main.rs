@@ -35,6 +35,7 @@ mod mixed;
 mod names;
 mod outputs;
 mod shares;
+mod side_by_side;
 mod stress;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no

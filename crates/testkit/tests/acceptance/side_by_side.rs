@@ -1,0 +1,557 @@
+//! Several CLRs in one process: `runsxs` alone and under `sidewalk record`.
+//!
+//! SIDEWALK_SXS_RUNS says how often the tests that look for chance repeat themselves (2);
+//! `cargo xtask stress` makes it 50.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use testkit::{
+    Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, output_in_time, runsxs,
+    target_dir, workload,
+};
+
+use crate::LOST_LIMIT;
+
+fn runs() -> usize {
+    let runs = std::env::var("SIDEWALK_SXS_RUNS");
+    runs.map_or(2, |runs| runs.parse().expect("a number of runs"))
+}
+
+/// A program on a CLR, and the file that it prints into.
+struct Program<'a> {
+    runtime: &'a Runtime,
+    name: &'a str,
+    arguments: String,
+    out: PathBuf,
+}
+
+/// A command line of `runsxs`.
+struct SideBySide {
+    name: String,
+    words: Vec<String>,
+    outs: Vec<PathBuf>,
+}
+
+/// A folder of this test's own, empty.
+fn folder(name: &str) -> PathBuf {
+    let test = std::thread::current()
+        .name()
+        .unwrap_or("main")
+        .replace("::", "-");
+    let folder = target_dir()
+        .join("acceptance")
+        .join(format!("{test}-{name}-side"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+impl SideBySide {
+    /// Of workloads with their arguments. They wait for each other where `meet` is set.
+    fn new(
+        name: &str,
+        options: &[&str],
+        programs: &[(&Runtime, &str, &str)],
+        meet: bool,
+    ) -> SideBySide {
+        let folder = folder(name);
+        let programs: Vec<Program<'_>> = programs
+            .iter()
+            .zip(0..)
+            .map(|((runtime, name, arguments), place)| {
+                let out = folder.join(format!("out-{place}"));
+                let meeting = format!("meet={}:{}", folder.display(), programs.len());
+                Program {
+                    runtime,
+                    name,
+                    arguments: format!(
+                        "{arguments} out={} {}",
+                        out.display(),
+                        if meet { &meeting } else { "" }
+                    ),
+                    out,
+                }
+            })
+            .collect();
+        let mut words = vec![runsxs().display().to_string()];
+        words.extend(options.iter().map(|&option| option.to_owned()));
+        for program in &programs {
+            words.extend([
+                program.runtime.framework_dir().display().to_string(),
+                workload(program.name).dll.display().to_string(),
+                program.arguments.clone(),
+            ]);
+        }
+        SideBySide {
+            name: name.to_owned(),
+            words,
+            outs: programs.into_iter().map(|program| program.out).collect(),
+        }
+    }
+
+    fn record(&self) -> Record {
+        Record::command(&self.name, self.words.clone())
+            .environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+    }
+
+    /// Runs alone and answers what each program printed.
+    fn alone(&self) -> Vec<Answer> {
+        let answer = self.record().run_bare();
+        self.answers(&answer)
+    }
+
+    fn recorded(&self, options: &[&str]) -> (Recorded, Vec<Answer>) {
+        let recorded = self.record().options(options).run();
+        let answers = self.answers(&recorded.answer);
+        (recorded, answers)
+    }
+
+    /// The programs' own output; of `runsxs` there must be none.
+    fn answers(&self, answer: &Answer) -> Vec<Answer> {
+        assert!(
+            answer.status.success() && answer.stdout.is_empty(),
+            "{:?}: {}\n{}{}",
+            self.words,
+            answer.status,
+            answer.stdout,
+            answer.stderr
+        );
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        self.outs
+            .iter()
+            .map(|out| Answer {
+                stdout: read(out),
+                ..answer.clone()
+            })
+            .inspect(Answer::assert_complete)
+            .collect()
+    }
+}
+
+fn both() -> (Runtime, Runtime) {
+    (Runtime::core31(), Runtime::net8())
+}
+
+/// One recorded runtime or refused one, as `inspect` has it: version, outcome, where refused.
+fn outcomes(recorded: &Recorded) -> Vec<(String, String, String)> {
+    let json = recorded.inspect().json;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    json["runtimes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| {
+            (
+                text(&r["version"]),
+                text(&r["outcome"]),
+                text(&r["refused_by"]),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn every_order_alone_and_recorded() {
+    let (old, new) = both();
+    let expected = |runtime: &Runtime, name, arguments: &[&str]| {
+        let bare = Record::workload(runtime, name, arguments).run_bare();
+        bare.assert_complete();
+        bare.results().concat().join(" ")
+    };
+    let programs = [
+        (&old, "calls", "rounds=20"),
+        (&new, "exceptions", "rounds=20"),
+    ];
+    let expected: Vec<String> = programs
+        .iter()
+        .map(|(runtime, name, arguments)| expected(runtime, name, &[arguments]))
+        .collect();
+    for reversed in [false, true] {
+        let (mut programs, mut expected) = (programs, expected.clone());
+        if reversed {
+            programs.reverse();
+            expected.reverse();
+        }
+        for options in [&[][..], &["--st"], &["--stagger", "20ms"]] {
+            let side = SideBySide::new("order", options, &programs, false);
+            for run in 0..runs() {
+                let same = |answers: Vec<Answer>| {
+                    for (answer, expected) in answers.iter().zip(&expected) {
+                        let results = answer.results().concat().join(" ");
+                        assert_eq!(&results, expected, "{options:?} run {run}");
+                    }
+                };
+                same(side.alone());
+                let (recorded, answers) = side.recorded(&["--frequency", "999"]);
+                same(answers);
+                let inspected = recorded.inspect();
+                assert!(
+                    inspected.json["processes"][0]["ended"] == true,
+                    "{}",
+                    inspected.json
+                );
+                let found = outcomes(&recorded);
+                assert!(
+                    found.len() == 2 && found.iter().all(|(_, outcome, _)| outcome == "recorded"),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_policy_records_what_it_says() {
+    let (old, new) = both();
+    let programs = [(&old, "shares", "0.3"), (&new, "shares", "0.3")];
+    let (v3, v8) = (old.version.as_str(), new.version.as_str());
+    let recorded = |version: &str| (version.to_owned(), "recorded".to_owned(), String::new());
+    let refused =
+        |version: &str, by: &str| (version.to_owned(), "refused".to_owned(), by.to_owned());
+    let create = "CreateInstance";
+    let initialize = "Initialize";
+    for (policy, expected) in [
+        ("all", [recorded(v3), recorded(v8)]),
+        ("first", [recorded(v3), refused(v8, create)]),
+        ("one=3.1", [recorded(v3), refused(v8, initialize)]),
+        ("one=8.0", [refused(v3, initialize), recorded(v8)]),
+        ("many=3.1,8", [recorded(v3), recorded(v8)]),
+        ("many=8,9", [refused(v3, initialize), recorded(v8)]),
+        ("one=9", [refused(v3, initialize), refused(v8, initialize)]),
+    ] {
+        for options in [&["--st"][..], &[]] {
+            if policy == "first" && options.is_empty() {
+                // Who is first is chance then: `first_and_one_take_one_of_two_at_once`.
+                continue;
+            }
+            let side = SideBySide::new("policy", options, &programs, false);
+            let (recording, _) =
+                side.recorded(&["--runtimes", policy, "--frequency", "999", "--quiet"]);
+            let mut found = outcomes(&recording);
+            if options.is_empty() {
+                // In the order of their starts, which is chance.
+                found.sort();
+            }
+            assert_eq!(found, expected, "{policy} {options:?}");
+            let json = recording.inspect().json;
+            for runtime in json["runtimes"].as_array().unwrap() {
+                let samples = runtime["samples"].as_u64().unwrap();
+                let is_recorded = runtime["outcome"] == "recorded";
+                assert_eq!(samples > 0, is_recorded, "{policy} {options:?}: {json}");
+            }
+        }
+    }
+}
+
+/// Two that a policy would take both, starting at the same instant: it takes one.
+#[test]
+fn first_and_one_take_one_of_two_at_once() {
+    let (old, new) = both();
+    let programs = [(&old, "shares", "0.1"), (&new, "shares", "0.1")];
+    for policy in ["first", "one=3.1"] {
+        for _ in 0..runs() {
+            let side = SideBySide::new("race", &[], &programs, false);
+            let (recording, _) = side.recorded(&["--runtimes", policy, "--quiet"]);
+            let found = outcomes(&recording);
+            let taken = found.iter().filter(|(_, o, _)| o == "recorded").count();
+            assert!(found.len() == 2 && taken == 1, "{policy}: {found:?}");
+        }
+    }
+}
+
+/// How often the chain goes from one CLR into the other.
+const CROSSINGS: usize = 7;
+
+/// Whether a stack (leaf first) is the known one: `Burn` in the last CLR, then `Step` and the host's
+/// native function in turns, each `Step` in its own CLR, and the host's start.
+fn is_chain(frames: &[String], versions: [&str; 2]) -> Result<(), String> {
+    let of = |crossing: usize| versions[crossing % versions.len()];
+    let mut rest = frames.iter().peekable();
+    let mut expect = |wanted: &str, version: Option<&str>, skip: bool| {
+        for frame in rest.by_ref() {
+            let is_it = is_method(frame, wanted)
+                && version.is_none_or(|version| frame.ends_with(&format!("[{version}]")));
+            if is_it {
+                return Ok(());
+            }
+            let is_own = frame.starts_with("Workloads.") || frame.starts_with("runsxs::chain::");
+            if !skip || is_own || is_hole(frame) {
+                return Err(format!("{frame} where {wanted} {version:?} should be"));
+            }
+        }
+        Err(format!("the stack ends before {wanted} {version:?}"))
+    };
+    expect("Workloads.Chain.Burn", Some(of(CROSSINGS)), true)?;
+    for crossing in (0..=CROSSINGS).rev() {
+        let skip = crossing < CROSSINGS;
+        expect("Workloads.Chain.Step", Some(of(crossing)), skip)?;
+        expect("runsxs::chain::cross", None, true)?;
+    }
+    expect("main", None, true).or_else(|_| expect("_start", None, true))
+}
+
+#[test]
+fn the_pattern_of_a_chain() {
+    let step = |version| format!("Workloads.Chain.Step [{version}]");
+    let mut good = vec!["Workloads.Chain.Burn [b]".to_owned()];
+    for crossing in (0..=CROSSINGS).rev() {
+        good.push(step(if crossing % 2 == 1 { "b" } else { "a" }));
+        good.push("[IL stub]".into());
+        good.push("runsxs::chain::cross".into());
+        good.push("UMThunkStub".into());
+    }
+    good.push("runsxs::main".into());
+    good.push("main".into());
+    assert_eq!(is_chain(&good, ["a", "b"]), Ok(()));
+    assert!(is_chain(&good, ["b", "a"]).is_err());
+    for at in 0..good.len() {
+        let mut less = good.clone();
+        let gone = less.remove(at);
+        let is_known = gone.contains("Chain") || gone.contains("chain::cross") || gone == "main";
+        assert_eq!(
+            is_chain(&less, ["a", "b"]).is_err(),
+            is_known,
+            "without {gone}"
+        );
+    }
+    good[6] = "[unknown]".into();
+    assert!(is_chain(&good, ["a", "b"]).is_err());
+}
+
+#[test]
+fn a_chain_through_both_is_the_known_stack() {
+    let (old, new) = both();
+    for (first, second) in [(&old, &new), (&new, &old)] {
+        let crossings = CROSSINGS.to_string();
+        let chain = |r: &Runtime| {
+            [
+                r.framework_dir().display().to_string(),
+                workload("chain").dll.display().to_string(),
+                String::new(),
+            ]
+        };
+        let mut words = vec![runsxs().display().to_string()];
+        words.extend(["--chain", &crossings, "--burn", "4s"].map(str::to_owned));
+        words.extend(chain(first));
+        words.extend(chain(second));
+        let name = format!("chain-{}", first.version);
+        let recorded = Record::command(&name, words).frequency(1999).run();
+        assert!(
+            recorded.answer.status.success(),
+            "{}",
+            recorded.answer.stderr
+        );
+        let hot = recorded.stacks().with("Workloads.Chain.Burn");
+        let total = hot.total();
+        assert!(total >= 1000, "{total} samples are too few");
+        let versions = [first.version.as_str(), second.version.as_str()];
+        let mut wrong = Stacks::default();
+        for (frames, count) in &hot.stacks {
+            if let Err(why) = is_chain(frames, versions) {
+                println!("{count} samples: {why}");
+                wrong.stacks.push((frames.clone(), *count));
+            }
+        }
+        println!(
+            "{versions:?}: {} of {total} are another stack",
+            wrong.total()
+        );
+        assert!(wrong.total() * 1000 <= total, "{}", wrong.show(3));
+    }
+}
+
+/// Milliseconds that a collection may take (the median of 100).
+const PAUSE: f64 = 50.0;
+
+#[test]
+fn collections_of_each_stay_fast() {
+    let (old, new) = both();
+    let programs = [
+        (&old, "pauses", "rounds=100"),
+        (&new, "pauses", "rounds=100"),
+    ];
+    let fast = |how: &str, answers: Vec<Answer>| {
+        for (answer, (runtime, ..)) in answers.iter().zip(programs) {
+            let median = answer.measured("median_ms");
+            println!(
+                "{how}: {} median {median} ms, longest {} ms",
+                runtime.version,
+                answer.measured("longest_ms")
+            );
+            assert!(median <= PAUSE, "{how}: {}", answer.stdout);
+        }
+    };
+    for reversed in [&["--stagger", "300ms"][..], &[]] {
+        fast(
+            "alone",
+            SideBySide::new("alone", reversed, &programs, true).alone(),
+        );
+        // Any other host: then the agent serves them.
+        let mut options = vec!["--no-activation-fix"];
+        options.extend(reversed);
+        let side = SideBySide::new("agent", &options, &programs, true);
+        fast("recorded", side.recorded(&["--quiet"]).1);
+    }
+}
+
+/// Percentage points between our share and the program's.
+const TOLERANCE: f64 = 2.0;
+
+#[test]
+fn shares_of_each_at_once() {
+    let (old, new) = both();
+    let programs = [(&old, "shares", "8"), (&new, "shares", "8")];
+    let side = SideBySide::new("shares", &[], &programs, true);
+    let (recorded, answers) = side.recorded(&["--engine", "perf", "--frequency", "4999"]);
+    recorded.inspect().assert_honest(1.0, LOST_LIMIT);
+    let stacks = recorded.stacks();
+    let versions = [&old.version, &new.version];
+    for (answer, version) in answers.iter().zip(versions) {
+        let ours = |method: &str| {
+            let mark = format!("[{version}]");
+            let has = |frames: &Vec<String>| {
+                frames
+                    .iter()
+                    .any(|frame| is_method(frame, method) && frame.ends_with(&mark))
+            };
+            let found = stacks.stacks.iter().filter(|(frames, _)| has(frames));
+            found.map(|(_, count)| *count).sum::<u64>() as f64
+        };
+        let total = ours("Workloads.Shares.Rounds");
+        assert!(total >= 500.0, "{total} samples on {version} are too few");
+        for line in answer.lines("share") {
+            let own: f64 = line[1].parse().unwrap();
+            let share = ours(line[0]) * 100.0 / total;
+            println!("{version} {} {own:.2} {share:.2}", line[0]);
+            assert!(
+                (own - share).abs() <= TOLERANCE,
+                "{version} {line:?}: {share:.2} %"
+            );
+        }
+    }
+    for (frames, count) in &stacks.stacks {
+        let marked = |version: &String| {
+            let mark = format!("[{version}]");
+            frames.iter().any(|frame| frame.ends_with(&mark))
+        };
+        // No thread of this program runs code of both.
+        assert!(
+            !(marked(&old.version) && marked(&new.version)),
+            "{count} samples of\n{}",
+            frames.join("\n")
+        );
+    }
+}
+
+/// Both start at the same instant; one is shut down while the other is sampled.
+#[test]
+fn started_at_once_and_one_shut_down_under_sampling() {
+    let (old, new) = both();
+    for run in 0..runs() {
+        let (mut brief, mut long) = (&old, &new);
+        if run % 2 == 1 {
+            (brief, long) = (long, brief);
+        }
+        let programs = [(brief, "calls", "rounds=3"), (long, "gc", "0.4")];
+        let side = SideBySide::new("ends", &[], &programs, false);
+        let (recorded, _) = side.recorded(&["--frequency", "4999", "--quiet"]);
+        let inspected = recorded.inspect();
+        assert!(
+            inspected.json["processes"][0]["ended"] == true,
+            "{}",
+            inspected.json
+        );
+        let lost: f64 = inspected.json["lost_reasons"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|count| count.as_f64().unwrap())
+            .sum();
+        assert_eq!(lost, inspected.number("lost"), "{}", inspected.json);
+        assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
+        println!("run {run}: {}", inspected.json["reasons"]);
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let (_, new) = both();
+    let framework = new.framework_dir().display().to_string();
+    let calls = workload("calls").dll.display().to_string();
+    let library = new.framework_dir().join("System.Console.dll");
+    let library = library.display().to_string();
+    for (words, code, why) in [
+        (&["9.9", calls.as_str(), ""][..], 1, "no .NET runtime 9.9"),
+        (
+            &["/nowhere", &calls, ""],
+            1,
+            "neither a version nor a folder",
+        ),
+        (&["/", &calls, ""], 1, "no libcoreclr.so"),
+        (
+            &[&framework, "/nowhere.dll", ""],
+            1,
+            "no program /nowhere.dll",
+        ),
+        (&[&framework, &library, ""], 1, "no entry point"),
+        (&[&framework, "/proc/self/exe", ""], 1, "no .NET assembly"),
+        (
+            &[&framework, &calls, "", &framework, &calls, ""],
+            1,
+            "named twice",
+        ),
+        (&[&framework, &calls], 2, "three words"),
+        (
+            &["--chain", "2", &framework, &calls, ""],
+            1,
+            "no static Workloads.Chain.Step",
+        ),
+    ] {
+        let mut command = std::process::Command::new(runsxs());
+        let machine = Machine::alone();
+        let output = output_in_time(command.args(words));
+        drop(machine);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+        assert!(stderr.contains(why), "{words:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn the_first_code_that_is_not_0_is_the_exit_code() {
+    let (old, new) = both();
+    // `chain` run as a program ends with 1.
+    let folder = folder("codes");
+    let words = |first: (&Runtime, &str), second: (&Runtime, &str)| {
+        [first, second].map(|(runtime, name)| {
+            [
+                runtime.framework_dir().display().to_string(),
+                workload(name).dll.display().to_string(),
+                format!("rounds=1 out={}", folder.join("out").display()),
+            ]
+        })
+    };
+    for (first, second, code) in [
+        ("calls", "calls", 0),
+        ("chain", "calls", 1),
+        ("calls", "chain", 1),
+    ] {
+        for option in [&[][..], &["--st"]] {
+            let mut command = std::process::Command::new(runsxs());
+            command.args(option);
+            for words in words((&old, first), (&new, second)) {
+                command.args(words);
+            }
+            let output = output_in_time(&mut command);
+            assert_eq!(
+                output.status.code(),
+                Some(code),
+                "{first} {second} {output:?}"
+            );
+        }
+    }
+}
