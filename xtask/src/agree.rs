@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         test::build()?;
     }
     if programs.is_empty() {
-        programs = testkit::workload_names()?;
+        programs = testkit::oracle_programs()?;
     }
     let machine = Machine::alone();
     for runtime in &setup.runtimes {

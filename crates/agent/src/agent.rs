@@ -27,7 +27,7 @@ use crate::registry::Registry;
 use crate::resolve::EndCode;
 use crate::threads::Threads;
 use crate::version;
-use crate::walkers::agree::Agree;
+use crate::walkers::agree::{Agree, Costs};
 
 /// Which code is where. Static, because the handler must find it without a lock.
 static CODE_MAP: CodeMap = CodeMap::new();
@@ -52,6 +52,8 @@ pub(crate) struct Agent {
     pub(crate) map: &'static CodeMap,
     pub(crate) sampler: &'static Sampler,
     pub(crate) threads: Threads,
+    /// What walks of the oracle's cost.
+    pub(crate) costs: Costs,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub(crate) pins: ThreadPins,
     pub(crate) births: Births,
@@ -123,6 +125,7 @@ impl Agent {
             map: &CODE_MAP,
             sampler,
             threads: Threads::default(),
+            costs: Costs::default(),
             pins: ThreadPins::new(),
             births: Births::default(),
             events,

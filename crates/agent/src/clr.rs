@@ -529,10 +529,15 @@ impl Callbacks for ClrCallbacks {
 
     fn jit_compilation_started<'rt>(
         &self,
-        _cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
         _is_safe_to_block: bool,
     ) -> corprof::Result<()> {
+        if self.0.agent.config.walker == Walker::Agree
+            && let Some(proof) = self.0.snapshots()
+        {
+            self.0.agent.costs.measure(self.0.agent, proof, cx);
+        }
         self.0.jit_started(function);
         Ok(())
     }

@@ -190,12 +190,19 @@ impl Drain {
             if config.events.has(event) {
                 self.outlet.push(&Record::Engine {
                     engine: Cow::Borrowed(self.walker.engine(event)),
-                    walker: Cow::Borrowed(config.walker.name()),
+                    walker: Cow::Borrowed(self.walker.name()),
                     event,
                     interval_ns: config.interval_ns,
                     max_depth: config.max_depth,
                 });
             }
+        }
+        if config.walker == config::Walker::Snapshot && !walkers::timed(config).is_empty() {
+            // The tool refuses this before it starts; another one may not.
+            let text = "walker snapshot takes no stacks by time: those were taken by signal";
+            self.outlet.push(&Record::Note {
+                text: Cow::Borrowed(text),
+            });
         }
         self.outlet.flush();
     }
@@ -303,13 +310,19 @@ impl Drain {
                 }),
                 ThreadNews::Ended {
                     thread,
+                    managed,
                     time_ns,
                     cpu_ns,
-                } => self.outlet.push(&Record::ThreadEnd {
-                    thread,
-                    time_ns,
-                    cpu_ns,
-                }),
+                } => {
+                    if managed {
+                        self.walker.thread_ended(thread, cpu_ns);
+                    }
+                    self.outlet.push(&Record::ThreadEnd {
+                        thread,
+                        time_ns,
+                        cpu_ns,
+                    });
+                }
             }
         }
     }

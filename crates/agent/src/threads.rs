@@ -35,6 +35,8 @@ pub(crate) enum ThreadNews {
     /// No more samples of this thread will come once its slot has been closed.
     Ended {
         thread: u32,
+        /// A CLR knew it.
+        managed: bool,
         time_ns: u64,
         cpu_ns: u64,
     },
@@ -46,6 +48,7 @@ struct Entry {
     slot: Option<SlotId>,
     /// Managed threads that run on it: one for each CLR it has entered.
     managed: Vec<ManagedThread>,
+    was_managed: bool,
     /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
     named_by_clr: bool,
     name: String,
@@ -98,6 +101,7 @@ impl State {
                     thread,
                     slot: None,
                     managed: Vec::new(),
+                    was_managed: false,
                     named_by_clr: false,
                     name: kernel_name().unwrap_or_default(),
                     armed: false,
@@ -133,6 +137,7 @@ impl State {
 fn ended(tid: u32, entry: &Entry, time_ns: u64) -> ThreadNews {
     ThreadNews::Ended {
         thread: entry.thread,
+        managed: entry.was_managed,
         time_ns,
         cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
     }
@@ -181,6 +186,7 @@ impl Threads {
             entry.named_by_clr = true;
         }
         if !entry.managed.contains(&managed) {
+            entry.was_managed = true;
             entry.managed.push(managed);
         }
         let news = named(tid, entry);

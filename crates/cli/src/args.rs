@@ -186,7 +186,14 @@ impl RecordArgs {
     /// An option that would do nothing beside the events that are asked for.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
-        if self.alloc_interval.is_some() && !self.events.contains(&Event::Alloc) {
+        if self.walker == "snapshot" && self.events.iter().any(by_time) {
+            Some(
+                "--walker snapshot walks the thread that an event happens on, and cannot walk by \
+                 time: give other events (--event exception), or another walker",
+            )
+        } else if matches!(self.walker, "suspend" | "seeded") && !self.events.iter().any(by_time) {
+            Some("--walker suspend and seeded walk by time: add cpu or wall to --event")
+        } else if self.alloc_interval.is_some() && !self.events.contains(&Event::Alloc) {
             Some("--alloc-interval is of alloc events: add alloc to --event")
         } else if self.event_limit.is_some() && self.events.iter().all(by_time) {
             Some(
@@ -351,6 +358,11 @@ mod tests {
             (&["--alloc-interval", "1m", "-e", "cpu,alloc"], true),
             (&["--event-limit", "5", "-e", "cpu,wall"], false),
             (&["--event-limit", "0", "-e", "cpu,jit"], true),
+            (&["--walker", "snapshot"], false),
+            (&["--walker", "snapshot", "-e", "exception,wall"], false),
+            (&["--walker", "snapshot", "-e", "exception,alloc"], true),
+            (&["--walker", "suspend", "-e", "exception"], false),
+            (&["--walker", "seeded", "-e", "exception,wall"], true),
             (&[], true),
         ] {
             assert_eq!(

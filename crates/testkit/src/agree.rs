@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::layout::{agent, target_dir};
 use crate::runtime::Runtime;
-use crate::workload::workload;
+use crate::workload::{workload, workload_names};
 
 /// The agent's class id, as `sidewalk record` sets it.
 const CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
@@ -123,6 +123,31 @@ pub struct Class {
     pub examples: Vec<String>,
 }
 
+/// What synchronous walks of the same stacks cost, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Stacks walked.
+    pub walks: u64,
+    /// Frames that `DoStackSnapshot` told.
+    pub snapshot_frames: u64,
+    /// Nanoseconds that it took.
+    pub snapshot_ns: u64,
+    /// Frames of our own walk, native ones included.
+    pub own_frames: u64,
+    /// Nanoseconds that it took.
+    pub own_ns: u64,
+}
+
+impl Costs {
+    fn add(&mut self, more: Costs) {
+        self.walks += more.walks;
+        self.snapshot_frames += more.snapshot_frames;
+        self.snapshot_ns += more.snapshot_ns;
+        self.own_frames += more.own_frames;
+        self.own_ns += more.own_ns;
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
@@ -144,6 +169,8 @@ pub struct Agreement {
     pub busy: BTreeMap<String, u64>,
     /// Seeds that were made up: refused before the runtime was asked; given to it.
     pub random_seeds: (u64, u64),
+    /// Synchronous walks in callbacks, by `DoStackSnapshot` and by our own walk.
+    pub costs: Costs,
     /// Seeds of real walks by what became of them.
     pub seeds: BTreeMap<String, u64>,
 }
@@ -174,6 +201,7 @@ impl Agreement {
         }
         self.stopped_ns.extend(other.stopped_ns);
         self.stopping_ns.extend(other.stopping_ns);
+        self.costs.add(other.costs);
         self.random_seeds.0 += other.random_seeds.0;
         self.random_seeds.1 += other.random_seeds.1;
     }
@@ -282,6 +310,17 @@ impl Agreement {
                 at(99).copied().unwrap_or(0) / 1000
             );
         }
+        let costs = self.costs;
+        let each = |sum: u64| sum / costs.walks.max(1);
+        let _ = writeln!(
+            out,
+            "synchronous walks: {}, DoStackSnapshot {} ns for {} frames, our own {} ns for {} frames",
+            costs.walks,
+            each(costs.snapshot_ns),
+            each(costs.snapshot_frames),
+            each(costs.own_ns),
+            each(costs.own_frames)
+        );
         let _ = writeln!(
             out,
             "not compared: {:?}; not stopped: {:?}; seeds: {:?}; random seeds refused and given: {:?}",
@@ -299,7 +338,12 @@ impl Agreement {
 
 /// Whether the runtime leaves frames out that it is known to leave out, and nothing else differs.
 fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<Explained> {
-    let guessed = thread.own.iter().any(|own| own.flags.contains(['b', 'h']));
+    // Native frames on top may have been guessed; where the managed ones are was not.
+    let guessed = thread
+        .own
+        .iter()
+        .skip_while(|own| own.kind == "n" || own.kind == "u")
+        .any(|own| own.flags.contains(['b', 'h']));
     if thread.head.get(1)? != "root" || guessed {
         return None;
     }
@@ -412,6 +456,17 @@ fn example(program: &str, thread: &Thread) -> String {
     out
 }
 
+/// The workloads that the oracle runs: those that go on by themselves for as long as they are told
+/// to. `chain` is a library to its host.
+///
+/// # Errors
+/// What reading the folder of workloads answered.
+pub fn oracle_programs() -> std::io::Result<Vec<String>> {
+    let mut names = workload_names()?;
+    names.retain(|name| name != "chain");
+    Ok(names)
+}
+
 /// Runs a workload under the oracle until so many walks were compared.
 ///
 /// # Panics
@@ -506,6 +561,13 @@ fn take(
             found.random_seeds.0 += number(1)?;
             found.random_seeds.1 += number(2)?;
         }
+        "C" => found.costs.add(Costs {
+            walks: number(1)?,
+            snapshot_frames: number(2)?,
+            snapshot_ns: number(3)?,
+            own_frames: number(4)?,
+            own_ns: number(5)?,
+        }),
         "W" => {
             *thread = Thread {
                 head: words.get(1..)?.iter().map(|word| (*word).into()).collect(),

@@ -13,7 +13,7 @@ mod runtime;
 mod stacks;
 mod workload;
 
-pub use agree::{Agreement, Class, Explained, Pair, agree};
+pub use agree::{Agreement, Class, Costs, Explained, Pair, agree, oracle_programs};
 pub use layout::{agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir};
 pub use record::{Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk};
 pub use runtime::{App10, Runtime, Setup, Tools};

@@ -28,6 +28,7 @@ use corprof::context::Context;
 use recording::Event;
 use stackwalk::CodeMap;
 
+pub(crate) use self::here::walk_here;
 pub(crate) use self::names::NameCache;
 pub(crate) use self::setup::{Setup, setup};
 pub(crate) use self::writer::EventWriter;

@@ -16,23 +16,28 @@
 //! | `q ip sp function` | a frame of `DoStackSnapshot` with a seed |
 //! | `d ip code name` | what lies at an address of a thread whose walks differ: 16 bytes before and behind it |
 //! | `F refused walked` | random seeds, since the last such line |
+//! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
 //! | `.` | end of a thread |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use corprof::{AgentCx, FunctionId, FunctionKey, RuntimeIndex};
+use corprof::context::Synchronous;
+use corprof::{AgentCx, Cx, FunctionId, FunctionKey, RuntimeIndex, StackSnapshots};
 use recording::MethodKind;
 use sampler::{Reader, SlotId};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced};
 
+use super::here::snapshot_here;
 use super::seed::SeedState;
 use super::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use crate::agent::{Agent, hear_call};
 use crate::bodies::Bodies;
 use crate::channel::{Channel, Command};
 use crate::drain::Runtimes;
+use crate::events::walk_here;
 use crate::intern::NumberMap;
 use crate::names;
 use crate::proc;
@@ -44,6 +49,60 @@ const SCAN_NS: u64 = 50_000_000;
 const PAUSE_US: u64 = 3000;
 /// Threads told with code and names at most: a walker that is wrong is wrong often.
 const MAX_DETAILS: u32 = 300;
+
+/// What synchronous walks cost: `DoStackSnapshot` against our own walk of the same stack, in
+/// callbacks of the JIT. Sums since they were last told.
+#[derive(Debug, Default)]
+pub(crate) struct Costs {
+    walks: AtomicU64,
+    snapshot_frames: AtomicU64,
+    snapshot_ns: AtomicU64,
+    own_frames: AtomicU64,
+    own_ns: AtomicU64,
+}
+
+impl Costs {
+    /// Walks the calling thread in both ways, twice, and counts the second time.
+    pub(crate) fn measure<C: Synchronous>(
+        &self,
+        agent: &'static Agent,
+        proof: &StackSnapshots,
+        cx: &mut Cx<'_, C>,
+    ) {
+        let max_depth = agent.config.max_depth;
+        let mut words = Vec::new();
+        for counted in [false, true] {
+            let started = proc::now_ns();
+            let walked = snapshot_here(agent.map, cx, proof, max_depth as usize, &mut words);
+            let between = proc::now_ns();
+            let (own, _) = walk_here(agent.map, max_depth);
+            let ended = proc::now_ns();
+            if counted && walked.is_ok() {
+                for (sum, more) in [
+                    (&self.walks, 1),
+                    (&self.snapshot_frames, words.len() as u64),
+                    (&self.snapshot_ns, between.saturating_sub(started)),
+                    (&self.own_frames, own.len() as u64),
+                    (&self.own_ns, ended.saturating_sub(between)),
+                ] {
+                    sum.fetch_add(more, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The sums: walks, frames and nanoseconds of `DoStackSnapshot`, of our own.
+    fn take(&self) -> [u64; 5] {
+        [
+            &self.walks,
+            &self.snapshot_frames,
+            &self.snapshot_ns,
+            &self.own_frames,
+            &self.own_ns,
+        ]
+        .map(|sum| sum.swap(0, Ordering::Relaxed))
+    }
+}
 
 /// What an address was at the time of a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,6 +174,10 @@ impl Agree {
             let mut runtimes = Runtimes::new(cx, &known);
             for runtime in runtimes.recorded() {
                 self.stop(&mut runtimes, runtime);
+            }
+            let [walks, theirs, theirs_ns, own, own_ns] = self.agent.costs.take();
+            if walks > 0 {
+                let _ = writeln!(self.text, "C {walks} {theirs} {theirs_ns} {own} {own_ns}");
             }
             for clr in known.iter().filter(|clr| clr.ending && clr.reach.is_some()) {
                 self.agent.registry.acknowledge(clr.index);

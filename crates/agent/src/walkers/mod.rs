@@ -74,6 +74,12 @@ pub(crate) trait Walker {
     /// Takes the stacks that are due, and empties the sampler's rings.
     fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink);
 
+    /// A managed thread ended, with so much CPU time used in all.
+    fn thread_ended(&mut self, _thread: u32, _cpu_ns: u64) {}
+
+    /// Its name, for [`Record::Engine`].
+    fn name(&self) -> &'static str;
+
     /// How it takes its samples, for [`Record::Engine`].
     fn engine(&self, event: Event) -> &'static str;
 }
@@ -88,7 +94,7 @@ pub(crate) fn of(agent: &'static Agent) -> Box<dyn Walker> {
 }
 
 /// The events that are sampled by time, by the walker of this process.
-fn timed(config: &config::Config) -> Vec<Event> {
+pub(crate) fn timed(config: &config::Config) -> Vec<Event> {
     [Event::Cpu, Event::Wall]
         .into_iter()
         .filter(|event| config.events.has(*event))

@@ -37,6 +37,10 @@ impl Walker for Signal {
         self.wall_ns.map(|_| self.due_ns)
     }
 
+    fn name(&self) -> &'static str {
+        "signal"
+    }
+
     fn engine(&self, event: Event) -> &'static str {
         if event == Event::Wall {
             "wall"

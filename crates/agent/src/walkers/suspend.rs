@@ -267,8 +267,25 @@ impl Suspend {
 }
 
 impl Walker for Suspend {
+    fn thread_ended(&mut self, thread: u32, cpu_ns: u64) {
+        let known = self.accounts.remove(&thread);
+        if !self.events.contains(&Event::Cpu) {
+            return;
+        }
+        // What it used since it was last walked can be told of no more.
+        let unwalked = cpu_ns.saturating_sub(known.map_or(0, |account| account.cpu_ns));
+        let samples = unwalked.saturating_add(self.interval_ns / 2) / self.interval_ns;
+        if samples > 0 {
+            self.lose("a thread ended before it was walked".to_owned(), samples);
+        }
+    }
+
     fn due_ns(&self) -> Option<u64> {
         Some(self.due_ns)
+    }
+
+    fn name(&self) -> &'static str {
+        if self.seeded { "seeded" } else { "suspend" }
     }
 
     fn engine(&self, _event: Event) -> &'static str {

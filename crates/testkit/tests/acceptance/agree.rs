@@ -10,7 +10,7 @@ const WALKS: u64 = 200;
 fn walkers_agree(runtime: &Runtime) {
     let machine = Machine::alone();
     let mut all = Agreement::default();
-    for program in testkit::workload_names().unwrap() {
+    for program in testkit::oracle_programs().unwrap() {
         all.merge(testkit::agree(runtime, &program, WALKS, 0));
     }
     drop(machine);

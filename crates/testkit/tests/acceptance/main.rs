@@ -37,6 +37,7 @@ mod outputs;
 mod shares;
 mod side_by_side;
 mod stress;
+mod walkers;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no
 /// frame pointers and some of it has no unwind tables.

@@ -31,7 +31,7 @@ on_each_runtime!(
 const HERTZ: u32 = 5000;
 
 /// How long each program runs: SIDEWALK_STRESS_SECONDS, else 4.
-fn seconds() -> String {
+pub(crate) fn seconds() -> String {
     std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| "4".to_owned())
 }
 
