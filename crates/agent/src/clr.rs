@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use corprof::context::{Callback, Context, Cooperative, NoTrigger, Startup};
+use corprof::context::{AgentThread, Callback, Context, Cooperative, NoTrigger, Startup};
 use corprof::id::EventPipeProviderId;
 use corprof::info::EventPipeSession;
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
@@ -383,6 +383,26 @@ impl Clr {
                      to its events ({error})"
                 ))),
             }
+        }
+    }
+
+    /// The recording is over and the program goes on: no more callbacks for events. Agent thread
+    /// only. What cannot be taken back (the slow allocation path of .NET Core 3.1) stays.
+    pub(crate) fn end_events(&self, cx: &mut Cx<'_, AgentThread>) {
+        let info = cx.info();
+        if let Ok((low, high)) = info.get_event_mask2(cx) {
+            let events_low = EventMaskLow::MONITOR_EXCEPTIONS
+                | EventMaskLow::MONITOR_CLASS_LOADS
+                | EventMaskLow::MONITOR_SUSPENDS
+                | EventMaskLow::MONITOR_OBJECT_ALLOCATED;
+            let events_high = EventMaskHigh::BASIC_GC | EventMaskHigh::MONITOR_EVENT_PIPE;
+            if low.intersects(events_low) || high.intersects(events_high) {
+                // A runtime that refuses goes on calling, and nothing comes of it.
+                let _refused = info.set_event_mask2(cx, low - events_low, high - events_high);
+            }
+        }
+        if let Some(session) = self.session.get() {
+            let _ended = info.event_pipe_stop_session(cx, *session);
         }
     }
 

@@ -169,6 +169,7 @@ impl Drain {
                     self.agent.events.stop();
                     self.agent.threads.end_all(self.agent.sampler);
                     self.agent.sampler.stop();
+                    self.end_events(cx);
                     return;
                 }
             }
@@ -444,5 +445,14 @@ impl Drain {
             time_ns: proc::now_ns(),
         });
         self.outlet.close();
+        self.end_events(cx);
+    }
+
+    /// Asks the CLRs for no more events than they told of anyway.
+    fn end_events(&mut self, cx: &mut AgentCx) {
+        let mut runtimes = Runtimes::new(cx, &self.clrs);
+        for runtime in runtimes.recorded() {
+            runtimes.with(runtime, |clr, cx| clr.end_events(cx));
+        }
     }
 }

@@ -206,7 +206,12 @@ impl Resolver {
         if let Some(text) = sample.end.pseudo() {
             chain.push(self.frame(outlet, Frame::Pseudo { text }));
         }
-        for word in sample.frames.iter().rev() {
+        let words = if sample.event == Event::Exception {
+            self.beneath_dispatch(outlet, runtimes, births, &sample)
+        } else {
+            sample.frames
+        };
+        for word in words.iter().rev() {
             if word & NATIVE_RUN != 0 {
                 let text = Cow::Borrowed("native");
                 chain.push(self.frame(outlet, Frame::Pseudo { text }));
@@ -218,9 +223,6 @@ impl Resolver {
                 let text = Cow::Borrowed("by frame pointer");
                 chain.push(self.frame(outlet, Frame::Pseudo { text }));
             }
-        }
-        if sample.event == Event::Exception {
-            self.cut_dispatch(&mut chain);
         }
         let stack = self
             .stacks
@@ -245,19 +247,30 @@ impl Resolver {
         }
     }
 
-    /// Takes the frames off the leaf end that the runtime's managed exception handling put there
-    /// (.NET 9 on: System.Runtime.EH), and whatever they called.
-    fn cut_dispatch(&self, chain: &mut Vec<u32>) {
-        if self.dispatch_frames.is_empty() {
-            return;
+    /// The stack of an exception without the frames on top that the runtime's managed exception
+    /// handling put there (.NET 9 on: System.Runtime.EH), and its way from the one who threw.
+    fn beneath_dispatch<'a>(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        births: &Births,
+        sample: &RawSample<'a>,
+    ) -> &'a [u64] {
+        let mut beneath = 0;
+        for (word, next) in sample.frames.iter().take(MAX_DISPATCH).zip(1..) {
+            let frame = self.address(outlet, runtimes, births, *word, sample.time_ns);
+            if self.dispatch_frames.contains(&frame) {
+                beneath = next;
+            }
         }
-        let near_leaf = chain.len().saturating_sub(MAX_DISPATCH);
-        let near = chain.get(near_leaf..).unwrap_or_default();
-        if let Some(at) = near
-            .iter()
-            .position(|frame| self.dispatch_frames.contains(frame))
-        {
-            chain.truncate(near_leaf + at);
+        let rest = sample.frames.get(beneath..).unwrap_or_default();
+        let native = rest.iter().take_while(|word| {
+            let region = self.agent.map.lookup(**word & ADDRESS);
+            beneath > 0 && region.is_some_and(|region| region.kind == Kind::Native)
+        });
+        match rest.get(native.count()..) {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => sample.frames,
         }
     }
 

@@ -44,6 +44,40 @@ fn help_is_recorded_from_start_to_end() {
 }
 
 #[test]
+fn events_of_net10_come_from_its_own_sources() {
+    let app = Tools::get().app10;
+    let record = Record::command("events", [app.executable.into_os_string(), "--help".into()])
+        .options(["-e", "exception,alloc,jit", "--event-limit", "0"])
+        .options(["--alloc-interval", "100k"]);
+    let recorded = record.run();
+    assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
+    let inspected = recorded.inspect();
+    inspected.assert_honest(BROKEN, 0.5);
+    let sources = inspected.json["sources"].to_string();
+    assert!(sources.contains("AllocationSampled event"), "{sources}");
+    let events = inspected.json["events"].as_array().unwrap();
+    for wanted in ["alloc", "jit"] {
+        let found = events.iter().find(|event| event["event"] == wanted);
+        assert!(
+            found.is_some_and(|event| event["samples"].as_u64() > Some(0)),
+            "{wanted}"
+        );
+    }
+    // What .NET 9 and later throw by is managed code; it is not who threw.
+    let path = recorded.recording.with_file_name("exceptions.collapsed");
+    testkit::run_sidewalk([
+        "convert".as_ref(),
+        "--event".as_ref(),
+        "exception".as_ref(),
+        recorded.recording.as_os_str(),
+        "-o".as_ref(),
+        path.as_os_str(),
+    ]);
+    let stacks = std::fs::read_to_string(&path).unwrap();
+    assert!(!stacks.contains("System.Runtime.EH"), "{stacks}");
+}
+
+#[test]
 fn a_server_answers_while_it_is_recorded() {
     let app = Tools::get().app10;
     let record = Record::command(
