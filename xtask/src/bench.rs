@@ -15,7 +15,7 @@ use serde_json::Value;
 use testkit::{Machine, Runtime};
 
 use crate::test::cargo;
-use crate::{setup, test};
+use crate::{bench_events, setup, test};
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--write]";
 
@@ -55,10 +55,10 @@ fn options(arguments: &[&str]) -> Result<Options> {
 
 /// What a workload says about one of its runs.
 #[derive(Clone, Copy, Default)]
-struct Ran {
-    rounds: f64,
-    wall_ms: f64,
-    cpu_ms: f64,
+pub(crate) struct Ran {
+    pub(crate) rounds: f64,
+    pub(crate) wall_ms: f64,
+    pub(crate) cpu_ms: f64,
     start_cpu_ms: f64,
     peak_rss_kb: f64,
 }
@@ -93,8 +93,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let convert = convert(runtime, &folder)?;
     let walks = walks()?;
+    let events = bench_events::table(&setup.runtimes, options.pairs, options.seconds, &folder)?;
     drop(machine);
-    let text = table(runtime, &options, &rows, &convert, &walks);
+    let mut text = table(runtime, &options, &rows, &convert, &walks);
+    text += &events;
     println!("{text}");
     if options.write {
         let path = testkit::repository().join("docs/overhead.md");
@@ -160,7 +162,7 @@ fn measure(
     Ok(rows)
 }
 
-fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
+pub(crate) fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
     ran(runtime
         .command(&testkit::workload(workload).dll)
         .arg(argument))
@@ -189,7 +191,7 @@ fn recorded(
     ran(command.arg(work))
 }
 
-fn ran(command: &mut Command) -> Result<Ran> {
+pub(crate) fn ran(command: &mut Command) -> Result<Ran> {
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(
         output.status.success(),
@@ -218,7 +220,7 @@ fn ran(command: &mut Command) -> Result<Ran> {
     })
 }
 
-fn inspect(recording: &Path) -> Result<Value> {
+pub(crate) fn inspect(recording: &Path) -> Result<Value> {
     let text =
         testkit::run_sidewalk(["inspect".as_ref(), "--json".as_ref(), recording.as_os_str()]);
     Ok(serde_json::from_str(&text)?)
@@ -328,7 +330,7 @@ fn walks() -> Result<Vec<Walked>> {
         .collect()
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     match values.len() {

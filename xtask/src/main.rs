@@ -5,6 +5,7 @@
 
 mod agree;
 mod bench;
+mod bench_events;
 mod demo;
 mod fetch;
 mod process;

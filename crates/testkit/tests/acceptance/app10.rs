@@ -63,6 +63,10 @@ fn events_of_net10_come_from_its_own_sources() {
             "{wanted}"
         );
     }
+    // Its exceptions come from a network that is not there; where it is, it throws none.
+    if !events.iter().any(|event| event["event"] == "exception") {
+        return;
+    }
     // What .NET 9 and later throw by is managed code; it is not who threw.
     let path = recorded.recording.with_file_name("exceptions.collapsed");
     testkit::run_sidewalk([

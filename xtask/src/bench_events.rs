@@ -1,0 +1,139 @@
+//! What an exception and an allocation sample cost: part of `cargo xtask bench`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testkit::Runtime;
+
+use crate::bench::{Ran, bare, inspect, median, ran};
+
+/// A program, and what is recorded of it.
+struct Case {
+    workload: &'static str,
+    event: &'static str,
+    options: &'static [&'static str],
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        workload: "exceptions",
+        event: "exception",
+        options: &["--event-limit", "0"],
+    },
+    Case {
+        workload: "exceptions",
+        event: "exception",
+        options: &[],
+    },
+    Case {
+        workload: "alloc",
+        event: "alloc",
+        options: &[],
+    },
+];
+
+struct Row {
+    wall: f64,
+    cpu: f64,
+    samples: f64,
+    happened: f64,
+    us_per_event: f64,
+    us_per_sample: f64,
+}
+
+/// Runs the programs bare and recorded in turn, and gives the table as text.
+pub(crate) fn table(
+    runtimes: &[Runtime],
+    pairs: usize,
+    seconds: f64,
+    folder: &Path,
+) -> Result<String> {
+    let mut out = String::from(
+        "\nWhat events cost. Time and CPU time are recorded \u{f7} bare, as above; what an event costs is the CPU time added by\n\
+         the number of events (exceptions thrown), what a sample costs the same by the number of samples taken.\n\n\
+         | program | .NET | recorded | time | CPU time | events | samples | an event | a sample |\n\
+         | --- | --- | --- | --: | --: | --: | --: | --: | --: |\n",
+    );
+    for runtime in runtimes {
+        for case in &CASES {
+            let row = measure(runtime, case, pairs, seconds, folder)?;
+            let _ = writeln!(
+                out,
+                "| {} | {} | -e {} {} | {:.3}\u{d7} | {:.3}\u{d7} | {} | {} | {:.2} \u{b5}s | {:.2} \u{b5}s |",
+                case.workload,
+                runtime.version,
+                case.event,
+                case.options.join(" "),
+                row.wall,
+                row.cpu,
+                row.happened,
+                row.samples,
+                row.us_per_event,
+                row.us_per_sample,
+            );
+        }
+    }
+    Ok(out)
+}
+
+fn measure(
+    runtime: &Runtime,
+    case: &Case,
+    pairs: usize,
+    seconds: f64,
+    folder: &Path,
+) -> Result<Row> {
+    let trial = bare(runtime, case.workload, &seconds.to_string())?;
+    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let recording = folder.join(format!("{}-{}.swk", case.workload, case.event));
+    let mut runs: Vec<(Ran, Ran)> = Vec::new();
+    for pair in 0..pairs {
+        eprintln!(
+            "{} -e {} on {}: pair {} of {pairs}",
+            case.workload,
+            case.event,
+            runtime.version,
+            pair + 1
+        );
+        // Who goes first changes, so that neither always finds a warm machine.
+        let (without, with) = if pair % 2 == 0 {
+            let without = bare(runtime, case.workload, &work)?;
+            (without, recorded(runtime, case, &work, &recording)?)
+        } else {
+            let with = recorded(runtime, case, &work, &recording)?;
+            (bare(runtime, case.workload, &work)?, with)
+        };
+        runs.push((without, with));
+    }
+    let inspected = inspect(&recording)?;
+    let event = inspected["events"]
+        .as_array()
+        .and_then(|events| events.iter().find(|known| known["event"] == case.event))
+        .with_context(|| format!("no {} was recorded", case.event))?;
+    let number = |name: &str| event[name].as_f64().unwrap_or_default();
+    let samples = number("samples");
+    let happened = samples + number("limited");
+    let added_us = median(runs.iter().map(|(a, b)| (b.cpu_ms - a.cpu_ms) * 1000.0));
+    Ok(Row {
+        wall: median(runs.iter().map(|(a, b)| b.wall_ms / a.wall_ms)),
+        cpu: median(runs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
+        samples,
+        happened,
+        us_per_event: added_us / happened,
+        us_per_sample: added_us / samples,
+    })
+}
+
+fn recorded(runtime: &Runtime, case: &Case, work: &str, out: &Path) -> Result<Ran> {
+    let mut command = Command::new(testkit::sidewalk());
+    command.args(["record", "--quiet", "--event", case.event]);
+    command
+        .args(case.options)
+        .arg("--output")
+        .arg(out)
+        .arg("--");
+    runtime.add_to(&mut command, &testkit::workload(case.workload).dll);
+    ran(command.arg(work))
+}
