@@ -24,6 +24,11 @@ pub(crate) fn build() -> Result<()> {
     ]))
 }
 
+/// Builds what only tests load.
+fn test_doubles() -> Result<()> {
+    run(&mut cargo(&["build", "--release", "--package", "v2-agent"]))
+}
+
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
 pub(crate) fn all() -> Result<()> {
     let start = Instant::now();
@@ -41,6 +46,7 @@ pub(crate) fn all() -> Result<()> {
     ]))?;
     step("release build");
     build()?;
+    test_doubles()?;
     step("documentation");
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
+use crate::compat::Setting;
+
 /// Run programs on several CLRs in one process, each on its own thread at once
 #[derive(Parser, Debug)]
 #[command(
@@ -37,6 +39,11 @@ struct Typed {
     #[arg(long)]
     no_activation_fix: bool,
 
+    /// Play CLR 4's ProfilerCompatibilitySetting: decide for each CLR whether it loads the profiler
+    /// that the environment asks for, and say so
+    #[arg(long, value_name = "SETTING", ignore_case = true)]
+    compat: Option<Setting>,
+
     /// Call from CLR to CLR, DEPTH times, through native code, and burn in the last one: each
     /// APP.dll has a `static long Workloads.Chain.Step` (workloads/chain), ARGS are not used
     #[arg(
@@ -64,6 +71,7 @@ pub(crate) struct Args {
     pub(crate) stagger: Duration,
     /// Serve all CLRs by one handler of the activation signal.
     pub(crate) fix_activation: bool,
+    pub(crate) compat: Option<Setting>,
     /// How often to call from CLR to CLR, instead of running programs.
     pub(crate) chain: Option<u16>,
     pub(crate) burn: Duration,
@@ -80,7 +88,7 @@ pub(crate) struct Program {
 }
 
 /// Options that a value follows.
-const VALUED: [&str; 3] = ["--stagger", "--chain", "--burn"];
+const VALUED: [&str; 4] = ["--stagger", "--compat", "--chain", "--burn"];
 
 /// Reads a command line, its program's name first.
 ///
@@ -130,6 +138,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Args, cl
         st: typed.st,
         stagger: typed.stagger.unwrap_or_default(),
         fix_activation: !typed.no_activation_fix,
+        compat: typed.compat,
         chain: typed.chain,
         burn: typed.burn,
         programs: programs.collect::<Result<_, clap::Error>>()?,
@@ -196,8 +205,20 @@ mod tests {
 
     #[test]
     fn programs_come_in_threes_and_the_articles_option_is_one() {
-        let args = line(&["/st", "3.1", "a.dll", "-x '/st now'", "/opt/clr", "/st", ""]).unwrap();
+        let args = line(&[
+            "--compat",
+            "preventload",
+            "/st",
+            "3.1",
+            "a.dll",
+            "-x '/st now'",
+            "/opt/clr",
+            "/st",
+            "",
+        ])
+        .unwrap();
         assert!(args.st && args.fix_activation);
+        assert_eq!(args.compat, Some(Setting::Prevent));
         assert_eq!(args.stagger, Duration::ZERO);
         assert_eq!(
             args.programs,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::host::{Clr, take_signal_stack};
-use crate::run::{Job, start};
+use crate::run::{Job, Starter};
 
 /// The class and the method that begin each link.
 const CLASS: &str = "Workloads.Chain";
@@ -52,11 +52,11 @@ unsafe extern "C" fn cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 
 /// # Errors
 /// A CLR does not start, its program has no `Workloads.Chain.Step`, or the chain came back with
 /// another number of links than it has.
-pub(crate) fn run(fix_activation: bool, jobs: &[Job], depth: u16, time: Duration) -> Result<u8> {
+pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -> Result<u8> {
     take_signal_stack()?;
     let clrs: Vec<Clr> = jobs
         .iter()
-        .map(|job| start(job, fix_activation))
+        .map(|job| starter.start(job))
         .collect::<Result<_>>()?;
     let steps: Vec<Step> = clrs
         .iter()

@@ -8,6 +8,8 @@
 mod app;
 mod args;
 mod chain;
+mod compat;
+mod environ;
 mod host;
 mod lookup;
 mod run;

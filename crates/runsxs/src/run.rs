@@ -8,12 +8,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::app::App;
 use crate::args::{Args, Program};
 use crate::chain;
+use crate::compat::Compatibility;
 use crate::host::{Clr, Start, take_signal_stack};
 use crate::lookup::{self, Installed, LIBRARY};
 
@@ -35,14 +37,19 @@ pub(crate) struct Job {
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let jobs: Vec<Job> = args.programs.iter().map(job).collect::<Result<_>>()?;
     check_files(&jobs)?;
+    let compatibility = args.compat.map(Compatibility::new).transpose()?;
+    let starter = Starter {
+        fix_activation: args.fix_activation,
+        compatibility,
+    };
     if let Some(depth) = args.chain {
-        return chain::run(args.fix_activation, &jobs, depth, args.burn);
+        return chain::run(&starter, &jobs, depth, args.burn);
     }
     let outcomes = if args.st {
         take_signal_stack()?;
-        jobs.iter().map(|job| one(args, job, || {})).collect()
+        jobs.iter().map(|job| one(&starter, job, || {})).collect()
     } else {
-        at_once(args, &jobs)?
+        at_once(&starter, args.stagger, &jobs)?
     };
     Ok(exit_code(&jobs, outcomes))
 }
@@ -75,7 +82,7 @@ fn check_files(jobs: &[Job]) -> Result<()> {
 }
 
 /// Each on its own thread, started at the same instant or one `stagger` after the other.
-fn at_once(args: &Args, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
+fn at_once(starter: &Starter, stagger: Duration, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
     let ready = Barrier::new(jobs.len());
     thread::scope(|scope| {
         let threads = jobs
@@ -89,10 +96,10 @@ fn at_once(args: &Args, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
                     .spawn_scoped(scope, move || {
                         let wait = || {
                             ready.wait();
-                            thread::sleep(args.stagger.saturating_mul(place));
+                            thread::sleep(stagger.saturating_mul(place));
                         };
                         take_signal_stack()?;
-                        one(args, job, wait)
+                        one(starter, job, wait)
                     })
                     .context("cannot start a thread")
             })
@@ -108,23 +115,41 @@ fn at_once(args: &Args, jobs: &[Job]) -> Result<Vec<Result<i32>>> {
     })
 }
 
-/// Starts a job's CLR.
-pub(crate) fn start(job: &Job, fix_activation: bool) -> Result<Clr> {
-    let clr = Clr::start(&Start {
-        runtime: &job.runtime,
-        app: &job.app.path,
-        properties: &job.app.properties,
-    })?;
-    if fix_activation {
-        activation::serve_all();
+/// How CLRs are started.
+#[derive(Debug)]
+pub(crate) struct Starter {
+    fix_activation: bool,
+    compatibility: Option<Compatibility>,
+}
+
+impl Starter {
+    /// Starts a job's CLR.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn start(&self, job: &Job) -> Result<Clr> {
+        let start = || {
+            Clr::start(&Start {
+                runtime: &job.runtime,
+                app: &job.app.path,
+                properties: &job.app.properties,
+            })
+        };
+        let clr = match &self.compatibility {
+            Some(compatibility) => compatibility.start(&job.runtime, start),
+            None => start(),
+        }?;
+        if self.fix_activation {
+            activation::serve_all();
+        }
+        Ok(clr)
     }
-    Ok(clr)
 }
 
 /// One program from its CLR's start to its CLR's end.
-fn one(args: &Args, job: &Job, wait: impl FnOnce()) -> Result<i32> {
+fn one(starter: &Starter, job: &Job, wait: impl FnOnce()) -> Result<i32> {
     wait();
-    let clr = start(job, args.fix_activation)?;
+    let clr = starter.start(job)?;
     let ran = clr.run(&job.app.path, &job.words);
     let last = clr.shut_down();
     let (code, last) = (ran?, last?);

@@ -68,11 +68,19 @@ pub fn runsxs() -> PathBuf {
     built("runsxs")
 }
 
+/// The old profiler of the tests, `libv2_agent.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn v2_agent() -> PathBuf {
+    built("libv2_agent.so")
+}
+
 fn built(name: &str) -> PathBuf {
     let path = profile_dir().join(name);
     assert!(
         path.is_file(),
-        "{} is not built. Run `cargo build --release` first (`cargo xtask test` does).",
+        "{} is not built. Run `cargo build --release --workspace` first (`cargo xtask test` builds it).",
         path.display()
     );
     path

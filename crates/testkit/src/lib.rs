@@ -14,7 +14,9 @@ mod stacks;
 mod workload;
 
 pub use agree::{Agreement, Class, Costs, Explained, Pair, agree, oracle_programs};
-pub use layout::{agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir};
+pub use layout::{
+    agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir, v2_agent,
+};
 pub use record::{Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method};

@@ -107,6 +107,7 @@ fn dependencies_go_one_way() {
         "activation",
         "agent",
         "runsxs",
+        "v2-agent",
         "profile",
         "symbolize",
         "formats",
@@ -114,7 +115,7 @@ fn dependencies_go_one_way() {
         "testkit",
         "xtask",
     ];
-    let table: [(&str, &[&str]); 11] = [
+    let table: [(&str, &[&str]); 12] = [
         ("corprof", &[]),
         ("sampler", &[]),
         ("stackwalk", &[]),
@@ -125,6 +126,7 @@ fn dependencies_go_one_way() {
             &["activation", "corprof", "sampler", "stackwalk", "recording"],
         ),
         ("runsxs", &["activation", "corprof"]),
+        ("v2-agent", &["corprof"]),
         ("profile", &["recording"]),
         ("symbolize", &["profile", "recording"]),
         ("formats", &["profile", "recording"]),

@@ -26,6 +26,7 @@ mod app10;
 mod bad_input;
 mod callers;
 mod command_line;
+mod compatibility;
 mod deep;
 mod events;
 mod exports;

@@ -1,0 +1,273 @@
+//! `--compat`: what becomes of an old profiler when an older and a newer CLR are loaded.
+//!
+//! CLR 4 had a setting for that, with a table of six rows in its documentation. CoreCLR kept the
+//! setting's name and little else (3.1.23 and 8.0.4 crash under `PreventLoad`), so the table is played
+//! here: before each CLR starts it is decided whether it gets the profiler. CLRs up to 4, that is .NET
+//! Core 1 to 3, play the old one, which knows no such setting; .NET 5 and later play the new one.
+//! Invariant: the CLRs' own variable is given to none of them.
+
+use std::ffi::{CString, OsString, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use corprof::sys::{Guid, Hresult, IClassFactory, ICorProfilerCallback11, IUnknown, Interface};
+
+use crate::environ;
+use crate::lookup::Installed;
+
+/// The values that CLR 4's ProfAPI_ProfilerCompatibilitySetting had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Setting {
+    /// The new CLR loads old profilers, unless an old CLR was there first
+    #[value(name = "EnableV2Profiler")]
+    Enable,
+    /// The new CLR asks a profiler what it is and loads no old one
+    #[value(name = "DisableV2Profiler")]
+    Disable,
+    /// The new CLR loads no profiler at all
+    #[value(name = "PreventLoad")]
+    Prevent,
+}
+
+/// What becomes of the profiler in one CLR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// An old CLR knows no setting.
+    LoadedByOld,
+    /// It is no old profiler.
+    LoadedAsNew,
+    /// It is an old profiler, and such are enabled.
+    LoadedAsOld,
+    /// It was asked for `ICorProfilerCallback3`, has none, and was let go.
+    Released,
+    /// As `Released`: an old CLR has loaded it already.
+    LeftToOld,
+    /// It was not even asked.
+    Prevented,
+}
+
+impl Fate {
+    fn is_loaded(self) -> bool {
+        matches!(
+            self,
+            Fate::LoadedByOld | Fate::LoadedAsNew | Fate::LoadedAsOld
+        )
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Fate::LoadedByOld => "loads the profiler (an old CLR, which knows no such setting)",
+            Fate::LoadedAsNew => "loads the profiler (it has ICorProfilerCallback3)",
+            Fate::LoadedAsOld => "loads the profiler (an old one, and such are enabled)",
+            Fate::Released => {
+                "does not load the profiler (asked it, it has no ICorProfilerCallback3, let it go; \
+                 its library stays)"
+            }
+            Fate::LeftToOld => "does not load the profiler (an old one that an old CLR has loaded)",
+            Fate::Prevented => "does not load the profiler (nor its library)",
+        }
+    }
+}
+
+/// The profiler that the environment asks for, and what has become of it so far.
+#[derive(Debug)]
+pub(crate) struct Compatibility {
+    setting: Setting,
+    clsid: Guid,
+    path: OsString,
+    /// An old CLR has started.
+    old_was_first: Mutex<bool>,
+}
+
+/// Of CORECLR_ENABLE_PROFILING and its kin.
+const PREFIXES: [&str; 2] = ["CORECLR_", "DOTNET_"];
+
+impl Compatibility {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// It asks for no profiler.
+    pub(crate) fn new(setting: Setting) -> Result<Compatibility> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let on = set("CORECLR_ENABLE_PROFILING").is_some_and(|value| value == "1");
+        let clsid = set("CORECLR_PROFILER");
+        let path = set("CORECLR_PROFILER_PATH_64").or_else(|| set("CORECLR_PROFILER_PATH"));
+        let (Some(clsid), Some(path), true) = (clsid, path, on) else {
+            anyhow::bail!(
+                "--compat is about a profiler, and the environment asks for none: set \
+                 CORECLR_ENABLE_PROFILING=1, CORECLR_PROFILER={{GUID}} and CORECLR_PROFILER_PATH"
+            );
+        };
+        let clsid = Guid::parse(&clsid.to_string_lossy())
+            .with_context(|| format!("CORECLR_PROFILER={} is no GUID", clsid.display()))?;
+        Ok(Compatibility {
+            setting,
+            clsid,
+            path,
+            old_was_first: Mutex::new(false),
+        })
+    }
+
+    /// Starts a CLR by `start`, with the profiler or without it. CLRs start one after the other, in
+    /// the order of their calls.
+    ///
+    /// # Errors
+    /// Those of `start`; the profiler cannot be asked.
+    pub(crate) fn start<T>(
+        &self,
+        runtime: &Installed,
+        start: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let mut old_was_first = self
+            .old_was_first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_old = runtime.band.is_some_and(|(major, _)| major < 5);
+        let fate = self.fate(is_old, *old_was_first, || is_new(&self.path, &self.clsid))?;
+        eprintln!("runsxs: {} {}", runtime.name, fate.text());
+        let variables = std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            !is_setting(&name) && (fate.is_loaded() || !asks_for_profiler(&name))
+        });
+        // Its fate is settled when it has started: only then may the next one's be asked for.
+        let started = environ::with(variables.collect::<Vec<_>>(), start);
+        *old_was_first |= is_old && started.is_ok();
+        started
+    }
+
+    /// The table.
+    fn fate(
+        &self,
+        is_old: bool,
+        old_was_first: bool,
+        is_new_profiler: impl FnOnce() -> Result<bool>,
+    ) -> Result<Fate> {
+        Ok(match self.setting {
+            _ if is_old => Fate::LoadedByOld,
+            Setting::Prevent => Fate::Prevented,
+            _ if is_new_profiler()? => Fate::LoadedAsNew,
+            Setting::Disable => Fate::Released,
+            Setting::Enable if old_was_first => Fate::LeftToOld,
+            Setting::Enable => Fate::LoadedAsOld,
+        })
+    }
+}
+
+fn is_setting(name: &str) -> bool {
+    name.ends_with("_ProfAPI_ProfilerCompatibilitySetting")
+}
+
+fn asks_for_profiler(name: &str) -> bool {
+    PREFIXES.iter().any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest == "ENABLE_PROFILING" || rest.starts_with("PROFILER"))
+    })
+}
+
+/// Asks a profiler, as CLR 4 did, whether it has `ICorProfilerCallback3`: loads its library, makes an
+/// instance and lets it go. The library stays.
+fn is_new(path: &OsString, clsid: &Guid) -> Result<bool> {
+    type GetClassObject =
+        unsafe extern "system" fn(*const Guid, *const Guid, *mut *mut c_void) -> Hresult;
+    let shown = path.display();
+    let name = CString::new(path.as_bytes())?;
+    // SAFETY: a string; what the library's constructors do is the profiler's own affair.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
+    ensure!(!library.is_null(), "cannot load the profiler {shown}");
+    // SAFETY: the library is open, and stays so.
+    let entry = unsafe { libc::dlsym(library, c"DllGetClassObject".as_ptr()) };
+    ensure!(!entry.is_null(), "{shown} has no DllGetClassObject");
+    let versions = ICorProfilerCallback11::VERSIONS;
+    let (callback2, callback3) = (versions[1].iid, versions[2].iid);
+    // SAFETY: the contract of a profiler's library: DllGetClassObject has this type and hands out a
+    // class factory, which hands out a profiler. All pointers are valid, each object is used only
+    // where the call before it succeeded, and each reference is given back once.
+    unsafe {
+        let get: GetClassObject = std::mem::transmute(entry);
+        let mut factory: *mut IClassFactory = std::ptr::null_mut();
+        let iid = IClassFactory::IID;
+        let answer = get(clsid, &raw const iid, (&raw mut factory).cast());
+        ensure!(
+            answer.is_ok() && !factory.is_null(),
+            "{shown} has no class factory: {answer:?}"
+        );
+        let mut profiler: *mut IUnknown = std::ptr::null_mut();
+        let answer = IClassFactory::create_instance(
+            factory,
+            std::ptr::null_mut(),
+            &raw const callback2,
+            (&raw mut profiler).cast(),
+        );
+        ((*(*factory).vtbl).unknown.release)(factory.cast());
+        ensure!(
+            answer.is_ok() && !profiler.is_null(),
+            "{shown} makes no profiler: {answer:?}"
+        );
+        let mut newer: *mut IUnknown = std::ptr::null_mut();
+        let table = (*profiler).vtbl;
+        let answer = ((*table).query_interface)(
+            profiler.cast(),
+            &raw const callback3,
+            (&raw mut newer).cast(),
+        );
+        let is_new = answer.is_ok() && !newer.is_null();
+        if is_new {
+            ((*(*newer).vtbl).release)(newer.cast());
+        }
+        ((*table).release)(profiler.cast());
+        Ok(is_new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        use Setting::{Disable, Enable, Prevent};
+        for (setting, is_old, old_was_first, is_new, fate) in [
+            // The article's rows: V2, V4, then V4, V2.
+            (Enable, true, false, false, Fate::LoadedByOld),
+            (Enable, false, true, false, Fate::LeftToOld),
+            (Enable, false, false, false, Fate::LoadedAsOld),
+            (Disable, true, false, false, Fate::LoadedByOld),
+            (Disable, false, true, false, Fate::Released),
+            (Disable, false, false, false, Fate::Released),
+            (Prevent, true, false, false, Fate::LoadedByOld),
+            (Prevent, false, true, false, Fate::Prevented),
+            (Prevent, false, false, false, Fate::Prevented),
+            // A profiler of today.
+            (Enable, false, true, true, Fate::LoadedAsNew),
+            (Disable, false, false, true, Fate::LoadedAsNew),
+            (Prevent, false, false, true, Fate::Prevented),
+        ] {
+            let compatibility = Compatibility {
+                setting,
+                clsid: Guid::new("176FBED1-A55C-4796-98CA-A9DA0EF883E7"),
+                path: OsString::new(),
+                old_was_first: Mutex::new(false),
+            };
+            let found = compatibility.fate(is_old, old_was_first, || Ok(is_new));
+            assert_eq!(found.unwrap(), fate, "{setting:?} {is_old} {old_was_first}");
+        }
+    }
+
+    #[test]
+    fn what_names_a_profiler_is_known() {
+        for (name, asks, setting) in [
+            ("CORECLR_ENABLE_PROFILING", true, false),
+            ("CORECLR_PROFILER", true, false),
+            ("CORECLR_PROFILER_PATH_64", true, false),
+            ("DOTNET_PROFILER_PATH", true, false),
+            ("COMPlus_ProfAPI_ProfilerCompatibilitySetting", false, true),
+            ("DOTNET_ProfAPI_ProfilerCompatibilitySetting", false, true),
+            ("SIDEWALK_SOCKET", false, false),
+            ("PATH", false, false),
+        ] {
+            assert_eq!((asks_for_profiler(name), is_setting(name)), (asks, setting));
+        }
+    }
+}

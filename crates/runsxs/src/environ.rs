@@ -1,0 +1,59 @@
+//! The environment that a CLR copies when it starts, chosen for each CLR.
+//!
+//! The process's own list is never changed, as programs of CLRs that already run may be reading it.
+//! Instead the pointer to the list is: every list is whole, and none is ever freed. Invariant: at most
+//! one thread is in [`with`] at a time, and the pointer is put back at its end.
+
+use std::ffi::{CString, OsString, c_char};
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::{Mutex, PoisonError};
+
+unsafe extern "C" {
+    /// The list of the process, as POSIX has it.
+    static mut environ: *const *const c_char;
+}
+
+/// Runs `f` while the environment consists of `variables`. The threads of the process all see it.
+pub(crate) fn with<R>(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    f: impl FnOnce() -> R,
+) -> R {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines = variables.into_iter().filter_map(|(name, value)| {
+        let mut line = name.into_vec();
+        line.push(b'=');
+        line.extend(value.into_vec());
+        CString::new(line).ok()
+    });
+    let mut list: Vec<*const c_char> = lines.map(|line| line.into_raw().cast_const()).collect();
+    list.push(std::ptr::null());
+    let list: &'static [*const c_char] = list.leak();
+    // SAFETY: a word that everybody reads whole; both lists end with null and are never freed or
+    // changed (nothing here or in a CLR calls setenv). Only this function writes it, one thread at
+    // a time.
+    let before = unsafe {
+        let before = (&raw const environ).read_volatile();
+        (&raw mut environ).write_volatile(list.as_ptr());
+        before
+    };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { (&raw mut environ).write_volatile(before) };
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_the_chosen_one_and_then_the_old_one() {
+        let before: Vec<_> = std::env::vars_os().collect();
+        assert!(before.len() > 1);
+        let chosen = vec![(OsString::from("ONLY"), OsString::from("this=that"))];
+        let seen = with(chosen.clone(), || std::env::vars_os().collect::<Vec<_>>());
+        assert_eq!(seen, chosen);
+        assert_eq!(std::env::vars_os().collect::<Vec<_>>(), before);
+    }
+}
