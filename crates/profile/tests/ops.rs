@@ -87,6 +87,45 @@ fn two_runtimes_are_told_apart() {
     ");
 }
 
+/// Two CLRs run the same file, and each has a `libcoreclr.so`.
+#[test]
+fn files_of_two_runtimes_are_told_apart() {
+    let mut scene = testing::Scene::new(1, &["host"]);
+    let thread = scene.thread(1, "main", true);
+    let mut frames = Vec::new();
+    for (version, clr) in [
+        ("3.1.23", "/net/3.1.23/libcoreclr.so"),
+        ("8.0.4", "/net/8.0.4/libcoreclr.so"),
+    ] {
+        let runtime = scene.runtime(version);
+        let app = scene.managed_module(runtime, "/srv/app.dll");
+        let clr = scene.native_module(clr);
+        frames.push(scene.native(clr, 16, "coreclr_execute_assembly"));
+        let main = scene.method(runtime, app, "App", "Main");
+        frames.push(scene.managed(main, Tier::Tier1, 0));
+    }
+    let libc = scene.native_module("/usr/lib/libc.so.6");
+    frames.push(scene.native(libc, 16, "write"));
+    let stack = scene.stack(&frames);
+    scene.samples(thread, stack, 1);
+    scene.end();
+    let profile = scene.profile();
+    insta::assert_snapshot!(table(&profile, By::Module), @r"
+    1    1  libc.so.6  Native
+    0    1  app.dll [3.1.23]  Managed
+    0    1  app.dll [8.0.4]  Managed
+    0    1  libcoreclr.so [3.1.23]  Runtime
+    0    1  libcoreclr.so [8.0.4]  Runtime
+    ");
+    insta::assert_snapshot!(table(&profile, By::Method), @r"
+    1    1  write  Native
+    0    1  App.Main [3.1.23]  Managed
+    0    1  App.Main [8.0.4]  Managed
+    0    1  coreclr_execute_assembly [3.1.23]  Runtime
+    0    1  coreclr_execute_assembly [8.0.4]  Runtime
+    ");
+}
+
 #[test]
 fn what_events_are_about() {
     let profile = testing::events().profile();

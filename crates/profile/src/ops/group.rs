@@ -95,7 +95,7 @@ pub struct Groups {
 enum Key {
     Method(Method),
     Line(Method, Option<StringId>, u32),
-    Module(Option<ModuleId>, Option<FrameKind>),
+    Module(Option<ModuleId>, Option<FrameKind>, Option<u32>),
     Runtime(Option<u32>, Option<FrameKind>),
     All,
 }
@@ -118,6 +118,11 @@ impl Groups {
             of: version,
             several: tell_apart,
         } = Runtimes::new(profile);
+        let folders = if tell_apart {
+            folders(profile)
+        } else {
+            HashMap::new()
+        };
 
         let mut groups = Groups {
             groups: Vec::new(),
@@ -126,13 +131,14 @@ impl Groups {
         let mut known: HashMap<Key, u32> = HashMap::new();
         for (id, frame) in profile.frames.iter().enumerate() {
             let runtime = frame.runtime.map(|runtime| version[runtime.0 as usize]);
-            let key = key_of(frame, by, runtime);
+            let key = key_of(frame, by, runtime, tell_apart);
             let next = groups.groups.len() as u32;
             let group = *known.entry(key).or_insert(next);
             if group == next {
                 let suffix = frame.runtime.filter(|_| tell_apart);
                 let of = |runtime: RuntimeId| labels[version[runtime.0 as usize] as usize].as_str();
-                let suffix = suffix.map(of);
+                let folder = || folders.get(&frame.module?).copied();
+                let suffix = suffix.map(of).or_else(folder);
                 groups.groups.push(Group {
                     label: label_of(profile, frame, key, suffix, frame.runtime.map(of)),
                     kind: kind_of(frame, key),
@@ -156,7 +162,33 @@ impl Groups {
     }
 }
 
-fn key_of(frame: &Frame, by: By, runtime: Option<u32>) -> Key {
+/// The folder of each native file of whose name there are several, such as the `libcoreclr.so` of
+/// each CLR: `8.0.4`.
+fn folders(profile: &Profile) -> HashMap<ModuleId, &str> {
+    let native = || {
+        let modules = profile.modules.iter().enumerate();
+        modules.filter(|(_, module)| !module.managed)
+    };
+    let mut paths: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    for (_, module) in native() {
+        paths
+            .entry(module.file_name())
+            .or_default()
+            .insert(&module.path);
+    }
+    let several = native().filter(|(_, module)| paths[module.file_name()].len() > 1);
+    let folder = several.filter_map(|(id, module)| {
+        let folder = module
+            .path
+            .rsplit('/')
+            .nth(1)
+            .filter(|folder| !folder.is_empty());
+        Some((ModuleId(id as u32), folder?))
+    });
+    folder.collect()
+}
+
+fn key_of(frame: &Frame, by: By, runtime: Option<u32>, tell_apart: bool) -> Key {
     let method = Method {
         name: frame.name,
         kind: frame.kind,
@@ -168,7 +200,12 @@ fn key_of(frame: &Frame, by: By, runtime: Option<u32>) -> Key {
     match by {
         By::Method => Key::Method(method),
         By::Line => Key::Line(method, frame.file, frame.line),
-        By::Module => Key::Module(frame.module, kind.filter(|_| frame.module.is_none())),
+        By::Module => Key::Module(
+            frame.module,
+            kind.filter(|_| frame.module.is_none()),
+            // Two CLRs may run the same file.
+            runtime.filter(|_| tell_apart),
+        ),
         By::Runtime => match frame.kind {
             FrameKind::Native | FrameKind::Runtime => Key::Runtime(None, Some(FrameKind::Native)),
             _ => Key::Runtime(runtime, kind.filter(|_| runtime.is_none())),
@@ -212,8 +249,8 @@ fn label_of(
             }
             label
         }
-        Key::Module(Some(module), _) => profile.module(module).file_name().to_owned(),
-        Key::Module(None, _) => without_code().to_owned(),
+        Key::Module(Some(module), ..) => profile.module(module).file_name().to_owned(),
+        Key::Module(None, ..) => without_code().to_owned(),
         Key::Runtime(..) => {
             let runtime = runtime.map(|runtime| format!(".NET {runtime}"));
             return runtime.unwrap_or_else(|| without_code().to_owned());
