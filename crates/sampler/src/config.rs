@@ -46,11 +46,12 @@ impl EngineKind {
 }
 
 /// The walker's private memory, one block per thread, aligned to a cache line (64 bytes), of
-/// [`Config::scratch_len`] bytes. Zero when a thread is registered for the first time; later it
-/// holds whatever the last walk (of this or an earlier thread) left.
+/// [`Config::scratch_len`] bytes behind this head. Those are zero when a thread is registered for
+/// the first time; later they hold whatever the last walk (of this or an earlier thread) left.
 #[repr(C, align(64))]
 pub struct Scratch {
-    _opaque: [u8; 0],
+    /// Whom the handler runs for: [`crate::SlotId::index`]. A walk leaves it as it is.
+    pub slot: usize,
 }
 
 /// What a walk found.

@@ -5,13 +5,13 @@
 //! on its way when the slot is given back finds another generation.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
-use crate::config::{Config, EngineChoice, EngineKind, Error, WalkFn};
+use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
 use crate::handler;
-use crate::protocol::{ARMING, CLOSING, KNOWN, LIVE};
+use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
 use crate::slot::Slot;
 use crate::sys;
@@ -25,7 +25,10 @@ impl SlotId {
         Self((generation as u64) << 32 | index as u64)
     }
 
-    /// A dense index (below 4096), for tables. It comes back for another thread after
+    /// All indices are below this.
+    pub const LIMIT: usize = MAX_SLOTS;
+
+    /// A dense index, for tables. It comes back for another thread after
     /// [`Reader::drain_all`] has called the slot closed.
     pub const fn index(self) -> usize {
         (self.0 & 0xffff) as usize
@@ -54,6 +57,9 @@ impl SlotId {
 pub struct Sampler {
     _private: (),
 }
+
+/// Bytes of a thread's scratch that are the sampler's.
+const SCRATCH_HEAD: u32 = size_of::<Scratch>() as u32;
 
 static SAMPLER: Sampler = Sampler { _private: () };
 
@@ -136,7 +142,7 @@ impl Sampler {
         }
         let index = GLOBAL.take_free().ok_or(Error::TooManyThreads)?;
         let slot = GLOBAL.slot(index).ok_or(Error::TooManyThreads)?;
-        if let Err(error) = prepare(slot) {
+        if let Err(error) = prepare(slot, index) {
             GLOBAL.give_free(index);
             return Err(error);
         }
@@ -190,6 +196,20 @@ impl Sampler {
         if GLOBAL.ended.fetch_add(1, Ordering::Relaxed) + 1 >= WAKE_AT_ENDED {
             GLOBAL.wake();
         }
+    }
+
+    /// Whether the thread's handler runs at this moment, because of whatever was true when it
+    /// began. If not, it will see what the caller has stored before the call: for who wants to
+    /// take something away that a walk may be reading. False on the thread itself.
+    pub fn is_in_handler(&self, id: SlotId) -> bool {
+        let Some(slot) = id.slot() else { return false };
+        // With the handler's own change of the gate, which comes before it reads: either it sees
+        // what was stored before this fence, or this sees it inside.
+        fence(Ordering::SeqCst);
+        let (generation, flags) = slot.gate.peek();
+        // What the handler did before it left is done.
+        fence(Ordering::Acquire);
+        generation == id.generation() && flags & BUSY != 0
     }
 
     /// Sends one signal to the thread, whose handler only notes its stack pointer. The reader is
@@ -318,7 +338,7 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.max_depth.store(config.max_depth, Ordering::Relaxed);
     GLOBAL
         .scratch_len
-        .store(config.scratch_len, Ordering::Relaxed);
+        .store(SCRATCH_HEAD + config.scratch_len, Ordering::Relaxed);
     GLOBAL
         .min_stack_room
         .store(config.min_stack_room, Ordering::Relaxed);
@@ -490,7 +510,7 @@ fn install(signal: i32) -> Result<(), Error> {
 }
 
 /// Gives a slot that was just taken its block and fresh fields.
-fn prepare(slot: &Slot) -> Result<(), Error> {
+fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     let geometry = GLOBAL.geometry();
     let wanted = geometry.block_len();
     let old = slot.block.load(Ordering::Relaxed);
@@ -508,6 +528,9 @@ fn prepare(slot: &Slot) -> Result<(), Error> {
         slot.ring_words
             .store(geometry.ring_words, Ordering::Relaxed);
         slot.max_depth.store(geometry.max_depth, Ordering::Relaxed);
+        // SAFETY: the block has room for the head and is aligned to a page; the slot is off the
+        // free list and closed, so nobody else looks at it.
+        unsafe { (&raw mut (*slot.scratch()).slot).write(index) };
     }
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;
     // else short threads would count for less than their share.

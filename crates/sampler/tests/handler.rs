@@ -290,6 +290,57 @@ fn a_nested_signal_is_counted() {
 }
 
 #[test]
+fn a_walk_knows_whose_it_is_and_others_know_of_it() {
+    const NOBODY: u64 = u64::MAX;
+    static WALKS: AtomicU64 = AtomicU64::new(NOBODY);
+    static SEEN: AtomicI32 = AtomicI32::new(0);
+    unsafe extern "C" fn patient_walk(
+        context: *const libc::ucontext_t,
+        end: u64,
+        scratch: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        // SAFETY: the sampler gives a head.
+        WALKS.store(unsafe { (*scratch).slot } as u64, Ordering::SeqCst);
+        while SEEN.load(Ordering::SeqCst) == 0 {
+            std::hint::spin_loop();
+        }
+        // SAFETY: the arguments are passed on.
+        unsafe { leaf_walk(context, end, scratch, out, cap) }
+    }
+    in_child("a_walk_knows_whose_it_is_and_others_know_of_it", || {
+        let config = Config {
+            interval_ns: 1_000_000,
+            max_depth: 8,
+            tick_cost_limit_ns: 0,
+            ..Config::default()
+        };
+        let (sampler, _reader) = Sampler::start(config, patient_walk).unwrap();
+        // The first slot is somebody else's, so that 0 would be wrong.
+        let first = sampler.register(tid(), None).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let burning = std::thread::spawn(move || {
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            tell.send(slot).unwrap();
+            burn(BURN);
+            assert!(!sampler.is_in_handler(slot), "this is not the handler");
+            sampler.unregister(slot);
+        });
+        let slot = told.recv().unwrap();
+        wait_until("the walk", || sampler.is_in_handler(slot));
+        wait_until("its word", || WALKS.load(Ordering::SeqCst) != NOBODY);
+        assert!(sampler.is_in_handler(slot), "it waits for us");
+        assert!(!sampler.is_in_handler(first));
+        assert_eq!(WALKS.load(Ordering::SeqCst), slot.index() as u64);
+        assert_ne!(slot.index(), first.index());
+        SEEN.store(1, Ordering::SeqCst);
+        burning.join().unwrap();
+        assert!(!sampler.is_in_handler(slot));
+    });
+}
+
+#[test]
 fn a_refusal_of_the_walker_is_counted_by_its_code() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     unsafe extern "C" fn choosy_walk(

@@ -284,8 +284,8 @@ fn a_hundred_threads_take_less_than_ten_mebibytes() {
             // SAFETY: `out` has room for `cap` words.
             unsafe { *out.add(index) = call * 1000 + index as u64 };
         }
-        // SAFETY: the scratch has the 4096 bytes of the configuration.
-        unsafe { scratch.cast::<u8>().add(4095).write(1) };
+        // SAFETY: the scratch has the 4096 bytes of the configuration behind its head.
+        unsafe { scratch.add(1).cast::<u8>().add(4095).write(1) };
         WalkResult {
             depth: 200,
             end: 0,
