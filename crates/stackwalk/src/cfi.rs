@@ -213,19 +213,11 @@ fn table_rule(
 fn hijacked(rule: Rule) -> Option<Rule> {
     match rule {
         Rule::Frame {
-            cfa: Cfa::Sp(offset @ 16..),
+            cfa: Cfa::Sp(offset @ 8..),
             ra: -8,
             bp: Bp::Same,
             assumed: false,
-        } => {
-            let cfa = Cfa::Sp(offset - 8);
-            Some(Rule::Frame {
-                cfa,
-                ra: -8,
-                bp: Bp::Same,
-                assumed: false,
-            })
-        }
+        } => Some(Rule::HijackStub(offset - 8)),
         _ => None,
     }
 }

@@ -324,7 +324,6 @@ impl Body {
     }
 }
 
-/// Reads this process's memory as far as it can be read, without faulting.
 /// Copies what lies at `address`, up to the end of its page. Only for
 /// [`body_from_known_header`], whose caller vouches for the addresses.
 fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
@@ -342,7 +341,8 @@ fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     buffer
 }
 
-fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
+/// Reads this process's memory as far as it can be read, without faulting.
+pub(crate) fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
     let local = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),

@@ -49,6 +49,6 @@ mod x86;
 pub use map::{CodeMap, Kind, Memory, Region};
 pub use native::{ModuleChange, NativeModule};
 pub use walk::{
-    ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, Reason, Regs, Scratch, Stack, Traced, Walk,
-    regs_from_ucontext, trace, walk,
+    ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, HIJACKS, Reason, Regs, Scratch, Stack,
+    Traced, Walk, hijack_offset, regs_from_ucontext, trace, walk,
 };

@@ -39,6 +39,11 @@ pub(crate) enum Rule {
     /// The frame that the kernel made for a signal: the interrupted registers lie in a
     /// `ucontext_t` at the stack pointer.
     SignalFrame,
+    /// The stub that a hijacked method returns to (module `hijack`), which nobody called: the
+    /// stack pointer of the method's caller is `sp + offset`, and the word below it is where the
+    /// return address was replaced. Not packed: whether that word is the true return address
+    /// again must be asked each time.
+    HijackStub(i32),
     /// An ordinary frame.
     Frame {
         /// Canonical frame address.
@@ -126,7 +131,7 @@ impl Rule {
                 bp,
                 assumed,
             } => (cfa, bp, assumed),
-            Rule::Frame { .. } => return None,
+            Rule::Frame { .. } | Rule::HijackStub(_) => return None,
         };
         let (kind, offset) = match cfa {
             Cfa::Sp(offset) => (KIND_SP, offset),
@@ -209,6 +214,7 @@ mod tests {
         prop_oneof![
             1 => Just(Rule::Root),
             1 => Just(Rule::SignalFrame),
+            1 => any::<i32>().prop_map(Rule::HijackStub),
             8 => (cfa, ra, bp, any::<bool>())
                 .prop_map(|(cfa, ra, bp, assumed)| Rule::Frame { cfa, ra, bp, assumed }),
         ]

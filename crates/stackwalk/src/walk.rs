@@ -10,6 +10,8 @@ use crate::rule::{Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
 use crate::{cfi, x86};
 use std::ops::Range;
 
+pub use hijack::{HIJACKS, hijack_offset};
+
 /// Mask of the address in a word that [`walk`] writes.
 pub const ADDRESS: u64 = (1 << 48) - 1;
 /// The address is an instruction that has not run yet, not a return address. Look up the source
@@ -50,6 +52,10 @@ pub struct Stack {
 /// its counters.
 #[derive(Debug)]
 pub struct Scratch {
+    /// Where the runtimes keep what they have replaced on this thread's stack: addresses in the
+    /// thread's own thread objects ([`hijack_offset`]), 0 for none. Set before a walk by who
+    /// knows the thread; [`walk`] says what is promised.
+    pub hijacks: [u64; HIJACKS],
     pub(crate) cfi: cfi::State,
     /// Frames whose rule the cache did not have, since the scratch was made.
     pub cold: u64,
@@ -59,6 +65,7 @@ impl Scratch {
     /// A scratch, to be kept with the thread.
     pub const fn new() -> Self {
         Self {
+            hijacks: [0; HIJACKS],
             cfi: cfi::State::new(),
             cold: 0,
         }
@@ -246,7 +253,8 @@ impl Window {
 /// signal handler, or they were captured by this very thread in a caller), and all memory from
 /// `regs.sp` to the end of the stack it lies in (`stack.end`, or the end of `stack.alt`) is
 /// mapped and readable; if it lies in `stack.alt`, so is the thread's stack from the stack
-/// pointer interrupted by the signal on.
+/// pointer interrupted by the signal on. Each of `scratch.hijacks` is 0 or the address of two
+/// aligned words that stay readable until the walk has ended.
 pub unsafe fn walk(
     map: &CodeMap,
     regs: Regs,
@@ -274,7 +282,12 @@ pub unsafe fn trace(
 
 /// Where a step leads.
 enum Step {
-    To { regs: Regs, flags: u64 },
+    To {
+        regs: Regs,
+        flags: u64,
+    },
+    /// The frame's return address was replaced; this is the true one.
+    Instead(u64),
     Root,
     Broken(Reason),
 }
@@ -352,6 +365,7 @@ pub(crate) fn walk_in(
         walker.callee = depth.checked_sub(2).and_then(|at| out.word(at));
         match walker.step(Regs { ip, sp, bp }, lookup, exact) {
             Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
+            Step::Instead(true_ip) => (ip, flags, depth) = (true_ip, 0, depth.saturating_sub(1)),
             Step::Root => break End::Root,
             Step::Broken(reason) => break End::Broken(reason),
         }
@@ -393,6 +407,7 @@ impl<M: Load> Walker<'_, M> {
         let (cfa, ra, bp, assumed) = match rule {
             Rule::Root => return Step::Root,
             Rule::SignalFrame => return self.leave_signal(regs),
+            Rule::HijackStub(offset) => return self.leave_hijack_stub(regs, offset),
             Rule::Frame {
                 cfa,
                 ra,
@@ -461,6 +476,13 @@ impl<M: Load> Walker<'_, M> {
         let Some(entry) = map.find(&reader, lookup) else {
             return self.guess(regs, exact, Reason::UnknownCode);
         };
+        let before_stub = hijack::is_before_stub(&entry.code, lookup);
+        if before_stub
+            && !exact
+            && let Some(step) = self.step_hijacked(regs, lookup)
+        {
+            return step;
+        }
         self.assumed = 0;
         let rule = match &entry.code {
             Code::Native(code) => cfi::rule(code, lookup, exact, &mut self.scratch.cfi),
@@ -469,7 +491,9 @@ impl<M: Load> Walker<'_, M> {
         };
         match rule {
             Ok(Some(rule)) => {
-                if let Some(packed) = rule.pack() {
+                if let Some(packed) = rule.pack()
+                    && !before_stub
+                {
                     map.keep_rule(lookup, packed, epoch);
                 }
                 self.apply(rule, regs)
@@ -673,5 +697,6 @@ pub unsafe fn regs_from_ucontext(context: *const libc::ucontext_t) -> (Regs, Opt
     )
 }
 
+mod hijack;
 #[cfg(test)]
 mod tests;

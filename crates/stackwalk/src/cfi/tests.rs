@@ -226,16 +226,9 @@ fn the_return_address_of_the_hijack_stub_is_in_its_first_push() {
     bytes.extend([0x52, 0x50, 0x48, 0x89, 0xe7]);
     let code = NativeCode::of_bytes(bytes, 0x10000);
     let at = |offset: u64| table_rule(&code, 0x20000 + offset, &mut State::new());
-    let frame = |offset| Rule::Frame {
-        cfa: Cfa::Sp(offset),
-        ra: -8,
-        bp: Bp::Same,
-        assumed: false,
-    };
-    assert_eq!(
-        (at(0), at(1), at(18)),
-        (Ok(None), Ok(Some(frame(8))), Ok(Some(frame(112))))
-    );
+    for (offset, cfa) in [(0, 0), (1, 8), (18, 112)] {
+        assert_eq!(at(offset), Ok(Some(Rule::HijackStub(cfa))), "at {offset}");
+    }
 }
 
 #[test]

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use std::cell::Cell;
 
 /// Memory of two stacks that notices every read outside of what may be read.
-struct Fake {
-    parts: Vec<(Range<u64>, Vec<u64>)>,
-    reads: Cell<usize>,
+pub(super) struct Fake {
+    pub(super) parts: Vec<(Range<u64>, Vec<u64>)>,
+    pub(super) reads: Cell<usize>,
 }
 
 impl Load for Fake {
@@ -25,12 +25,16 @@ impl Load for Fake {
     }
 }
 
-const STACK: u64 = 0x7ffd_0000_0000;
+pub(super) const STACK: u64 = 0x7ffd_0000_0000;
+/// Where a thread object's two words are.
+const THREAD: u64 = 0x5600_0000_0000;
+/// Where in NATIVE the hijack stub is.
+const STUB: u64 = 0x800;
 const ALT: u64 = 0x7f00_0000_0000;
 /// What the code map of these tests holds.
-const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
+pub(super) const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
 
-fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> {
+pub(super) fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> {
     let map = Box::new(CodeMap::new());
     for body in bodies {
         assert!(map.add_jit_body(body.clone(), 1));
@@ -46,6 +50,7 @@ enum Word {
     OnStack(u64),
     InJit(u64),
     InNative(u64),
+    HijackStub,
     Zero,
 }
 
@@ -56,6 +61,7 @@ fn word() -> impl Strategy<Value = Word> {
         1 => (0u64..480).prop_map(Word::OnStack),
         4 => (0u64..64).prop_map(Word::InJit),
         3 => (0u64..0x1000).prop_map(Word::InNative),
+        1 => Just(Word::HijackStub),
         1 => Just(Word::Zero),
     ]
 }
@@ -67,6 +73,7 @@ impl Word {
             Word::OnStack(at) => STACK + at,
             Word::InJit(at) => jit + at,
             Word::InNative(at) => NATIVE.start + at,
+            Word::HijackStub => NATIVE.start + STUB,
             Word::Zero => 0,
         }
     }
@@ -82,13 +89,16 @@ proptest! {
         words in proptest::collection::vec(word(), 60),
         bytes in proptest::collection::vec(any::<u8>(), 64),
         info in proptest::collection::vec(any::<u8>(), 4..64),
-        tables in proptest::collection::vec(any::<u8>(), 64..400),
+        mut tables in proptest::collection::vec(any::<u8>(), 64..400),
+        replaced in (word(), word()),
         depth in 0usize..100,
         alt in any::<bool>(),
     ) {
         let code: &'static [u8] = bytes.leak();
         let jit = code.as_ptr() as u64;
         let body = jit::Body::of_parts(code, info);
+        tables.resize(STUB as usize, 0);
+        tables.extend(hijack::tests::STUB);
         let map = map_with(&[body], tables);
         let values: Vec<u64> = words.iter().map(|word| word.value(jit)).collect();
         let regs = Regs { ip: ip.value(jit), sp: sp.value(jit), bp: bp.value(jit) };
@@ -101,11 +111,12 @@ proptest! {
             (Stack { low: STACK, end, alt: None }, regs, regs.sp.max(STACK))
         };
         let fake = Fake {
-            parts: vec![(low..end, values[((low - STACK) as usize / 8).min(values.len())..].to_vec()), (regs.sp..ALT + 480, values.clone())],
+            parts: vec![(low..end, values[((low - STACK) as usize / 8).min(values.len())..].to_vec()), (regs.sp..ALT + 480, values.clone()), (THREAD..THREAD + 16, vec![replaced.0.value(jit), replaced.1.value(jit)])],
             reads: Cell::new(0),
         };
         let mut out = vec![0; depth];
         let mut scratch = Scratch::new();
+        scratch.hijacks[2] = THREAD;
         for _ in 0..2 {
             // The second time with what the first left in the rule cache.
             let walk = walk_in(&fake, &map, regs, &stack, &mut scratch, &mut out[..]);
@@ -171,9 +182,9 @@ const FRAMED: [u8; 16] = [
     0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xff, 0xd0, 0x48, 0x83, 0xc4, 0x10, 0x5d, 0xc3,
 ];
 /// Where FRAMED's call returns.
-const RETURN: u64 = 10;
+pub(super) const RETURN: u64 = 10;
 
-fn framed() -> (u64, jit::Body) {
+pub(super) fn framed() -> (u64, jit::Body) {
     let bytes: &'static [u8] = FRAMED.to_vec().leak();
     let start = bytes.as_ptr() as u64;
     // SAFETY: the bytes live for ever.
