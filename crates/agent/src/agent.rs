@@ -21,6 +21,7 @@ use crate::clr::Clr;
 use crate::config::{self, Config};
 use crate::drain::Drain;
 use crate::events::Events;
+use crate::hijacks;
 use crate::outlet::Outlet;
 use crate::proc;
 use crate::registry::Registry;
@@ -107,7 +108,8 @@ impl Agent {
                 0
             },
             max_depth: config.max_depth,
-            scratch_len: u32::try_from(size_of::<Scratch>()).ok()?,
+            scratch_len: u32::try_from(size_of::<Scratch>() - size_of::<sampler::Scratch>())
+                .ok()?,
             walk_alternate_stack: true,
             trace: matches!(
                 config.walker,
@@ -275,6 +277,7 @@ fn process_key() -> ProcessKey {
 /// The walker's memory for one thread, in the sampler's keeping.
 #[repr(C)]
 struct Scratch {
+    head: sampler::Scratch,
     /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
     ready: u64,
     walker: stackwalk::Scratch,
@@ -371,7 +374,7 @@ unsafe extern "C" fn trace(
 
 const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
 
-/// The walker's memory, made ready.
+/// The walker's memory, made ready for the interrupted thread.
 ///
 /// # Safety
 /// As for `scratch` of [`walk`].
@@ -384,6 +387,7 @@ unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
             (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
             (*scratch).ready = READY;
         }
+        (*scratch).walker.hijacks = hijacks::of_interrupted((*scratch).head.slot);
     }
     scratch
 }

@@ -33,6 +33,7 @@ use crate::config::Walker;
 use crate::events::exception::{self, ExceptionFacts};
 use crate::events::gc::Collector;
 use crate::events::{self, EventNews, Events, NameCache, event_pipe, loads};
+use crate::hijacks;
 use crate::names;
 use crate::proc;
 use crate::tiers;
@@ -74,6 +75,8 @@ pub(crate) struct Clr {
     instruments: AtomicBool,
     /// Code headers that have been read and believed since the last that was not.
     headers_read: AtomicU32,
+    /// Where its thread objects keep replaced return addresses.
+    hijacks: hijacks::Words,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     names: NameCache,
@@ -107,6 +110,7 @@ impl Clr {
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
             session: OnceLock::new(),
+            hijacks: hijacks::Words::default(),
             snapshots: OnceLock::new(),
         }
     }
@@ -730,6 +734,7 @@ impl Callbacks for ClrCallbacks {
             (self.0.index, thread.raw()),
             os_thread,
             here.then(proc::own_stack).flatten(),
+            self.0.hijacks.of_new_thread(thread.raw() as u64),
         );
         Ok(())
     }

@@ -14,6 +14,7 @@ mod clr;
 mod config;
 mod drain;
 mod events;
+mod hijacks;
 mod intern;
 mod names;
 mod outlet;

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use sampler::{Sampler, SlotId};
 
+use crate::hijacks::{self, Places};
 use crate::proc;
 use crate::walkers::Target;
 
@@ -49,6 +50,8 @@ struct Entry {
     /// Managed threads that run on it: one for each CLR it has entered.
     managed: Vec<ManagedThread>,
     was_managed: bool,
+    /// Where these keep replaced return addresses.
+    hijacks: Places,
     /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
     named_by_clr: bool,
     name: String,
@@ -102,6 +105,7 @@ impl State {
                     slot: None,
                     managed: Vec::new(),
                     was_managed: false,
+                    hijacks: Places::default(),
                     named_by_clr: false,
                     name: kernel_name().unwrap_or_default(),
                     armed: false,
@@ -119,6 +123,7 @@ impl State {
                 self.by_managed.remove(managed);
             }
             if let Some(slot) = entry.slot {
+                hijacks::publish(slot, &Places::default());
                 sampler.unregister(slot);
             }
             let end_ns = proc::now_ns();
@@ -143,6 +148,24 @@ fn ended(tid: u32, entry: &Entry, time_ns: u64) -> ThreadNews {
     }
 }
 
+impl Entry {
+    /// A managed thread runs here no more: nothing of it is read from now on.
+    fn leave(&mut self, managed: ManagedThread) {
+        self.managed.retain(|m| *m != managed);
+        if let Some(place) = self.hijacks.get_mut(usize::from(managed.0)) {
+            *place = 0;
+        }
+        self.publish();
+    }
+
+    /// Tells the handler where this thread's runtimes keep replaced return addresses.
+    fn publish(&self) {
+        if let Some(slot) = self.slot {
+            hijacks::publish(slot, &self.hijacks);
+        }
+    }
+}
+
 fn named(tid: u32, entry: &Entry) -> ThreadNews {
     ThreadNews::Named {
         thread: entry.thread,
@@ -159,13 +182,15 @@ impl Threads {
     }
 
     /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`). `own_stack` is given
-    /// when the callback runs on that thread.
+    /// when the callback runs on that thread; `hijacks` is where its runtime keeps what it
+    /// replaces on the stack, 0 if not known.
     pub(crate) fn managed_started(
         &self,
         sampler: &Sampler,
         managed: ManagedThread,
         tid: u32,
         own_stack: Option<Range<u64>>,
+        hijacks: u64,
     ) {
         let mut state = self.state();
         let state = &mut *state;
@@ -175,7 +200,7 @@ impl Threads {
             && old != tid
             && let Some(entry) = state.by_tid.get_mut(&old)
         {
-            entry.managed.retain(|m| *m != managed);
+            entry.leave(managed);
         }
         let name = state.names_ahead.remove(&managed);
         let awake = state.awake;
@@ -190,6 +215,10 @@ impl Threads {
             entry.managed.push(managed);
         }
         let news = named(tid, entry);
+        if let Some(place) = entry.hijacks.get_mut(usize::from(managed.0)) {
+            *place = hijacks;
+        }
+        entry.publish();
         if !awake {
             // A thread of a CLR that has ended.
         } else if let Some(stack) = own_stack {
@@ -227,11 +256,18 @@ impl Threads {
         let Some(entry) = state.by_tid.get_mut(&tid) else {
             return;
         };
-        entry.managed.retain(|m| *m != managed);
+        entry.leave(managed);
+        let slot = entry.slot;
         // The main thread outlives its managed side (shutdown); others end now. A native thread
         // that only visited managed code is found again in /proc.
         if entry.managed.is_empty() && tid != std::process::id() {
             state.end(tid, sampler);
+        }
+        drop(state);
+        if let Some(slot) = slot
+            && tid != proc::own_tid()
+        {
+            hijacks::wait_for_readers(sampler, slot);
         }
     }
 
@@ -430,6 +466,7 @@ fn arm(sampler: &Sampler, tid: u32, entry: &mut Entry, stack: Option<Range<u64>>
             // No slot left: the thread is not sampled; the scan tries again.
             if let Ok(slot) = sampler.register(tid, stack) {
                 entry.slot = Some(slot);
+                entry.publish();
                 entry.armed = armed;
             }
         }
