@@ -1,25 +1,34 @@
-//! `leaf` and `frameless`: every method has one caller, and a walk that loses
-//! it shows another.
+//! `leaf`, `frameless` and `storm`: every method has one caller, and a walk that
+//! loses it shows another.
 
-use testkit::{Record, Runtime, is_method};
+use testkit::{Record, Recorded, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_each_runtime!(leaf, frameless);
+on_each_runtime!(leaf, frameless, storm);
 
 /// Percent of the frames of these methods that may have another caller.
 const WRONG: f64 = 0.1;
 
 fn leaf(runtime: &Runtime) {
-    one_caller_each(runtime, "leaf");
+    one_caller_each(runtime, "leaf", "6", 20);
 }
 
 fn frameless(runtime: &Runtime) {
-    one_caller_each(runtime, "frameless");
+    one_caller_each(runtime, "frameless", "6", 20);
 }
 
-fn one_caller_each(runtime: &Runtime, workload: &str) {
-    let recorded = Record::workload(runtime, workload, &["6"])
+/// Under garbage collections without end: to stop a thread the runtime replaces
+/// return addresses, and a walk that does not know the true ones lost one
+/// caller of a hundred here.
+fn storm(runtime: &Runtime) {
+    let recorded = one_caller_each(runtime, "storm", "12", 12);
+    let collections = recorded.answer.measured("collections");
+    assert!(collections >= 5000.0, "only {collections} collections");
+}
+
+fn one_caller_each(runtime: &Runtime, workload: &str, seconds: &str, least: usize) -> Recorded {
+    let recorded = Record::workload(runtime, workload, &[seconds])
         .frequency(4999)
         .run();
     recorded.answer.assert_complete();
@@ -28,7 +37,7 @@ fn one_caller_each(runtime: &Runtime, workload: &str) {
         .assert_honest(broken_limit(runtime), LOST_LIMIT);
     let stacks = recorded.stacks();
     let pairs = recorded.answer.lines("caller");
-    assert!(pairs.len() >= 20, "{} pairs", pairs.len());
+    assert!(pairs.len() >= least, "{} pairs", pairs.len());
     let (mut all, mut wrong) = (0, 0);
     let mut examples = String::new();
     for pair in pairs {
@@ -50,4 +59,5 @@ fn one_caller_each(runtime: &Runtime, workload: &str) {
         percent <= WRONG,
         "{percent:.3} % of {all} callers are wrong or missing:\n{examples}"
     );
+    recorded
 }
