@@ -19,6 +19,8 @@ use crate::workload::{workload, workload_names};
 const CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
 /// How long a program may take for its walks.
 const TIME_LIMIT: Duration = Duration::from_secs(500);
+/// What the program is told to go on for, should nobody end it.
+const PROGRAM_SECONDS: &str = "600";
 /// Examples kept of a class of difference.
 const EXAMPLES: usize = 3;
 
@@ -68,13 +70,14 @@ pub struct Pair {
 /// What `DoStackSnapshot` leaves out by design. docs/unwinding.md says how each was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Explained {
-    /// An exception has unwound these frames; they are on the stack until its handler returns.
-    Unwound,
-    /// A funclet that its own method has called (`finally` without an exception).
+    /// A funclet (`catch`, `finally`) and what lies between it and its method: a walk of functions
+    /// goes on at the method.
     Funclet,
+    /// Frames that an exception has unwound, with no funclet on top.
+    Unwound,
 }
 
-/// Programs that throw: only there may frames be left out because an exception unwound them.
+/// Programs that throw: only there may an exception have unwound frames.
 const THROWING: [&str; 2] = ["exceptions", "nullref"];
 
 impl Pair {
@@ -252,7 +255,7 @@ impl Agreement {
                     "explained: frames that an exception has unwound".into()
                 }
                 Some(Explained::Funclet) => {
-                    "explained: a funclet that its method has called".into()
+                    "explained: a funclet, and what lies between it and its method".into()
                 }
                 None => class_of(thread, &own, &with_plain),
             };
@@ -366,8 +369,7 @@ fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> O
     let first = own.get(before)?;
     let at = thread.own.iter().position(|own| own == *first)?;
     let called = at.checked_sub(1).and_then(|at| thread.own.get(at));
-    let next = thread.own.get(at + 1)?;
-    if left == 1 && next.kind == "m" && next.function == first.function {
+    if behind.first()?.function == first.function {
         return Some(Explained::Funclet);
     }
     let in_native = called.is_some_and(|own| own.kind == "n");
@@ -484,7 +486,7 @@ pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) ->
         UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
     let mut command = runtime.command(&workload(program).dll);
     command
-        .arg("100000")
+        .arg(PROGRAM_SECONDS)
         .env("CORECLR_ENABLE_PROFILING", "1")
         .env("CORECLR_PROFILER", CLSID)
         .env("CORECLR_PROFILER_PATH", agent())
@@ -495,15 +497,25 @@ pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) ->
         )
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let mut child = command
+    let child = command
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let mut program_runs = Killed(child);
     let (stream, _) = listener.accept().unwrap_or_else(|e| panic!("{e}"));
-    let found = listen(stream, program, walks, random_seeds, &mut child);
+    let found = listen(stream, program, walks, random_seeds, &mut program_runs.0);
     let _ = std::fs::remove_file(&socket);
-    child.kill().unwrap_or_else(|e| panic!("{e}"));
-    child.wait().unwrap_or_else(|e| panic!("{e}"));
     found
+}
+
+/// A program that is ended with the value, also when a test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn listen(
