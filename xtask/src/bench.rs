@@ -15,7 +15,7 @@ use serde_json::Value;
 use testkit::{Machine, Runtime};
 
 use crate::test::cargo;
-use crate::{bench_events, setup, test};
+use crate::{bench_events, bench_walkers, setup, test};
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--write]";
 
@@ -93,9 +93,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let convert = convert(runtime, &folder)?;
     let walks = walks()?;
+    let walkers = bench_walkers::table(&setup.runtimes, options.seconds, &folder)?;
     let events = bench_events::table(&setup.runtimes, options.pairs, options.seconds, &folder)?;
     drop(machine);
     let mut text = table(runtime, &options, &rows, &convert, &walks);
+    text += &walkers;
     text += &events;
     println!("{text}");
     if options.write {
