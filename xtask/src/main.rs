@@ -25,6 +25,7 @@ Usage: cargo xtask COMMAND
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   stress --minutes N  those with events only, every walker, in N minutes
+  stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
@@ -58,6 +59,11 @@ fn run(arguments: &[String]) -> Result<()> {
         ["stress", "--minutes", minutes] => match minutes.parse() {
             Ok(minutes) => test::stress_events(minutes),
             Err(_) => bail!("not a number of minutes: {minutes}"),
+        },
+        ["stress", "--side-by-side"] => test::stress_side_by_side(50),
+        ["stress", "--side-by-side", runs] => match runs.parse() {
+            Ok(runs) => test::stress_side_by_side(runs),
+            Err(_) => bail!("not a number of runs: {runs}"),
         },
         ["stress", seconds] => match seconds.parse() {
             Ok(seconds) => test::stress(seconds),

@@ -107,7 +107,16 @@ pub(crate) fn stress_events(minutes: f64) -> Result<()> {
     stress_tests("stress::events_", minutes * 60.0 / RUNS)
 }
 
+/// Several CLRs in one process, every order so many times.
+pub(crate) fn stress_side_by_side(runs: u32) -> Result<()> {
+    stress_tests_with("side_by_side::", "SIDEWALK_SXS_RUNS", runs.to_string())
+}
+
 fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
+    stress_tests_with(filter, "SIDEWALK_STRESS_SECONDS", seconds.to_string())
+}
+
+fn stress_tests_with(filter: &str, variable: &str, value: String) -> Result<()> {
     setup::run(true)?;
     build()?;
     let mut test = cargo(&[
@@ -120,7 +129,7 @@ fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
         "--nocapture",
         filter,
     ]);
-    run(test.env("SIDEWALK_STRESS_SECONDS", seconds.to_string()))
+    run(test.env(variable, value))
 }
 
 fn step(name: &str) {

@@ -1,7 +1,8 @@
 //! Several CLRs in one process: `runsxs` alone and under `sidewalk record`.
 //!
 //! SIDEWALK_SXS_RUNS says how often the tests that look for chance repeat themselves (2);
-//! `cargo xtask stress` makes it 50.
+//! `cargo xtask stress --side-by-side` makes
+//! it 50.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -450,7 +451,7 @@ fn shares_of_each_at_once() {
 #[test]
 fn started_at_once_and_one_shut_down_under_sampling() {
     let (old, new) = both();
-    for run in 0..runs() {
+    for run in 0..4 * runs() {
         let (mut brief, mut long) = (&old, &new);
         if run % 2 == 1 {
             (brief, long) = (long, brief);
