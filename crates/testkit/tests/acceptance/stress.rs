@@ -56,7 +56,7 @@ fn gc(runtime: &Runtime) {
 }
 
 fn stress(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
     bare.assert_complete();
     let recorded = Record::workload(runtime, workload, &[&seconds()])
         .frequency(HERTZ)
@@ -86,7 +86,7 @@ const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"]
 /// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
     let events = "cpu,wall,exception,alloc,gc,jit,class-load,module-load";
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
     bare.assert_complete();
     for walker in WALKERS {
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
@@ -123,7 +123,7 @@ fn recorder_killed_gc(runtime: &Runtime) {
 }
 
 fn recorder_killed(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
     let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
     let (mut command, recording) = record.prepare();
     let machine = Machine::alone();
