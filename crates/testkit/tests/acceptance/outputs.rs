@@ -201,3 +201,139 @@ fn the_page_needs_nothing_from_outside() {
     fs::write(&path, script).unwrap();
     stdout(Command::new(Tools::get().node).arg("--check").arg(&path));
 }
+
+/// Time, exceptions and allocations at once: each output has all that belongs to it.
+#[test]
+fn each_output_shows_every_event() {
+    const TYPE: &str = "Workloads.Exceptions.Expected";
+    let recorded = Record::workload(&Runtime::net8(), "exceptions", &["2"])
+        .options(["-e", "cpu,exception,alloc", "--event-limit", "0"])
+        .run();
+    recorded.answer.assert_complete();
+    let rows = recorded.report(&["--by", "event"]);
+    let of = |event: &str| -> (u64, u64) {
+        let rows = rows["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == event);
+        let row = row.unwrap_or_else(|| panic!("no {event} in {rows:?}"));
+        let number = |key: &str| row[key].as_u64().unwrap();
+        (number("self_samples"), number("self"))
+    };
+    let (cpu, exceptions, allocated) = (of("cpu"), of("exception"), of("alloc"));
+    assert_eq!(exceptions.0, exceptions.1);
+    assert!(cpu.1 > cpu.0 && allocated.1 > allocated.0);
+
+    // What it is about is what the report of such an event shows.
+    let thrown = recorded.report(&["--event", "exception"]);
+    assert_eq!(thrown["by"], "detail");
+    assert_eq!(thrown["rows"][0]["name"], TYPE);
+    let texts = thrown["rows"][0]["texts"].as_array().unwrap();
+    let told: u64 = texts
+        .iter()
+        .map(|text| text["samples"].as_u64().unwrap())
+        .sum();
+    assert_eq!(thrown["rows"][0]["self_samples"], told);
+    let first = texts[0]["text"].as_str().unwrap();
+    assert!(
+        first.starts_with("expected; caught by Workloads.Exceptions."),
+        "{first}"
+    );
+
+    // pprof: a type of sample for each event, and the detail as a label that can be the leaf.
+    let pprof = |arguments: &[&str]| {
+        stdout(
+            Command::new(Tools::get().go)
+                .args(["tool", "pprof", "-nodefraction=0", "-nodecount=1000"])
+                .args(arguments)
+                .arg(recorded.convert("recording.pb.gz"))
+                .env("GOCACHE", target_dir().join("go-cache"))
+                .env("GOTOOLCHAIN", "local")
+                .env("PPROF_TMPDIR", target_dir().join("acceptance")),
+        )
+    };
+    let text = pprof(&["-top", "-sample_index=exception", "-tagleaf=detail"]);
+    let row = text.lines().find(|line| line.ends_with(TYPE));
+    let row = row.unwrap_or_else(|| panic!("no {TYPE} in {text}"));
+    assert_eq!(
+        row.split_whitespace().next(),
+        Some(exceptions.1.to_string().as_str())
+    );
+    let text = pprof(&["-top", "-sample_index=alloc", "-unit=B", "-tagleaf=detail"]);
+    let total: u64 = text
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("flat "))
+        .skip(1)
+        .map(|line| {
+            let flat = line.split_whitespace().next().unwrap_or_default();
+            flat.trim_end_matches('B').parse::<u64>().unwrap_or(0)
+        })
+        .sum();
+    assert_eq!(total, allocated.1, "{text}");
+
+    // Collapsed stacks of the event that is asked for, its type on top.
+    let file = recorded.recording.with_file_name("thrown.collapsed");
+    testkit::run_sidewalk([
+        "convert".as_ref(),
+        recorded.recording.as_os_str(),
+        "--event".as_ref(),
+        "exception".as_ref(),
+        "-o".as_ref(),
+        file.as_os_str(),
+    ]);
+    let mut sum = 0;
+    for line in fs::read_to_string(&file).unwrap().lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        assert!(stack.ends_with(TYPE), "{stack}");
+        sum += count.parse::<u64>().unwrap();
+    }
+    assert_eq!(sum, exceptions.1);
+
+    // Firefox: markers for what happens, a track for what is allocated.
+    let file = recorded.convert("recording.firefox.json");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let (mut markers, mut bytes) = (0, 0);
+    for thread in json["threads"].as_array().unwrap() {
+        let stacks = thread["stackTable"]["length"].as_u64().unwrap();
+        for marker in thread["markers"]["data"].as_array().unwrap() {
+            markers += 1;
+            let stack = marker["cause"]["stack"].as_u64();
+            assert!(stack.is_some_and(|stack| stack < stacks), "{marker}");
+        }
+        if thread["samples"]["weightType"] == "bytes" {
+            let weights = thread["samples"]["weight"].as_array().unwrap();
+            bytes += weights.iter().map(|w| w.as_u64().unwrap()).sum::<u64>();
+        }
+    }
+    assert_eq!(markers, exceptions.0 + allocated.0);
+    assert_eq!(bytes, allocated.1);
+
+    // speedscope: a profile for each event and thread.
+    let file = recorded.convert("recording.speedscope.json");
+    let script = repository().join("crates/testkit/tests/acceptance/speedscope.js");
+    let tools = Tools::get();
+    let text = stdout(
+        Command::new(tools.node)
+            .arg(script)
+            .arg(tools.speedscope)
+            .arg(&file),
+    );
+    let imported: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let weight = |event: &str| -> u64 {
+        let profiles = imported["profiles"].as_array().unwrap().iter();
+        profiles
+            .filter(|p| {
+                p["name"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with(&format!("{event}: "))
+            })
+            .map(|p| p["weight"].as_u64().unwrap())
+            .sum()
+    };
+    for (event, (_, value)) in [
+        ("cpu", cpu),
+        ("exception", exceptions),
+        ("alloc", allocated),
+    ] {
+        assert_eq!(weight(event), value, "{event}");
+    }
+}
