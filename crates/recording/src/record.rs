@@ -281,7 +281,8 @@ pub enum Record<'a> {
         /// The event whose samples refer to it.
         event: Event,
         /// What is counted under one name: the type of an exception or of an object, a class, a
-        /// module, a generation, a method with its tier.
+        /// module, a generation, a method with its tier behind it (`Type.Method (tier 1)`). Types and
+        /// methods as metadata names them.
         name: Cow<'a, str>,
         /// The rest: an exception's message and whether it was caught, an object's size, a
         /// collection's reason. May be empty.
