@@ -166,7 +166,7 @@ impl Drain {
                     return;
                 }
                 Command::Gone => {
-                    self.agent.events.stop();
+                    self.agent.events.end();
                     self.agent.threads.end_all(self.agent.sampler);
                     self.agent.sampler.stop();
                     self.end_events(cx);
@@ -412,7 +412,7 @@ impl Drain {
         } = self.agent;
         // Nobody is left to record after the last one; another CLR of this process goes on.
         let rest = || {
-            events.stop();
+            events.rest();
             threads.rest(sampler);
         };
         let Some(farewell) = registry.farewell(rest) else {
@@ -435,7 +435,7 @@ impl Drain {
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
-        self.agent.events.stop();
+        self.agent.events.end();
         self.agent.threads.end_all(self.agent.sampler);
         self.agent.sampler.stop();
         self.announce();

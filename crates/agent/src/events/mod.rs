@@ -20,7 +20,7 @@ mod sample;
 mod setup;
 mod writer;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use corprof::Cx;
@@ -54,11 +54,18 @@ pub(crate) enum EventNews {
     Note(String),
 }
 
+/// Samples are taken.
+const ON: u8 = 0;
+/// Every CLR so far has ended.
+const RESTING: u8 = 1;
+/// The recording has ended.
+const OVER: u8 = 2;
+
 /// The events of the process that are not sampled by time.
 pub(crate) struct Events {
     wanted: EventSet,
-    /// The recording goes on.
-    on: AtomicBool,
+    /// [`ON`], [`RESTING`] or [`OVER`].
+    state: AtomicU8,
     map: &'static CodeMap,
     max_depth: u32,
     walker: Walker,
@@ -73,7 +80,7 @@ impl Events {
     pub(crate) fn new(config: &Config, map: &'static CodeMap, wake_fd: i32) -> Events {
         Events {
             wanted: config.events,
-            on: AtomicBool::new(true),
+            state: AtomicU8::new(ON),
             map,
             max_depth: config.max_depth,
             walker: config.walker,
@@ -91,17 +98,28 @@ impl Events {
 
     /// Whether the recording goes on. Asked before anything that costs time.
     pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) == ON
     }
 
-    /// No more samples.
-    pub(crate) fn stop(&self) {
-        self.on.store(false, Ordering::Relaxed);
+    /// No more samples until another CLR begins.
+    pub(crate) fn rest(&self) {
+        self.change(ON, RESTING);
     }
 
-    /// Samples again: another CLR begins.
+    /// A CLR begins: samples again, unless the recording is over.
     pub(crate) fn resume(&self) {
-        self.on.store(true, Ordering::Relaxed);
+        self.change(RESTING, ON);
+    }
+
+    /// No more samples ever: nobody takes them from the queue any more.
+    pub(crate) fn end(&self) {
+        self.state.store(OVER, Ordering::Relaxed);
+    }
+
+    fn change(&self, from: u8, to: u8) {
+        let _was_another =
+            self.state
+                .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn alloc_interval(&self) -> u64 {
@@ -178,5 +196,27 @@ impl Events {
 
     fn take_news(&self) -> Vec<EventNews> {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static MAP: CodeMap = CodeMap::new();
+
+    #[test]
+    fn a_new_clr_wakes_what_rests_but_not_what_is_over() {
+        let events = Events::new(&Config::parse("event=exception"), &MAP, -1);
+        assert!(events.is_on() && events.wants(Event::Exception));
+        assert!(!events.wants(Event::Alloc));
+        events.rest();
+        assert!(events.offer(Event::Exception, 1).is_none());
+        events.resume();
+        assert!(events.offer(Event::Exception, 1).is_some());
+        assert!(events.offer(Event::Alloc, 1).is_none());
+        events.end();
+        events.resume();
+        assert!(!events.is_on());
     }
 }
