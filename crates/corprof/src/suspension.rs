@@ -91,6 +91,11 @@ impl<'rt> Info<'rt> {
         retries: u32,
         pause: Duration,
     ) -> Result<Suspension<'s, 'rt>, SuspendError> {
+        // The proof says so already; what it cannot see is managed code that somebody else runs here.
+        debug_assert!(
+            self.get_current_thread_id(cx).is_err(),
+            "a thread that has run managed code must not suspend the runtime"
+        );
         let mut tried = 0;
         loop {
             match self.suspend_call() {

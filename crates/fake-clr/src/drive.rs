@@ -28,13 +28,42 @@ pub enum Kind {
     NoTriggerCooperative,
 }
 
+/// `DllGetClassObject`: class, interface, where to put the object.
+pub type GetClassObject =
+    unsafe extern "system" fn(*const Guid, *const Guid, *mut *mut c_void) -> Hresult;
+
 impl FakeClr {
     /// Loads a profiler as `CORECLR_ENABLE_PROFILING` does, and starts.
     ///
     /// # Errors
     /// What the profiler answered; the runtime starts all the same.
     pub fn start(&self, constructor: Constructor) -> Result<(), Hresult> {
-        let loaded = self.load(constructor, Status::InitializingForStartup, |callbacks| {
+        self.start_from(|clsid, iid, out| {
+            // SAFETY: `load` hands live arguments.
+            unsafe { corprof::class_object(clsid, iid, out, constructor) }
+        })
+    }
+
+    /// As [`FakeClr::start`], with the `DllGetClassObject` of a profiler's library.
+    ///
+    /// # Safety
+    /// The function keeps the CLR's contract.
+    ///
+    /// # Errors
+    /// What the profiler answered; the runtime starts all the same.
+    pub unsafe fn start_library(&self, get_class_object: GetClassObject) -> Result<(), Hresult> {
+        self.start_from(|clsid, iid, out| {
+            // SAFETY: `load` hands live arguments; the caller vouches for the function.
+            unsafe { get_class_object(clsid, iid, out) }
+        })
+    }
+
+    fn start_from(
+        &self,
+        get_class_object: impl FnOnce(*const Guid, *const Guid, *mut *mut c_void) -> Hresult,
+    ) -> Result<(), Hresult> {
+        let status = Status::InitializingForStartup;
+        let loaded = self.load(get_class_object, status, |callbacks| {
             // SAFETY: the profiler's object is live, the runtime's too.
             unsafe { ICorProfilerCallback11::initialize(callbacks, self.info().cast()) }
         });
@@ -55,17 +84,25 @@ impl FakeClr {
             state.started = true;
             state.attached = true;
         }
-        self.load(constructor, Status::InitializingForAttach, |callbacks| {
-            // SAFETY: the profiler's object is live, the runtime's too; the data has that length.
-            unsafe {
-                ICorProfilerCallback11::initialize_for_attach(
-                    callbacks,
-                    self.info().cast(),
-                    client_data.as_ptr().cast_mut().cast(),
-                    client_data.len() as u32,
-                )
-            }
-        })?;
+        let get_class_object = |clsid: *const Guid, iid: *const Guid, out: *mut *mut c_void| {
+            // SAFETY: `load` hands live arguments.
+            unsafe { corprof::class_object(clsid, iid, out, constructor) }
+        };
+        self.load(
+            get_class_object,
+            Status::InitializingForAttach,
+            |callbacks| {
+                // SAFETY: the profiler's object is live, the runtime's too; the data has that length.
+                unsafe {
+                    ICorProfilerCallback11::initialize_for_attach(
+                        callbacks,
+                        self.info().cast(),
+                        client_data.as_ptr().cast_mut().cast(),
+                        client_data.len() as u32,
+                    )
+                }
+            },
+        )?;
         self.callback(Kind::Preemptive, |callbacks| {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::profiler_attach_complete(callbacks) }
@@ -75,7 +112,7 @@ impl FakeClr {
 
     fn load(
         &self,
-        constructor: Constructor,
+        get_class_object: impl FnOnce(*const Guid, *const Guid, *mut *mut c_void) -> Hresult,
         status: Status,
         initialize: impl FnOnce(*mut ICorProfilerCallback11) -> Hresult,
     ) -> Result<(), Hresult> {
@@ -85,7 +122,7 @@ impl FakeClr {
         // SAFETY: live arguments, used as the CLR uses them (`CreateProfiler`): the class factory,
         // an instance as Callback2, then the newest version that the instance has.
         let callbacks = unsafe {
-            corprof::class_object(&clsid, &IClassFactory::IID, &mut factory, constructor).ok()?;
+            get_class_object(&clsid, &IClassFactory::IID, &mut factory).ok()?;
             let factory = factory.cast::<IClassFactory>();
             let callback2 = ICorProfilerCallback11::VERSIONS[1].iid;
             let created = IClassFactory::create_instance(

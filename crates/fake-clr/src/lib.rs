@@ -25,7 +25,7 @@ use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{Hresult, ICorProfilerInfo15, Interface, InterfaceVersion};
 
 pub use check::Refusal;
-pub use drive::Kind;
+pub use drive::{GetClassObject, Kind};
 pub use jit::{Frame, HookedCode};
 pub use state::{Status, Thread};
 pub use wait::{Deadlock, WatchedLock};

@@ -395,6 +395,9 @@ impl Shared {
             if Some(target) == own && outside && !seeded {
                 return Err(Hresult::E_FAIL);
             }
+            if found.in_runtime_code && !seeded {
+                return Err(Hresult::CORPROF_E_STACKSNAPSHOT_UNMANAGED_CTX);
+            }
             found.stack.clone()
         };
         if stack.is_empty() {

@@ -49,6 +49,9 @@ pub(crate) struct ThreadState {
     pub(crate) stack: Vec<(usize, usize)>,
     /// Whether it holds a lock of the runtime's, so that it cannot be walked.
     pub(crate) holds_runtime_lock: bool,
+    /// Whether the runtime's own code is on top of its stack, from which no transition leads to the
+    /// first managed frame.
+    pub(crate) in_runtime_code: bool,
 }
 
 pub(crate) struct World {
@@ -176,6 +179,7 @@ impl FakeClr {
                 os_thread,
                 stack: Vec::new(),
                 holds_runtime_lock: false,
+                in_runtime_code: false,
             },
         );
         thread
@@ -204,6 +208,21 @@ impl FakeClr {
     pub fn set_holds_runtime_lock(&self, thread: Thread, holds: bool) {
         if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
             thread.holds_runtime_lock = holds;
+        }
+    }
+
+    /// Says whether the runtime's own code is on top of a thread's stack: then its first managed
+    /// frame is found by a seed only.
+    pub fn set_in_runtime_code(&self, thread: Thread, inside: bool) {
+        if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
+            thread.in_runtime_code = inside;
+        }
+    }
+
+    /// Gives a thread the number that the operating system knows it by.
+    pub fn set_os_thread(&self, thread: Thread, number: u32) {
+        if let Some(thread) = self.shared.lock().world.threads.get_mut(&thread) {
+            thread.os_thread = number;
         }
     }
 

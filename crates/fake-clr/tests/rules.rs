@@ -373,6 +373,68 @@ fn rule_16_a_target_with_a_lock_of_the_runtimes_is_refused_and_the_runtime_goes_
 }
 
 #[test]
+fn rule_12_a_walk_atop_the_runtimes_own_code_is_refused_without_a_seed() {
+    let (clr, ids, script) = started();
+    // As when the runtime compiles or collects there.
+    clr.set_in_runtime_code(ids.thread, true);
+    let body = clr.function(ids.function).unwrap().bodies[0].clone();
+    let walks = on_agent_thread(&script, move |cx, proof| {
+        let info = cx.info();
+        let mut suspension = info.suspend_runtime(cx).unwrap();
+        let thread = suspension.enum_threads().unwrap()[0];
+        let mut frames = 0;
+        let unseeded = suspension.walk(proof, thread, |_, _| {
+            frames += 1;
+            ControlFlow::<()>::Continue(())
+        });
+        assert_eq!(frames, 0);
+        let registers = Registers {
+            rip: body.start as u64 + 0x10,
+            rsp: 0x7000,
+            ..Registers::default()
+        };
+        // SAFETY: the frame is as good as any other of the fake runtime's.
+        let seed = unsafe { Seed::new(registers, body, 0x6000..0x8000) };
+        let seeded = suspension.walk_seeded(proof, thread, &seed, |_, _, _| {
+            frames += 1;
+            ControlFlow::<()>::Continue(())
+        });
+        (unseeded, seeded, frames)
+    });
+    assert_eq!(
+        walks,
+        (
+            Err(WalkError::UnmanagedContext),
+            Ok(ControlFlow::Continue(())),
+            3
+        )
+    );
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn rule_18_a_thread_that_has_run_managed_code_is_caught_when_it_suspends() {
+    let (clr, ids, script) = started();
+    let runtime = script.runtime.get().unwrap().clone();
+    let managed = clr.clone();
+    let suspended = spawn_agent_thread("agent", move |agent| {
+        let before = agent.enter(&runtime, |cx| cx.info().suspend_runtime(cx).is_ok());
+        // Somebody has this thread run managed code after all.
+        let after = managed.on_thread(ids.thread, || {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                agent.enter(&runtime, |cx| cx.info().suspend_runtime(cx).is_ok())
+            }))
+        });
+        (before, after.is_err())
+    })
+    .unwrap()
+    .join()
+    .unwrap();
+    assert_eq!(suspended, (true, true));
+    assert!(!clr.is_suspended());
+}
+
+#[test]
 fn rule_09_a_walk_is_stopped_by_its_callback_and_a_panic_in_it_comes_out() {
     let (clr, _, script) = started();
     let stopped = on_agent_thread(&script, move |cx, proof| {

@@ -19,5 +19,5 @@ pub use layout::{
 };
 pub use record::{Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk};
 pub use runtime::{App10, Runtime, Setup, Tools};
-pub use stacks::{Stacks, is_hole, is_method};
+pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use workload::{Workload, workload, workload_names};

@@ -2,7 +2,10 @@
 
 use testkit::{Agreement, Machine, Runtime};
 
-on_each_runtime!(walkers_agree);
+on_each_runtime!(
+    walkers_agree,
+    rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without,
+);
 
 /// Walks of each workload; `cargo xtask agree --walks N` takes more.
 const WALKS: u64 = 200;
@@ -20,6 +23,25 @@ fn walkers_agree(runtime: &Runtime) {
     assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
+}
+
+/// Rule 13 of the articles: a seed is a hint. On threads that stand still at the same instant both
+/// ways are the same to the last address.
+fn rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without(runtime: &Runtime) {
+    let machine = Machine::alone();
+    let mut all = Agreement::default();
+    for program in ["mixed", "generic", "locks"] {
+        all.merge(testkit::agree(runtime, program, 300, 0));
+    }
+    drop(machine);
+    let given = all.seeds.get("given").copied().unwrap_or(0);
+    assert!(all.snapshots.walks >= 900 && given >= 300, "{}", all.text());
+    assert_eq!(
+        (all.snapshots.same, all.snapshots.same_addresses),
+        (all.snapshots.walks, all.snapshots.walks),
+        "{}",
+        all.text()
+    );
 }
 
 /// Rule 14 of the articles: a bad seed must not bring the process down. What our own walk has not

@@ -35,6 +35,7 @@ mod limits;
 mod mixed;
 mod names;
 mod outputs;
+mod rules;
 mod shares;
 mod side_by_side;
 mod stress;
