@@ -30,9 +30,14 @@ on_each_runtime!(
 
 const HERTZ: u32 = 5000;
 
+/// How long each program runs: SIDEWALK_STRESS_SECONDS, else this long.
+fn seconds_or(usual: &str) -> String {
+    std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| usual.to_owned())
+}
+
 /// How long each program runs: SIDEWALK_STRESS_SECONDS, else 4.
 pub(crate) fn seconds() -> String {
-    std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| "4".to_owned())
+    seconds_or("4")
 }
 
 fn collectible(runtime: &Runtime) {
@@ -94,7 +99,7 @@ fn with_events(runtime: &Runtime, workload: &str) {
             _ => "cpu,wall,exception,alloc,gc,jit,class-load,module-load",
         };
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
-        let recorded = Record::workload(runtime, workload, &[&seconds()])
+        let recorded = Record::workload(runtime, workload, &[&seconds_or("2")])
             .options(options)
             .options(["--frequency", "997"])
             .run();
