@@ -107,6 +107,11 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         frames: HashMap::new(),
         stacks: HashMap::new(),
     };
+    let mut weights = Weights {
+        profile,
+        samples: options.weight == Weight::Samples,
+        left: HashMap::new(),
+    };
     for sample in &profile.samples {
         let thread = threads[sample.thread.0 as usize];
         if is_marker(sample.event) {
@@ -134,7 +139,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             Event::Cpu => fx::CpuDelta::from_nanos(sample.value),
             _ => fx::CpuDelta::ZERO,
         };
-        let weight = weight(profile, options, sample.event, sample.value);
+        let weight = weights.of(thread, sample.event, sample.value);
         to.add_sample(thread, since(sample.time_ns), stack, cpu, weight);
     }
     for pause in &profile.pauses {
@@ -264,17 +269,36 @@ impl fx::StaticSchemaMarker for EventMarker {
     }
 }
 
-/// The weight of a sample: intervals of time, bytes or pieces; 1 of what takes time of its own.
-fn weight(profile: &Profile, options: &Options, event: Event, value: u64) -> i32 {
-    let interval = profile.health.interval_of(event).unwrap_or(0);
-    match event {
-        _ if options.weight == Weight::Samples => 1,
-        Event::Cpu | Event::Wall if interval > 0 => {
-            let intervals = value.saturating_add(interval / 2) / interval;
-            i32::try_from(intervals.max(1)).unwrap_or(i32::MAX)
+/// What samples weigh, as integers: intervals of time, bytes or pieces; 1 of what takes time of its
+/// own.
+///
+/// A sample of time need not be whole intervals (walker `shadow` measures it): what is left over goes
+/// to the next sample of its track, so that a track's weights add up to its time.
+struct Weights<'p> {
+    profile: &'p Profile,
+    /// Each sample is one.
+    samples: bool,
+    /// By track: nanoseconds that no sample weighs yet, or that samples weigh too much.
+    left: HashMap<fx::ThreadHandle, i128>,
+}
+
+impl Weights<'_> {
+    fn of(&mut self, track: fx::ThreadHandle, event: Event, value: u64) -> i32 {
+        if self.samples {
+            return 1;
         }
-        _ if event.unit() != Unit::Nanoseconds => i32::try_from(value).unwrap_or(i32::MAX),
-        _ => 1,
+        if event.unit() != Unit::Nanoseconds {
+            return i32::try_from(value).unwrap_or(i32::MAX);
+        }
+        let interval = i128::from(self.profile.health.interval_of(event).unwrap_or(0));
+        if interval == 0 {
+            return 1;
+        }
+        let left = self.left.entry(track).or_default();
+        let due = *left + i128::from(value);
+        let intervals = (due + interval / 2).div_euclid(interval).max(0);
+        *left = due - intervals * interval;
+        i32::try_from(intervals).unwrap_or(i32::MAX)
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{HOSTILE, Taken, profile_of};
+use std::collections::BTreeMap;
+
+use common::{HOSTILE, INTERVAL, Taken, profile_of};
 use formats::{By, Format, Options, Profile, Weight};
-use profile::model::Event;
+use profile::model::{Event, ThreadId};
 use proptest::prelude::*;
 
 fn written(format: Format, profile: &Profile, options: &Options) -> String {
@@ -138,6 +140,34 @@ proptest! {
         let events = [Event::Alloc, Event::Exception];
         let events = events.map(|event| total(&profile, event, Weight::Samples));
         prop_assert_eq!(markers.sum::<u64>(), events.iter().sum::<u64>());
+    }
+
+    /// Intervals of each track add up to its time, whatever single samples stand for.
+    #[test]
+    fn firefox_weighs_time(profile in any_profile()) {
+        let text = written(Format::Firefox, &profile, &Options::default());
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut time: BTreeMap<ThreadId, u64> = BTreeMap::new();
+        let cpu = profile.samples.iter().filter(|sample| sample.event == Event::Cpu);
+        for sample in cpu {
+            *time.entry(sample.thread).or_default() += sample.value;
+        }
+        let mut expected: Vec<u64> =
+            time.into_values().map(|ns| (ns + INTERVAL / 2) / INTERVAL).collect();
+        expected.retain(|intervals| *intervals > 0);
+        let mut found: Vec<u64> = Vec::new();
+        for thread in file["threads"].as_array().unwrap() {
+            let samples = &thread["samples"];
+            let cpu = samples["threadCPUDelta"].as_array().unwrap();
+            if cpu.iter().any(|delta| delta.as_u64() > Some(0)) {
+                let weights = samples["weight"].as_array().unwrap().iter();
+                found.push(weights.map(|weight| weight.as_u64().unwrap()).sum());
+            }
+        }
+        found.retain(|intervals| *intervals > 0);
+        found.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(found, expected);
     }
 
     /// All events are there unless one is asked for.

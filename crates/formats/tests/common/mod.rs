@@ -3,7 +3,7 @@
 use profile::Builder;
 use profile::model::{
     Detail, Event, Frame, FrameKind, Health, Location, Module, ModuleId, Process, ProcessId,
-    Profile, Runtime, RuntimeId, Sample, Thread, ThreadId, Tier, WalkEnd,
+    Profile, Runtime, RuntimeId, Sample, Source, Thread, ThreadId, Tier, WalkEnd,
 };
 
 /// Names that try to leave their place.
@@ -29,6 +29,9 @@ pub(crate) const HOSTILE: &[&str] = &[
     "%s%n%d",
     "#comment 5",
 ];
+
+/// Time between two samples by time, nanoseconds.
+pub(crate) const INTERVAL: u64 = 1_000_000;
 
 /// One sample of a profile made by [`profile_of`].
 #[derive(Clone, Debug)]
@@ -150,7 +153,16 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
         engine: name(3),
         walker: name(4),
         event: Some(Event::Cpu),
-        interval_ns: 1_000_000,
+        interval_ns: INTERVAL,
+        sources: [Event::Cpu, Event::Wall]
+            .map(|event| Source {
+                event,
+                source: name(3),
+                walker: name(4),
+                interval: INTERVAL,
+                by_time: true,
+            })
+            .into(),
         notes: vec![name(5), name(6)],
         ..Health::default()
     };
