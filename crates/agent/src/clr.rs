@@ -157,6 +157,11 @@ impl Clr {
         self.snapshots.get()
     }
 
+    /// See [`Threads::own_hijacks`](crate::threads::Threads::own_hijacks).
+    pub(crate) fn own_hijacks(&self) -> hijacks::Places {
+        self.agent.threads.own_hijacks()
+    }
+
     pub(crate) fn index(&self) -> u8 {
         self.index
     }

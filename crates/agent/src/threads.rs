@@ -381,6 +381,13 @@ impl Threads {
             .collect()
     }
 
+    /// Where the runtimes of the calling thread keep replaced return addresses.
+    pub(crate) fn own_hijacks(&self) -> Places {
+        let state = self.state();
+        let entry = state.by_tid.get(&proc::own_tid());
+        entry.map_or_else(Places::default, |entry| entry.hijacks)
+    }
+
     /// The thread of a slot.
     pub(crate) fn of_slot(&self, slot: SlotId) -> Option<u32> {
         self.state().slots.get(&slot).copied()

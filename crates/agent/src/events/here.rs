@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stack};
 
+use crate::hijacks::Places;
 use crate::proc;
 use crate::resolve::EndCode;
 
@@ -29,14 +30,19 @@ thread_local! {
 }
 
 /// The calling thread's stack, leaf first, at most `max_depth` frames, and how the walk ended.
-pub(crate) fn walk_here(map: &'static CodeMap, max_depth: u32) -> (Box<[u64]>, EndCode) {
+/// `hijacks` is what `Threads::own_hijacks` says of it.
+pub(crate) fn walk_here(
+    map: &'static CodeMap,
+    max_depth: u32,
+    hijacks: Places,
+) -> (Box<[u64]>, EndCode) {
     let max_depth = max_depth as usize;
     OWN.try_with(|own| match own.try_borrow_mut() {
-        Ok(mut own) => walk_into(map, max_depth, &mut own),
-        Err(_) => walk_into(map, max_depth, &mut Own::default()),
+        Ok(mut own) => walk_into(map, max_depth, hijacks, &mut own),
+        Err(_) => walk_into(map, max_depth, hijacks, &mut Own::default()),
     })
     // The thread is so near its end that its locals are gone.
-    .unwrap_or_else(|_| walk_into(map, max_depth, &mut Own::default()))
+    .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut Own::default()))
 }
 
 /// Where the calling thread's stack pointer is, about: deeper in the stack is lower.
@@ -47,7 +53,12 @@ pub(crate) fn stack_pointer() -> u64 {
 }
 
 #[inline(never)]
-fn walk_into(map: &'static CodeMap, max_depth: usize, own: &mut Own) -> (Box<[u64]>, EndCode) {
+fn walk_into(
+    map: &'static CodeMap,
+    max_depth: usize,
+    hijacks: Places,
+    own: &mut Own,
+) -> (Box<[u64]>, EndCode) {
     own.words.resize(max_depth + OWN_FRAMES, 0);
     if own.stack.is_none() {
         own.stack = proc::own_stack();
@@ -79,9 +90,11 @@ fn walk_into(map: &'static CodeMap, max_depth: usize, own: &mut Own) -> (Box<[u6
         },
     };
     let mut scratch = Scratch::new();
+    scratch.hijacks = hijacks;
     // SAFETY: this thread has just captured the registers in this function, which has not returned;
     // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
-    // for an alternate stack) names.
+    // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread
+    // object lives.
     let walk = unsafe {
         stackwalk::walk(
             map,
@@ -194,7 +207,7 @@ mod tests {
     #[inline(never)]
     fn deeper(depth: u32, max_depth: u32) -> (Box<[u64]>, EndCode) {
         if depth == 0 {
-            return walk_here(&MAP, max_depth);
+            return walk_here(&MAP, max_depth, Places::default());
         }
         std::hint::black_box(deeper(depth - 1, max_depth))
     }

@@ -154,7 +154,7 @@ impl Events {
             }
             // The runtime refuses to walk now, as it does while it dispatches an exception: we walk.
         }
-        here::walk_here(self.map, self.max_depth)
+        here::walk_here(self.map, self.max_depth, clr.own_hijacks())
     }
 
     /// A sample of the calling thread, now.

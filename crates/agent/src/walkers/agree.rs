@@ -75,7 +75,7 @@ impl Costs {
             let started = proc::now_ns();
             let walked = snapshot_here(agent.map, cx, proof, max_depth as usize, &mut words);
             let between = proc::now_ns();
-            let (own, _) = walk_here(agent.map, max_depth);
+            let (own, _) = walk_here(agent.map, max_depth, agent.threads.own_hijacks());
             let ended = proc::now_ns();
             if counted && walked.is_ok() {
                 for (sum, more) in [
