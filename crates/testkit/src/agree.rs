@@ -63,27 +63,15 @@ pub struct Pair {
     pub same: u64,
     /// And the same addresses in them.
     pub same_addresses: u64,
-    /// Not the same, for a reason that is the runtime's ([`Explained`]).
+    /// Not the same, but for a funclet and what lies between it and its method, which
+    /// `DoStackSnapshot` leaves out by design (docs/unwinding.md).
     pub explained: u64,
 }
 
-/// What `DoStackSnapshot` leaves out by design. docs/unwinding.md says how each was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Explained {
-    /// A funclet (`catch`, `finally`) and what lies between it and its method: a walk of functions
-    /// goes on at the method.
-    Funclet,
-    /// Frames that an exception has unwound, with no funclet on top.
-    Unwound,
-}
-
-/// Programs that throw: only there may an exception have unwound frames.
-const THROWING: [&str; 2] = ["exceptions", "nullref"];
-
 impl Pair {
-    fn add(&mut self, same: bool, same_addresses: bool, explained: Option<Explained>) {
+    fn add(&mut self, same: bool, same_addresses: bool, explained: bool) {
         self.walks += 1;
-        self.explained += u64::from(!same && explained.is_some());
+        self.explained += u64::from(!same && explained);
         self.same += u64::from(same);
         self.same_addresses += u64::from(same && same_addresses);
     }
@@ -236,11 +224,7 @@ impl Agreement {
             let functions = own.iter().map(|own| own.function);
             let addresses = own.iter().map(|own| own.ip);
             let same = functions.eq(theirs.iter().map(|frame| frame.function));
-            let explained = if same {
-                None
-            } else {
-                explain(program, thread, &own, theirs)
-            };
+            let explained = !same && is_explained(thread, &own, theirs).unwrap_or(false);
             (
                 same,
                 addresses.eq(theirs.iter().map(|frame| frame.ip)),
@@ -250,14 +234,10 @@ impl Agreement {
         let (same, same_addresses, explained) = against(&with_plain);
         self.suspend.add(same, same_addresses, explained);
         if !same {
-            let class = match explained {
-                Some(Explained::Unwound) => {
-                    "explained: frames that an exception has unwound".into()
-                }
-                Some(Explained::Funclet) => {
-                    "explained: a funclet, and what lies between it and its method".into()
-                }
-                None => class_of(thread, &own, &with_plain),
+            let class = if explained {
+                "explained: a funclet, and what lies between it and its method".to_owned()
+            } else {
+                class_of(thread, &own, &with_plain)
             };
             let class = self.classes.entry(class).or_default();
             class.count += 1;
@@ -274,7 +254,7 @@ impl Agreement {
                 .map(|frame| frame.function)
                 .eq(with_seed.iter().map(|frame| frame.function)),
             with_plain == with_seed,
-            None,
+            false,
         );
     }
 
@@ -339,8 +319,9 @@ impl Agreement {
     }
 }
 
-/// Whether the runtime leaves frames out that it is known to leave out, and nothing else differs.
-fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<Explained> {
+/// Whether the runtime leaves out one run of frames that begins with a funclet and ends before the
+/// method that it belongs to, and nothing else differs.
+fn is_explained(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
     // Native frames on top may have been guessed; where the managed ones are was not.
     let guessed = thread
         .own
@@ -350,7 +331,7 @@ fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> O
     if thread.head.get(1)? != "root" || guessed {
         return None;
     }
-    // What they have lies in what we have, in the same places, with one run left out.
+    // What they have lies in what we have, in the same places.
     let is = |own: &Own, frame: &Theirs| (own.function, own.sp) == (frame.function, frame.sp);
     let left = own.len().checked_sub(theirs.len())?;
     let before = own
@@ -359,21 +340,9 @@ fn explain(program: &str, thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> O
         .take_while(|(own, theirs)| is(own, theirs))
         .count();
     let behind = own.get(before + left..)?;
-    if !behind
-        .iter()
-        .zip(theirs.get(before..)?)
-        .all(|(a, b)| is(a, b))
-    {
-        return None;
-    }
-    let first = own.get(before)?;
-    let at = thread.own.iter().position(|own| own == *first)?;
-    let called = at.checked_sub(1).and_then(|at| thread.own.get(at));
-    if behind.first()?.function == first.function {
-        return Some(Explained::Funclet);
-    }
-    let in_native = called.is_some_and(|own| own.kind == "n");
-    (THROWING.contains(&program) && in_native).then_some(Explained::Unwound)
+    let rest = theirs.get(before..)?;
+    let same = behind.iter().zip(rest).all(|(own, theirs)| is(own, theirs));
+    Some(same && behind.first()?.function == own.get(before)?.function)
 }
 
 /// Which kind of difference: by the first managed frame that is not the same.
@@ -487,6 +456,8 @@ pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) ->
     let mut command = runtime.command(&workload(program).dll);
     command
         .arg(PROGRAM_SECONDS)
+        // Of `deep`: stacks of 5,000 frames are megabytes of text each.
+        .arg("depth=300")
         .env("CORECLR_ENABLE_PROFILING", "1")
         .env("CORECLR_PROFILER", CLSID)
         .env("CORECLR_PROFILER_PATH", agent())

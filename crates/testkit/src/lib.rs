@@ -13,7 +13,7 @@ mod runtime;
 mod stacks;
 mod workload;
 
-pub use agree::{Agreement, Class, Costs, Explained, Pair, agree, oracle_programs};
+pub use agree::{Agreement, Class, Costs, Pair, agree, oracle_programs};
 pub use layout::{
     agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir, v2_agent,
 };

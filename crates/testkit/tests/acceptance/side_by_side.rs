@@ -132,7 +132,7 @@ impl SideBySide {
     }
 }
 
-fn both() -> (Runtime, Runtime) {
+pub(crate) fn both() -> (Runtime, Runtime) {
     (Runtime::core31(), Runtime::net8())
 }
 

@@ -4,8 +4,11 @@ use std::fs::File;
 use std::time::Duration;
 
 use recording::{Item, Reader, Record as Written};
-use testkit::{Agreement, Machine, Record, Recorded, Runtime, agree, is_stack};
+use testkit::{
+    Agreement, Machine, Record, Recorded, Runtime, agree, is_hole, is_stack, runsxs, workload,
+};
 
+use crate::side_by_side::both;
 use crate::stress;
 
 on_each_runtime!(
@@ -178,4 +181,79 @@ fn rule_15_the_holes_of_the_articles_stack_are_filled(runtime: &Runtime) {
         "{filled} of {}",
         stacks.total()
     );
+}
+
+/// The stack that crosses both CLRs of a process, twice each way: by each CLR's own walk, merged by
+/// stack pointer.
+#[test]
+fn rule_31_managed_frames_of_two_runtimes_are_one_stack() {
+    chain(
+        "suspend",
+        |between| matches!(between, [run] if run == "[native]"),
+    );
+}
+
+/// The same with what lies between.
+#[test]
+fn rule_30_mixed_frames_of_two_runtimes_are_one_stack() {
+    chain("seeded", |between| {
+        !between.is_empty() && !between.iter().any(|frame| is_hole(frame))
+    });
+}
+
+fn chain(walker: &str, is_between: impl Fn(&[String]) -> bool) {
+    let (old, new) = both();
+    for (first, second) in [(&old, &new), (&new, &old)] {
+        let mut words = vec![runsxs().display().to_string()];
+        words.extend(["--chain", "4", "--burn", "4s"].map(str::to_owned));
+        for runtime in [first, second] {
+            words.push(runtime.framework_dir().display().to_string());
+            words.push(workload("chain").dll.display().to_string());
+            words.push(String::new());
+        }
+        let name = format!("chain-{walker}-{}", first.version);
+        let recorded = Record::command(&name, words)
+            .options(["--walker", walker, "--frequency", "299"])
+            .run();
+        assert!(
+            recorded.answer.status.success(),
+            "{}",
+            recorded.answer.stderr
+        );
+        let hot = recorded.stacks().with("Workloads.Chain.Burn");
+        assert!(hot.total() >= 100, "{} samples are too few", hot.total());
+        let is_the_stack = |frames: &[String]| {
+            let burn = frames
+                .iter()
+                .position(|f| f.starts_with("Workloads.Chain.Burn"));
+            let mut rest = burn.map_or(&[][..], |at| &frames[at + 1..]);
+            for link in 0..5 {
+                // The last link, which burns, runs in the first CLR again.
+                let version = [first, second][link % 2].version.as_str();
+                let gap = rest
+                    .iter()
+                    .take_while(|f| !f.starts_with("Workloads."))
+                    .count();
+                let step = format!("Workloads.Chain.Step [{version}]");
+                if rest.get(gap) != Some(&step) || (link > 0 && !is_between(&rest[..gap])) {
+                    return false;
+                }
+                rest = &rest[gap + 1..];
+            }
+            !rest.iter().any(|frame| frame.starts_with("Workloads."))
+        };
+        let right: u64 = hot
+            .stacks
+            .iter()
+            .filter(|(frames, _)| is_the_stack(frames))
+            .map(|(_, count)| count)
+            .sum();
+        // Each CLR is stopped by itself, so now and then the thread has gone on in between.
+        assert!(
+            right * 100 >= hot.total() * 95,
+            "{right} of {}\n{}",
+            hot.total(),
+            hot.show(3)
+        );
+    }
 }
