@@ -26,6 +26,7 @@ use crate::outlet::Outlet;
 use crate::proc;
 use crate::registry::Registry;
 use crate::resolve::EndCode;
+use crate::shadow::{self, ShadowWalker};
 use crate::threads::Threads;
 use crate::version;
 use crate::walkers::agree::{Agree, Costs};
@@ -59,6 +60,8 @@ pub(crate) struct Agent {
     pub(crate) pins: ThreadPins,
     pub(crate) births: Births,
     pub(crate) events: Events,
+    /// The walker `shadow`, where it is wanted.
+    pub(crate) shadow: Option<ShadowWalker>,
     /// Native modules that came and went, for the agent thread to write down.
     natives: Mutex<Vec<NativeNews>>,
     /// Numbers of modules in the recording, native and managed.
@@ -119,6 +122,8 @@ impl Agent {
             ..sampler::Config::default()
         };
         let registry = Registry::new(config.runtimes.clone());
+        let shadow = (config.walker == config::Walker::Shadow).then(|| ShadowWalker::new(&config));
+        let walk = if shadow.is_some() { shadow_walk } else { walk };
         let (sampler, reader) = Sampler::start(settings, walk).ok()?;
         let wake = eventfd()?;
         let events = Events::new(&config, &CODE_MAP, wake.as_raw_fd());
@@ -131,6 +136,7 @@ impl Agent {
             pins: ThreadPins::new(),
             births: Births::default(),
             events,
+            shadow,
             natives: Mutex::default(),
             next_module: AtomicU32::new(0),
             registry,
@@ -155,6 +161,9 @@ impl Agent {
                 }
             }));
             agent.sampler.stop();
+            if let Some(shadow) = &agent.shadow {
+                shadow.stop();
+            }
             agent.registry.end();
             if let Err(panic) = ran {
                 // Dropping a panic's payload may panic again.
@@ -408,4 +417,25 @@ unsafe fn interrupted(
         alt,
     };
     (regs, stack)
+}
+/// What the interrupted thread runs by its shadow stack: one word. Runs in the signal handler.
+///
+/// # Safety
+/// The sampler's contract ([`sampler::WalkFn`]): `out` has room for `cap` words.
+unsafe extern "C" fn shadow_walk(
+    _context: *const libc::ucontext_t,
+    _stack_end: u64,
+    _scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    if cap > 0 {
+        // SAFETY: there is room for a word.
+        unsafe { out.write(shadow::own_word()) };
+    }
+    sampler::WalkResult {
+        depth: 1,
+        end: EndCode::of(stackwalk::End::Root),
+        reason: 0,
+    }
 }

@@ -36,6 +36,7 @@ use crate::events::{self, EventNews, Events, NameCache, event_pipe, loads};
 use crate::hijacks;
 use crate::names;
 use crate::proc;
+use crate::shadow;
 use crate::tiers;
 use crate::version;
 
@@ -171,7 +172,8 @@ impl Clr {
         lock(&self.modules).get(&module).cloned()
     }
 
-    fn any_collectible(&self) -> bool {
+    /// Whether any module's code may be unloaded.
+    pub(crate) fn any_collectible(&self) -> bool {
         self.collectible.load(Ordering::Relaxed) > 0
     }
 
@@ -492,12 +494,14 @@ impl Callbacks for ClrCallbacks {
             major,
             info.capabilities().event_pipe,
         );
+        let shadow = self.0.agent.shadow.as_ref();
         let low = EventMaskLow::MONITOR_THREADS
             | EventMaskLow::MONITOR_MODULE_LOADS
             | EventMaskLow::MONITOR_JIT_COMPILATION
-            | wanted.low;
+            | wanted.low
+            | shadow.map_or(EventMaskLow::empty(), |_| shadow::EVENTS);
         let high = EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS | wanted.high;
-        let asked = match self.0.agent.config.walker {
+        let mut asked = match self.0.agent.config.walker {
             Walker::Signal | Walker::Shadow => info.set_event_mask2(cx, low, high),
             Walker::Snapshot | Walker::Suspend | Walker::Seeded | Walker::Agree => {
                 info.enable_stack_snapshots(cx, low, high).map(|proof| {
@@ -505,6 +509,12 @@ impl Callbacks for ClrCallbacks {
                 })
             }
         };
+        if asked.is_ok()
+            && let Some(walker) = shadow
+        {
+            let hooks = shadow::Hooks::new(self.0.agent, walker, Arc::clone(&self.0));
+            asked = info.set_fast_hooks(cx, hooks).map(drop);
+        }
         if let Err(refusal) = asked {
             self.0.agent.registry.withdraw(self.0.index);
             return Err(refusal);
@@ -548,6 +558,9 @@ impl Callbacks for ClrCallbacks {
         let facts = lock(&self.0.modules).remove(&module.raw());
         self.0.forget(facts.as_deref());
         self.0.names.forget();
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.module_unloaded(self.0.index, module.raw());
+        }
         if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
             self.0.agent.map.remove_range(code);
         }
@@ -649,6 +662,9 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Cooperative>,
         object: ObjectId<'rt>,
     ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.thrown();
+        }
         exception::thrown(&self.0, cx, object);
         Ok(())
     }
@@ -726,6 +742,60 @@ impl Callbacks for ClrCallbacks {
         Ok(())
     }
 
+    fn exception_search_filter_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.filter_begins(self.0.index, function.raw());
+        }
+        Ok(())
+    }
+
+    fn exception_search_filter_leave<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.filter_ends();
+        }
+        Ok(())
+    }
+
+    fn exception_unwind_function_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.unwind_begins(function.raw());
+        }
+        Ok(())
+    }
+
+    fn exception_unwind_function_leave<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.unwind_ends();
+        }
+        Ok(())
+    }
+
+    fn exception_catcher_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Cooperative>,
+        function: FunctionId<'rt>,
+        _object: Option<ObjectId<'rt>>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.0.agent.shadow {
+            shadow.caught(function.raw());
+        }
+        Ok(())
+    }
+
     fn thread_assigned_to_os_thread<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -741,6 +811,12 @@ impl Callbacks for ClrCallbacks {
             here.then(proc::own_stack).flatten(),
             self.0.hijacks.of_new_thread(thread.raw() as u64),
         );
+        if here
+            && let Some(shadow) = &self.0.agent.shadow
+            && let Some(number) = self.0.agent.threads.number_of(os_thread)
+        {
+            shadow.own_thread_starts(number);
+        }
         Ok(())
     }
 

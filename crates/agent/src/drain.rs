@@ -21,6 +21,7 @@ use crate::outlet::Outlet;
 use crate::proc;
 use crate::registry::KnownClr;
 use crate::resolve::{EndCode, RawSample, Resolver};
+use crate::shadow::Pen;
 use crate::threads::ThreadNews;
 use crate::walkers::{self, Round, Sink, Walker};
 
@@ -109,6 +110,14 @@ impl Sink for ToRecording<'_> {
     fn record(&mut self, record: &Record<'_>) {
         self.outlet.push(record);
     }
+
+    fn pen<'s, 'r>(&'s mut self, runtimes: &'s mut Runtimes<'r>) -> Pen<'s, 'r> {
+        Pen {
+            outlet: self.outlet,
+            resolver: self.resolver,
+            runtimes,
+        }
+    }
 }
 
 /// The agent thread's state.
@@ -166,6 +175,9 @@ impl Drain {
                     return;
                 }
                 Command::Gone => {
+                    if let Some(shadow) = &self.agent.shadow {
+                        shadow.stop();
+                    }
                     self.agent.events.end();
                     self.agent.threads.end_all(self.agent.sampler);
                     self.agent.sampler.stop();
@@ -197,6 +209,14 @@ impl Drain {
                     max_depth: config.max_depth,
                 });
             }
+        }
+        if config.walker == config::Walker::Shadow {
+            self.outlet.push(&Record::Source {
+                event: Event::Call,
+                source: Cow::Borrowed("enter, leave and tailcall hooks"),
+                walker: Cow::Borrowed(self.walker.name()),
+                interval: 0,
+            });
         }
         if config.walker == config::Walker::Snapshot && !walkers::timed(config).is_empty() {
             // The tool refuses this before it starts; another one may not.
@@ -353,6 +373,9 @@ impl Drain {
             broken: &mut self.broken,
         };
         self.walker.round(&mut round, &mut sink);
+        if last {
+            self.walker.finish(&mut round, &mut sink);
+        }
         self.events.write(&mut round.runtimes, &mut sink);
         for slot in closed {
             self.agent.threads.slot_closed(slot);
@@ -378,6 +401,14 @@ impl Drain {
                 });
             }
         }
+        for (reason, count) in self.walker.lost() {
+            if count > 0 {
+                self.outlet.push(&Record::Lost {
+                    reason: Cow::Borrowed(reason),
+                    count,
+                });
+            }
+        }
         for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
             if *count > 0
                 && let Some(reason) = EndCode(code).reason()
@@ -389,6 +420,7 @@ impl Drain {
             }
         }
         let memory = self.resolver.memory()
+            + self.walker.memory()
             + self.outlet.memory()
             + self.events.memory(&self.agent.events)
             + (self.agent.map.memory().bytes + self.reader.memory()) as u64;
@@ -435,6 +467,9 @@ impl Drain {
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
+        if let Some(shadow) = &self.agent.shadow {
+            shadow.stop();
+        }
         self.agent.events.end();
         self.agent.threads.end_all(self.agent.sampler);
         self.agent.sampler.stop();

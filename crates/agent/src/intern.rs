@@ -58,20 +58,46 @@ impl Stacks {
         frames_root_first: impl Iterator<Item = u32>,
         mut write: impl FnMut(u32, Option<u32>, u32),
     ) -> Option<u32> {
+        self.make_room();
+        let mut parent = None;
+        for frame in frames_root_first {
+            parent = Some(self.step(parent, frame, &mut write));
+        }
+        parent
+    }
+
+    /// The number of the stack `frame` called from the stack `parent`. `write` as in
+    /// [`Stacks::intern`].
+    pub(crate) fn child(
+        &mut self,
+        parent: Option<u32>,
+        frame: u32,
+        mut write: impl FnMut(u32, Option<u32>, u32),
+    ) -> u32 {
+        self.make_room();
+        self.step(parent, frame, &mut write)
+    }
+
+    fn make_room(&mut self) {
         if self.known.len() >= MAX_STACKS {
             self.known.clear();
             self.known.shrink_to(MAX_STACKS / 4);
         }
-        let mut parent = NO_PARENT;
-        for frame in frames_root_first {
-            parent = *self.known.entry((parent, frame)).or_insert_with(|| {
-                let number = self.next;
-                self.next = self.next.wrapping_add(1);
-                write(number, (parent != NO_PARENT).then_some(parent), frame);
-                number
-            });
-        }
-        (parent != NO_PARENT).then_some(parent)
+    }
+
+    fn step(
+        &mut self,
+        parent: Option<u32>,
+        frame: u32,
+        write: &mut impl FnMut(u32, Option<u32>, u32),
+    ) -> u32 {
+        let key = (parent.unwrap_or(NO_PARENT), frame);
+        *self.known.entry(key).or_insert_with(|| {
+            let number = self.next;
+            self.next = self.next.wrapping_add(1);
+            write(number, parent, frame);
+            number
+        })
     }
 
     /// Bytes held.

@@ -21,6 +21,7 @@ mod outlet;
 mod proc;
 mod registry;
 mod resolve;
+mod shadow;
 mod stubs;
 mod threads;
 mod tiers;

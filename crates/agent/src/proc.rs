@@ -110,6 +110,14 @@ pub(crate) fn own_tid() -> u32 {
     unsafe { libc::gettid() }.cast_unsigned()
 }
 
+/// Whether this process has a thread with this id.
+pub(crate) fn thread_exists(tid: u32) -> bool {
+    let pid = std::process::id();
+    // SAFETY: signal 0 is sent to nobody; the call only looks.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
+    found == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// CLOCK_MONOTONIC, nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)

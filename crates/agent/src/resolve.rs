@@ -306,7 +306,8 @@ impl Resolver {
         frame
     }
 
-    fn frame(&mut self, outlet: &mut Outlet, value: Frame<'static>) -> u32 {
+    /// The number of a frame.
+    pub(crate) fn frame(&mut self, outlet: &mut Outlet, value: Frame<'static>) -> u32 {
         if let Some(frame) = self.frames.get(&value) {
             return *frame;
         }
@@ -326,6 +327,39 @@ impl Resolver {
         });
         self.frames.insert(value, frame);
         frame
+    }
+
+    /// The number of the stack `frame` called from the stack `above`, which stays its own.
+    pub(crate) fn stack(&mut self, outlet: &mut Outlet, above: Option<u32>, frame: u32) -> u32 {
+        self.stacks.child(above, frame, |stack, parent, frame| {
+            outlet.push(&Record::Stack {
+                stack,
+                parent,
+                frame,
+            });
+        })
+    }
+
+    /// The number of a method that stays as long as its runtime; `None` where nobody knows its
+    /// names.
+    pub(crate) fn method_of(
+        &mut self,
+        outlet: &mut Outlet,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        function: usize,
+    ) -> Option<u32> {
+        let key = (u32::from(runtime), function);
+        if let Some(known) = self.methods.get(&key) {
+            return Some(*known);
+        }
+        let names = runtimes.with(runtime, |clr, cx| {
+            let function = function_id(cx, runtime, function)?;
+            names::of_function(clr, cx, function)
+        })??;
+        let method = self.method(outlet, runtime, MethodKind::Il, &names);
+        self.remember_method(key, method);
+        Some(method)
     }
 
     fn look_up(
@@ -468,7 +502,14 @@ impl Resolver {
         self.methods.insert(key, method);
     }
 
-    fn method(&mut self, outlet: &mut Outlet, runtime: u8, kind: MethodKind, names: &Names) -> u32 {
+    /// Writes a method; its number.
+    pub(crate) fn method(
+        &mut self,
+        outlet: &mut Outlet,
+        runtime: u8,
+        kind: MethodKind,
+        names: &Names,
+    ) -> u32 {
         let module = names
             .module
             .as_deref()

@@ -413,6 +413,11 @@ impl Threads {
         state.former.retain(|former| former.end_ns >= before_ns);
     }
 
+    /// The number of a kernel thread that lives.
+    pub(crate) fn number_of(&self, tid: u32) -> Option<u32> {
+        self.state().by_tid.get(&tid).map(|entry| entry.thread)
+    }
+
     /// The sampler will not name this slot again.
     pub(crate) fn slot_closed(&self, slot: SlotId) {
         self.state().slots.remove(&slot);

@@ -11,6 +11,7 @@
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::marker::PhantomData;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -34,6 +35,15 @@ pub trait FunctionMapper: Send + Sync + 'static {
     fn map<'rt>(&self, cx: &mut Cx<'rt, Callback>, function: FunctionId<'rt>) -> Option<usize> {
         let _ = (cx, function);
         Some(0)
+    }
+
+    /// Whether a function that was mapped to `tag` is still the one that has this id. The runtime
+    /// gives the id of an unloaded function to another one: a profiler that records unloads says no
+    /// here, and [`FunctionMapper::map`] is asked again. Called when a function is compiled again,
+    /// or another one under its id, under the same rules as `map`.
+    fn is_current(&self, tag: usize) -> bool {
+        let _ = tag;
+        true
     }
 }
 
@@ -105,14 +115,24 @@ pub struct LeaveInfo<'hook, 'rt> {
 struct Installed<H: 'static> {
     runtime: Runtime,
     hooks: H,
-    functions: Mutex<HashMap<FunctionID, Option<&'static Hooked<H>>>>,
+    functions: Mutex<HashMap<FunctionID, Known<H>>>,
 }
 
-/// What a hooked function's code brings to its hooks. Never freed either: 24 bytes a function.
+/// What the mapper answered for a function.
+struct Known<H: 'static> {
+    /// Kept when a later function of the same id is not hooked: code that is gone refers to it no
+    /// more, but the one after may be hooked again.
+    hooked: Option<&'static Hooked<H>>,
+    wanted: bool,
+}
+
+/// What a hooked function's code brings to its hooks. Never freed either, but used again for the
+/// next function of the same id: 32 bytes a function.
 struct Hooked<H: 'static> {
     installed: &'static Installed<H>,
     function: FunctionKey,
-    tag: usize,
+    /// Changed only when no code is left that was compiled under the old one.
+    tag: AtomicUsize,
 }
 
 /// The function id mapper.
@@ -154,8 +174,15 @@ fn hooked<H: FunctionMapper>(
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     };
-    if let Some(known) = functions().get(&raw) {
-        return *known;
+    let known = functions()
+        .get(&raw)
+        .map(|known| known.hooked.filter(|_| known.wanted));
+    match known {
+        Some(None) => return None,
+        Some(Some(hooked)) if installed.hooks.is_current(hooked.tag.load(Relaxed)) => {
+            return Some(hooked);
+        }
+        _ => {}
     }
     let function = Id::new(raw)?;
     // SAFETY: the mapper is called like an ordinary callback (`EEFunctionIDMapper`), and the id does
@@ -163,15 +190,30 @@ fn hooked<H: FunctionMapper>(
     let mut cx: Cx<'_, Callback> = unsafe { Cx::assert(&installed.runtime) };
     let tag = installed.hooks.map(&mut cx, function);
     let function = cx.info().key(function);
-    *functions().entry(raw).or_insert_with(|| {
-        tag.map(|tag| {
-            &*Box::leak(Box::new(Hooked {
+    let mut functions = functions();
+    let known = functions.entry(raw).or_insert(Known {
+        hooked: None,
+        wanted: false,
+    });
+    match (tag, known.hooked) {
+        (None, _) => known.wanted = false,
+        // Another thread was first, and its answer counts; or the function that had the id is gone.
+        (Some(tag), Some(hooked)) => {
+            if !known.wanted || !installed.hooks.is_current(hooked.tag.load(Relaxed)) {
+                hooked.tag.store(tag, Relaxed);
+            }
+            known.wanted = true;
+        }
+        (Some(tag), None) => {
+            known.hooked = Some(Box::leak(Box::new(Hooked {
                 installed,
                 function,
-                tag,
-            }))
-        })
-    })
+                tag: AtomicUsize::new(tag),
+            })));
+            known.wanted = true;
+        }
+    }
+    known.hooked.filter(|_| known.wanted)
 }
 
 /// Which hook of a call.
@@ -195,7 +237,7 @@ unsafe fn fast<H: FastHooks>(client: *const c_void, stack_pointer: usize, event:
         if let Some(function) = cx.info().id(hooked.function) {
             let call = HookCall {
                 function,
-                tag: hooked.tag,
+                tag: hooked.tag.load(Relaxed),
                 stack_pointer,
             };
             match event {
@@ -331,7 +373,7 @@ unsafe fn slow<H: SlowHooks>(client: FunctionIDOrClientID, elt: CorPrfEltInfo, e
         if let Some(function) = cx.info().id(hooked.function) {
             let call = HookCall {
                 function,
-                tag: hooked.tag,
+                tag: hooked.tag.load(Relaxed),
                 stack_pointer: 0,
             };
             match event {

@@ -8,6 +8,7 @@
 //! | `signal` | in a handler on the thread that is walked; here its rings are emptied | `signal` |
 //! | `suspend` | here: the runtime stands still, `DoStackSnapshot` of each thread | `suspend` |
 //! | `seeded` | as `suspend`, its holes filled by our own walk of the same instant | `suspend`, `seed`, `merge` |
+//! | `shadow` | in hooks on every call; here their trees are written | `shadow`, `crate::shadow` |
 //! | `snapshot` | in callbacks, on the current thread, for events | `here` |
 //!
 //! `agree` is the oracle that holds them against each other.
@@ -20,6 +21,7 @@ pub(crate) mod agree;
 pub(crate) mod here;
 mod merge;
 mod seed;
+mod shadow;
 mod signal;
 mod stopped;
 mod suspend;
@@ -33,6 +35,7 @@ use crate::agent::Agent;
 use crate::config;
 use crate::drain::Runtimes;
 use crate::resolve::RawSample;
+use crate::shadow::Pen;
 
 /// A word of a stack stands for a whole run of unmanaged frames, of which a walker knows no more;
 /// beside [`stackwalk::EXACT`] and its kin. The address is where the run begins, or 0.
@@ -44,6 +47,8 @@ pub(crate) trait Sink {
     fn stack(&mut self, runtimes: &mut Runtimes<'_>, stack: RawSample<'_>);
     /// A fact about the walks.
     fn record(&mut self, record: &Record<'_>);
+    /// For a walker that writes its stacks itself.
+    fn pen<'s, 'r>(&'s mut self, runtimes: &'s mut Runtimes<'r>) -> Pen<'s, 'r>;
 }
 
 /// What a walker works with in one round of the agent thread.
@@ -82,6 +87,19 @@ pub(crate) trait Walker {
 
     /// How it takes its samples, for [`Record::Engine`].
     fn engine(&self, event: Event) -> &'static str;
+
+    /// A runtime, or the recording, is about to end: writes what has been kept back.
+    fn finish(&mut self, _round: &mut Round<'_, '_>, _sink: &mut dyn Sink) {}
+
+    /// What could not be taken since the last call, by reason.
+    fn lost(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Bytes held.
+    fn memory(&self) -> u64 {
+        0
+    }
 }
 
 /// The walker of this process.
@@ -89,6 +107,10 @@ pub(crate) fn of(agent: &'static Agent) -> Box<dyn Walker> {
     match agent.config.walker {
         config::Walker::Suspend => Box::new(suspend::Suspend::new(agent, false)),
         config::Walker::Seeded => Box::new(suspend::Suspend::new(agent, true)),
+        config::Walker::Shadow => match &agent.shadow {
+            Some(shadow) => Box::new(shadow::Shadow::new(agent, shadow)),
+            None => Box::new(signal::Signal::new(agent)),
+        },
         _ => Box::new(signal::Signal::new(agent)),
     }
 }

@@ -36,6 +36,7 @@ mod mixed;
 mod names;
 mod outputs;
 mod rules;
+mod shadow;
 mod shares;
 mod side_by_side;
 mod stress;

@@ -1,0 +1,121 @@
+//! The walker `shadow`: exact call trees, against a program that keeps its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use testkit::{Record, Recorded, Runtime, Stacks, run_sidewalk};
+
+on_each_runtime!(
+    rule_21_shadow_counts_every_call_of_a_known_tree,
+    shadow_gives_the_time_of_a_tree,
+    shadow_cuts_deep_trees_and_says_so,
+);
+
+fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) -> Recorded {
+    let bare = Record::workload(runtime, "calltree", arguments).run_bare();
+    bare.assert_complete();
+    let recorded = Record::workload(runtime, "calltree", arguments)
+        .options(["--walker", "shadow", "-e", event])
+        .options(options.iter().copied())
+        .run();
+    recorded.answer.assert_complete();
+    assert_eq!(recorded.answer.results(), bare.results());
+    let inspected = recorded.inspect();
+    assert_eq!(inspected.number("lost"), 0.0, "{}", inspected.json);
+    assert_eq!(inspected.number("broken"), 0.0, "{}", inspected.json);
+    recorded
+}
+
+/// Paths, root first, with their calls, as the recording has them.
+fn calls(recorded: &Recorded) -> Stacks {
+    let out = recorded.recording.with_file_name("calls.collapsed");
+    run_sidewalk([
+        "convert".as_ref(),
+        "--event".as_ref(),
+        "call".as_ref(),
+        recorded.recording.as_os_str(),
+        "-o".as_ref(),
+        out.as_os_str(),
+    ]);
+    Stacks::from_collapsed(&std::fs::read_to_string(out).unwrap())
+}
+
+/// What the program printed: `calls COUNT ROOT;…;LEAF`.
+fn expected(recorded: &Recorded) -> BTreeMap<String, u64> {
+    let lines = recorded.answer.lines("calls");
+    let tree: BTreeMap<String, u64> = lines
+        .iter()
+        .map(|words| {
+            let path = words[1..].join(" ");
+            (path, words[0].parse().unwrap())
+        })
+        .collect();
+    assert!(tree.len() > 100, "{} paths are too few", tree.len());
+    tree
+}
+
+/// Recursion, generics, virtual and reverse calls, tail calls, exceptions caught higher, rethrown,
+/// filtered, nested and replaced, async methods, threads.
+fn rule_21_shadow_counts_every_call_of_a_known_tree(runtime: &Runtime) {
+    let recorded = record(runtime, "cpu", &[], &["rounds=30"]);
+    let expected = expected(&recorded);
+    let counted: BTreeSet<&str> = expected.keys().flat_map(|path| path.split(';')).collect();
+    // The program counts its own methods only, so those of the framework are taken out of paths.
+    let mut found: BTreeMap<String, u64> = BTreeMap::new();
+    for (frames, calls) in &calls(&recorded).stacks {
+        if !counted.contains(frames[0].as_str()) {
+            continue;
+        }
+        let path: Vec<&str> = frames
+            .iter()
+            .rev()
+            .map(String::as_str)
+            .filter(|frame| counted.contains(frame))
+            .collect();
+        *found.entry(path.join(";")).or_default() += calls;
+    }
+    let differ: Vec<_> = expected
+        .keys()
+        .chain(found.keys())
+        .filter(|path| expected.get(*path) != found.get(*path))
+        .map(|path| (path, expected.get(path), found.get(path)))
+        .collect();
+    assert!(differ.is_empty(), "path, expected, found: {differ:#?}");
+}
+
+fn shadow_gives_the_time_of_a_tree(runtime: &Runtime) {
+    let recorded = record(runtime, "wall", &[], &["rounds=100"]);
+    let out = recorded.convert("time.collapsed");
+    let stacks = Stacks::from_collapsed(&std::fs::read_to_string(out).unwrap());
+    // All that the main thread does is done by Main.
+    let main = stacks.with("Workloads.CallTree.Main").total() as f64;
+    let inspected = recorded.inspect();
+    let wall_s = recorded.answer.measured("wall_ms") / 1000.0;
+    let share = main * 1e-9 / wall_s;
+    println!("{share} of {wall_s} s, {}", inspected.json);
+    assert!((0.9..1.1).contains(&share), "{share} of {wall_s} s");
+}
+
+fn shadow_cuts_deep_trees_and_says_so(runtime: &Runtime) {
+    let recorded = record(runtime, "cpu", &["--max-depth", "30"], &["rounds=10"]);
+    let expected = expected(&recorded);
+    let (mut cut, mut deepest) = (0, 0);
+    for (frames, calls) in &calls(&recorded).stacks {
+        deepest = deepest.max(frames.len());
+        if frames[0] == "[truncated]" {
+            assert_eq!(frames.len(), 31, "{frames:?}");
+            cut += calls;
+        }
+    }
+    assert_eq!(deepest, 31);
+    // Each of the 40 frames of Down below the cut, and more.
+    let down = |path: &&String| path.matches("CallTree.Down").count() > 30;
+    let least: u64 = expected
+        .keys()
+        .filter(down)
+        .map(|path| expected[path])
+        .sum();
+    assert!(
+        cut >= least,
+        "{cut} calls below the cut, expected {least} at least"
+    );
+}
