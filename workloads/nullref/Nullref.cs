@@ -1,11 +1,12 @@
 using System;
 using System.Runtime.CompilerServices;
+using System.Threading;
 
 namespace Workloads
 {
     /// <summary>
     /// NullReferenceExceptions and DivideByZeroExceptions, which the runtime
-    /// makes from SIGSEGV and SIGFPE.
+    /// makes from SIGSEGV and SIGFPE. With `thread` on a thread that it starts.
     /// </summary>
     public static class Nullref
     {
@@ -22,10 +23,24 @@ namespace Workloads
             var check = new Checked("checksum");
             Console.WriteLine("method Workloads.Nullref.ReadHolder");
             long caught = 0;
-            while (run.More())
+            run.Meet("start");
+            ThreadStart rounds = () =>
             {
-                check.Add(NullrefRound());
-                caught += 15;
+                while (run.More())
+                {
+                    check.Add(NullrefRound());
+                    caught += 15;
+                }
+            };
+            if (Array.IndexOf(args, "thread") >= 0)
+            {
+                var thread = new Thread(rounds);
+                thread.Start();
+                thread.Join();
+            }
+            else
+            {
+                rounds();
             }
             check.Print();
             Run.Measured("caught", caught);

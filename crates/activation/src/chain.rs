@@ -10,6 +10,10 @@
 //! what is answered is code of a CLR, so a wrong guess is impossible as long as a handler refers to
 //! no other function of another CLR, and none does.
 
+use std::mem::offset_of;
+
+use libc::c_int;
+
 use crate::modules::Module;
 
 /// How far into a handler is searched, bytes. The word is named within 300 in 3.1.23 and 8.0.4.
@@ -27,7 +31,9 @@ pub(crate) struct Link {
 }
 
 /// The CLRs' handlers from `handler` on, oldest first. Empty when `handler` is no CLR's.
-pub(crate) fn of(handler: usize, modules: &[Module]) -> Vec<Link> {
+///
+/// `flags` are those that `handler` was installed with: every CLR uses the same for one signal.
+pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module]) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     let mut next = Some(handler);
     while let Some(handler) = next.take() {
@@ -41,14 +47,19 @@ pub(crate) fn of(handler: usize, modules: &[Module]) -> Vec<Link> {
             handler,
             lazy_locals: module.lazy_locals,
         });
-        next = previous(handler, module, modules);
+        next = previous(handler, flags, module, modules);
     }
     links.reverse();
     links
 }
 
-/// The handler of another CLR that the code at `handler` refers to.
-fn previous(handler: usize, module: &Module, modules: &[Module]) -> Option<usize> {
+/// The handler of another CLR that the code at `handler` refers to: a `struct sigaction` with the
+/// flags of a handler of the same signal.
+fn previous(handler: usize, flags: c_int, module: &Module, modules: &[Module]) -> Option<usize> {
+    /// What tells the handlers of faults, which have a stack of their own, from the others.
+    const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
+    const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
     let segment = module.code.iter().find(|range| range.contains(&handler))?;
     let length = SEARCHED.min(segment.end - handler);
     // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
@@ -57,11 +68,22 @@ fn previous(handler: usize, module: &Module, modules: &[Module]) -> Option<usize
     code.windows(4).enumerate().find_map(|(at, bytes)| {
         let offset = i32::from_le_bytes(bytes.try_into().ok()?);
         let word = (handler + at + 4).wrapping_add_signed(offset as isize);
-        if !word.is_multiple_of(size_of::<usize>()) || !module.holds_word(word) {
+        if !word.is_multiple_of(size_of::<usize>())
+            || !module.holds_word(word)
+            || !module.holds_word(word + FLAGS_AT)
+        {
             return None;
         }
-        // SAFETY: an aligned word in a writable segment of the same library.
-        let value = unsafe { (word as *const usize).read_volatile() };
+        // SAFETY: aligned words in a writable segment of the same library.
+        let (value, found) = unsafe {
+            (
+                (word as *const usize).read_volatile(),
+                ((word + FLAGS_AT) as *const c_int).read_volatile(),
+            )
+        };
+        if (found ^ flags) & COMPARED != 0 {
+            return None;
+        }
         let elsewhere = |m: &&Module| m.is_clr && !std::ptr::eq(*m, module) && m.runs(value);
         modules.iter().find(elsewhere).map(|_| value)
     })

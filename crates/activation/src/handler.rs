@@ -17,43 +17,78 @@ pub fn signal_number() -> i32 {
     libc::SIGRTMIN()
 }
 
-/// What the kernel does on the signal.
+/// A signal that all CLRs want, and who serves them.
+pub(crate) struct Shared {
+    number: fn() -> i32,
+    ours: Handler,
+    pub(crate) handlers: Handlers,
+}
+
+/// The activation signal.
+pub(crate) static ACTIVATION: Shared = Shared {
+    number: signal_number,
+    ours: on_signal,
+    handlers: Handlers::new(),
+};
+
+/// Faults of which CLRs make exceptions: a null reference, a division by zero.
+pub(crate) static FAULTS: [Shared; 2] = [
+    Shared {
+        number: || libc::SIGSEGV,
+        ours: on_fault,
+        handlers: Handlers::new(),
+    },
+    Shared {
+        number: || libc::SIGFPE,
+        ours: on_fault,
+        handlers: Handlers::new(),
+    },
+];
+
+/// What the kernel does on a signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Disposition(libc::sigaction);
 
-impl Disposition {
-    pub(crate) fn current() -> Disposition {
+impl Shared {
+    /// What the kernel does on it now.
+    pub(crate) fn current(&self) -> Disposition {
         // SAFETY: all-zero is a valid sigaction (default action, empty mask).
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
         // SAFETY: asks only; the out-pointer is valid. It fails for numbers that are no signal, and
         // then the default stays.
-        unsafe { libc::sigaction(signal_number(), core::ptr::null(), &raw mut action) };
+        unsafe { libc::sigaction((self.number)(), core::ptr::null(), &raw mut action) };
         Disposition(action)
     }
 
+    pub(crate) fn is_ours(&self, found: &Disposition) -> bool {
+        found.handler() == self.ours as usize
+    }
+
+    /// Puts our handler in the place of `found`, with its mask and flags. Answers what was there
+    /// until this moment.
+    pub(crate) fn replace(&self, found: &Disposition) -> Disposition {
+        let mut action = found.0;
+        action.sa_sigaction = self.ours as usize;
+        action.sa_flags |= libc::SA_SIGINFO;
+        let mut before = *found;
+        // SAFETY: the function stays loaded (a program's, or the agent's, which is linked with
+        // -z nodelete) and is a handler for SA_SIGINFO; both pointers are valid.
+        unsafe { libc::sigaction((self.number)(), &raw const action, &raw mut before.0) };
+        before
+    }
+}
+
+impl Disposition {
     pub(crate) fn handler(&self) -> usize {
         self.0.sa_sigaction
     }
 
-    pub(crate) fn is_ours(&self) -> bool {
-        self.handler() == on_signal as *const () as usize
+    pub(crate) fn flags(&self) -> c_int {
+        self.0.sa_flags
     }
 
     pub(crate) fn is_default(&self) -> bool {
         matches!(self.handler(), libc::SIG_DFL | libc::SIG_IGN)
-    }
-
-    /// Puts our handler in the place of this one, with its mask and flags. Answers what was there
-    /// until this moment.
-    pub(crate) fn replace(&self) -> Disposition {
-        let mut ours = self.0;
-        ours.sa_sigaction = on_signal as *const () as usize;
-        ours.sa_flags |= libc::SA_SIGINFO;
-        let mut before = *self;
-        // SAFETY: the function stays loaded (a program's, or the agent's, which is linked with
-        // -z nodelete) and is a handler for SA_SIGINFO; both pointers are valid.
-        unsafe { libc::sigaction(signal_number(), &raw const ours, &raw mut before.0) };
-        before
     }
 }
 
@@ -65,12 +100,18 @@ pub(crate) struct Handlers {
     length: AtomicUsize,
 }
 
-pub(crate) static HANDLERS: Handlers = Handlers {
-    links: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_HANDLERS],
-    length: AtomicUsize::new(0),
-};
-
 impl Handlers {
+    const fn new() -> Handlers {
+        Handlers {
+            links: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_HANDLERS],
+            length: AtomicUsize::new(0),
+        }
+    }
+
+    fn get(&self, at: usize) -> Option<Link> {
+        self.iter().nth(at)
+    }
+
     /// How many CLRs are served.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
@@ -157,7 +198,7 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // What another process sends, each CLR passes on to what it found; the oldest one's was there
     // before any CLR.
     let called = if is_own { usize::MAX } else { 1 };
-    for link in HANDLERS.iter().take(called) {
+    for link in ACTIVATION.handlers.iter().take(called) {
         if is_own && !has_locals(link.lazy_locals) {
             continue;
         }
@@ -167,6 +208,58 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             let handler: Handler = transmute(link.handler);
             handler(signal, info, context);
         }
+    }
+}
+
+/// The handler of faults: gives a fault to the CLR whose thread it is.
+///
+/// Without it the CLR that was loaded last looks at every fault first, on the signal stack that another
+/// CLR has made for its own needs, and that is too small for both and a sample. And it would look at
+/// its thread-locals, and so come to have some on a thread that it does not know.
+///
+/// # Safety
+/// As for [`on_signal`].
+pub(crate) unsafe extern "C" fn on_fault(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    let [memory, arithmetic] = &FAULTS;
+    let handlers = if signal == libc::SIGFPE {
+        &arithmetic.handlers
+    } else {
+        &memory.handlers
+    };
+    let words = info.cast::<u64>();
+    // SAFETY: as in `on_signal`; the kernel's part for a fault ends at byte 48.
+    let passed_on_by =
+        unsafe { (*words.add(MARK_AT) == MARK).then(|| *words.add(DEPTH_AT) as usize) };
+    let chosen = match passed_on_by {
+        // A CLR that was loaded after this handler was installed found it, so the next is the one
+        // that was there before that CLR.
+        Some(at) => at.checked_sub(1),
+        None => {
+            let mut known = (0..)
+                .zip(handlers.iter())
+                .filter(|(_, link)| has_locals(link.lazy_locals))
+                .map(|(at, _)| at);
+            match (known.next(), known.next()) {
+                (Some(owner), None) => Some(owner),
+                // The newest, as without us: it asks the others.
+                _ => handlers.len().checked_sub(1),
+            }
+        }
+    };
+    let Some((at, link)) = chosen.and_then(|at| Some((at, handlers.get(at)?))) else {
+        return;
+    };
+    // SAFETY: as in `on_signal` and `call_all`. The mark is left: a handler of a CLR does not
+    // return when it makes an exception of the fault.
+    unsafe {
+        *words.add(MARK_AT) = MARK;
+        *words.add(DEPTH_AT) = at as u64;
+        let handler: Handler = transmute(link.handler);
+        handler(signal, info, context);
     }
 }
 
@@ -253,17 +346,18 @@ mod tests {
             lazy_locals,
         };
         let unused = link(starting, 1 << 20);
-        HANDLERS.add(&[link(first, 0), unused]);
+        let handlers = &ACTIVATION.handlers;
+        handlers.add(&[link(first, 0), unused]);
         // SAFETY: getpid has no preconditions.
         let own = unsafe { libc::getpid() };
         // No thread has so many thread-locals, so that CLR has not seen this one.
         assert_eq!(signalled_by(own), ["first"]);
         assert_eq!(signalled_by(own + 1), ["first"]);
         let other = link(starting_with_locals, 0);
-        assert_eq!(HANDLERS.len_with(&[other, unused]), 3);
-        HANDLERS.add(&[other]);
-        HANDLERS.add(&[other]);
-        assert_eq!(HANDLERS.len(), 3);
+        assert_eq!(handlers.len_with(&[other, unused]), 3);
+        handlers.add(&[other]);
+        handlers.add(&[other]);
+        assert_eq!(handlers.len(), 3);
         assert_eq!(
             signalled_by(own),
             ["first", "starting", "first", "starting"]
@@ -277,6 +371,39 @@ mod tests {
     ) {
         // SAFETY: the caller's promise is the same.
         unsafe { starting(signal, info, context) };
+    }
+
+    unsafe extern "C" fn newer(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+        note("newer");
+        // It was loaded after our handler was installed and passes a fault on to it.
+        // SAFETY: what the kernel gave, as the caller says.
+        unsafe { on_fault(signal, info, context) };
+    }
+
+    unsafe extern "C" fn older(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
+        note("older");
+    }
+
+    #[test]
+    fn a_fault_goes_to_the_only_clr_that_knows_the_thread_else_to_the_newest() {
+        let fault = || {
+            // SAFETY: all-zero is a valid siginfo_t.
+            unsafe {
+                let mut info: siginfo_t = core::mem::zeroed();
+                on_fault(libc::SIGSEGV, &raw mut info, core::ptr::null_mut());
+            }
+            CALLED.take()
+        };
+        let link = |handler: Handler, lazy_locals| Link {
+            handler: handler as usize,
+            lazy_locals,
+        };
+        let handlers = &FAULTS[0].handlers;
+        handlers.add(&[link(older, 0)]);
+        handlers.add(&[link(first, 1 << 20)]);
+        assert_eq!(fault(), ["older"]);
+        handlers.add(&[link(newer, 0)]);
+        assert_eq!(fault(), ["newer", "first"]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One handler of the CLR's activation signal, `SIGRTMIN`, for every CLR of a process.
+//! One handler of the CLR's activation signal, `SIGRTMIN`, for every CLR of a process, and one of
+//! faults.
 //!
 //! A CLR stops a thread that runs managed code without a call by sending it this signal
 //! (src/coreclr/pal/src/exception/signal.cpp, `inject_activation_handler`). Each CLR installs its
@@ -6,7 +7,10 @@
 //! signal on: with two CLRs the first one's collections wait for seconds. [`serve_all`] puts one
 //! handler in place that calls those of all CLRs.
 //!
-//! It is not a signal library: it knows this one signal and what CLRs do with it. The invariants: a
+//! Faults (`SIGSEGV`, `SIGFPE`) are passed on by every CLR, but on a signal stack that is made for one: so they
+//! are given to the CLR whose thread it is at once.
+//!
+//! It is not a signal library: it knows these signals and what CLRs do with them. The invariants: a
 //! process with one CLR is left alone; what is called in the handler neither locks nor allocates,
 //! and a CLR's handler is called only on threads that the CLR has seen, because on others its first
 //! thread-local would be allocated there.
@@ -19,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use handler::signal_number;
 
-use handler::{Disposition, HANDLERS};
+use handler::{ACTIVATION, FAULTS, Shared};
 
 /// What [`serve_all`] found and did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,22 +39,29 @@ pub enum Served {
 /// Only one thread at a time changes the handler.
 static CHANGE: Mutex<()> = Mutex::new(());
 
-/// Looks which CLRs have installed handlers of the activation signal and, if there are at least
-/// two, puts one in place that serves all of them.
+/// Looks which CLRs have installed handlers and, if there are at least two, puts one in place that
+/// serves all of them: for the activation signal, about which it answers, and for faults.
 ///
 /// To be called after each CLR has installed its own: when its `coreclr_initialize` has returned,
-/// or in the profiler's `Initialize`. Costs one system call when nothing has changed. Takes the
+/// or in the profiler's `Initialize`. Costs three system calls when nothing has changed. Takes the
 /// loader's lock and allocates: ordinary code only, never a signal handler.
 pub fn serve_all() -> Served {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut found = Disposition::current();
+    for fault in &FAULTS {
+        serve(fault);
+    }
+    serve(&ACTIVATION)
+}
+
+fn serve(signal: &Shared) -> Served {
+    let mut found = signal.current();
     // Ends soon: each further turn needs a CLR that was loaded in the moment of the one before.
     for _ in 0..8 {
-        if found.is_ours() {
-            return Served::All(HANDLERS.len());
+        if signal.is_ours(&found) {
+            return Served::All(signal.handlers.len());
         }
         let modules = modules::loaded();
-        let chain = chain::of(found.handler(), &modules);
+        let chain = chain::of(found.handler(), found.flags(), &modules);
         if chain.is_empty() {
             return if found.is_default() {
                 Served::AtMostOne
@@ -58,13 +69,13 @@ pub fn serve_all() -> Served {
                 Served::Stranger
             };
         }
-        if HANDLERS.len_with(&chain) < 2 {
+        if signal.handlers.len_with(&chain) < 2 {
             return Served::AtMostOne;
         }
-        HANDLERS.add(&chain);
-        let before = found.replace();
+        signal.handlers.add(&chain);
+        let before = signal.replace(&found);
         if before.handler() == found.handler() {
-            return Served::All(HANDLERS.len());
+            return Served::All(signal.handlers.len());
         }
         // A CLR has installed its handler since we looked, and ours has just taken its place.
         found = before;

@@ -12,6 +12,7 @@ mod compat;
 mod environ;
 mod host;
 mod lookup;
+mod pipes;
 mod run;
 
 use std::process::ExitCode;
