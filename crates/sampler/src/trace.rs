@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering;
 use crate::counters::DiscardReason;
 use crate::global::{GLOBAL, Global};
 use crate::handler;
+use crate::protocol::{CLOSING, LIVE};
 use crate::reader::Reader;
 use crate::sampler::{self, SlotId};
 use crate::slot::Slot;
@@ -60,7 +61,9 @@ impl Reader {
     /// [`Error::StaleSlot`] also when the slot's handler is still at an earlier trace.
     pub fn ask_trace(&mut self, id: SlotId) -> Result<(), Error> {
         let slot = id.slot().ok_or(Error::StaleSlot)?;
-        if slot.gate.peek().0 != id.generation()
+        let (generation, flags) = slot.gate.peek();
+        if generation != id.generation()
+            || flags & (LIVE | CLOSING) != LIVE
             || GLOBAL.trace.load(Ordering::Relaxed) == 0
             || !GLOBAL.running()
         {
