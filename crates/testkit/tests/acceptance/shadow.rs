@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testkit::{Record, Recorded, Runtime, Stacks, run_sidewalk};
+use testkit::{Answer, Record, Recorded, Runtime, Stacks, run_sidewalk};
 
 on_each_runtime!(
     rule_21_shadow_counts_every_call_of_a_known_tree,
@@ -26,7 +26,7 @@ fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) 
 }
 
 /// Paths, root first, with their calls, as the recording has them.
-fn calls(recorded: &Recorded) -> Stacks {
+pub(crate) fn calls(recorded: &Recorded) -> Stacks {
     let out = recorded.recording.with_file_name("calls.collapsed");
     run_sidewalk([
         "convert".as_ref(),
@@ -40,8 +40,8 @@ fn calls(recorded: &Recorded) -> Stacks {
 }
 
 /// What the program printed: `calls COUNT ROOT;…;LEAF`.
-fn expected(recorded: &Recorded) -> BTreeMap<String, u64> {
-    let lines = recorded.answer.lines("calls");
+fn expected(answer: &Answer) -> BTreeMap<String, u64> {
+    let lines = answer.lines("calls");
     let tree: BTreeMap<String, u64> = lines
         .iter()
         .map(|words| {
@@ -53,25 +53,22 @@ fn expected(recorded: &Recorded) -> BTreeMap<String, u64> {
     tree
 }
 
-/// Recursion, generics, virtual and reverse calls, tail calls, exceptions caught higher, rethrown,
-/// filtered, nested and replaced, async methods, threads.
-fn rule_21_shadow_counts_every_call_of_a_known_tree(runtime: &Runtime) {
-    let recorded = record(runtime, "cpu", &[], &["rounds=30"]);
-    let expected = expected(&recorded);
+/// Asserts that the tree is the one that the program printed. `suffix` is what stands behind each
+/// method of its runtime, where there are several.
+pub(crate) fn assert_known_tree(tree: &Stacks, answer: &Answer, suffix: &str) {
+    let expected = expected(answer);
     let counted: BTreeSet<&str> = expected.keys().flat_map(|path| path.split(';')).collect();
     // The program counts its own methods only, so those of the framework are taken out of paths.
+    let counted = |frame: &String| {
+        let method = frame.strip_suffix(suffix)?;
+        counted.get(method).copied()
+    };
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
-    for (frames, calls) in &calls(&recorded).stacks {
-        if !counted.contains(frames[0].as_str()) {
-            continue;
+    for (frames, calls) in &tree.stacks {
+        if counted(&frames[0]).is_some() {
+            let path: Vec<&str> = frames.iter().rev().filter_map(counted).collect();
+            *found.entry(path.join(";")).or_default() += calls;
         }
-        let path: Vec<&str> = frames
-            .iter()
-            .rev()
-            .map(String::as_str)
-            .filter(|frame| counted.contains(frame))
-            .collect();
-        *found.entry(path.join(";")).or_default() += calls;
     }
     let differ: Vec<_> = expected
         .keys()
@@ -80,6 +77,13 @@ fn rule_21_shadow_counts_every_call_of_a_known_tree(runtime: &Runtime) {
         .map(|path| (path, expected.get(path), found.get(path)))
         .collect();
     assert!(differ.is_empty(), "path, expected, found: {differ:#?}");
+}
+
+/// Recursion, generics, virtual and reverse calls, tail calls, exceptions caught higher, rethrown,
+/// filtered, nested and replaced, async methods, threads.
+fn rule_21_shadow_counts_every_call_of_a_known_tree(runtime: &Runtime) {
+    let recorded = record(runtime, "cpu", &[], &["rounds=30"]);
+    assert_known_tree(&calls(&recorded), &recorded.answer, "");
 }
 
 fn shadow_gives_the_time_of_a_tree(runtime: &Runtime) {
@@ -97,7 +101,7 @@ fn shadow_gives_the_time_of_a_tree(runtime: &Runtime) {
 
 fn shadow_cuts_deep_trees_and_says_so(runtime: &Runtime) {
     let recorded = record(runtime, "cpu", &["--max-depth", "30"], &["rounds=10"]);
-    let expected = expected(&recorded);
+    let expected = expected(&recorded.answer);
     let (mut cut, mut deepest) = (0, 0);
     for (frames, calls) in &calls(&recorded).stacks {
         deepest = deepest.max(frames.len());

@@ -13,6 +13,7 @@ use testkit::{
 };
 
 use crate::LOST_LIMIT;
+use crate::shadow::{assert_known_tree, calls};
 
 fn runs() -> usize {
     let runs = std::env::var("SIDEWALK_SXS_RUNS");
@@ -474,6 +475,23 @@ fn started_at_once_and_one_shut_down_under_sampling() {
         assert_eq!(lost, inspected.number("lost"), "{}", inspected.json);
         assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
         println!("run {run}: {}", inspected.json["reasons"]);
+    }
+}
+
+/// The same program in both, so that each has methods of the same names; hooks on both.
+#[test]
+fn rule_28_hooks_of_two_runtimes_do_not_mix() {
+    let (old, new) = both();
+    let programs = [
+        (&old, "calltree", "rounds=20"),
+        (&new, "calltree", "rounds=30"),
+    ];
+    let side = SideBySide::new("hooks", &[], &programs, true);
+    let (recorded, answers) = side.recorded(&["--walker", "shadow"]);
+    assert_eq!(recorded.inspect().number("lost"), 0.0);
+    let tree = calls(&recorded);
+    for ((runtime, ..), answer) in programs.iter().zip(&answers) {
+        assert_known_tree(&tree, answer, &format!(" [{}]", runtime.version));
     }
 }
 
