@@ -15,7 +15,7 @@ use serde_json::Value;
 use testkit::{Machine, Runtime};
 
 use crate::test::cargo;
-use crate::{bench_events, bench_walkers, setup, test};
+use crate::{bench_events, bench_shadow, bench_walkers, setup, test};
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--write]";
 
@@ -93,12 +93,16 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let convert = convert(runtime, &folder)?;
     let walks = walks()?;
-    let walkers = bench_walkers::table(&setup.runtimes, options.seconds, &folder)?;
-    let events = bench_events::table(&setup.runtimes, options.pairs, options.seconds, &folder)?;
+    // These cost so much that they show in short runs.
+    let (pairs, seconds) = (options.pairs.min(3), options.seconds.min(3.0));
+    let walkers = bench_walkers::table(&setup.runtimes, seconds, &folder)?;
+    let events = bench_events::table(&setup.runtimes, pairs, seconds, &folder)?;
+    let shadow = bench_shadow::table(&setup.runtimes, pairs, &folder)?;
     drop(machine);
     let mut text = table(runtime, &options, &rows, &convert, &walks);
     text += &walkers;
     text += &events;
+    text += &shadow;
     println!("{text}");
     if options.write {
         let path = testkit::repository().join("docs/overhead.md");

@@ -6,6 +6,7 @@
 mod agree;
 mod bench;
 mod bench_events;
+mod bench_shadow;
 mod bench_walkers;
 mod demo;
 mod fetch;

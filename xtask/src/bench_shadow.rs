@@ -1,0 +1,91 @@
+//! What a call costs under the walker `shadow`: part of `cargo xtask bench`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use testkit::Runtime;
+
+use crate::bench::{Ran, bare, inspect, median, ran};
+
+/// Programs of many small methods, and of methods of all kinds.
+const WORKLOADS: [&str; 2] = ["leaf", "calltree"];
+
+/// How long a program runs bare: under hooks it takes many times that.
+const SECONDS: f64 = 0.5;
+
+/// Runs the programs bare and with hooks in turn, and gives the table as text.
+pub(crate) fn table(runtimes: &[Runtime], pairs: usize, folder: &Path) -> Result<String> {
+    let mut out = String::from(
+        "\nWhat a call costs with the hooks of `--walker shadow`: the CPU time added by the number of calls counted. Code that is not\n\
+         inlined any more and ReadyToRun code that is compiled anew are in it.\n\n\
+         | program | .NET | clock | calls | CPU time | a call |\n\
+         | --- | --- | --- | --: | --: | --: |\n",
+    );
+    for runtime in runtimes {
+        for workload in WORKLOADS {
+            for event in ["cpu", "wall"] {
+                let row = measure(runtime, workload, event, pairs, folder)?;
+                let _ = writeln!(
+                    out,
+                    "| {workload} | {} | -e {event} | {} | {:.2}\u{d7} | {:.1} ns |",
+                    runtime.version, row.calls, row.cpu, row.ns_per_call
+                );
+            }
+        }
+    }
+    Ok(out)
+}
+
+struct Row {
+    calls: f64,
+    cpu: f64,
+    ns_per_call: f64,
+}
+
+fn measure(
+    runtime: &Runtime,
+    workload: &str,
+    event: &str,
+    pairs: usize,
+    folder: &Path,
+) -> Result<Row> {
+    let trial = bare(runtime, workload, &SECONDS.to_string())?;
+    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let recording = folder.join(format!("{workload}-shadow-{event}.swk"));
+    let recorded = || -> Result<Ran> {
+        let mut command = Command::new(testkit::sidewalk());
+        command.args(["record", "--quiet", "--walker", "shadow", "--event", event]);
+        command.arg("--output").arg(&recording).arg("--");
+        runtime.add_to(&mut command, &testkit::workload(workload).dll);
+        ran(command.arg(&work))
+    };
+    let mut runs: Vec<(Ran, Ran)> = Vec::new();
+    for pair in 0..pairs {
+        eprintln!(
+            "{workload} under hooks on {}: pair {} of {pairs}",
+            runtime.version,
+            pair + 1
+        );
+        // Who goes first changes, so that neither always finds a warm machine.
+        runs.push(if pair % 2 == 0 {
+            (bare(runtime, workload, &work)?, recorded()?)
+        } else {
+            let with = recorded()?;
+            (bare(runtime, workload, &work)?, with)
+        });
+    }
+    let inspected = inspect(&recording)?;
+    let calls = inspected["events"]
+        .as_array()
+        .and_then(|events| events.iter().find(|known| known["event"] == "call"))
+        .and_then(|known| known["value"].as_f64())
+        .context("no calls were recorded")?;
+    let added_ns = median(runs.iter().map(|(a, b)| (b.cpu_ms - a.cpu_ms) * 1e6));
+    Ok(Row {
+        calls,
+        cpu: median(runs.iter().map(|(a, b)| b.cpu_ms / a.cpu_ms)),
+        ns_per_call: added_ns / calls,
+    })
+}
