@@ -95,6 +95,12 @@ impl SideBySide {
     }
 
     fn record(&self) -> Record {
+        // Who met in the run before has left.
+        for out in &self.outs {
+            for entry in fs::read_dir(out.parent().unwrap()).unwrap() {
+                fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+        }
         Record::command(&self.name, self.words.clone())
             .environment("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
     }
@@ -492,6 +498,31 @@ fn rule_28_hooks_of_two_runtimes_do_not_mix() {
     let tree = calls(&recorded);
     for ((runtime, ..), answer) in programs.iter().zip(&answers) {
         assert_known_tree(&tree, answer, &format!(" [{}]", runtime.version));
+    }
+}
+
+/// Each CLR makes exceptions of the faults of its own threads, also when a sample comes meanwhile and
+/// the other CLR was loaded later.
+#[test]
+fn null_references_of_each_stay_exceptions() {
+    let (old, new) = both();
+    let arguments = "0.7 thread";
+    let programs = [(&old, "nullref", arguments), (&new, "nullref", arguments)];
+    for options in [&[][..], &["--no-activation-fix"]] {
+        for reversed in [false, true] {
+            let mut programs = programs;
+            if reversed {
+                programs.reverse();
+            }
+            let mut options = options.to_vec();
+            options.extend(["--stagger", "300ms"]);
+            let side = SideBySide::new("faults", &options, &programs, true);
+            for _ in 0..runs() {
+                let (_, answers) = side.recorded(&["--frequency", "2999", "--quiet"]);
+                let results: Vec<_> = answers.iter().map(Answer::results).collect();
+                assert_eq!(results[0], results[1], "{options:?}");
+            }
+        }
     }
 }
 
