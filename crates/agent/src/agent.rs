@@ -165,6 +165,7 @@ impl Agent {
                 shadow.stop();
             }
             agent.registry.end();
+            agent.births.close();
             if let Err(panic) = ran {
                 // Dropping a panic's payload may panic again.
                 std::mem::forget(panic);

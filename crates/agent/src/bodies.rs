@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use recording::{MethodKind, Tier};
@@ -76,14 +77,25 @@ pub(crate) enum Change {
 #[derive(Debug, Default)]
 pub(crate) struct Births {
     queue: Mutex<Vec<Change>>,
+    /// The agent thread has ended: nobody takes anything any more.
+    closed: AtomicBool,
 }
 
 impl Births {
     /// Adds a change. Called in callbacks; the lock is held for a push only, and never while the
     /// CLR is called (rule 20 of the seeds).
     pub(crate) fn push(&self, change: Change) {
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
         let mut queue = self.queue.lock().unwrap_or_else(|e| e.into_inner());
         queue.push(change);
+    }
+
+    /// Keeps nothing from now on: the CLRs go on compiling after the recording.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.take();
     }
 
     fn take(&self) -> Vec<Change> {
@@ -232,6 +244,15 @@ mod tests {
         assert_eq!(bodies.forget_dead(51).len(), 1);
         assert_eq!(at(&bodies, 120, 40), Some(2));
         assert!(!bodies.is_contested(190));
+    }
+
+    #[test]
+    fn nothing_is_kept_after_the_end() {
+        let births = Births::default();
+        births.push(Change::Born(body(100..200, 1, 10)));
+        births.close();
+        births.push(Change::Born(body(200..300, 1, 10)));
+        assert!(births.take().is_empty());
     }
 
     #[test]

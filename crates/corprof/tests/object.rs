@@ -196,3 +196,46 @@ fn a_profiler_from_the_factory_to_a_panic() {
         assert_eq!((unknown.release)(profiler.cast()), 0);
     }
 }
+
+/// CLRs that start at the same moment call the factory on several threads at once.
+#[test]
+fn each_of_many_instances_at_once_has_a_number_of_its_own() {
+    static SEEN: std::sync::Mutex<Vec<u32>> = std::sync::Mutex::new(Vec::new());
+    const THREADS: usize = 8;
+    const EACH: usize = 100;
+    let constructor = |request: &ClassRequest| -> corprof::Result<Box<dyn Callbacks>> {
+        SEEN.lock().unwrap().push(request.runtime.0);
+        Ok(Box::new(Profiler))
+    };
+    let ready = std::sync::Barrier::new(THREADS);
+    let make = || {
+        ready.wait();
+        for _ in 0..EACH {
+            let clsid = Guid::new("{846F5F1C-F9AE-4B07-969E-05C26BC060D8}");
+            let callback2 = ICorProfilerCallback11::VERSIONS[1].iid;
+            let (mut factory, mut profiler) = (null_mut(), null_mut());
+            // SAFETY: valid pointers throughout, used as a CLR uses them.
+            unsafe {
+                let answer =
+                    corprof::class_object(&clsid, &IClassFactory::IID, &mut factory, constructor);
+                assert_eq!(answer, Hresult::S_OK);
+                let factory = factory.cast::<IClassFactory>();
+                let answer =
+                    IClassFactory::create_instance(factory, null_mut(), &callback2, &mut profiler);
+                assert_eq!(answer, Hresult::S_OK);
+                ((*(*factory).vtbl).unknown.release)(factory.cast());
+                let profiler = profiler.cast::<ICorProfilerCallback11>();
+                ((*(*profiler).vtbl).unknown.release)(profiler.cast());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(make);
+        }
+    });
+    let mut seen = std::mem::take(&mut *SEEN.lock().unwrap());
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), THREADS * EACH);
+}
