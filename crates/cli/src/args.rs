@@ -131,13 +131,12 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
     pub(crate) walker: &'static str,
 
-    /// Bytes allocated between two alloc samples (512k, 4m), about [default: the runtime's own
-    /// interval]
+    /// Bytes allocated between two alloc samples, about (128k, 4m) [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) alloc_interval: Option<u64>,
 
     /// Samples a second kept of each event but cpu and wall, chosen at random; those left out are
-    /// counted; 0: all
+    /// counted; 0: all [default: 1000]
     #[arg(long, value_name = "N")]
     pub(crate) event_limit: Option<u32>,
 
