@@ -7,8 +7,8 @@
 //! (`g_previous_activation.sa_sigaction` in `inject_activation_handler`, 3.1 to 10).
 //!
 //! Nothing is decoded but the four bytes by which x86-64 names a word of its own module. Invariant:
-//! what is answered is code of a CLR, so a wrong guess is impossible as long as a handler refers to
-//! no other function of another CLR, and none does.
+//! what is answered is code of a CLR to which the handler itself refers, and a handler refers to no
+//! function of another CLR but the one that it replaced.
 
 use std::mem::offset_of;
 
@@ -61,7 +61,9 @@ fn previous(handler: usize, flags: c_int, module: &Module, modules: &[Module]) -
     const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
     const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
     let segment = module.code.iter().find(|range| range.contains(&handler))?;
-    let length = SEARCHED.min(segment.end - handler);
+    // Not a byte further: the functions behind it name the words of other signals.
+    let end = module.function_end(handler)?.min(segment.end);
+    let length = SEARCHED.min(end.checked_sub(handler)?);
     // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
     // readable (PF_R is set in every libcoreclr.so).
     let code = unsafe { std::slice::from_raw_parts(handler as *const u8, length) };

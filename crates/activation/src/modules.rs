@@ -18,6 +18,8 @@ pub(crate) struct Module {
     pub(crate) lazy_locals: usize,
     /// It is a CLR.
     pub(crate) is_clr: bool,
+    /// Address and length of its table of functions (.eh_frame_hdr).
+    functions: Option<(usize, usize)>,
     name: CString,
 }
 
@@ -25,6 +27,41 @@ impl Module {
     /// Whether `address` is code of it.
     pub(crate) fn runs(&self, address: usize) -> bool {
         self.code.iter().any(|range| range.contains(&address))
+    }
+
+    /// Where the function that begins at `start` ends, at the latest: where the next one begins.
+    /// `None` where no function is known to begin there.
+    ///
+    /// The table is that of the Linux Standard Base, 10.6.2: a head of four bytes, a pointer, a count,
+    /// and pairs of a function's begin and its description, relative to the table and sorted. What
+    /// linkers write is read, and nothing else.
+    pub(crate) fn function_end(&self, start: usize) -> Option<usize> {
+        const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+        let (table, length) = self.functions?;
+        // SAFETY: a segment of a CLR, which is never unloaded, of this length and readable.
+        let bytes = unsafe { std::slice::from_raw_parts(table as *const u8, length) };
+        let (head, rest) = bytes.split_at_checked(8)?;
+        let (count, rows) = rest.split_at_checked(4)?;
+        if head.get(..4)? != HEAD {
+            return None;
+        }
+        let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
+        let rows = rows.get(..count.checked_mul(8)?)?;
+        let begin = |at: usize| {
+            let row = rows.get(at * 8..at * 8 + 4)?;
+            let offset = i32::from_le_bytes(row.try_into().ok()?);
+            Some(table.wrapping_add_signed(offset as isize))
+        };
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if begin(middle)? < start {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        (begin(low)? == start).then(|| begin(low + 1))?
     }
 
     /// Whether a word at `address` is data of it.
@@ -104,6 +141,10 @@ unsafe extern "C" fn take(
         data,
         lazy_locals,
         is_clr: false,
+        functions: headers
+            .iter()
+            .find(|header| header.p_type == libc::PT_GNU_EH_FRAME)
+            .map(|header| (range(header).start, header.p_memsz as usize)),
         name: name.to_owned(),
     });
     0
@@ -194,6 +235,9 @@ mod tests {
         let own = modules.iter().find(|module| module.runs(here)).unwrap();
         assert!(!own.is_clr && own.lazy_locals == 0);
         static WORD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+        let end = own.function_end(here).unwrap();
+        assert!(here < end && end - here < 1 << 16);
+        assert_eq!(own.function_end(here + 1), None);
         assert!(own.holds_word((&raw const WORD) as usize));
         assert!(!own.holds_word(here));
         assert!(modules.iter().all(|module| !module.is_clr));
