@@ -1,7 +1,7 @@
 //! `--chain`: calls from CLR to CLR, through native code, to a given depth.
 //!
-//! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR, [`cross`],
-//! `Step` of the second, [`cross`], and so on; the last `Step` burns. workloads/chain is the other
+//! One stack then holds frames of all CLRs in a known order: `Step` of the first CLR, [`runsxs_chain_cross`],
+//! `Step` of the second, [`runsxs_chain_cross`], and so on; the last `Step` burns. workloads/chain is the other
 //! half. Everything happens on one thread, which every CLR comes to know.
 
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ const ROUNDS: i32 = 1000;
 type Step =
     unsafe extern "C" fn(cross: *const c_void, chain: *const Chain, depth: i32, rounds: i32) -> i64;
 
-/// What [`cross`] needs to know.
+/// What [`runsxs_chain_cross`] needs to know.
 struct Chain {
     depth: i32,
     steps: Vec<Step>,
@@ -34,7 +34,10 @@ struct Chain {
 /// # Safety
 /// `chain` is the one that [`run`] gave to the first step; called by a step, on its thread.
 #[inline(never)]
-unsafe extern "C" fn cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 {
+// Not mangled: the same name in the symbol table and in the debug information.
+// SAFETY: nobody else has a function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn runsxs_chain_cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 {
     // SAFETY: the caller's promise; `run` keeps the chain until the first step has returned.
     let links = unsafe { &*chain };
     let at = usize::try_from(links.depth - depth).unwrap_or(0);
@@ -42,7 +45,7 @@ unsafe extern "C" fn cross(chain: *const Chain, depth: i32, rounds: i32) -> i64 
         return 0;
     };
     // SAFETY: a delegate for `Step` of a CLR that runs, with the arguments that it declares.
-    let answer = unsafe { step(cross as *const c_void, chain, depth, rounds) };
+    let answer = unsafe { step(runsxs_chain_cross as *const c_void, chain, depth, rounds) };
     // There is something to do after the call, so this function keeps its frame.
     black_box(answer)
 }
@@ -73,7 +76,7 @@ pub(crate) fn run(starter: &Starter, jobs: &[Job], depth: u16, time: Duration) -
     let mut calls = 0u64;
     while begin.elapsed() < time {
         // SAFETY: the chain lives here until the call has returned, on this thread.
-        let links = unsafe { cross(&raw const chain, depth, ROUNDS) };
+        let links = unsafe { runsxs_chain_cross(&raw const chain, depth, ROUNDS) };
         ensure!(
             links == i64::from(depth) + 1,
             "the chain came back with {links} links of {}",
