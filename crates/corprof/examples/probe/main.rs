@@ -24,7 +24,10 @@ use corprof::{
     ObjectId, Result, Runtime, Seed, StackSnapshots, ThreadId, ThreadKey,
 };
 
+mod pins;
 mod walks;
+
+use pins::Pinned;
 
 corprof::export_profiler!(create);
 
@@ -44,6 +47,7 @@ fn create(_: &ClassRequest) -> Result<Box<dyn Callbacks>> {
         names: Mutex::default(),
         tallies: Mutex::default(),
         seed: Mutex::default(),
+        pinned: Pinned::default(),
         begin: Mutex::default(),
     }));
     Ok(Box::new(Probe(shared)))
@@ -67,6 +71,7 @@ struct Shared {
     tallies: Mutex<BTreeMap<(&'static str, String), u64>>,
     /// A frame of `Main`, while an exception is dispatched.
     seed: Mutex<Option<Seed>>,
+    pinned: Pinned,
     /// Lets the probe's own thread begin.
     begin: Mutex<Option<Sender<()>>>,
 }
@@ -506,6 +511,7 @@ impl Callbacks for Probe {
             "slow" | "walk" => {
                 info.set_slow_hooks(cx, Probe(self.0))?;
             }
+            "pins" => self.0.pinned.begin(cx, proof)?,
             "suspend" => {
                 let shared = self.0;
                 let (sender, receiver) = std::sync::mpsc::channel();
@@ -598,6 +604,21 @@ impl Callbacks for Probe {
         Ok(())
     }
 
+    fn thread_created<'rt>(&self, cx: &mut Cx<'rt, Callback>, thread: ThreadId<'rt>) -> Result<()> {
+        self.0.pinned.created(cx.info().key(thread));
+        Ok(())
+    }
+
+    fn thread_destroyed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+    ) -> Result<()> {
+        let key = cx.info().key(thread);
+        self.0.pinned.destroyed(cx, key);
+        Ok(())
+    }
+
     /// A callback without a triggers scope, on a thread that the runtime knows.
     fn thread_assigned_to_os_thread<'rt>(
         &self,
@@ -635,6 +656,10 @@ impl Callbacks for Probe {
             })
             .map_err(|_| Hresult::E_FAIL)?;
             thread.join().map_err(|_| Hresult::E_FAIL)?;
+        }
+        if self.0.mode == "pins" {
+            let seen = self.0.pinned.end()?;
+            self.0.say(format_args!("pins {seen}"));
         }
         for ((place, answer), count) in &*self.0.tallies() {
             self.0.say(format_args!("tally {place} {answer} {count}"));

@@ -175,6 +175,24 @@ fn rule_12_a_walk_atop_the_runtimes_exception_handling_is_refused() {
 }
 
 #[test]
+fn rule_19_no_thread_ends_while_it_is_pinned() {
+    for runtime in Runtime::all() {
+        let bare = run(&runtime, "", "", "churn", "rounds=2");
+        let run = run(&runtime, "probe", "pins", "churn", "2");
+        assert_eq!(bare.results, run.results, "{}", runtime.version);
+        let seen: Vec<&str> = run.one("pins").split(' ').collect();
+        let ["walks", walks, "waited", waited, "lost", lost] = seen[..] else {
+            panic!("{seen:?}");
+        };
+        println!("{}: {seen:?}", runtime.version);
+        // It walked, threads did come to their end meanwhile, and none got past it.
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        assert!(number(walks) > 100 && number(waited) > 0, "{seen:?}");
+        assert_eq!(number(lost), 0);
+    }
+}
+
+#[test]
 fn every_thread_is_walked_under_a_suspension() {
     for runtime in Runtime::all() {
         let run = run(&runtime, "probe", "suspend", "sleepy", "1");
