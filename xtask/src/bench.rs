@@ -124,25 +124,16 @@ fn measure(
     let work = format!("rounds={}", trial.rounds.max(1.0));
     let recording = |hertz: u32| folder.join(format!("{workload}-{hertz}.swk"));
     let mut pairs: Vec<Vec<(Ran, Ran)>> = vec![Vec::new(); FREQUENCIES.len()];
-    for pair in 0..options.pairs {
-        for (i, &hertz) in FREQUENCIES.iter().enumerate() {
-            eprintln!(
-                "{workload}: pair {} of {} at {hertz} Hz",
-                pair + 1,
-                options.pairs
-            );
-            // Who goes first changes, so that neither always finds a warm machine.
-            let (without, with) = if pair % 2 == 0 {
-                let without = bare(runtime, workload, &work)?;
-                (
-                    without,
-                    recorded(runtime, workload, &work, hertz, "auto", &recording(hertz))?,
-                )
-            } else {
-                let with = recorded(runtime, workload, &work, hertz, "auto", &recording(hertz))?;
-                (bare(runtime, workload, &work)?, with)
-            };
-            pairs[i].push((without, with));
+    // The frequencies take turns too.
+    for number in 0..options.pairs {
+        for (pairs, &hertz) in pairs.iter_mut().zip(&FREQUENCIES) {
+            pairs.push(pair(
+                number,
+                options.pairs,
+                &format!("{workload} at {hertz} Hz"),
+                || bare(runtime, workload, &work),
+                || recorded(runtime, workload, &work, hertz, "auto", &recording(hertz)),
+            )?);
         }
     }
     let mut rows = Vec::new();
@@ -166,6 +157,37 @@ fn measure(
         });
     }
     Ok(rows)
+}
+
+/// One of `count` pairs, the first being number 0: what ran bare, and what ran recorded.
+///
+/// Who goes first changes, so that neither always finds a warm machine.
+fn pair(
+    number: usize,
+    count: usize,
+    what: &str,
+    bare: impl FnOnce() -> Result<Ran>,
+    recorded: impl FnOnce() -> Result<Ran>,
+) -> Result<(Ran, Ran)> {
+    eprintln!("{what}: pair {} of {count}", number + 1);
+    if number.is_multiple_of(2) {
+        Ok((bare()?, recorded()?))
+    } else {
+        let with = recorded()?;
+        Ok((bare()?, with))
+    }
+}
+
+/// So many pairs, one after the other: see [`pair`].
+pub(crate) fn pairs(
+    count: usize,
+    what: &str,
+    bare: impl Fn() -> Result<Ran>,
+    recorded: impl Fn() -> Result<Ran>,
+) -> Result<Vec<(Ran, Ran)>> {
+    (0..count)
+        .map(|number| pair(number, count, what, &bare, &recorded))
+        .collect()
 }
 
 pub(crate) fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<Ran> {
@@ -451,6 +473,21 @@ mod tests {
             format!("before\n{BEGIN}\nnew\n{END}after\n")
         );
         assert_eq!(merged(&first, "two").matches("two").count(), 1);
+    }
+
+    #[test]
+    fn who_goes_first_changes() {
+        let order = std::cell::RefCell::new(String::new());
+        let run = |who: char, rounds: f64| {
+            order.borrow_mut().push(who);
+            Ok(Ran {
+                rounds,
+                ..Ran::default()
+            })
+        };
+        let runs = pairs(3, "a test", || run('b', 1.0), || run('r', 2.0)).unwrap();
+        assert_eq!(order.into_inner(), "brrbbr");
+        assert!(runs.iter().all(|(b, r)| (b.rounds, r.rounds) == (1.0, 2.0)));
     }
 
     #[test]

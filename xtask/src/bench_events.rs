@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use testkit::Runtime;
 
-use crate::bench::{Ran, bare, inspect, median, ran};
+use crate::bench::{Ran, bare, inspect, median, pairs, ran};
 
 /// A program, and what is recorded of it.
 struct Case {
@@ -81,32 +81,19 @@ pub(crate) fn table(
 fn measure(
     runtime: &Runtime,
     case: &Case,
-    pairs: usize,
+    count: usize,
     seconds: f64,
     folder: &Path,
 ) -> Result<Row> {
     let trial = bare(runtime, case.workload, &seconds.to_string())?;
     let work = format!("rounds={}", trial.rounds.max(1.0));
     let recording = folder.join(format!("{}-{}.swk", case.workload, case.event));
-    let mut runs: Vec<(Ran, Ran)> = Vec::new();
-    for pair in 0..pairs {
-        eprintln!(
-            "{} -e {} on {}: pair {} of {pairs}",
-            case.workload,
-            case.event,
-            runtime.version,
-            pair + 1
-        );
-        // Who goes first changes, so that neither always finds a warm machine.
-        let (without, with) = if pair % 2 == 0 {
-            let without = bare(runtime, case.workload, &work)?;
-            (without, recorded(runtime, case, &work, &recording)?)
-        } else {
-            let with = recorded(runtime, case, &work, &recording)?;
-            (bare(runtime, case.workload, &work)?, with)
-        };
-        runs.push((without, with));
-    }
+    let runs = pairs(
+        count,
+        &format!("{} -e {} on {}", case.workload, case.event, runtime.version),
+        || bare(runtime, case.workload, &work),
+        || recorded(runtime, case, &work, &recording),
+    )?;
     let inspected = inspect(&recording)?;
     let event = inspected["events"]
         .as_array()

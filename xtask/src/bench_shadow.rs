@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use testkit::Runtime;
 
-use crate::bench::{Ran, bare, inspect, median, ran};
+use crate::bench::{Ran, bare, inspect, median, pairs, ran};
 
 /// Programs of many small methods, and of methods of all kinds.
 const WORKLOADS: [&str; 2] = ["leaf", "calltree"];
@@ -48,7 +48,7 @@ fn measure(
     runtime: &Runtime,
     workload: &str,
     event: &str,
-    pairs: usize,
+    count: usize,
     folder: &Path,
 ) -> Result<Row> {
     let trial = bare(runtime, workload, &SECONDS.to_string())?;
@@ -61,21 +61,12 @@ fn measure(
         runtime.add_to(&mut command, &testkit::workload(workload).dll);
         ran(command.arg(&work))
     };
-    let mut runs: Vec<(Ran, Ran)> = Vec::new();
-    for pair in 0..pairs {
-        eprintln!(
-            "{workload} under hooks on {}: pair {} of {pairs}",
-            runtime.version,
-            pair + 1
-        );
-        // Who goes first changes, so that neither always finds a warm machine.
-        runs.push(if pair % 2 == 0 {
-            (bare(runtime, workload, &work)?, recorded()?)
-        } else {
-            let with = recorded()?;
-            (bare(runtime, workload, &work)?, with)
-        });
-    }
+    let runs = pairs(
+        count,
+        &format!("{workload} under hooks on {}", runtime.version),
+        || bare(runtime, workload, &work),
+        recorded,
+    )?;
     let inspected = inspect(&recording)?;
     let calls = inspected["events"]
         .as_array()
