@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that CI runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -86,10 +86,7 @@ pub(crate) fn all() -> Result<()> {
 fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for runtime in &setup.runtimes {
-        let root = runtime.dotnet.parent().unwrap_or(Path::new("/"));
-        let framework = root
-            .join("shared/Microsoft.NETCore.App")
-            .join(&runtime.version);
+        let framework = runtime.framework_dir();
         files.extend(names.iter().map(|name| framework.join(name)));
     }
     files.retain(|file| file.exists());
