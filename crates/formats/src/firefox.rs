@@ -330,9 +330,9 @@ impl Categories {
         let mut managed = Vec::new();
         let mut add = |to: &mut fx::Profile, runtime, name: &str, color| {
             let category = to.add_category(name, color);
-            let tiers = TIERS
-                .iter()
-                .map(|&tier| (tier, to.add_subcategory(category, tier_name(tier))))
+            let known = Tier::ALL.into_iter().filter(|tier| *tier != Tier::Unknown);
+            let tiers = known
+                .map(|tier| (tier, to.add_subcategory(category, tier_name(tier))))
                 .collect();
             managed.push((runtime, category.into(), tiers));
         };
@@ -401,18 +401,6 @@ impl Categories {
         found.unwrap_or(fx::CategoryHandle::OTHER.into())
     }
 }
-
-/// Tiers that are known.
-const TIERS: [Tier; 8] = [
-    Tier::Tier0,
-    Tier::Tier0Instrumented,
-    Tier::Tier1Instrumented,
-    Tier::Tier1,
-    Tier::Osr,
-    Tier::ReadyToRun,
-    Tier::Optimized,
-    Tier::MinOpts,
-];
 
 /// Stacks and frames of each thread: the format shares none between threads.
 struct Stacks<'a, 'p> {

@@ -374,20 +374,24 @@ pub enum Record<'a> {
 }
 
 impl Tier {
+    /// Each tier once, by code.
+    pub const ALL: [Tier; 9] = [
+        Tier::Unknown,
+        Tier::Tier0,
+        Tier::Tier0Instrumented,
+        Tier::Tier1Instrumented,
+        Tier::Tier1,
+        Tier::Osr,
+        Tier::ReadyToRun,
+        Tier::Optimized,
+        Tier::MinOpts,
+    ];
+
     /// The tier with this code; a code of a newer version is [`Tier::Unknown`].
     #[must_use]
     pub fn from_code(code: u8) -> Tier {
-        match code {
-            1 => Tier::Tier0,
-            2 => Tier::Tier0Instrumented,
-            3 => Tier::Tier1Instrumented,
-            4 => Tier::Tier1,
-            5 => Tier::Osr,
-            6 => Tier::ReadyToRun,
-            7 => Tier::Optimized,
-            8 => Tier::MinOpts,
-            _ => Tier::Unknown,
-        }
+        let known = Self::ALL.get(usize::from(code));
+        known.copied().unwrap_or(Tier::Unknown)
     }
 }
 

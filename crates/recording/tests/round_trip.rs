@@ -29,12 +29,16 @@ fn id() -> impl Strategy<Value = u32> {
     prop_oneof![0..10u32, 0..100_000u32, any::<u32>(), Just(u32::MAX)]
 }
 
+fn tier() -> impl Strategy<Value = Tier> {
+    prop::sample::select(&Tier::ALL[..])
+}
+
 fn frame() -> impl Strategy<Value = Frame<'static>> {
     prop_oneof![
-        (id(), 0..9u8, proptest::option::of(id())).prop_map(|(method, tier, il_offset)| {
+        (id(), tier(), proptest::option::of(id())).prop_map(|(method, tier, il_offset)| {
             Frame::Managed {
                 method,
-                tier: Tier::from_code(tier),
+                tier,
                 il_offset,
             }
         }),
@@ -348,6 +352,32 @@ fn raw_block(records: &[u8]) -> Vec<u8> {
     block.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
     block.extend_from_slice(records);
     block
+}
+
+/// All tiers are listed, by code, and their codes are read.
+#[test]
+fn tiers_by_code() {
+    // By a match, so that a new tier does not compile until it has its place here.
+    let next = |tier| match tier {
+        Tier::Unknown => Some(Tier::Tier0),
+        Tier::Tier0 => Some(Tier::Tier0Instrumented),
+        Tier::Tier0Instrumented => Some(Tier::Tier1Instrumented),
+        Tier::Tier1Instrumented => Some(Tier::Tier1),
+        Tier::Tier1 => Some(Tier::Osr),
+        Tier::Osr => Some(Tier::ReadyToRun),
+        Tier::ReadyToRun => Some(Tier::Optimized),
+        Tier::Optimized => Some(Tier::MinOpts),
+        Tier::MinOpts => None,
+    };
+    let all: Vec<Tier> = std::iter::successors(Some(Tier::Unknown), |tier| next(*tier)).collect();
+    assert_eq!(all, Tier::ALL);
+    for code in 0..=u8::MAX {
+        let tier = Tier::from_code(code);
+        match all.get(usize::from(code)) {
+            Some(known) => assert_eq!((tier, tier as u8), (*known, code)),
+            None => assert_eq!(tier, Tier::Unknown),
+        }
+    }
 }
 
 #[test]

@@ -91,18 +91,6 @@ const KINDS: [&str; 7] = [
     "managed", "runtime", "native", "stub", "pseudo", "unknown", "detail",
 ];
 
-const TIERS: [Tier; 9] = [
-    Tier::Unknown,
-    Tier::Tier0,
-    Tier::Tier0Instrumented,
-    Tier::Tier1Instrumented,
-    Tier::Tier1,
-    Tier::Osr,
-    Tier::ReadyToRun,
-    Tier::Optimized,
-    Tier::MinOpts,
-];
-
 /// Strings by order of first use.
 #[derive(Default)]
 struct Strings {
@@ -273,7 +261,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         by_value: selection.by_value,
         events: heads,
         kinds: KINDS.to_vec(),
-        tiers: TIERS.iter().map(|&t| tier_name(t)).collect(),
+        tiers: Tier::ALL.into_iter().map(tier_name).collect(),
         strings: strings.list,
         frames,
         nodes: nodes.list.len(),
@@ -301,8 +289,8 @@ fn push_frame(
     to.kind.push(index(
         KINDS.iter().position(|&k| k == kind_name(frame.kind)),
     ));
-    to.tier
-        .push(index(TIERS.iter().position(|&t| t == frame.tier)));
+    // The list is by code.
+    to.tier.push(frame.tier as u8);
     let module = frame.module.map(|module| labels.module_path(module));
     to.module.push(strings.optional(module));
     to.file.push(strings.optional(labels.file(frame)));
