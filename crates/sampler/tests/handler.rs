@@ -132,9 +132,7 @@ fn errno_is_kept() {
         }
         let config = Config {
             interval_ns: 100_000,
-            max_depth: 8,
-            tick_cost_limit_ns: 0,
-            ..Config::default()
+            ..config(8)
         };
         let (sampler, mut reader) = Sampler::start(config, rude_walk).unwrap();
         sampler.register(tid(), Some(stack())).unwrap();
@@ -209,11 +207,8 @@ fn on_alternate_stack(walk: bool) -> sampler::Counters {
         libc::SA_ONSTACK,
     );
     let config = Config {
-        interval_ns: 1_000_000,
-        max_depth: 64,
         walk_alternate_stack: walk,
-        tick_cost_limit_ns: 0,
-        ..Config::default()
+        ..config(64)
     };
     let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
     let slot = sampler.register(tid(), Some(stack())).unwrap();
@@ -270,13 +265,7 @@ fn a_nested_signal_is_counted() {
         unsafe { leaf_walk(context, end, scratch, out, cap) }
     }
     in_child("a_nested_signal_is_counted", || {
-        let config = Config {
-            interval_ns: 1_000_000,
-            max_depth: 8,
-            tick_cost_limit_ns: 0,
-            ..Config::default()
-        };
-        let (sampler, mut reader) = Sampler::start(config, inviting_walk).unwrap();
+        let (sampler, mut reader) = Sampler::start(config(8), inviting_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         SAMPLER.set((sampler, slot)).unwrap();
         burn(BURN);
@@ -310,13 +299,7 @@ fn a_walk_knows_whose_it_is_and_others_know_of_it() {
         unsafe { leaf_walk(context, end, scratch, out, cap) }
     }
     in_child("a_walk_knows_whose_it_is_and_others_know_of_it", || {
-        let config = Config {
-            interval_ns: 1_000_000,
-            max_depth: 8,
-            tick_cost_limit_ns: 0,
-            ..Config::default()
-        };
-        let (sampler, _reader) = Sampler::start(config, patient_walk).unwrap();
+        let (sampler, _reader) = Sampler::start(config(8), patient_walk).unwrap();
         // The first slot is somebody else's, so that 0 would be wrong.
         let first = sampler.register(tid(), None).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -362,13 +345,7 @@ fn a_refusal_of_the_walker_is_counted_by_its_code() {
         }
     }
     in_child("a_refusal_of_the_walker_is_counted_by_its_code", || {
-        let config = Config {
-            interval_ns: 1_000_000,
-            max_depth: 8,
-            tick_cost_limit_ns: 0,
-            ..Config::default()
-        };
-        let (sampler, mut reader) = Sampler::start(config, choosy_walk).unwrap();
+        let (sampler, mut reader) = Sampler::start(config(8), choosy_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         burn(BURN);
         sampler.unregister(slot);
@@ -411,11 +388,8 @@ fn a_full_ring_drops_and_counts() {
     }
     in_child("a_full_ring_drops_and_counts", || {
         let config = Config {
-            interval_ns: 1_000_000,
-            max_depth: 64,
             ring_len: 4096, // 512 words: 7 records of 67
-            tick_cost_limit_ns: 0,
-            ..Config::default()
+            ..config(64)
         };
         let (sampler, mut reader) = Sampler::start(config, deep_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();

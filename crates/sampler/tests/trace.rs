@@ -36,11 +36,8 @@ unsafe extern "C" fn two_frames(
 fn start_with_traces(engine: EngineChoice) -> (&'static Sampler, Reader) {
     let config = Config {
         engine,
-        interval_ns: 1_000_000,
-        max_depth: 64,
-        tick_cost_limit_ns: 0,
         trace: Some(two_frames),
-        ..Config::default()
+        ..config(64)
     };
     Sampler::start(config, leaf_walk).unwrap()
 }

@@ -202,11 +202,8 @@ fn a_blocked_signal_loses_no_time() {
 fn cpu_and_wall_go_together() {
     in_child("cpu_and_wall_go_together", || {
         let config = Config {
-            interval_ns: 1_000_000,
             wall_interval_ns: 2_000_000,
-            tick_cost_limit_ns: 0,
-            max_depth: 64,
-            ..Config::default()
+            ..config(64)
         };
         let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
         let stop = Arc::new(AtomicBool::new(false));

@@ -110,13 +110,21 @@ pub unsafe extern "C" fn leaf_walk(
     }
 }
 
+/// A tick each millisecond, by perf where it is allowed, dear or not.
+pub fn config(max_depth: u32) -> Config {
+    Config {
+        interval_ns: 1_000_000,
+        max_depth,
+        tick_cost_limit_ns: 0,
+        ..Config::default()
+    }
+}
+
 pub fn start(engine: EngineChoice, hertz: u64) -> (&'static Sampler, Reader) {
     let config = Config {
         engine,
         interval_ns: 1_000_000_000 / hertz,
-        max_depth: 64,
-        tick_cost_limit_ns: 0, // tests want perf where it is allowed, dear or not
-        ..Config::default()
+        ..config(64)
     };
     Sampler::start(config, leaf_walk).unwrap()
 }
