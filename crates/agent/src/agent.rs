@@ -6,9 +6,10 @@
 //!
 //! Invariants: made at most once; starts one thread; refuses a CLR rather than fail it.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use corprof::{AgentCx, ClassRequest, Runtime, ThreadPins};
 use recording::{Event, ProcessKey};
@@ -182,6 +183,27 @@ impl Agent {
 
     fn wake(&self) {
         ring(self.wake.as_raw_fd());
+    }
+
+    /// Sleeps until the tool says something, the sampler calls (where `rings` is its reader's
+    /// descriptor), somebody wakes the agent thread, or the time is over. Takes note of the waking:
+    /// the next call sleeps again. Agent thread only.
+    pub(crate) fn wait(&self, tool: RawFd, rings: Option<RawFd>, timeout: Duration) {
+        // The kernel passes over a negative descriptor.
+        let mut fds = [self.wake_fd(), tool, rings.unwrap_or(-1)].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: three pollfds and a timeout, alive during the call; no signal mask.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), 3, &raw const timeout, std::ptr::null()) };
+        let mut drop_count = 0u64;
+        // SAFETY: reads at most the eight bytes of `drop_count`; the eventfd does not block.
+        unsafe { libc::read(self.wake_fd(), (&raw mut drop_count).cast(), 8) };
     }
 
     /// A number that this process has not seen.

@@ -241,25 +241,8 @@ impl Drain {
         if let Some(due) = self.walker.due_ns() {
             timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
         }
-        let mut fds = [
-            self.reader.wake_fd(),
-            self.agent.wake_fd(),
-            self.outlet.fd(),
-        ]
-        .map(|fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        });
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs().cast_signed(),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // SAFETY: three pollfds and a timeout, alive during the call; no signal mask.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), 3, &raw const timeout, std::ptr::null()) };
-        let mut drop_count = 0u64;
-        // SAFETY: reads at most the eight bytes of `drop_count`; the eventfd does not block.
-        unsafe { libc::read(self.agent.wake_fd(), (&raw mut drop_count).cast(), 8) };
+        let rings = Some(self.reader.wake_fd());
+        self.agent.wait(self.outlet.fd(), rings, timeout);
     }
 
     /// One round: everything that is due.

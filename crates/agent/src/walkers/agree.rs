@@ -193,20 +193,7 @@ impl Agree {
     fn pause(&mut self) {
         let us = self.next_random() % PAUSE_US;
         let timeout = Duration::from_micros(us);
-        let mut fds = [self.agent.wake_fd(), self.channel.fd()].map(|fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        });
-        let timeout = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // SAFETY: two pollfds and a timeout, alive during the call; no signal mask.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
-        let mut drop_count = 0u64;
-        // SAFETY: reads at most the eight bytes of `drop_count`; the eventfd does not block.
-        unsafe { libc::read(self.agent.wake_fd(), (&raw mut drop_count).cast(), 8) };
+        self.agent.wait(self.channel.fd(), None, timeout);
     }
 
     fn next_random(&mut self) -> u64 {
