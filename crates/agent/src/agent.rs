@@ -185,6 +185,17 @@ impl Agent {
         ring(self.wake.as_raw_fd());
     }
 
+    /// No more samples ever, by any walker: the recording is over. Agent thread only; what waits in
+    /// rings and queues can still be taken.
+    pub(crate) fn stop(&self) {
+        if let Some(shadow) = &self.shadow {
+            shadow.stop();
+        }
+        self.events.end();
+        self.threads.end_all(self.sampler);
+        self.sampler.stop();
+    }
+
     /// Sleeps until the tool says something, the sampler calls (where `rings` is its reader's
     /// descriptor), somebody wakes the agent thread, or the time is over. Takes note of the waking:
     /// the next call sleeps again. Agent thread only.

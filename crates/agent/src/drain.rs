@@ -175,12 +175,7 @@ impl Drain {
                     return;
                 }
                 Command::Gone => {
-                    if let Some(shadow) = &self.agent.shadow {
-                        shadow.stop();
-                    }
-                    self.agent.events.end();
-                    self.agent.threads.end_all(self.agent.sampler);
-                    self.agent.sampler.stop();
+                    self.agent.stop();
                     self.end_events(cx);
                     return;
                 }
@@ -450,12 +445,7 @@ impl Drain {
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
-        if let Some(shadow) = &self.agent.shadow {
-            shadow.stop();
-        }
-        self.agent.events.end();
-        self.agent.threads.end_all(self.agent.sampler);
-        self.agent.sampler.stop();
+        self.agent.stop();
         self.announce();
         self.drain(cx, true);
         self.totals();

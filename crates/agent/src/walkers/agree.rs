@@ -161,8 +161,7 @@ impl Agree {
         loop {
             self.pause();
             if self.channel.command() != Command::None {
-                self.agent.threads.end_all(self.agent.sampler);
-                self.agent.sampler.stop();
+                self.agent.stop();
                 return;
             }
             self.look();
