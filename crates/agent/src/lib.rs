@@ -19,6 +19,7 @@ mod intern;
 mod names;
 mod outlet;
 mod proc;
+mod random;
 mod registry;
 mod resolve;
 mod shadow;

@@ -10,9 +10,9 @@ use corprof::context::{Callback, Cooperative};
 use corprof::{ClassId, ClassKey, Cx, ObjectId, RuntimeIndex};
 use recording::Event;
 
-use super::queue::next_random;
 use crate::clr::Clr;
 use crate::proc;
+use crate::random::next_random;
 
 /// Bytes between two AllocationTick events of one heap (`etw_allocation_tick`, src/coreclr/gc/gc.cpp),
 /// and the mean between two AllocationSampled events

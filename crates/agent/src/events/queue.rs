@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use recording::Event;
 
 use super::sample::EventSample;
+use crate::random::next_random;
 
 /// Most bytes of samples that wait.
 const MAX_BYTES: usize = 8 << 20;
@@ -196,14 +197,6 @@ impl Queue {
     pub(super) fn bytes(&self) -> usize {
         self.state().bytes
     }
-}
-
-/// Marsaglia's xorshift64*.
-pub(super) fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    state.wrapping_mul(0x2545_F491_4F6C_DD1D)
 }
 
 #[cfg(test)]

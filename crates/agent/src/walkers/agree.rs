@@ -41,6 +41,7 @@ use crate::events::walk_here;
 use crate::intern::NumberMap;
 use crate::names;
 use crate::proc;
+use crate::random::next_random;
 use crate::resolve::EndCode;
 
 /// Between two looks at /proc/self/task.
@@ -190,16 +191,9 @@ impl Agree {
 
     /// A random time, or until somebody calls.
     fn pause(&mut self) {
-        let us = self.next_random() % PAUSE_US;
+        let us = next_random(&mut self.random) % PAUSE_US;
         let timeout = Duration::from_micros(us);
         self.agent.wait(self.channel.fd(), None, timeout);
-    }
-
-    fn next_random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     /// Threads, modules and bodies that are new.

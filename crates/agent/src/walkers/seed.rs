@@ -11,6 +11,8 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced};
 
+use crate::random::next_random;
+
 /// What became of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SeedState {
@@ -146,12 +148,7 @@ pub(crate) fn spoil(
     stack: &Range<u64>,
     random: &mut u64,
 ) -> Candidate {
-    let mut next = || {
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        *random
-    };
+    let mut next = || next_random(random);
     let mut wrong = right;
     let size = stack.end.saturating_sub(stack.start).max(16);
     let in_stack = stack.start.wrapping_add(next() % size);
