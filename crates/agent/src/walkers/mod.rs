@@ -27,7 +27,7 @@ mod stopped;
 mod suspend;
 
 use recording::{Event, Record};
-use sampler::{Reader, SlotId};
+use sampler::{Reader, SampleEvent, SlotId};
 
 pub(crate) use stopped::Target;
 
@@ -67,6 +67,14 @@ impl Round<'_, '_> {
     fn empty_rings(&mut self) {
         let closed = &mut *self.closed;
         self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
+    }
+}
+
+/// What the recording calls an event of the sampler's.
+fn event_of(event: SampleEvent) -> Event {
+    match event {
+        SampleEvent::Cpu => Event::Cpu,
+        SampleEvent::Wall => Event::Wall,
     }
 }
 

@@ -4,9 +4,8 @@
 //! and gives each tick of CPU time to the call that ran. It unwinds nothing.
 
 use recording::Event;
-use sampler::SampleEvent;
 
-use super::{Round, Sink, Walker};
+use super::{Round, Sink, Walker, event_of};
 use crate::agent::Agent;
 use crate::proc;
 use crate::shadow::{Moment, ShadowWalker, Trees};
@@ -61,10 +60,7 @@ impl Walker for Shadow {
                 let moment = Moment {
                     thread,
                     word: sample.frames.first().copied().unwrap_or(0),
-                    event: match sample.event {
-                        SampleEvent::Cpu => Event::Cpu,
-                        SampleEvent::Wall => Event::Wall,
-                    },
+                    event: event_of(sample.event),
                     time_ns: sample.time_ns,
                     value: sample.value,
                 };

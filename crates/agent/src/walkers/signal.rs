@@ -5,9 +5,8 @@
 //! time. Supported for any thread, managed or not, at any instruction.
 
 use recording::Event;
-use sampler::SampleEvent;
 
-use super::{Round, Sink, Walker};
+use super::{Round, Sink, Walker, event_of};
 use crate::agent::Agent;
 use crate::resolve::{EndCode, RawSample};
 
@@ -65,10 +64,7 @@ impl Walker for Signal {
                         thread,
                         time_ns: sample.time_ns,
                         value: sample.value,
-                        event: match sample.event {
-                            SampleEvent::Cpu => Event::Cpu,
-                            SampleEvent::Wall => Event::Wall,
-                        },
+                        event: event_of(sample.event),
                         end: EndCode(sample.end),
                         frames: sample.frames,
                         detail: None,
