@@ -382,11 +382,7 @@ unsafe extern "C" fn walk(
         {
             call_for_help();
         }
-        sampler::WalkResult {
-            depth: u32::try_from(walk.depth).unwrap_or(0),
-            end: EndCode::of(walk.end),
-            reason: 0,
-        }
+        walked(walk.depth, walk.end)
     }
 }
 
@@ -408,14 +404,19 @@ unsafe extern "C" fn trace(
         let out = std::slice::from_raw_parts_mut(out.cast::<stackwalk::Traced>(), cap);
         stackwalk::trace(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out)
     };
-    sampler::WalkResult {
-        depth: u32::try_from(walk.depth).unwrap_or(0),
-        end: EndCode::of(walk.end),
-        reason: 0,
-    }
+    walked(walk.depth, walk.end)
 }
 
 const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
+
+/// What the sampler is told of a walk: ours refuse none. Async-signal-safe.
+fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
+    sampler::WalkResult {
+        depth: u32::try_from(depth).unwrap_or(0),
+        end: EndCode::of(end),
+        reason: 0,
+    }
+}
 
 /// The walker's memory, made ready for the interrupted thread.
 ///
@@ -452,6 +453,7 @@ unsafe fn interrupted(
     };
     (regs, stack)
 }
+
 /// What the interrupted thread runs by its shadow stack: one word. Runs in the signal handler.
 ///
 /// # Safety
@@ -467,9 +469,5 @@ unsafe extern "C" fn shadow_walk(
         // SAFETY: there is room for a word.
         unsafe { out.write(shadow::own_word()) };
     }
-    sampler::WalkResult {
-        depth: 1,
-        end: EndCode::of(stackwalk::End::Root),
-        reason: 0,
-    }
+    walked(1, stackwalk::End::Root)
 }
