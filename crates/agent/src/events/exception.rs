@@ -56,7 +56,12 @@ pub(crate) struct ExceptionFacts {
 /// `ExceptionThrown`.
 pub(crate) fn thrown<'rt>(clr: &Clr, cx: &mut Cx<'rt, Cooperative>, object: ObjectId<'rt>) {
     let events = clr.events();
+    if !events.wants(Event::Exception) {
+        // The walker `shadow` alone is called: nobody waits for what the search finds.
+        return;
+    }
     let place = events.offer(Event::Exception, 1);
+    // A search whose sample is not taken is begun, too: its end must not be taken for another's.
     let catcher = place.is_some().then(|| Arc::new(Catcher::default()));
     begin_search(catcher.clone());
     let Some(place) = place else { return };
@@ -72,6 +77,9 @@ pub(crate) fn thrown<'rt>(clr: &Clr, cx: &mut Cx<'rt, Cooperative>, object: Obje
 
 /// `ExceptionSearchCatcherFound`.
 pub(crate) fn catcher_found<'rt>(clr: &Clr, cx: &Cx<'rt, Callback>, function: FunctionId<'rt>) {
+    if !clr.events().wants(Event::Exception) {
+        return;
+    }
     if let Some(catcher) = end_search() {
         catcher.found(clr.names().function(clr, cx, function));
     }
