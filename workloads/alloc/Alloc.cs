@@ -42,6 +42,9 @@ namespace Workloads
             long text = Run.ObjectSize(4 + 2 * 51);
             long ints = Run.ArraySize(300 * 4);
             long large = Run.ArraySize(30000 * 8);
+            // One below and one above the 100 KiB that a heap counts between two events.
+            long below = Run.ArraySize(24000 * 4);
+            long above = Run.ArraySize(14000 * 8);
             bool over = false;
             long largeRounds = 0;
             var second = new Thread(() =>
@@ -68,6 +71,8 @@ namespace Workloads
             Run.Allocated("System.String", rounds * 500 * text);
             Run.Allocated("System.Int32[]", rounds * 100 * ints);
             Run.Allocated("System.Double[]", largeRounds * 2 * large);
+            Run.Allocated("System.Single[]", largeRounds * below);
+            Run.Allocated("System.Int64[]", largeRounds * above);
             Run.Measured("allocated", GC.GetTotalAllocatedBytes(true));
             run.End();
             return 0;
@@ -103,6 +108,8 @@ namespace Workloads
             {
                 sink = new double[30000];
             }
+            sink = new float[24000];
+            sink = new long[14000];
             // Not the only one who allocates: the other thread is to have its turns.
             Thread.Sleep(1);
         }

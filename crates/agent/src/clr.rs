@@ -406,7 +406,9 @@ impl Clr {
                 | EventMaskLow::MONITOR_CLASS_LOADS
                 | EventMaskLow::MONITOR_SUSPENDS
                 | EventMaskLow::MONITOR_OBJECT_ALLOCATED;
-            let events_high = EventMaskHigh::BASIC_GC | EventMaskHigh::MONITOR_EVENT_PIPE;
+            let events_high = EventMaskHigh::BASIC_GC
+                | EventMaskHigh::MONITOR_EVENT_PIPE
+                | EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
             if low.intersects(events_low) || high.intersects(events_high) {
                 // A runtime that refuses goes on calling, and nothing comes of it.
                 let _refused = info.set_event_mask2(cx, low - events_low, high - events_high);

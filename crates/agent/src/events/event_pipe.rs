@@ -107,10 +107,12 @@ pub(crate) fn is_runtime(name: &str) -> bool {
     name == PROVIDER
 }
 
-/// GCAllocationTick_V3 and later: amount u32, kind u32, instance u16, amount u64, type pointer,
+/// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type pointer,
 /// type name, heap u32, address pointer; from version 4 the object's size u64.
 fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(u64, Allocated)> {
-    data.skip(4 + 4 + 2)?;
+    data.skip(4)?;
+    let heap = data.u32()?;
+    data.skip(2)?;
     let amount = data.u64()?;
     let class = data.u64()? as usize;
     let type_name = data.text()?;
@@ -124,14 +126,16 @@ fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(u64, All
         class,
         type_name,
         size,
+        heap,
     };
     Some((amount, allocated))
 }
 
-/// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
+/// AllocationSampled: kind (heap) u32, instance u16, type pointer, type name, address pointer, size u64,
 /// offset of the sampled byte u64.
 fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
-    data.skip(4 + 2)?;
+    let heap = data.u32()?;
+    data.skip(2)?;
     let class = data.u64()? as usize;
     let type_name = data.text()?;
     data.skip(8)?;
@@ -139,6 +143,7 @@ fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
         class,
         type_name,
         size: Some(data.u64()?),
+        heap,
     })
 }
 
@@ -170,6 +175,10 @@ impl Fields<'_> {
         self.array().map(u8::from_le_bytes)
     }
 
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
     fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
@@ -198,7 +207,9 @@ mod tests {
     }
 
     fn tick(size: Option<u64>) -> Vec<u8> {
-        let mut data = vec![0xff; 10];
+        let mut data = vec![0xff; 4];
+        data.extend(2u32.to_le_bytes());
+        data.extend([0xff; 2]);
         data.extend(107_000u64.to_le_bytes());
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("System.Byte[]"));
@@ -219,6 +230,7 @@ mod tests {
                         class: 0x1234,
                         type_name: "System.Byte[]".into(),
                         size,
+                        heap: 2,
                     }
                 ))
             );
@@ -239,7 +251,8 @@ mod tests {
 
     #[test]
     fn the_other_events() {
-        let mut data = vec![0xff; 6];
+        let mut data = 1u32.to_le_bytes().to_vec();
+        data.extend([0xff; 2]);
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("A.B`1[C]"));
         data.extend([0xff; 8]);
@@ -251,6 +264,7 @@ mod tests {
                 class: 0x1234,
                 type_name: "A.B`1[C]".into(),
                 size: Some(48),
+                heap: 1,
             })
         );
         let mut data = vec![0, 9, 0];

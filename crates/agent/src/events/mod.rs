@@ -70,6 +70,7 @@ pub(crate) struct Events {
     max_depth: u32,
     walker: Walker,
     alloc_interval: u64,
+    ticks: alloc::Ticks,
     queue: Queue,
     news: Mutex<Vec<EventNews>>,
     /// An eventfd of the agent thread.
@@ -85,6 +86,7 @@ impl Events {
             max_depth: config.max_depth,
             walker: config.walker,
             alloc_interval: config.alloc_interval,
+            ticks: alloc::Ticks::new(),
             queue: Queue::new(config.event_limit, proc::now_ns()),
             news: Mutex::default(),
             wake_fd,

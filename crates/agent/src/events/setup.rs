@@ -53,7 +53,13 @@ pub(crate) fn setup(events: &Events, version: &str, major: u16, event_pipe: bool
                 ("ObjectAllocated callback", interval)
             }
             Event::Alloc if major >= 10 => ("AllocationSampled event", interval.max(TICK_BYTES)),
-            Event::Alloc => ("AllocationTick event", interval.max(TICK_BYTES)),
+            Event::Alloc => {
+                setup.high |= EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
+                (
+                    "AllocationTick event, ObjectAllocated for large objects",
+                    interval.max(TICK_BYTES),
+                )
+            }
             Event::Contention if !event_pipe => {
                 setup.news.push(EventNews::Note(format!(
                     "no contention samples of .NET {version}: it tells a profiler of no lock waits \
@@ -109,6 +115,16 @@ mod tests {
         assert!(setup.high.contains(EventMaskHigh::BASIC_GC));
         assert_eq!(setup.session, Some((0x4001, 5)));
         assert_eq!(setup.news.len(), 5);
+    }
+
+    #[test]
+    fn large_objects_are_told_of_where_the_events_are_not_enough() {
+        let large = EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
+        for (major, event_pipe, asked) in [(4, false, false), (8, true, true), (10, true, false)] {
+            let setup = of("alloc", major, event_pipe);
+            assert_eq!(setup.high.contains(large), asked, "{major}");
+        }
+        assert!(!of("contention", 8, true).high.contains(large));
     }
 
     #[test]
