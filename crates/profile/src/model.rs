@@ -74,6 +74,24 @@ pub struct Frame {
     pub location: Location,
 }
 
+impl Frame {
+    /// A frame of which no more is known than this.
+    #[must_use]
+    pub fn new(name: StringId, kind: FrameKind) -> Frame {
+        Frame {
+            name,
+            kind,
+            tier: Tier::Unknown,
+            module: None,
+            runtime: None,
+            file: None,
+            line: 0,
+            inlined: false,
+            location: Location::None,
+        }
+    }
+}
+
 /// What a frame was before anybody gave it a name or a line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Location {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::builder::Builder;
-use crate::model::{Frame, FrameId, FrameKind, Location, Profile, StackId, Tier};
+use crate::model::{Frame, FrameId, FrameKind, Profile, StackId};
 
 /// What a frame becomes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,17 +54,7 @@ pub fn replace_frames(profile: Profile, replacements: &HashMap<FrameId, Replacem
             Some(stack) => stack,
             None => {
                 let name = builder.string("[native]");
-                let frame = builder.frame(Frame {
-                    name,
-                    kind: FrameKind::Pseudo,
-                    tier: Tier::Unknown,
-                    module: None,
-                    runtime: None,
-                    file: None,
-                    line: 0,
-                    inlined: false,
-                    location: Location::None,
-                });
+                let frame = builder.frame(Frame::new(name, FrameKind::Pseudo));
                 builder.stack(None, frame)
             }
         };

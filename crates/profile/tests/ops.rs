@@ -1,8 +1,8 @@
 //! Sums and trees of the canonical scenes, and laws that hold for any profile.
 
 use profile::model::{
-    Detail, Event, Frame, FrameKind, Location, Process, ProcessId, Profile, Sample, Thread,
-    ThreadId, Tier, WalkEnd,
+    Detail, Event, Frame, FrameKind, Process, ProcessId, Profile, Sample, Thread, ThreadId, Tier,
+    WalkEnd,
 };
 use profile::ops::{
     By, Direction, Filter, Tree, Weight, events, has_details, main_event, texts, totals,
@@ -363,21 +363,14 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 .iter()
                 .map(|&number| {
                     let name = builder.string(&format!("f{}", number / 2));
-                    let native = number >= 4;
+                    let kind = if number >= 4 {
+                        FrameKind::Native
+                    } else {
+                        FrameKind::Managed
+                    };
                     builder.frame(Frame {
-                        name,
-                        kind: if native {
-                            FrameKind::Native
-                        } else {
-                            FrameKind::Managed
-                        },
-                        tier: Tier::Unknown,
-                        module: None,
-                        runtime: None,
-                        file: None,
                         line: number,
-                        inlined: false,
-                        location: Location::None,
+                        ..Frame::new(name, kind)
                     })
                 })
                 .collect();

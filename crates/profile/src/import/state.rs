@@ -1,7 +1,7 @@
 //! What the ids of one process mean, while its records come in.
 
 use hashbrown::HashMap;
-use recording::{Frame as RecordedFrame, ProcessKey, Tier};
+use recording::{Frame as RecordedFrame, ProcessKey};
 
 use super::LOST_FRAME;
 use crate::builder::Builder;
@@ -143,7 +143,7 @@ impl State {
                     module: method.module,
                     runtime: method.runtime,
                     location,
-                    ..plain(method.name, method.kind)
+                    ..Frame::new(method.name, method.kind)
                 })
             }
             RecordedFrame::Native { module, svma } => {
@@ -156,7 +156,7 @@ impl State {
                     let name = builder.string(names::AGENT_FRAME);
                     let frame = builder.frame(Frame {
                         module: Some(module),
-                        ..plain(name, kind)
+                        ..Frame::new(name, kind)
                     });
                     self.agent_frame = Some(frame);
                     return frame;
@@ -167,7 +167,7 @@ impl State {
                 builder.frame(Frame {
                     module,
                     location,
-                    ..plain(name, kind)
+                    ..Frame::new(name, kind)
                 })
             }
             RecordedFrame::Stub { runtime, name } => {
@@ -175,16 +175,16 @@ impl State {
                 let name = builder.string(&names::bracketed(name));
                 builder.frame(Frame {
                     runtime,
-                    ..plain(name, FrameKind::Stub)
+                    ..Frame::new(name, FrameKind::Stub)
                 })
             }
             RecordedFrame::Unknown { address: _ } => {
                 let name = builder.string("[unknown]");
-                builder.frame(plain(name, FrameKind::Unknown))
+                builder.frame(Frame::new(name, FrameKind::Unknown))
             }
             RecordedFrame::Pseudo { text } => {
                 let name = builder.string(&names::bracketed(text));
-                builder.frame(plain(name, FrameKind::Pseudo))
+                builder.frame(Frame::new(name, FrameKind::Pseudo))
             }
         }
     }
@@ -231,21 +231,7 @@ impl State {
     }
 }
 
-pub(super) fn plain(name: StringId, kind: FrameKind) -> Frame {
-    Frame {
-        name,
-        kind,
-        tier: Tier::Unknown,
-        module: None,
-        runtime: None,
-        file: None,
-        line: 0,
-        inlined: false,
-        location: Location::None,
-    }
-}
-
 pub(super) fn lost_frame(builder: &mut Builder) -> FrameId {
     let name = builder.string(LOST_FRAME);
-    builder.frame(plain(name, FrameKind::Pseudo))
+    builder.frame(Frame::new(name, FrameKind::Pseudo))
 }

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use super::Weight;
 use crate::builder::Builder;
 use crate::model::{
-    DetailId, Event, Frame, FrameKind, Location, Profile, Sample, StackId, StringId, Tier,
+    DetailId, Event, Frame, FrameKind, Location, Profile, Sample, StackId, StringId,
 };
 
 /// Whether samples of `event` are about something.
@@ -35,16 +35,10 @@ pub fn with_details(mut profile: Profile) -> Profile {
     for sample in &mut samples {
         let Some(id) = sample.detail else { continue };
         sample.stack = *known.entry((sample.stack, id)).or_insert_with(|| {
+            let name = builder.profile.detail(id).name;
             let frame = builder.frame(Frame {
-                name: builder.profile.detail(id).name,
-                kind: FrameKind::Detail,
-                tier: Tier::Unknown,
-                module: None,
-                runtime: None,
-                file: None,
-                line: 0,
-                inlined: false,
                 location: Location::Detail(id),
+                ..Frame::new(name, FrameKind::Detail)
             });
             builder.stack(Some(sample.stack), frame)
         });
