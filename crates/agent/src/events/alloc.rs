@@ -111,11 +111,9 @@ pub(crate) fn object_allocated<'rt>(
     let Some(value) = allocator(|own| own.sample(size, events.alloc_interval())) else {
         return;
     };
-    if let Some(place) = events.offer(Event::Alloc, value) {
-        let name = clr.names().class(cx, class);
-        let sample = events.sample(clr, cx, Event::Alloc, value, name, size_text(size));
-        events.push(place, sample);
-    }
+    events.happened(clr, cx, Event::Alloc, value, |cx| {
+        (clr.names().class(cx, class), size_text(size))
+    });
 }
 
 /// The heaps that count their bytes apart, as events call them (`gc_oh_num`,
@@ -192,22 +190,18 @@ pub(super) fn sampled<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, allocated: &Al
 }
 
 fn keep<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
-    let events = clr.events();
-    let Some(place) = events.offer(Event::Alloc, value) else {
-        return;
-    };
-    let runtime = RuntimeIndex(u32::from(clr.index()));
-    // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
-    // MethodTable, which is what the event's TypeID is), and an object of it is being made.
-    let key = unsafe { ClassKey::from_parts(runtime, allocated.class) };
-    let class = key.and_then(|key| cx.info().id(key));
-    let name = match class {
-        Some(class) => clr.names().class(cx, class),
-        None => allocated.type_name.as_str().into(),
-    };
-    let text = allocated.size.map(size_text).unwrap_or_default();
-    let sample = events.sample(clr, cx, Event::Alloc, value, name, text);
-    events.push(place, sample);
+    clr.events().happened(clr, cx, Event::Alloc, value, |cx| {
+        let runtime = RuntimeIndex(u32::from(clr.index()));
+        // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
+        // MethodTable, which is what the event's TypeID is), and an object of it is being made.
+        let key = unsafe { ClassKey::from_parts(runtime, allocated.class) };
+        let class = key.and_then(|key| cx.info().id(key));
+        let name = match class {
+            Some(class) => clr.names().class(cx, class),
+            None => allocated.type_name.as_str().into(),
+        };
+        (name, allocated.size.map(size_text).unwrap_or_default())
+    });
 }
 
 fn size_text(size: u64) -> String {

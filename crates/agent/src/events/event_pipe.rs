@@ -85,17 +85,9 @@ pub(crate) fn delivered<'rt>(
                 } else {
                     "native lock"
                 };
-                if let Some(place) = events.offer(Event::Contention, waited_ns) {
-                    let sample = events.sample(
-                        clr,
-                        cx,
-                        Event::Contention,
-                        waited_ns,
-                        name.into(),
-                        String::new(),
-                    );
-                    events.push(place, sample);
-                }
+                events.happened(clr, cx, Event::Contention, waited_ns, |_| {
+                    (name.into(), String::new())
+                });
             }
         }
         _ => {}

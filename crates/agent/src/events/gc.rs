@@ -103,12 +103,8 @@ pub(crate) fn resumed<'rt>(clr: &Clr, cx: &mut Cx<'rt, NoTrigger>) {
     let Some(pause) = clr.collector().resumed(proc::now_ns()) else {
         return;
     };
-    let events = clr.events();
-    if let Some(place) = events.offer(Event::Gc, pause.ns) {
-        let (name, text) = pause.texts();
-        let sample = events.sample(clr, cx, Event::Gc, pause.ns, name, text);
-        events.push(place, sample);
-    }
+    clr.events()
+        .happened(clr, cx, Event::Gc, pause.ns, |_| pause.texts());
 }
 
 impl Pause {

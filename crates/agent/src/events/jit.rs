@@ -5,7 +5,6 @@
 //! for the outer one too, so that times add up.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use corprof::context::Callback;
 use corprof::{Cx, FunctionId};
@@ -82,14 +81,11 @@ pub(crate) fn finished<'rt>(
         .ok()
         .flatten();
     let Some(spent) = spent else { return };
-    let events = clr.events();
-    if let Some(place) = events.offer(Event::Jit, spent) {
+    clr.events().happened(clr, cx, Event::Jit, spent, |cx| {
         let method = clr.names().function(clr, cx, function);
         let tier = tier.map_or("not compiled", tier_name);
-        let name: Arc<str> = format!("{method} ({tier})").into();
-        let sample = events.sample(clr, cx, Event::Jit, spent, name, String::new());
-        events.push(place, sample);
-    }
+        (format!("{method} ({tier})").into(), String::new())
+    });
 }
 
 /// As docs/unwinding.md names the tiers.

@@ -1,6 +1,6 @@
 //! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
-//! A callback of the CLR decides whether the event is to be kept ([`Events::offer`]), walks the
+//! A callback of the CLR ([`Events::happened`]) decides whether the event is to be kept, walks the
 //! calling thread's stack ([`here`]) and leaves addresses in a bounded queue; the agent thread
 //! resolves them as it does those of CPU samples and writes records ([`writer`]). docs/events.md
 //! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
@@ -134,6 +134,24 @@ impl Events {
             return None;
         }
         self.queue.offer(event, value)
+    }
+
+    /// An event happened on the calling thread: takes its sample, if one is to be taken. `say` is
+    /// asked only then, for what is counted under one name, and the rest. Exceptions go step by
+    /// step: `exception::thrown` notes the search for their catcher meanwhile.
+    fn happened<'rt, C: Context>(
+        &self,
+        clr: &Clr,
+        cx: &mut Cx<'rt, C>,
+        event: Event,
+        value: u64,
+        say: impl FnOnce(&Cx<'rt, C>) -> (Arc<str>, String),
+    ) {
+        if let Some(place) = self.offer(event, value) {
+            let (name, text) = say(cx);
+            let sample = self.sample(clr, cx, event, value, name, text);
+            self.push(place, sample);
+        }
     }
 
     /// The walker that takes their stacks.
