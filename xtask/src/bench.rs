@@ -119,20 +119,20 @@ fn measure(
     options: &Options,
     folder: &Path,
 ) -> Result<Vec<Row>> {
-    // As much work as fills the time, the same in every run after this one.
-    let trial = bare(runtime, workload, &options.seconds.to_string())?;
-    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let work = work(runtime, workload, options.seconds)?;
     let recording = |hertz: u32| folder.join(format!("{workload}-{hertz}.swk"));
     let mut pairs: Vec<Vec<(Ran, Ran)>> = vec![Vec::new(); FREQUENCIES.len()];
     // The frequencies take turns too.
     for number in 0..options.pairs {
-        for (pairs, &hertz) in pairs.iter_mut().zip(&FREQUENCIES) {
+        for (pairs, hertz) in pairs.iter_mut().zip(FREQUENCIES) {
+            let at = hertz.to_string();
+            let rate = ["--engine", "auto", "--frequency", &at];
             pairs.push(pair(
                 number,
                 options.pairs,
                 &format!("{workload} at {hertz} Hz"),
                 || bare(runtime, workload, &work),
-                || recorded(runtime, workload, &work, hertz, "auto", &recording(hertz)),
+                || recorded(runtime, workload, &work, &rate, &recording(hertz)),
             )?);
         }
     }
@@ -157,6 +157,13 @@ fn measure(
         });
     }
     Ok(rows)
+}
+
+/// The argument that makes a program do as much work as fills the time when it runs bare: the same
+/// in every run.
+pub(crate) fn work(runtime: &Runtime, workload: &str, seconds: f64) -> Result<String> {
+    let trial = bare(runtime, workload, &seconds.to_string())?;
+    Ok(format!("rounds={}", trial.rounds.max(1.0)))
 }
 
 /// One of `count` pairs, the first being number 0: what ran bare, and what ran recorded.
@@ -196,30 +203,22 @@ pub(crate) fn bare(runtime: &Runtime, workload: &str, argument: &str) -> Result<
         .arg(argument))
 }
 
-fn recorded(
+/// Records with these options beside those that all have, into `out`.
+pub(crate) fn recorded(
     runtime: &Runtime,
     workload: &str,
-    work: &str,
-    hertz: u32,
-    engine: &str,
+    argument: &str,
+    options: &[&str],
     out: &Path,
 ) -> Result<Ran> {
     let mut command = Command::new(testkit::sidewalk());
-    command.args([
-        "record",
-        "--quiet",
-        "--engine",
-        engine,
-        "--frequency",
-        &hertz.to_string(),
-        "--output",
-    ]);
-    command.arg(out).arg("--");
+    command.args(["record", "--quiet"]).args(options);
+    command.arg("--output").arg(out).arg("--");
     runtime.add_to(&mut command, &testkit::workload(workload).dll);
-    ran(command.arg(work))
+    ran(command.arg(argument))
 }
 
-pub(crate) fn ran(command: &mut Command) -> Result<Ran> {
+fn ran(command: &mut Command) -> Result<Ran> {
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(
         output.status.success(),
@@ -265,7 +264,8 @@ struct Converted {
 fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
     let recording = folder.join("large.swk");
     eprintln!("converting");
-    recorded(runtime, "async", "10", 10_000, "perf", &recording)?;
+    let rate = ["--engine", "perf", "--frequency", "10000"];
+    recorded(runtime, "async", "10", &rate, &recording)?;
     let mut formats = Vec::new();
     for ending in [
         "html",

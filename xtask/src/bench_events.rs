@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use testkit::Runtime;
 
-use crate::bench::{Ran, bare, inspect, median, pairs, ran};
+use crate::bench::{bare, inspect, median, pairs, recorded, work};
 
 /// A program, and what is recorded of it.
 struct Case {
@@ -85,14 +84,15 @@ fn measure(
     seconds: f64,
     folder: &Path,
 ) -> Result<Row> {
-    let trial = bare(runtime, case.workload, &seconds.to_string())?;
-    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let work = work(runtime, case.workload, seconds)?;
     let recording = folder.join(format!("{}-{}.swk", case.workload, case.event));
+    let mut options = vec!["--event", case.event];
+    options.extend(case.options);
     let runs = pairs(
         count,
         &format!("{} -e {} on {}", case.workload, case.event, runtime.version),
         || bare(runtime, case.workload, &work),
-        || recorded(runtime, case, &work, &recording),
+        || recorded(runtime, case.workload, &work, &options, &recording),
     )?;
     let inspected = inspect(&recording)?;
     let event = inspected["events"]
@@ -111,16 +111,4 @@ fn measure(
         us_per_event: added_us / happened,
         us_per_sample: added_us / samples,
     })
-}
-
-fn recorded(runtime: &Runtime, case: &Case, work: &str, out: &Path) -> Result<Ran> {
-    let mut command = Command::new(testkit::sidewalk());
-    command.args(["record", "--quiet", "--event", case.event]);
-    command
-        .args(case.options)
-        .arg("--output")
-        .arg(out)
-        .arg("--");
-    runtime.add_to(&mut command, &testkit::workload(case.workload).dll);
-    ran(command.arg(work))
 }

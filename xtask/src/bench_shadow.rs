@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use testkit::Runtime;
 
-use crate::bench::{Ran, bare, inspect, median, pairs, ran};
+use crate::bench::{bare, inspect, median, pairs, recorded, work};
 
 /// Programs of many small methods, and of methods of all kinds.
 const WORKLOADS: [&str; 2] = ["leaf", "calltree"];
@@ -51,21 +50,14 @@ fn measure(
     count: usize,
     folder: &Path,
 ) -> Result<Row> {
-    let trial = bare(runtime, workload, &SECONDS.to_string())?;
-    let work = format!("rounds={}", trial.rounds.max(1.0));
+    let work = work(runtime, workload, SECONDS)?;
     let recording = folder.join(format!("{workload}-shadow-{event}.swk"));
-    let recorded = || -> Result<Ran> {
-        let mut command = Command::new(testkit::sidewalk());
-        command.args(["record", "--quiet", "--walker", "shadow", "--event", event]);
-        command.arg("--output").arg(&recording).arg("--");
-        runtime.add_to(&mut command, &testkit::workload(workload).dll);
-        ran(command.arg(&work))
-    };
+    let options = ["--walker", "shadow", "--event", event];
     let runs = pairs(
         count,
         &format!("{workload} under hooks on {}", runtime.version),
         || bare(runtime, workload, &work),
-        recorded,
+        || recorded(runtime, workload, &work, &options, &recording),
     )?;
     let inspected = inspect(&recording)?;
     let calls = inspected["events"]

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 use testkit::{Costs, Runtime};
 
-use crate::bench::{inspect, ran};
+use crate::bench::{inspect, recorded};
 
 /// One thread, several threads that allocate, threads that live for a millisecond.
 const PROGRAMS: [&str; 3] = ["shares", "gc", "churn"];
@@ -61,14 +60,8 @@ pub(crate) fn table(runtimes: &[Runtime], seconds: f64, folder: &Path) -> Result
             for walker in WALKERS {
                 eprintln!("{program} --walker {walker} on {}", runtime.version);
                 let recording = folder.join(format!("{program}-{walker}.swk"));
-                let mut command = Command::new(testkit::sidewalk());
-                command
-                    .args(["record", "--quiet", "--walker", walker])
-                    .args(["--frequency", FREQUENCY, "--output"])
-                    .arg(&recording)
-                    .arg("--");
-                runtime.add_to(&mut command, &testkit::workload(program).dll);
-                ran(command.arg(seconds.to_string()))?;
+                let options = ["--walker", walker, "--frequency", FREQUENCY];
+                recorded(runtime, program, &seconds.to_string(), &options, &recording)?;
                 let pauses = inspect(&recording)?["pauses"].clone();
                 let number = |name: &str| pauses[name].as_f64().unwrap_or_default();
                 let count = number("count");
