@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
-use testkit::{Machine, Runtime};
+use testkit::{Inspected, Machine, Runtime};
 
 use crate::test::cargo;
 use crate::{bench_events, bench_shadow, bench_walkers, setup, test};
@@ -138,7 +137,7 @@ fn measure(
     }
     let mut rows = Vec::new();
     for (pairs, &hertz) in pairs.iter().zip(&FREQUENCIES) {
-        let inspected = inspect(&recording(hertz))?;
+        let inspected = Inspected::of(&recording(hertz)).json;
         let number = |name: &str| inspected[name].as_f64().unwrap_or_default();
         let samples = number("samples");
         let bytes = fs::metadata(recording(hertz))?.len() as f64;
@@ -247,12 +246,6 @@ fn ran(command: &mut Command) -> Result<Ran> {
     })
 }
 
-pub(crate) fn inspect(recording: &Path) -> Result<Value> {
-    let text =
-        testkit::run_sidewalk(["inspect".as_ref(), "--json".as_ref(), recording.as_os_str()]);
-    Ok(serde_json::from_str(&text)?)
-}
-
 /// How fast a large recording becomes each format.
 struct Converted {
     samples: f64,
@@ -289,9 +282,8 @@ fn convert(runtime: &Runtime, folder: &Path) -> Result<Converted> {
             fs::metadata(&out)?.len(),
         ));
     }
-    let samples = inspect(&recording)?["samples"].as_f64().unwrap_or_default();
     Ok(Converted {
-        samples,
+        samples: Inspected::of(&recording).number("samples"),
         bytes: fs::metadata(&recording)?.len(),
         formats,
     })

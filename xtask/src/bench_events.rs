@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use testkit::Runtime;
+use testkit::{Inspected, Runtime};
 
-use crate::bench::{bare, inspect, median, pairs, recorded, work};
+use crate::bench::{bare, median, pairs, recorded, work};
 
 /// A program, and what is recorded of it.
 struct Case {
@@ -94,10 +94,9 @@ fn measure(
         || bare(runtime, case.workload, &work),
         || recorded(runtime, case.workload, &work, &options, &recording),
     )?;
-    let inspected = inspect(&recording)?;
-    let event = inspected["events"]
-        .as_array()
-        .and_then(|events| events.iter().find(|known| known["event"] == case.event))
+    let inspected = Inspected::of(&recording);
+    let event = inspected
+        .event(case.event)
         .with_context(|| format!("no {} was recorded", case.event))?;
     let number = |name: &str| event[name].as_f64().unwrap_or_default();
     let samples = number("samples");

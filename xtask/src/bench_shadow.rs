@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use testkit::Runtime;
+use testkit::{Inspected, Runtime};
 
-use crate::bench::{bare, inspect, median, pairs, recorded, work};
+use crate::bench::{bare, median, pairs, recorded, work};
 
 /// Programs of many small methods, and of methods of all kinds.
 const WORKLOADS: [&str; 2] = ["leaf", "calltree"];
@@ -59,11 +59,9 @@ fn measure(
         || bare(runtime, workload, &work),
         || recorded(runtime, workload, &work, &options, &recording),
     )?;
-    let inspected = inspect(&recording)?;
-    let calls = inspected["events"]
-        .as_array()
-        .and_then(|events| events.iter().find(|known| known["event"] == "call"))
-        .and_then(|known| known["value"].as_f64())
+    let calls = Inspected::of(&recording)
+        .event("call")
+        .and_then(|event| event["value"].as_f64())
         .context("no calls were recorded")?;
     let added_ns = median(runs.iter().map(|(a, b)| (b.cpu_ms - a.cpu_ms) * 1e6));
     Ok(Row {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
-use testkit::{Costs, Runtime};
+use testkit::{Costs, Inspected, Runtime};
 
-use crate::bench::{inspect, recorded};
+use crate::bench::recorded;
 
 /// One thread, several threads that allocate, threads that live for a millisecond.
 const PROGRAMS: [&str; 3] = ["shares", "gc", "churn"];
@@ -62,7 +62,7 @@ pub(crate) fn table(runtimes: &[Runtime], seconds: f64, folder: &Path) -> Result
                 let recording = folder.join(format!("{program}-{walker}.swk"));
                 let options = ["--walker", walker, "--frequency", FREQUENCY];
                 recorded(runtime, program, &seconds.to_string(), &options, &recording)?;
-                let pauses = inspect(&recording)?["pauses"].clone();
+                let pauses = Inspected::of(&recording).json["pauses"].clone();
                 let number = |name: &str| pauses[name].as_f64().unwrap_or_default();
                 let count = number("count");
                 let _ = writeln!(

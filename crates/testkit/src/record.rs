@@ -369,6 +369,12 @@ impl Inspected {
             .unwrap_or_else(|| panic!("no number `{name}` in {}", self.json))
     }
 
+    /// What it says of an event, where any was recorded.
+    pub fn event(&self, name: &str) -> Option<&Value> {
+        let events = self.json["events"].as_array()?;
+        events.iter().find(|known| known["event"] == name)
+    }
+
     /// A count as a percentage of all samples that were due.
     pub fn percent(&self, name: &str) -> f64 {
         let due = self.number("samples") + self.number("lost");
