@@ -300,13 +300,23 @@ impl Recorded {
     /// # Panics
     /// When it fails.
     pub fn convert(&self, name: &str) -> PathBuf {
+        self.converted(name, &[])
+    }
+
+    /// The same for the samples of one event.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn convert_event(&self, event: &str, name: &str) -> PathBuf {
+        self.converted(name, &["--event", event])
+    }
+
+    fn converted(&self, name: &str, options: &[&str]) -> PathBuf {
         let out = self.recording.with_file_name(name);
-        run_sidewalk([
-            "convert".as_ref(),
-            self.recording.as_os_str(),
-            "-o".as_ref(),
-            out.as_os_str(),
-        ]);
+        let mut arguments = vec!["convert".as_ref()];
+        arguments.extend(options.iter().map(std::ffi::OsStr::new));
+        arguments.extend([self.recording.as_os_str(), "-o".as_ref(), out.as_os_str()]);
+        run_sidewalk(arguments);
         out
     }
 

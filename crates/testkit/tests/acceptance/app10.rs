@@ -67,15 +67,7 @@ fn events_of_net10_come_from_its_own_sources() {
         return;
     }
     // What .NET 9 and later throw by is managed code; it is not who threw.
-    let path = recorded.recording.with_file_name("exceptions.collapsed");
-    testkit::run_sidewalk([
-        "convert".as_ref(),
-        "--event".as_ref(),
-        "exception".as_ref(),
-        recorded.recording.as_os_str(),
-        "-o".as_ref(),
-        path.as_os_str(),
-    ]);
+    let path = recorded.convert_event("exception", "exceptions.collapsed");
     let stacks = std::fs::read_to_string(&path).unwrap();
     assert!(!stacks.contains("System.Runtime.EH"), "{stacks}");
 }

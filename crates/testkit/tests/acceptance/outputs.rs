@@ -270,15 +270,7 @@ fn each_output_shows_every_event() {
     assert_eq!(total, allocated.1, "{text}");
 
     // Collapsed stacks of the event that is asked for, its type on top.
-    let file = recorded.recording.with_file_name("thrown.collapsed");
-    testkit::run_sidewalk([
-        "convert".as_ref(),
-        recorded.recording.as_os_str(),
-        "--event".as_ref(),
-        "exception".as_ref(),
-        "-o".as_ref(),
-        file.as_os_str(),
-    ]);
+    let file = recorded.convert_event("exception", "thrown.collapsed");
     let mut sum = 0;
     for line in fs::read_to_string(&file).unwrap().lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testkit::{Answer, Record, Recorded, Runtime, Stacks, run_sidewalk};
+use testkit::{Answer, Record, Recorded, Runtime, Stacks};
 
 on_each_runtime!(
     rule_21_shadow_counts_every_call_of_a_known_tree,
@@ -27,15 +27,7 @@ fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) 
 
 /// Paths, root first, with their calls, as the recording has them.
 pub(crate) fn calls(recorded: &Recorded) -> Stacks {
-    let out = recorded.recording.with_file_name("calls.collapsed");
-    run_sidewalk([
-        "convert".as_ref(),
-        "--event".as_ref(),
-        "call".as_ref(),
-        recorded.recording.as_os_str(),
-        "-o".as_ref(),
-        out.as_os_str(),
-    ]);
+    let out = recorded.convert_event("call", "calls.collapsed");
     Stacks::from_collapsed(&std::fs::read_to_string(out).unwrap())
 }
 
