@@ -142,6 +142,19 @@ impl Record {
         Recorded::new(recording, output)
     }
 
+    /// Runs the command line to its end, and asserts that the program ended well and gave the same
+    /// results as in `bare`, where it was not recorded.
+    ///
+    /// # Panics
+    /// When either run went wrong, or the results differ.
+    pub fn run_as(&self, bare: &Answer) -> Recorded {
+        bare.assert_complete();
+        let recorded = self.run();
+        recorded.answer.assert_complete();
+        assert_eq!(recorded.answer.results(), bare.results(), "{self:?}");
+        recorded
+    }
+
     /// Runs the command without recording, with the machine to itself.
     ///
     /// # Panics

@@ -62,12 +62,9 @@ fn gc(runtime: &Runtime) {
 
 fn stress(runtime: &Runtime, workload: &str) {
     let bare = Record::workload(runtime, workload, &["2"]).run_bare();
-    bare.assert_complete();
     let recorded = Record::workload(runtime, workload, &[&seconds()])
         .frequency(HERTZ)
-        .run();
-    recorded.answer.assert_complete();
-    assert_eq!(recorded.answer.results(), bare.results());
+        .run_as(&bare);
     let inspected = recorded.inspect();
     println!("{}", inspected.json);
     assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
@@ -91,7 +88,6 @@ const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"]
 /// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
     let bare = Record::workload(runtime, workload, &["2"]).run_bare();
-    bare.assert_complete();
     for walker in WALKERS {
         let events = match walker {
             // It walks in callbacks only.
@@ -102,9 +98,7 @@ fn with_events(runtime: &Runtime, workload: &str) {
         let recorded = Record::workload(runtime, workload, &[&seconds_or("2")])
             .options(options)
             .options(["--frequency", "997"])
-            .run();
-        recorded.answer.assert_complete();
-        assert_eq!(recorded.answer.results(), bare.results(), "{walker}");
+            .run_as(&bare);
         let inspected = recorded.inspect();
         println!("{workload} by {walker}: {}", inspected.json);
         assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);

@@ -23,13 +23,9 @@ on_each_runtime!(
 
 fn walked(runtime: &Runtime, walker: &str, hertz: u32, workload: &str) -> Recorded {
     let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
-    bare.assert_complete();
-    let recorded = Record::workload(runtime, workload, &[&stress::seconds()])
+    Record::workload(runtime, workload, &[&stress::seconds()])
         .options(["--walker", walker, "--frequency", &hertz.to_string()])
-        .run();
-    recorded.answer.assert_complete();
-    assert_eq!(recorded.answer.results(), bare.results(), "{walker}");
-    recorded
+        .run_as(&bare)
 }
 
 fn under_the_oracle(runtime: &Runtime, program: &str, walks: u64) -> Agreement {
