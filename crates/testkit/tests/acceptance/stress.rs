@@ -5,12 +5,11 @@
 //! minute each, or as long as it is told.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use testkit::{Inspected, Machine, Record, Runtime};
+use testkit::{Machine, Record, Recorded, Runtime};
 
 on_each_runtime!(
     events_churn,
@@ -137,32 +136,15 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
         .unwrap();
     wait_for_bytes(&recording, &mut recorder);
     recorder.kill().unwrap();
-    recorder.wait().unwrap();
     // The program holds the other end: this reads until it has ended.
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    recorder
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut stdout)
-        .unwrap();
-    recorder
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut stderr)
-        .unwrap();
+    let output = recorder.wait_with_output().unwrap();
     drop(machine);
-    let results: Vec<Vec<&str>> = stdout
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|words| words[0] == "result")
-        .map(|words| words[1..].to_vec())
-        .collect();
-    assert_eq!(results, bare.results(), "{stdout}{stderr}");
+    let recorded = Recorded::new(recording, output);
+    let answer = &recorded.answer;
+    assert_eq!(answer.results(), bare.results(), "{answer:?}");
     // It prints this last: it came to its end.
-    assert!(stdout.contains("measured cpu_ms"), "{stdout}{stderr}");
-    let inspected = Inspected::of(&recording);
+    assert!(answer.stdout.contains("measured cpu_ms"), "{answer:?}");
+    let inspected = recorded.inspect();
     assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
 }
 
