@@ -96,26 +96,9 @@ impl Record {
         self
     }
 
-    /// Where this recording goes: a folder of its own, empty.
-    fn folder(&self) -> PathBuf {
-        // A test's thread has the test's name: two tests may record alike.
-        let test = std::thread::current()
-            .name()
-            .unwrap_or("main")
-            .replace("::", "-");
-        let folder = target_dir()
-            .join("acceptance")
-            .join(format!("{test}-{}", self.name));
-        if folder.exists() {
-            fs::remove_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        }
-        fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        folder
-    }
-
     /// The command line, ready to be started, and the recording it will write.
     pub fn prepare(&self) -> (Command, PathBuf) {
-        let recording = self.folder().join("recording.swk");
+        let recording = test_folder(&self.name).join("recording.swk");
         let mut command = Command::new(sidewalk());
         command
             .arg("record")
@@ -172,6 +155,26 @@ impl Record {
         drop(machine);
         Answer::new(output)
     }
+}
+
+/// A folder of the calling test's own, empty: two tests may use the same name.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn test_folder(name: &str) -> PathBuf {
+    // A test's thread has the test's name.
+    let test = std::thread::current()
+        .name()
+        .unwrap_or("main")
+        .replace("::", "-");
+    let folder = target_dir()
+        .join("acceptance")
+        .join(format!("{test}-{name}"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    }
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    folder
 }
 
 /// The longest that a program may run, in a test.

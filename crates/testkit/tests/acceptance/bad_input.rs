@@ -1,10 +1,10 @@
 //! Clear answers to what cannot work: what happened, and what to do.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use testkit::{Record, Recorded, Runtime, sidewalk, target_dir};
+use testkit::{Record, Recorded, Runtime, sidewalk, test_folder};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(sidewalk()).args(arguments).output().unwrap()
@@ -18,13 +18,6 @@ fn assert_answer(output: &Output, code: i32, words: &[&str]) {
         assert!(said.contains(word), "no `{word}` in: {said}");
     }
     assert!(!said.contains("panicked"), "{said}");
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let folder = target_dir().join("acceptance").join(name);
-    fs::remove_dir_all(&folder).ok();
-    fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 fn small_recording() -> Recorded {
@@ -55,7 +48,7 @@ fn wrong_usage_is_2() {
 
 #[test]
 fn a_command_that_is_not_dotnet() {
-    let folder = scratch("not-dotnet");
+    let folder = test_folder("not-dotnet");
     let out = folder.join("out.html");
     let output = run(&["record", "-o", out.to_str().unwrap(), "--", "echo", "hello"]);
     assert_answer(&output, 1, &[".NET"]);
@@ -64,7 +57,7 @@ fn a_command_that_is_not_dotnet() {
 
 #[test]
 fn a_command_that_is_not_there() {
-    let folder = scratch("no-command");
+    let folder = test_folder("no-command");
     let out = folder.join("out.html");
     let output = run(&[
         "record",
@@ -78,7 +71,7 @@ fn a_command_that_is_not_there() {
 
 #[test]
 fn a_missing_agent() {
-    let folder = scratch("no-agent");
+    let folder = test_folder("no-agent");
     let out = folder.join("out.html");
     let output = Command::new(sidewalk())
         .args([
@@ -124,7 +117,7 @@ fn a_missing_recording() {
 
 #[test]
 fn something_that_is_no_recording() {
-    let folder = scratch("no-recording");
+    let folder = test_folder("no-recording");
     for (name, bytes) in [
         ("empty.swk", &b""[..]),
         ("text.swk", b"#!/bin/sh\n"),

@@ -163,11 +163,7 @@ fn another_profiler_is_noticed() {
 
 #[test]
 fn without_output_a_table_and_a_file_are_left() {
-    let folder = testkit::target_dir()
-        .join("acceptance")
-        .join("default-output");
-    std::fs::remove_dir_all(&folder).ok();
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = testkit::test_folder("default-output");
     let machine = Machine::alone();
     let output = Command::new(sidewalk())
         .args(["record", "--"])

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use testkit::{
     Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, output_in_time, runsxs,
-    target_dir, workload,
+    test_folder, workload,
 };
 
 use crate::LOST_LIMIT;
@@ -35,22 +35,6 @@ struct SideBySide {
     outs: Vec<PathBuf>,
 }
 
-/// A folder of this test's own, empty.
-fn folder(name: &str) -> PathBuf {
-    let test = std::thread::current()
-        .name()
-        .unwrap_or("main")
-        .replace("::", "-");
-    let folder = target_dir()
-        .join("acceptance")
-        .join(format!("{test}-{name}-side"));
-    if folder.exists() {
-        fs::remove_dir_all(&folder).unwrap();
-    }
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 impl SideBySide {
     /// Of workloads with their arguments. They wait for each other where `meet` is set.
     fn new(
@@ -59,7 +43,7 @@ impl SideBySide {
         programs: &[(&Runtime, &str, &str)],
         meet: bool,
     ) -> SideBySide {
-        let folder = folder(name);
+        let folder = test_folder(&format!("{name}-side"));
         let programs: Vec<Program<'_>> = programs
             .iter()
             .zip(0..)
@@ -575,7 +559,7 @@ fn what_is_missing_is_said() {
 fn the_first_code_that_is_not_0_is_the_exit_code() {
     let (old, new) = both();
     // `chain` run as a program ends with 1.
-    let folder = folder("codes");
+    let folder = test_folder("codes-side");
     let words = |first: (&Runtime, &str), second: (&Runtime, &str)| {
         [first, second].map(|(runtime, name)| {
             [
