@@ -13,7 +13,7 @@ use common::{HOSTILE, Taken, profile_of};
 use formats::{Format, Options, Profile, visible};
 use profile::model::{Event, FrameKind};
 use profile::ops::{self, By, Direction};
-use testkit::{Setup, Tools};
+use testkit::{Setup, Tools, stdout_of};
 
 fn tools() -> Tools {
     let setup = Setup::read().unwrap_or_else(|problem| panic!("{problem}"));
@@ -63,16 +63,6 @@ fn file_with(scene: &str, format: Format, profile: &Profile, options: &Options) 
     path
 }
 
-/// What a program prints; it must succeed.
-fn output(command: &mut Command) -> String {
-    let out = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let problems = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{command:?}: {problems}");
-    String::from_utf8(out.stdout).expect("it prints UTF-8")
-}
-
 fn node(tools: &Tools, script: &str) -> Command {
     let mut node = Command::new(&tools.node);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -102,7 +92,7 @@ fn pprof_has_the_numbers_of_the_report() {
         let mut pprof = Command::new(&go);
         pprof.args(["tool", "pprof", "-top", "-unit=ns", "-nodecount=1000000"]);
         pprof.args(["-nodefraction=0", "-edgefraction=0"]).arg(path);
-        let text = output(&mut pprof);
+        let text = stdout_of(&mut pprof);
         let table = text.split_once("cum%\n").expect("a table").1;
         let seen: BTreeMap<String, (u64, u64)> = table.lines().map(pprof_row).collect();
         assert_eq!(seen, rows(&profile), "{scene}");
@@ -152,7 +142,7 @@ fn speedscope_has_the_numbers_of_the_report() {
         let open = |scene: &str, options: &Options| {
             let path = file_with(scene, Format::Speedscope, &profile, options);
             let mut importer = node(&tools, "speedscope.mjs");
-            output(importer.arg(&tools.speedscope).arg(path))
+            stdout_of(importer.arg(&tools.speedscope).arg(path))
         };
         // All events in one file: as many profiles as there are pairs of event and thread.
         let all = open(&format!("{scene}-all"), &Options::default());
@@ -215,7 +205,7 @@ fn the_page_can_be_used() {
     for (scene, profile) in scenes() {
         if !matches!(scene, "deep" | "hostile") {
             let path = file(&format!("ui-{scene}"), Format::Html, &profile);
-            output(node(&tools(), "ui.mjs").arg(path).arg(scene));
+            stdout_of(node(&tools(), "ui.mjs").arg(path).arg(scene));
         }
     }
 }
@@ -230,7 +220,7 @@ fn the_page_draws_the_profile() {
         let mut page = node(&tools, "page.mjs");
         page.arg(path);
         page.args(["decode.js", "threads.js", "tree.js"].map(|script| assets.join(script)));
-        let text = output(&mut page);
+        let text = stdout_of(&mut page);
         let (managed, text): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("managed "));
         let (threads, text): (Vec<&str>, Vec<&str>) = text

@@ -18,7 +18,8 @@ pub use layout::{
     agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir, v2_agent,
 };
 pub use record::{
-    Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, test_folder,
+    Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, stdout_of,
+    test_folder,
 };
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};

@@ -352,9 +352,16 @@ impl Recorded {
 /// # Panics
 /// When it fails.
 pub fn run_sidewalk<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
-    let mut command = Command::new(sidewalk());
-    command.args(arguments).stdin(Stdio::null());
+    stdout_of(Command::new(sidewalk()).args(arguments))
+}
+
+/// What a command prints that has nothing to read.
+///
+/// # Panics
+/// When it fails, or prints what is not UTF-8.
+pub fn stdout_of(command: &mut Command) -> String {
     let output = command
+        .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(

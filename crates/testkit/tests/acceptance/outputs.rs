@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use testkit::{Record, Recorded, Runtime, Tools, repository, target_dir};
+use testkit::{Record, Recorded, Runtime, Tools, repository, stdout_of, target_dir};
 
 fn recorded() -> Recorded {
     let recorded = Record::workload(&Runtime::net8(), "mixed", &["3"])
@@ -14,39 +14,37 @@ fn recorded() -> Recorded {
     recorded
 }
 
-fn stdout(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
+/// The first rows of Go's pprof for an event.
+fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&str]) -> String {
+    stdout_of(
+        Command::new(Tools::get().go)
+            .args(["tool", "pprof", "-top", "-nodefraction=0"])
+            .arg(format!("-nodecount={rows}"))
+            .arg(format!("-sample_index={event}"))
+            .args(options)
+            .arg(recorded.convert("recording.pb.gz"))
+            .env("GOCACHE", target_dir().join("go-cache"))
+            .env("GOTOOLCHAIN", "local")
+            .env("PPROF_TMPDIR", target_dir().join("acceptance")),
+    )
+}
+
+/// What speedscope's own importer makes of the recording.
+fn speedscope(recorded: &Recorded) -> serde_json::Value {
+    let tools = Tools::get();
+    let text = stdout_of(
+        Command::new(tools.node)
+            .arg(repository().join("crates/testkit/tests/acceptance/speedscope.js"))
+            .arg(tools.speedscope)
+            .arg(recorded.convert("recording.speedscope.json")),
     );
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 #[test]
 fn pprof_finds_the_same_top_10() {
     let recorded = recorded();
-    let file = recorded.convert("recording.pb.gz");
-    let text = stdout(
-        Command::new(Tools::get().go)
-            .args([
-                "tool",
-                "pprof",
-                "-top",
-                "-nodecount=10",
-                "-nodefraction=0",
-                "-sample_index=cpu",
-                "-unit=ns",
-            ])
-            .arg(&file)
-            .env("GOCACHE", target_dir().join("go-cache"))
-            .env("GOTOOLCHAIN", "local")
-            .env("PPROF_TMPDIR", target_dir().join("acceptance")),
-    );
+    let text = pprof(&recorded, "cpu", 10, &["-unit=ns"]);
     println!("{text}");
     let rows = text
         .lines()
@@ -90,19 +88,9 @@ fn pprof_finds_the_same_top_10() {
 #[test]
 fn speedscope_imports_it() {
     let recorded = recorded();
-    let tools = Tools::get();
-    let file = recorded.convert("recording.speedscope.json");
-    let script = repository().join("crates/testkit/tests/acceptance/speedscope.js");
-    let text = stdout(
-        Command::new(tools.node)
-            .arg(script)
-            .arg(tools.speedscope)
-            .arg(&file),
-    );
-    let imported: serde_json::Value =
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let imported = speedscope(&recorded);
     let profiles = imported["profiles"].as_array().unwrap();
-    assert!(!profiles.is_empty(), "{text}");
+    assert!(!profiles.is_empty(), "{imported}");
     let frames: Vec<&str> = profiles
         .iter()
         .flat_map(|p| p["frames"].as_array().unwrap())
@@ -112,7 +100,7 @@ fn speedscope_imports_it() {
         assert!(frames.contains(&method), "no {method} in {frames:?}");
     }
     let deepest = profiles.iter().filter_map(|p| p["deepest"].as_u64()).max();
-    assert!(deepest >= Some(8), "{text}");
+    assert!(deepest >= Some(8), "{imported}");
 }
 
 #[test]
@@ -199,7 +187,7 @@ fn the_page_needs_nothing_from_outside() {
     assert!(script.len() > 1000, "no script in the page");
     let path = file.with_extension("js");
     fs::write(&path, script).unwrap();
-    stdout(Command::new(Tools::get().node).arg("--check").arg(&path));
+    stdout_of(Command::new(Tools::get().node).arg("--check").arg(&path));
 }
 
 /// Time, exceptions and allocations at once: each output has all that belongs to it.
@@ -239,25 +227,14 @@ fn each_output_shows_every_event() {
     );
 
     // pprof: a type of sample for each event, and the detail as a label that can be the leaf.
-    let pprof = |arguments: &[&str]| {
-        stdout(
-            Command::new(Tools::get().go)
-                .args(["tool", "pprof", "-nodefraction=0", "-nodecount=1000"])
-                .args(arguments)
-                .arg(recorded.convert("recording.pb.gz"))
-                .env("GOCACHE", target_dir().join("go-cache"))
-                .env("GOTOOLCHAIN", "local")
-                .env("PPROF_TMPDIR", target_dir().join("acceptance")),
-        )
-    };
-    let text = pprof(&["-top", "-sample_index=exception", "-tagleaf=detail"]);
+    let text = pprof(&recorded, "exception", 1000, &["-tagleaf=detail"]);
     let row = text.lines().find(|line| line.ends_with(TYPE));
     let row = row.unwrap_or_else(|| panic!("no {TYPE} in {text}"));
     assert_eq!(
         row.split_whitespace().next(),
         Some(exceptions.1.to_string().as_str())
     );
-    let text = pprof(&["-top", "-sample_index=alloc", "-unit=B", "-tagleaf=detail"]);
+    let text = pprof(&recorded, "alloc", 1000, &["-unit=B", "-tagleaf=detail"]);
     let total: u64 = text
         .lines()
         .skip_while(|line| !line.trim_start().starts_with("flat "))
@@ -299,16 +276,7 @@ fn each_output_shows_every_event() {
     assert_eq!(bytes, allocated.1);
 
     // speedscope: a profile for each event and thread.
-    let file = recorded.convert("recording.speedscope.json");
-    let script = repository().join("crates/testkit/tests/acceptance/speedscope.js");
-    let tools = Tools::get();
-    let text = stdout(
-        Command::new(tools.node)
-            .arg(script)
-            .arg(tools.speedscope)
-            .arg(&file),
-    );
-    let imported: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let imported = speedscope(&recorded);
     let weight = |event: &str| -> u64 {
         let profiles = imported["profiles"].as_array().unwrap().iter();
         profiles
