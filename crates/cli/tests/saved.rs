@@ -35,6 +35,15 @@ fn shown(folder: &Path, arguments: &[&str]) -> String {
     )
 }
 
+/// The same of several runs, one after the other.
+fn all_shown(folder: &Path, cases: &[&[&str]]) -> String {
+    let all: Vec<String> = cases
+        .iter()
+        .map(|arguments| shown(folder, arguments))
+        .collect();
+    all.join("\n")
+}
+
 #[test]
 fn help() {
     let folder = folder();
@@ -69,11 +78,7 @@ fn wrong_usage() {
         &["convert", "tiny.swk"],
         &["convert", "tiny.swk", "-o", "out"],
     ];
-    let all: Vec<String> = cases
-        .iter()
-        .map(|arguments| shown(folder.path(), arguments))
-        .collect();
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(all_shown(folder.path(), &cases));
 }
 
 #[test]
@@ -97,11 +102,7 @@ fn bad_input() {
         &["convert", "tiny.swk", "-o", "copy.swk"],
         &["convert", "missing.swk", "-o", "x.html"],
     ];
-    let all: Vec<String> = cases
-        .iter()
-        .map(|arguments| shown(folder.path(), arguments))
-        .collect();
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(all_shown(folder.path(), &cases));
     // Nothing is left behind.
     assert!(!folder.path().join("x.html").exists());
 }
@@ -210,11 +211,7 @@ fn events_can_be_chosen() {
         &["report", "events.swk", "-e", "call"],
         &["inspect", "events.swk"],
     ];
-    let all: Vec<String> = cases
-        .iter()
-        .map(|arguments| shown(folder.path(), arguments))
-        .collect();
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(all_shown(folder.path(), &cases));
     let convert = [
         "-q",
         "convert",

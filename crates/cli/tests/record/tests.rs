@@ -458,18 +458,23 @@ fn forwarded(signal: Signal) {
     assert_eq!(ran.profile("x.swk").samples.len(), 3);
 }
 
-/// `nohup sidewalk record -- …` must give a program that ignores SIGHUP.
-fn ignored_signals_stay_ignored() {
-    let folder = tempfile::tempdir().unwrap();
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg("trap '' HUP; exec \"$0\" record -q -o x.swk -- \"$1\" --play print-status=SigIgn")
+/// Runs a script whose `$0` is the command line and `$1` is this program.
+fn by_shell(script: &str, folder: &Path) -> Output {
+    Command::new("sh")
+        .args(["-c", script])
         .arg(env!("CARGO_BIN_EXE_sidewalk"))
         .arg(this_program())
         .env("SIDEWALK_AGENT", this_program())
-        .current_dir(folder.path())
+        .current_dir(folder)
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// `nohup sidewalk record -- …` must give a program that ignores SIGHUP.
+fn ignored_signals_stay_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap '' HUP; exec \"$0\" record -q -o x.swk -- \"$1\" --play print-status=SigIgn";
+    let output = by_shell(script, folder.path());
     let line = String::from_utf8(output.stdout).unwrap();
     let mask = line.trim().strip_prefix("SigIgn:").unwrap().trim();
     let mask = u64::from_str_radix(mask, 16).unwrap();
@@ -580,15 +585,9 @@ fn duration_stops_recording_not_the_program() {
 /// The limit is the tool's: the program's own is lifted again by `sh`.
 fn full_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg("ulimit -S -f 64; exec \"$0\" record -o x.swk -- \"$1\" --play connect flood exit=6")
-        .arg(env!("CARGO_BIN_EXE_sidewalk"))
-        .arg(this_program())
-        .env("SIDEWALK_AGENT", this_program())
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let script =
+        "ulimit -S -f 64; exec \"$0\" record -o x.swk -- \"$1\" --play connect flood exit=6";
+    let output = by_shell(script, folder.path());
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(6), "{stderr}");
     assert_eq!(output.stdout, b"flood is over\n");
