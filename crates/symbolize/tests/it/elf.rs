@@ -22,6 +22,12 @@ fn lookup(symbolizer: &mut Symbolizer, path: &Path, svma: u64) -> String {
     found.join(" < ")
 }
 
+fn assert_names(symbolizer: &mut Symbolizer, path: &Path, table: &[(u64, &str)]) {
+    for &(svma, expected) in table {
+        assert_eq!(lookup(symbolizer, path, svma), expected, "{svma:x}");
+    }
+}
+
 fn with_folders(folders: &[&Path]) -> Symbolizer {
     Symbolizer::new(Options {
         debug_folders: folders.iter().map(|folder| folder.to_path_buf()).collect(),
@@ -43,13 +49,7 @@ const INSIDE: [(u64, &str); 5] = [
 #[test]
 fn debug_file_by_its_link() {
     let mut symbolizer = with_folders(&[]);
-    for (svma, expected) in INSIDE {
-        assert_eq!(
-            lookup(&mut symbolizer, &fixture("small.so"), svma),
-            expected,
-            "{svma:x}"
-        );
-    }
+    assert_names(&mut symbolizer, &fixture("small.so"), &INSIDE);
     assert_eq!(
         symbolizer.report().modules[0].source,
         SymbolSource::DebugInformation(fixture("small.so.debug"))
@@ -71,13 +71,7 @@ fn debug_file_by_build_id() {
     fs::copy(fixture("small.so"), &library).unwrap();
     fs::copy(fixture("small.so.debug"), &debug).unwrap();
     let mut symbolizer = with_folders(&[&folder.path().join("debug")]);
-    for (svma, expected) in INSIDE {
-        assert_eq!(
-            lookup(&mut symbolizer, &library, svma),
-            expected,
-            "{svma:x}"
-        );
-    }
+    assert_names(&mut symbolizer, &library, &INSIDE);
     // Still found when the library itself is gone, by the recorded id.
     let mut gone = module(&library, false);
     gone.id_bytes = (0..20)
@@ -97,13 +91,11 @@ fn without_debug_file_only_what_is_exported() {
     let library = folder.path().join("small.so");
     fs::copy(fixture("small.so"), &library).unwrap();
     let mut symbolizer = with_folders(&[]);
-    for (svma, expected) in [(0x1002, ""), (0x1010, "plain_c"), (0x102b, "")] {
-        assert_eq!(
-            lookup(&mut symbolizer, &library, svma),
-            expected,
-            "{svma:x}"
-        );
-    }
+    assert_names(
+        &mut symbolizer,
+        &library,
+        &[(0x1002, ""), (0x1010, "plain_c"), (0x102b, "")],
+    );
     assert_eq!(
         symbolizer.report().modules[0].source,
         SymbolSource::ExportsOnly
