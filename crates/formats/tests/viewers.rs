@@ -13,14 +13,7 @@ use common::{HOSTILE, Taken, profile_of};
 use formats::{Format, Options, Profile, visible};
 use profile::model::{Event, FrameKind};
 use profile::ops::{self, By, Direction};
-use testkit::{Setup, Tools, stdout_of};
-
-fn tools() -> Tools {
-    let setup = Setup::read().unwrap_or_else(|problem| panic!("{problem}"));
-    setup
-        .tools
-        .expect("only a part is set up: run `cargo xtask setup --all`")
-}
+use testkit::{Tools, stdout_of};
 
 /// Hostile names, several threads, recursion, frames that differ in nothing but the line.
 fn hostile() -> Profile {
@@ -86,7 +79,7 @@ fn rows(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
 
 #[test]
 fn pprof_has_the_numbers_of_the_report() {
-    let go = tools().go;
+    let go = Tools::get().go;
     for (scene, profile) in scenes() {
         let path = file(scene, Format::Pprof, &profile);
         let mut pprof = Command::new(&go);
@@ -136,7 +129,7 @@ fn pprof_row(line: &str) -> (String, (u64, u64)) {
 
 #[test]
 fn speedscope_has_the_numbers_of_the_report() {
-    let tools = tools();
+    let tools = Tools::get();
     for (scene, profile) in scenes() {
         let event = ops::main_event(&profile).expect("there are samples");
         let open = |scene: &str, options: &Options| {
@@ -205,7 +198,7 @@ fn the_page_can_be_used() {
     for (scene, profile) in scenes() {
         if !matches!(scene, "deep" | "hostile") {
             let path = file(&format!("ui-{scene}"), Format::Html, &profile);
-            stdout_of(node(&tools(), "ui.mjs").arg(path).arg(scene));
+            stdout_of(node(&Tools::get(), "ui.mjs").arg(path).arg(scene));
         }
     }
 }
@@ -213,7 +206,7 @@ fn the_page_can_be_used() {
 /// The trees and the table that the page draws are those that the library computes.
 #[test]
 fn the_page_draws_the_profile() {
-    let tools = tools();
+    let tools = Tools::get();
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
     for (scene, profile) in scenes() {
         let path = file(scene, Format::Html, &profile);
