@@ -125,15 +125,25 @@ impl Record {
         Recorded::new(recording, output)
     }
 
-    /// Runs the command line to its end, and asserts that the program ended well and gave the same
-    /// results as in `bare`, where it was not recorded.
+    /// Runs the command line to its end, and asserts that the program ended well and printed all
+    /// its answers.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn run_complete(&self) -> Recorded {
+        let recorded = self.run();
+        recorded.answer.assert_complete();
+        recorded
+    }
+
+    /// [`Record::run_complete`], and asserts that the results are those of `bare`, a run that was
+    /// not recorded.
     ///
     /// # Panics
     /// When either run went wrong, or the results differ.
     pub fn run_as(&self, bare: &Answer) -> Recorded {
         bare.assert_complete();
-        let recorded = self.run();
-        recorded.answer.assert_complete();
+        let recorded = self.run_complete();
         assert_eq!(recorded.answer.results(), bare.results(), "{self:?}");
         recorded
     }

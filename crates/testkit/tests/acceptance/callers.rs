@@ -30,8 +30,7 @@ fn storm(runtime: &Runtime) {
 fn one_caller_each(runtime: &Runtime, workload: &str, seconds: &str, least: usize) -> Recorded {
     let recorded = Record::workload(runtime, workload, &[seconds])
         .frequency(4999)
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     recorded
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);

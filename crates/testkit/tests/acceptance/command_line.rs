@@ -130,8 +130,7 @@ fn children_are_part_of_the_recording() {
 fn duration_ends_the_recording_not_the_program() {
     let recorded = script("duration", "\"$@\"", "shares", "4")
         .options(["--duration", "1s"])
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     assert!(recorded.answer.measured("wall_ms") >= 4000.0);
     let inspected = recorded.inspect();
     assert!(inspected.number("duration_s") < 2.5, "{}", inspected.json);
@@ -190,8 +189,7 @@ fn without_output_a_table_and_a_file_are_left() {
 fn wall_samples_show_who_waits() {
     let recorded = Record::workload(&Runtime::net8(), "sleepy", &["3"])
         .options(["--event", "wall", "--frequency", "99"])
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     let stacks = recorded.stacks();
     let mut counts = Vec::new();
     for line in recorded

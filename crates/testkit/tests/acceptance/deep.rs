@@ -31,8 +31,7 @@ fn deep_is_whole(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "deep", &["4"])
         .frequency(499)
         .options(["--max-depth", "6000"])
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
     assert_eq!(inspected.number("truncated"), 0.0, "{}", inspected.json);
@@ -52,8 +51,7 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "deep", &["4"])
         .frequency(499)
         .options(["--max-depth", "100"])
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
     let mut cut = 0;

@@ -9,8 +9,7 @@ on_each_runtime!(mixed);
 fn mixed(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "mixed", &["5"])
         .frequency(1999)
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     recorded
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);

@@ -16,11 +16,9 @@ fn frames(recorded: &Recorded) -> BTreeSet<String> {
 }
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str]) -> Recorded {
-    let recorded = Record::workload(runtime, workload, arguments)
+    Record::workload(runtime, workload, arguments)
         .frequency(997)
-        .run();
-    recorded.answer.assert_complete();
-    recorded
+        .run_complete()
 }
 
 fn generics(runtime: &Runtime) {

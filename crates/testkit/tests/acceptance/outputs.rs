@@ -7,11 +7,9 @@ use std::process::Command;
 use testkit::{Record, Recorded, Runtime, Tools, repository, stdout_of, target_dir};
 
 fn recorded() -> Recorded {
-    let recorded = Record::workload(&Runtime::net8(), "mixed", &["3"])
+    Record::workload(&Runtime::net8(), "mixed", &["3"])
         .frequency(997)
-        .run();
-    recorded.answer.assert_complete();
-    recorded
+        .run_complete()
 }
 
 /// The first rows of Go's pprof for an event.
@@ -196,8 +194,7 @@ fn each_output_shows_every_event() {
     const TYPE: &str = "Workloads.Exceptions.Expected";
     let recorded = Record::workload(&Runtime::net8(), "exceptions", &["2"])
         .options(["-e", "cpu,exception,alloc", "--event-limit", "0"])
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     let rows = recorded.report(&["--by", "event"]);
     let of = |event: &str| -> (u64, u64) {
         let rows = rows["rows"].as_array().unwrap();

@@ -27,8 +27,7 @@ fn shares_of_four_threads(runtime: &Runtime) {
 }
 
 fn compare(record: &Record, runtime: &Runtime) {
-    let recorded = record.clone().frequency(HERTZ).run();
-    recorded.answer.assert_complete();
+    let recorded = record.clone().frequency(HERTZ).run_complete();
     recorded
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);
@@ -51,8 +50,7 @@ fn compare(record: &Record, runtime: &Runtime) {
 fn lines(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "lines", &["6"])
         .frequency(HERTZ)
-        .run();
-    recorded.answer.assert_complete();
+        .run_complete();
     let report = recorded.report(&["--by", "line", "--top", "100"]);
     let text = report.to_string();
     let mut ours = BTreeMap::new();
