@@ -13,7 +13,7 @@ use testkit::{
 };
 
 use crate::LOST_LIMIT;
-use crate::shadow::{assert_known_tree, calls};
+use crate::shadow::{assert_known_tree, assert_no_call_lost, calls};
 
 fn runs() -> usize {
     let runs = std::env::var("SIDEWALK_SXS_RUNS");
@@ -478,7 +478,7 @@ fn rule_28_hooks_of_two_runtimes_do_not_mix() {
     ];
     let side = SideBySide::new("hooks", &[], &programs, true);
     let (recorded, answers) = side.recorded(&["--walker", "shadow"]);
-    assert_eq!(recorded.inspect().number("lost"), 0.0);
+    assert_no_call_lost(&recorded);
     let tree = calls(&recorded);
     for ((runtime, ..), answer) in programs.iter().zip(&answers) {
         assert_known_tree(&tree, answer, &format!(" [{}]", runtime.version));
