@@ -381,10 +381,7 @@ impl Drain {
         }
         for (reason, count) in self.walker.lost() {
             if count > 0 {
-                self.outlet.push(&Record::Lost {
-                    reason: Cow::Borrowed(reason),
-                    count,
-                });
+                self.outlet.push(&Record::Lost { reason, count });
             }
         }
         for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {

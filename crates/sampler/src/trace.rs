@@ -53,6 +53,17 @@ pub enum TraceRefused {
     Discarded(DiscardReason),
 }
 
+impl TraceRefused {
+    /// The name for reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoAnswer => "no answer in time",
+            Self::Discarded(reason) => reason.name(),
+        }
+    }
+}
+
 impl Reader {
     /// Asks a thread for a trace; [`Reader::await_trace`] waits for it. Needs
     /// [`config::Config::trace`].

@@ -18,7 +18,7 @@ use recording::MethodKind;
 
 use super::{Clr, lock};
 use crate::config::Walker;
-use crate::events::{self, event_pipe, exception, loads};
+use crate::events::{self, EventNews, event_pipe, exception, loads};
 use crate::proc;
 use crate::shadow;
 use crate::version;
@@ -392,11 +392,13 @@ impl Callbacks for ClrCallbacks {
             .threads
             .managed_ended(self.0.agent.sampler, (self.0.index, thread.raw()));
         let key = cx.info().key(thread);
-        let _walked_still = self
-            .0
-            .agent
-            .pins
-            .destroyed_within(cx, key, WALK_OF_THE_DYING);
+        let agent = self.0.agent;
+        if !agent.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {
+            agent.events.tell(EventNews::Note(format!(
+                "a thread ended while it was walked, and the walk did not end within {} s",
+                WALK_OF_THE_DYING.as_secs()
+            )));
+        }
         Ok(())
     }
 

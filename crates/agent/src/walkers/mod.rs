@@ -26,6 +26,8 @@ mod signal;
 mod stopped;
 mod suspend;
 
+use std::borrow::Cow;
+
 use recording::{Event, Record};
 use sampler::{Reader, SampleEvent, SlotId};
 
@@ -100,7 +102,7 @@ pub(crate) trait Walker {
     fn finish(&mut self, _round: &mut Round<'_, '_>, _sink: &mut dyn Sink) {}
 
     /// What could not be taken since the last call, by reason.
-    fn lost(&mut self) -> Vec<(&'static str, u64)> {
+    fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
         Vec::new()
     }
 

@@ -37,17 +37,6 @@ pub(crate) enum Refused {
     NotOnTheStack,
 }
 
-impl Refused {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Refused::NoSuchFrame => "no frame of the thread",
-            Refused::Guessed => "behind a guessed frame",
-            Refused::NotManaged => "not managed code of the runtime",
-            Refused::NotOnTheStack => "not on the thread's stack",
-        }
-    }
-}
-
 impl SeedState {
     /// After the runtime was asked; `corprof` looks at the seed once more.
     pub(super) fn of_answer(error: Option<WalkError>) -> SeedState {

@@ -3,6 +3,8 @@
 //! The hooks and their trees are `crate::shadow`'s; this end writes what the trees have grown by,
 //! and gives each tick of CPU time to the call that ran. It unwinds nothing.
 
+use std::borrow::Cow;
+
 use recording::Event;
 
 use super::{Round, Sink, Walker, event_of};
@@ -83,8 +85,10 @@ impl Walker for Shadow {
         self.trees.thread_ended(thread);
     }
 
-    fn lost(&mut self) -> Vec<(&'static str, u64)> {
-        self.trees.lost().to_vec()
+    fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
+        let lost = self.trees.lost().into_iter();
+        lost.map(|(reason, count)| (Cow::Borrowed(reason), count))
+            .collect()
     }
 
     fn memory(&self) -> u64 {

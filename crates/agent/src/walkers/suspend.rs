@@ -16,7 +16,6 @@ use corprof::{SuspendError, WalkError};
 use recording::{Event, Record};
 
 use super::merge::{self, Placed};
-use super::seed::SeedState;
 use super::stopped::{NotStopped, Pause, Stopped, Target, Ways};
 use super::{NATIVE_RUN, Round, Sink, Walker, timed};
 use crate::agent::Agent;
@@ -28,9 +27,6 @@ const RETRIES: u32 = 2;
 /// A thread that used no more CPU time than this since it was last walked has been idle: what it
 /// cost to wake it up for that walk (walker `seeded`), or to go back to where it waits.
 const IDLE_CPU_NS: u64 = 50_000;
-/// Between two records of what could not be walked.
-const TELL_NS: u64 = 1_000_000_000;
-
 /// Up to when samples stand for a thread, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Account {
@@ -58,14 +54,18 @@ pub(super) struct Suspend {
     events: Vec<Event>,
     interval_ns: u64,
     due_ns: u64,
-    tell_due: u64,
     tick: u64,
     last_tick_ns: u64,
     stopped: Stopped,
     accounts: HashMap<u32, Account>,
     stacks: BTreeMap<u32, Stack>,
     /// Samples that could not be taken, by reason.
-    lost: BTreeMap<String, u64>,
+    lost: BTreeMap<Cow<'static, str>, u64>,
+    /// Stacks without their native frames, by reason, and all stacks of this walker.
+    holes: BTreeMap<&'static str, u64>,
+    given: u64,
+    /// CPU time of threads that ended before they were walked, less what `lost` has of it.
+    unwalked_ns: u64,
     words: Vec<u64>,
 }
 
@@ -77,13 +77,15 @@ impl Suspend {
             events: timed(&agent.config),
             interval_ns: agent.config.interval_ns,
             due_ns: now + agent.config.interval_ns,
-            tell_due: now + TELL_NS,
             tick: 0,
             last_tick_ns: now,
             stopped: Stopped::new(agent.config.max_depth),
             accounts: HashMap::new(),
             stacks: BTreeMap::new(),
             lost: BTreeMap::new(),
+            holes: BTreeMap::new(),
+            given: 0,
+            unwalked_ns: 0,
             words: Vec::new(),
         }
     }
@@ -158,8 +160,8 @@ impl Suspend {
         }
     }
 
-    fn lose(&mut self, reason: String, count: u64) {
-        *self.lost.entry(reason).or_insert(0) += count;
+    fn lose(&mut self, reason: impl Into<Cow<'static, str>>, count: u64) {
+        *self.lost.entry(reason.into()).or_insert(0) += count;
     }
 
     /// Takes what was seen of each thread; answers those to be tried again.
@@ -175,10 +177,6 @@ impl Suspend {
                 // Not listed by the CLR: it ends, or has not begun.
                 continue;
             };
-            if let SeedState::Refused(refused) = seen.seed {
-                // The walk is done without it; its native frames are there all the same.
-                self.lose(format!("seed refused: {}", refused.name()), 0);
-            }
             match snap.error {
                 None | Some(WalkError::NoManagedFrames) => {}
                 // E_NOTIMPL under a suspension: the thread was on its way into the runtime.
@@ -204,7 +202,15 @@ impl Suspend {
                 stack.end = EndCode(trace.end);
             } else {
                 merge::by_stack_pointer(&mut stack.placed);
+                if self.seeded {
+                    let reason = match seen.trace {
+                        Some(Err(refused)) => refused.name(),
+                        _ => "not known to the sampler",
+                    };
+                    *self.holes.entry(reason).or_insert(0) += 1;
+                }
             }
+            self.given += 1;
             stack.time_ns = pause.at_ns;
             stack.taken = true;
         }
@@ -253,17 +259,21 @@ impl Suspend {
         }
         self.stacks.clear();
     }
+}
 
-    fn tell(&mut self, sink: &mut dyn Sink) {
-        for (reason, count) in std::mem::take(&mut self.lost) {
-            if count > 0 {
-                sink.record(&Record::Lost {
-                    reason: Cow::Owned(reason),
-                    count,
-                });
-            }
-        }
-    }
+/// What the recording is told of stacks without their native frames.
+fn note_of(holes: &BTreeMap<&'static str, u64>, given: u64) -> Option<String> {
+    let all: u64 = holes.values().sum();
+    let reasons: Vec<String> = holes
+        .iter()
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    (all > 0).then(|| {
+        format!(
+            "walker seeded: {all} of {given} stacks have [native] for their native frames ({})",
+            reasons.join(", ")
+        )
+    })
 }
 
 impl Walker for Suspend {
@@ -274,14 +284,29 @@ impl Walker for Suspend {
         }
         // What it used since it was last walked can be told of no more.
         let unwalked = cpu_ns.saturating_sub(known.map_or(0, |account| account.cpu_ns));
-        let samples = unwalked.saturating_add(self.interval_ns / 2) / self.interval_ns;
+        // Of all such threads together: each alone may have lived for less than an interval.
+        self.unwalked_ns = self.unwalked_ns.saturating_add(unwalked);
+        let samples = self.unwalked_ns / self.interval_ns;
         if samples > 0 {
-            self.lose("a thread ended before it was walked".to_owned(), samples);
+            self.unwalked_ns %= self.interval_ns;
+            self.lose("a thread ended before it was walked", samples);
         }
     }
 
     fn due_ns(&self) -> Option<u64> {
         Some(self.due_ns)
+    }
+
+    fn finish(&mut self, _round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+        if let Some(text) = note_of(&self.holes, self.given) {
+            sink.record(&Record::Note { text: text.into() });
+        }
+        self.holes.clear();
+        self.given = 0;
+    }
+
+    fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
+        std::mem::take(&mut self.lost).into_iter().collect()
     }
 
     fn name(&self) -> &'static str {
@@ -307,9 +332,21 @@ impl Walker for Suspend {
         self.last_tick_ns = round.now_ns;
         let tick = self.tick;
         self.accounts.retain(|_, account| account.tick == tick);
-        if round.now_ns >= self.tell_due {
-            self.tell_due = round.now_ns + TELL_NS;
-            self.tell(sink);
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_told_once_there_are_any() {
+        assert_eq!(note_of(&BTreeMap::new(), 7), None);
+        let holes = BTreeMap::from([("no answer in time", 2), ("ring full", 1)]);
+        assert_eq!(
+            note_of(&holes, 1200).unwrap(),
+            "walker seeded: 3 of 1200 stacks have [native] for their native frames \
+             (no answer in time 2, ring full 1)"
+        );
     }
 }

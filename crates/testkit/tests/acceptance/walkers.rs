@@ -19,6 +19,7 @@ on_each_runtime!(
     rule_17_a_stop_ends_whatever_locks_the_stopped_threads_hold,
     rule_19_threads_that_end_are_waited_for,
     shares_of_a_stopped_program,
+    threads_that_were_never_walked_are_counted,
 );
 
 fn walked(runtime: &Runtime, walker: &str, hertz: u32, workload: &str) -> Recorded {
@@ -136,6 +137,27 @@ fn rule_19_threads_that_end_are_waited_for(runtime: &Runtime) {
         let inspected = recorded.inspect();
         assert!(inspected.number("threads") > 100.0, "{}", inspected.json);
         assert!(inspected.number("samples") > 100.0, "{}", inspected.json);
+    }
+}
+
+/// Threads that end between two walks, each before it has used an interval of CPU time, in a program
+/// that ends before the counters are told for the first time.
+fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
+    for walker in ["suspend", "seeded"] {
+        let recorded = Record::workload(runtime, "churn", &["0.4"])
+            .options(["--walker", walker, "--frequency", "99"])
+            .run();
+        let inspected = recorded.inspect();
+        let reason = "a thread ended before it was walked";
+        let lost = inspected.json["lost_reasons"][reason].as_f64();
+        let unseen_ms = lost.unwrap_or(0.0) * inspected.number("interval_ns") / 1e6;
+        let seen_ms = inspected.event("cpu").unwrap()["value"].as_f64().unwrap() / 1e6;
+        let used_ms = recorded.answer.measured("cpu_ms");
+        println!("{walker}: {seen_ms} ms seen, {unseen_ms} ms lost of {used_ms} ms");
+        assert!(unseen_ms > seen_ms, "{}", inspected.json);
+        // The rest is the runtime's own threads, which these walkers do not see.
+        let told = (seen_ms + unseen_ms) / used_ms;
+        assert!((0.75..1.1).contains(&told), "{}", inspected.json);
     }
 }
 
