@@ -29,6 +29,9 @@ use crate::walkers::{self, Round, Sink, Walker};
 const EARLY_ROUND: Duration = Duration::from_millis(10);
 /// Between two rounds later; a ring that fills up asks for one earlier.
 const ROUND: Duration = Duration::from_millis(100);
+/// Between two rounds while an exception waits for its handler: the program may end by it, and is
+/// then gone some tens of milliseconds after the throw.
+const SEARCH_ROUND: Duration = Duration::from_millis(2);
 /// How long "early" is.
 const EARLY_NS: u64 = 1_000_000_000;
 /// Between two looks at /proc/self/task.
@@ -227,7 +230,9 @@ impl Drain {
     fn wait(&mut self) {
         let now = proc::now_ns();
         let early = now.saturating_sub(self.start_ns) < EARLY_NS;
-        let round = if early || self.events.is_waiting() {
+        let round = if self.events.is_waiting() {
+            SEARCH_ROUND
+        } else if early {
             EARLY_ROUND
         } else {
             ROUND
