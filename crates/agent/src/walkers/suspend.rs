@@ -27,6 +27,7 @@ const RETRIES: u32 = 2;
 /// A thread that used no more CPU time than this since it was last walked has been idle: what it
 /// cost to wake it up for that walk (walker `seeded`), or to go back to where it waits.
 const IDLE_CPU_NS: u64 = 50_000;
+
 /// Up to when samples stand for a thread, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Account {
