@@ -33,8 +33,6 @@ const IDLE_CPU_NS: u64 = 50_000;
 struct Account {
     cpu_ns: u64,
     wall_ns: u64,
-    /// Tick at which the thread was last there.
-    tick: u64,
 }
 
 /// A thread in this tick.
@@ -55,9 +53,9 @@ pub(super) struct Suspend {
     events: Vec<Event>,
     interval_ns: u64,
     due_ns: u64,
-    tick: u64,
     last_tick_ns: u64,
     stopped: Stopped,
+    /// Of threads that have not ended, also where their CLR has.
     accounts: HashMap<u32, Account>,
     stacks: BTreeMap<u32, Stack>,
     /// Samples that could not be taken, by reason.
@@ -78,7 +76,6 @@ impl Suspend {
             events: timed(&agent.config),
             interval_ns: agent.config.interval_ns,
             due_ns: now + agent.config.interval_ns,
-            tick: 0,
             last_tick_ns: now,
             stopped: Stopped::new(agent.config.max_depth),
             accounts: HashMap::new(),
@@ -104,9 +101,7 @@ impl Suspend {
                     _ => 0,
                 },
                 wall_ns: self.last_tick_ns,
-                tick: 0,
             });
-            account.tick = self.tick;
             let stack = self.stacks.entry(target.thread).or_default();
             stack.cpu_ns = cpu.map_or(0, |cpu| cpu.saturating_sub(account.cpu_ns));
             stack.wall_ns = round.now_ns.saturating_sub(account.wall_ns);
@@ -325,14 +320,11 @@ impl Walker for Suspend {
         }
         // Late ticks are not made up for: each sample's value is what really passed.
         self.due_ns = (self.due_ns + self.interval_ns).max(round.now_ns);
-        self.tick += 1;
         for runtime in round.runtimes.recorded() {
             self.stop(round, runtime, sink);
         }
         self.give(round, sink);
         self.last_tick_ns = round.now_ns;
-        let tick = self.tick;
-        self.accounts.retain(|_, account| account.tick == tick);
     }
 }
 

@@ -152,12 +152,13 @@ fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
         let lost = inspected.json["lost_reasons"][reason].as_f64();
         let unseen_ms = lost.unwrap_or(0.0) * inspected.number("interval_ns") / 1e6;
         let seen_ms = inspected.event("cpu").unwrap()["value"].as_f64().unwrap() / 1e6;
-        let used_ms = recorded.answer.measured("cpu_ms");
+        // To the end of the process, as the walkers see it.
+        let used_ms = inspected.number("target_cpu_s") * 1e3;
         println!("{walker}: {seen_ms} ms seen, {unseen_ms} ms lost of {used_ms} ms");
         assert!(unseen_ms > seen_ms, "{}", inspected.json);
         // The rest is the runtime's own threads, which these walkers do not see.
         let told = (seen_ms + unseen_ms) / used_ms;
-        assert!((0.75..1.1).contains(&told), "{}", inspected.json);
+        assert!((0.7..1.02).contains(&told), "{}", inspected.json);
     }
 }
 
