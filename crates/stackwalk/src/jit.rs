@@ -224,6 +224,21 @@ impl Body {
         self.source
     }
 
+    /// Whether it is entered with a frame that other code has made: a body that replaces a running
+    /// loop (OSR). Its unwind codes then begin with those of that frame, which no instruction of
+    /// its own makes (src/coreclr/jit, `genOSRRecordTier0CalleeSavedRegistersAndFrame`); without
+    /// codes, most of them begin by reading that frame.
+    pub fn begins_on_a_frame(&self) -> bool {
+        match self.source {
+            Source::Header => unwind_info::UnwindInfo::parse(&self.infos)
+                .is_some_and(|info| info.begins_on_a_frame()),
+            // mov rax, [rbp]
+            _ => self
+                .bytes_at(self.start)
+                .starts_with(&[0x48, 0x8b, 0x45, 0x00]),
+        }
+    }
+
     /// Whether the instructions of the prologue say the same as the rules of this body: `None`
     /// where they say nothing. For tests and counters: one source checks the other.
     pub fn agrees_with_code(&self) -> Option<bool> {

@@ -90,6 +90,12 @@ impl<'a> UnwindInfo<'a> {
         self.ops().flatten().map(|op| op.at).max().unwrap_or(0)
     }
 
+    /// Whether something was pushed before the first instruction.
+    pub(crate) fn begins_on_a_frame(&self) -> bool {
+        let pushes = |op: Op| matches!(op.op, PUSH_NONVOL | ALLOC_SMALL | ALLOC_LARGE);
+        self.ops().flatten().any(|op| op.at == 0 && pushes(op))
+    }
+
     /// The codes, last instruction first; `None` for one that is not known.
     fn ops(&self) -> impl Iterator<Item = Option<Op>> + use<'a> {
         let mut codes = self.codes.iter();

@@ -21,6 +21,7 @@ use crate::config::Walker;
 use crate::events::{self, EventNews, event_pipe, exception, loads};
 use crate::proc;
 use crate::shadow;
+use crate::tiers;
 use crate::version;
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -40,7 +41,7 @@ impl Callbacks for ClrCallbacks {
                 major = found.major;
                 self.0
                     .instruments
-                    .store(found.major >= 8, Ordering::Relaxed);
+                    .store(tiers::instruments(found.major), Ordering::Relaxed);
                 version::of_runtime(info, found.major, found.minor, found.build)
             })
             .unwrap_or_default();

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use corprof::context::{Callback, Context};
 use corprof::{Cx, FunctionId, Hresult, ModuleFlags, ModuleId, RejitId};
 use recording::{Event, MethodKind, Tier};
-use stackwalk::{Kind, jit, pe};
+use stackwalk::{Kind, Region, jit, pe};
 
 use super::{Clr, lock};
 use crate::bodies::{Body, Change, Taken};
@@ -171,7 +171,9 @@ impl Clr {
                 continue;
             };
             let (taken, owner) = self.take_now(cx, function, kind, start);
-            let of_this = self.tier(&range, kind, &starts);
+            let raw = function.raw() as u64;
+            let unwind = self.unwind_of(&range, raw);
+            let of_this = self.tier(&unwind, raw, kind, &starts);
             tier = Some(of_this);
             self.born(
                 Body {
@@ -185,35 +187,45 @@ impl Clr {
                     taken: taken.map(Arc::new),
                 },
                 owner,
+                unwind,
             );
         }
         tier
     }
 
     /// The tier of a new body, given the starts of all bodies that its method has by now.
-    fn tier(&self, range: &Range<u64>, kind: MethodKind, starts: &[usize]) -> Tier {
+    fn tier(&self, unwind: &jit::Body, function: u64, kind: MethodKind, starts: &[usize]) -> Tier {
         if kind != MethodKind::Il {
             // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
             return Tier::Optimized;
         }
-        let precompiled = starts
-            .iter()
-            .filter_map(|start| self.agent.map.lookup(*start as u64))
-            .any(|region| region.kind == Kind::ReadyToRun);
-        let length = usize::try_from(range.end - range.start).map_or(0, |all| all.min(16));
+        let all = || {
+            starts
+                .iter()
+                .filter_map(|start| self.agent.map.lookup(*start as u64))
+        };
+        let length = usize::try_from(unwind.end() - unwind.start()).map_or(0, |all| all.min(16));
         // SAFETY: the runtime has just published this code and keeps it at least until this
         // callback returns; `length` is within it.
-        let code = unsafe { std::slice::from_raw_parts(range.start as *const u8, length) };
+        let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
+        // The runtime keeps all bodies of a method for as long as the method.
+        let is_earlier_step = |region: &Region| {
+            region.kind == Kind::Jit
+                && !self
+                    .unwind_of(&(region.start..region.end), function)
+                    .begins_on_a_frame()
+        };
         tiers::of_body(tiers::Evidence {
             code,
-            earlier_jitted: starts.len().saturating_sub(1 + usize::from(precompiled)),
-            precompiled,
+            on_stack: unwind.begins_on_a_frame(),
+            earlier: all().filter(is_earlier_step).count(),
+            precompiled: all().any(|region| region.kind == Kind::ReadyToRun),
             instruments: self.instruments.load(Ordering::Relaxed),
         })
     }
 
     /// Makes a body known: to the agent thread, to the owner's unload, to the walker.
-    fn born(&self, body: Body, owner: Owner) {
+    fn born(&self, body: Body, owner: Owner, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
         match owner {
@@ -230,15 +242,14 @@ impl Clr {
                 .push(range.clone()),
         }
         self.agent.births.push(Change::Born(body));
-        let unwind = self.unwind_of(&range, function as u64);
         self.agent.map.add_jit_body(unwind, u64::from(self.index));
     }
 
-    /// The unwind rules of a body that the runtime has just published.
+    /// The unwind rules of a body of a method that is being compiled, or has just been.
     fn unwind_of(&self, range: &Range<u64>, function: u64) -> jit::Body {
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let known = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
-        // SAFETY: the code has just been published and stays until its unload callback; the
+        // SAFETY: the code has been published and stays until its unload callback; the
         // header before it belongs to the same allocation. The fast way is taken only after this
         // runtime's headers have been read in the checked way many times without a mismatch.
         unsafe {

@@ -248,4 +248,9 @@ fn the_prologue_of_an_osr_body_is_not_decoded() {
     let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
     assert_eq!(body.source(), Source::FramePointer);
     assert_eq!(body.rule(body.start() + 6, false), Some(FRAME_POINTER));
+    assert!(body.begins_on_a_frame());
+    let code = bytes_of("55 488bec 4883ec20 c3");
+    // SAFETY: the bytes live for ever.
+    let body = unsafe { body_from_code(code.as_ptr() as u64, code.len() as u32) };
+    assert!(!body.begins_on_a_frame());
 }

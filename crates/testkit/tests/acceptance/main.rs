@@ -40,6 +40,7 @@ mod shadow;
 mod shares;
 mod side_by_side;
 mod stress;
+mod tiers;
 mod walkers;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no

@@ -1,0 +1,110 @@
+//! Tiers as we read them, against what the runtime says of itself in its perf map.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use testkit::{Record, Recorded, Runtime};
+
+on_each_runtime!(tiers_are_those_of_the_perf_map);
+
+/// How often each method was compiled to each tier.
+type Compiled = BTreeMap<(String, String), u64>;
+
+fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
+    let (mut agreed, mut wrong) = (0, Vec::new());
+    for workload in ["shares", "leaf", "frameless", "exceptions", "gc"] {
+        let recorded = Record::workload(runtime, workload, &["2"])
+            .options(["-e", "jit", "--event-limit", "0"])
+            .environment("DOTNET_PerfMapEnabled", "1")
+            .environment("COMPlus_PerfMapEnabled", "1")
+            .run_complete();
+        let (told, read) = (told_by_the_runtime(&recorded), read_by_us(&recorded));
+        for (body, count) in &told {
+            if read.get(body) == Some(count) {
+                agreed += 1;
+            } else {
+                wrong.push(format!("{body:?}: {count}, {:?}", read.get(body)));
+            }
+        }
+        // What the first picture of a newcomer shows: loops that were hot from the start.
+        if workload == "shares" && !runtime.is_core31() {
+            for method in ["BurnHalf", "BurnQuarter", "BurnFifth", "BurnTwentieth"] {
+                for tier in ["tier 0", "OSR", "tier 0 instrumented", "tier 1"] {
+                    let body = (format!("Workloads.Shares.{method}"), tier.to_owned());
+                    assert!(read.contains_key(&body), "{body:?}: {read:#?}");
+                }
+            }
+        }
+    }
+    let share = f64::from(agreed) / (f64::from(agreed) + wrong.len() as f64);
+    println!("{agreed} agree, {share:.3}; {wrong:#?}");
+    // What looks like another tier, and lines of the map that ran into each other.
+    let limit = if runtime.is_core31() { 0.75 } else { 0.9 };
+    assert!(agreed > 100 && share > limit, "{share}: {wrong:#?}");
+}
+
+/// Methods of the workload whose name is the same in metadata and for users.
+fn is_plain(method: &str) -> bool {
+    method.starts_with("Workloads.") && !method.contains(['<', '+', '`', '|'])
+}
+
+fn told_by_the_runtime(recorded: &Recorded) -> Compiled {
+    let pid = &recorded.inspect().json["processes"][0]["pid"];
+    let path = format!("/tmp/perf-{pid}.map");
+    let map = fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    fs::remove_file(&path).unwrap();
+    let mut compiled = Compiled::new();
+    for line in String::from_utf8_lossy(&map).lines() {
+        // ADDRESS SIZE int32 [shares] Workloads.Shares::Main(string[])[QuickJitted]
+        let Some((_, method)) = line.split_once("] Workloads.") else {
+            continue;
+        };
+        // Threads write at once, now and then into each other's lines.
+        let Some((name, rest)) = method.split_once('(') else {
+            continue;
+        };
+        let Some((_, tier)) = rest.rsplit_once(")[") else {
+            continue;
+        };
+        let name = format!("Workloads.{}", name.replace("::", "."));
+        let tier = match tier.split(']').next().unwrap() {
+            "QuickJitted" => "tier 0",
+            "InstrumentedTier" => "tier 0 instrumented",
+            "OptimizedTier1" => "tier 1",
+            "OptimizedTier1OSR" => "OSR",
+            "Optimized" => "optimized",
+            _ => continue,
+        };
+        if is_plain(&name) {
+            *compiled.entry((name, tier.to_owned())).or_default() += 1;
+        }
+    }
+    // One that was optimised at once, by its own wish, is of no tier to us.
+    let steps = |compiled: &Compiled, method: &str| {
+        let of_it = compiled.keys().filter(|(known, _)| known == method);
+        of_it.count()
+    };
+    let at_once: Vec<String> = compiled
+        .keys()
+        .filter(|(method, tier)| tier == "tier 1" && steps(&compiled, method) == 1)
+        .map(|(method, _)| method.clone())
+        .collect();
+    for method in at_once {
+        let count = compiled.remove(&(method.clone(), "tier 1".to_owned()));
+        compiled.insert((method, "optimized".to_owned()), count.unwrap_or(0));
+    }
+    compiled
+}
+
+fn read_by_us(recorded: &Recorded) -> Compiled {
+    let options = ["--event", "jit", "--by", "detail", "--top", "100000"];
+    let report = recorded.report(&options);
+    let rows = report["rows"].as_array().unwrap();
+    rows.iter()
+        .filter_map(|row| {
+            let (method, tier) = row["name"].as_str()?.rsplit_once(" (")?;
+            let body = (method.to_owned(), tier.trim_end_matches(')').to_owned());
+            is_plain(method).then(|| (body, row["self_samples"].as_u64().unwrap()))
+        })
+        .collect()
+}
