@@ -155,21 +155,27 @@ pub(super) struct Allocated {
     pub(super) type_name: String,
     /// Bytes, where the event says it.
     pub(super) size: Option<u64>,
-    /// Which heap it is on, `gc_oh_num`.
-    pub(super) heap: u32,
 }
 
-/// An AllocationTick: `amount` bytes have been allocated on its heap since the last one, and this
-/// is the object that was being allocated then.
+/// What an AllocationTick counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tick {
+    /// `gc_oh_num`.
+    pub(super) heap: u32,
+    /// Bytes allocated on that heap since its last tick.
+    pub(super) amount: u64,
+}
+
+/// An AllocationTick, and the object that was being allocated then.
 ///
 /// Ticks of large objects are left to [`object_allocated`]: an object of more than [`TICK_BYTES`]
 /// ends every count, so those that are a little smaller would never be seen beside it.
-pub(super) fn tick<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, amount: u64, allocated: &Allocated) {
-    if allocated.heap == LARGE_HEAP {
+pub(super) fn tick<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, tick: Tick, allocated: &Allocated) {
+    if tick.heap == LARGE_HEAP {
         return;
     }
     let events = clr.events();
-    let bytes = events.ticks.weigh(allocated.heap, amount);
+    let bytes = events.ticks.weigh(tick.heap, tick.amount);
     if let Some(value) = allocator(|own| own.thin(bytes, events.alloc_interval())) {
         keep(clr, cx, value, allocated);
     }

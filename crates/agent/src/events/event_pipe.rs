@@ -9,7 +9,7 @@ use corprof::info::EventPipeProviderConfig;
 use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
-use super::alloc::{self, Allocated};
+use super::alloc::{self, Allocated, Tick};
 use crate::clr::Clr;
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
@@ -69,8 +69,8 @@ pub(crate) fn delivered<'rt>(
     let mut data = Fields(event.data);
     match event.id {
         ALLOCATION_TICK if events.wants(Event::Alloc) => {
-            if let Some((amount, allocated)) = read_allocation_tick(&mut data, event.version) {
-                alloc::tick(clr, cx, amount, &allocated);
+            if let Some((tick, allocated)) = read_allocation_tick(&mut data, event.version) {
+                alloc::tick(clr, cx, tick, &allocated);
             }
         }
         ALLOCATION_SAMPLED if events.wants(Event::Alloc) => {
@@ -101,7 +101,7 @@ pub(crate) fn is_runtime(name: &str) -> bool {
 
 /// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type pointer,
 /// type name, heap u32, address pointer; from version 4 the object's size u64.
-fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(u64, Allocated)> {
+fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(Tick, Allocated)> {
     data.skip(4)?;
     let heap = data.u32()?;
     data.skip(2)?;
@@ -118,16 +118,14 @@ fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(u64, All
         class,
         type_name,
         size,
-        heap,
     };
-    Some((amount, allocated))
+    Some((Tick { heap, amount }, allocated))
 }
 
-/// AllocationSampled: kind (heap) u32, instance u16, type pointer, type name, address pointer, size u64,
+/// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
 /// offset of the sampled byte u64.
 fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
-    let heap = data.u32()?;
-    data.skip(2)?;
+    data.skip(4 + 2)?;
     let class = data.u64()? as usize;
     let type_name = data.text()?;
     data.skip(8)?;
@@ -135,7 +133,6 @@ fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
         class,
         type_name,
         size: Some(data.u64()?),
-        heap,
     })
 }
 
@@ -217,12 +214,14 @@ mod tests {
             assert_eq!(
                 read_allocation_tick(&mut Fields(&data), version),
                 Some((
-                    107_000,
+                    Tick {
+                        heap: 2,
+                        amount: 107_000,
+                    },
                     Allocated {
                         class: 0x1234,
                         type_name: "System.Byte[]".into(),
                         size,
-                        heap: 2,
                     }
                 ))
             );
@@ -243,8 +242,7 @@ mod tests {
 
     #[test]
     fn the_other_events() {
-        let mut data = 1u32.to_le_bytes().to_vec();
-        data.extend([0xff; 2]);
+        let mut data = vec![0xff; 6];
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("A.B`1[C]"));
         data.extend([0xff; 8]);
@@ -256,7 +254,6 @@ mod tests {
                 class: 0x1234,
                 type_name: "A.B`1[C]".into(),
                 size: Some(48),
-                heap: 1,
             })
         );
         let mut data = vec![0, 9, 0];
