@@ -232,10 +232,7 @@ impl Body {
         match self.source {
             Source::Header => unwind_info::UnwindInfo::parse(&self.infos)
                 .is_some_and(|info| info.begins_on_a_frame()),
-            // mov rax, [rbp]
-            _ => self
-                .bytes_at(self.start)
-                .starts_with(&[0x48, 0x8b, 0x45, 0x00]),
+            _ => self.bytes_at(self.start).starts_with(&x86::OSR_ENTRY),
         }
     }
 

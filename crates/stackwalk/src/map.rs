@@ -300,6 +300,14 @@ impl CodeMap {
         self.find(&reader, address).map(|entry| entry.region)
     }
 
+    /// Whether `address` is in a JITted body for which [`jit::Body::begins_on_a_frame`] holds.
+    pub fn begins_on_a_frame(&self, address: u64) -> bool {
+        let reader = self.grace.enter();
+        let entry = self.find(&reader, address);
+        entry
+            .is_some_and(|entry| matches!(&entry.code, Code::Jit(body) if body.begins_on_a_frame()))
+    }
+
     /// The start of the ReadyToRun function (or funclet) that `address` is in.
     /// Async-signal-safe.
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {

@@ -7,6 +7,9 @@ use crate::rule::Rule;
 use crate::unwind_info::{Builder, Place, rule_at};
 use std::ops::Range;
 
+/// `mov rax, [rbp]`, by which most OSR bodies begin: they take over the frame of another.
+pub(crate) const OSR_ENTRY: [u8; 4] = [0x48, 0x8b, 0x45, 0x00];
+
 /// Whether `before`, the bytes that end where a return address points, ends in a call.
 pub(crate) fn ends_in_call(before: &[u8]) -> bool {
     let at = |back: usize| {
@@ -220,8 +223,7 @@ pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
                 framed = true;
                 8
             }
-            // mov rax, [rbp]: an OSR body takes over the frame of another
-            [0x48, 0x8b, 0x45, 0x00, ..] if done == 0 => return None,
+            _ if done == 0 && rest.starts_with(&OSR_ENTRY) => return None,
             _ => break,
         };
         done = step(len)?;

@@ -171,9 +171,8 @@ impl Clr {
                 continue;
             };
             let (taken, owner) = self.take_now(cx, function, kind, start);
-            let raw = function.raw() as u64;
-            let unwind = self.unwind_of(&range, raw);
-            let of_this = self.tier(&unwind, raw, kind, &starts);
+            let unwind = self.unwind_of(&range, function.raw() as u64);
+            let of_this = self.tier(&unwind, kind, &starts);
             tier = Some(of_this);
             self.born(
                 Body {
@@ -194,7 +193,7 @@ impl Clr {
     }
 
     /// The tier of a new body, given the starts of all bodies that its method has by now.
-    fn tier(&self, unwind: &jit::Body, function: u64, kind: MethodKind, starts: &[usize]) -> Tier {
+    fn tier(&self, unwind: &jit::Body, kind: MethodKind, starts: &[usize]) -> Tier {
         if kind != MethodKind::Il {
             // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
             return Tier::Optimized;
@@ -208,12 +207,8 @@ impl Clr {
         // SAFETY: the runtime has just published this code and keeps it at least until this
         // callback returns; `length` is within it.
         let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
-        // The runtime keeps all bodies of a method for as long as the method.
         let is_earlier_step = |region: &Region| {
-            region.kind == Kind::Jit
-                && !self
-                    .unwind_of(&(region.start..region.end), function)
-                    .begins_on_a_frame()
+            region.kind == Kind::Jit && !self.agent.map.begins_on_a_frame(region.start)
         };
         tiers::of_body(tiers::Evidence {
             code,
@@ -245,11 +240,11 @@ impl Clr {
         self.agent.map.add_jit_body(unwind, u64::from(self.index));
     }
 
-    /// The unwind rules of a body of a method that is being compiled, or has just been.
+    /// The unwind rules of a body that the runtime has just published.
     fn unwind_of(&self, range: &Range<u64>, function: u64) -> jit::Body {
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let known = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
-        // SAFETY: the code has been published and stays until its unload callback; the
+        // SAFETY: the code has just been published and stays until its unload callback; the
         // header before it belongs to the same allocation. The fast way is taken only after this
         // runtime's headers have been read in the checked way many times without a mismatch.
         unsafe {
