@@ -8,7 +8,7 @@ use testkit::{Record, Recorded, Runtime};
 on_each_runtime!(tiers_are_those_of_the_perf_map);
 
 /// How often each method was compiled to each tier.
-type Compiled = BTreeMap<(String, String), u64>;
+type Compiled = BTreeMap<String, BTreeMap<String, u64>>;
 
 fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
     let (mut agreed, mut wrong) = (0, Vec::new());
@@ -19,19 +19,22 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
             .environment("COMPlus_PerfMapEnabled", "1")
             .run_complete();
         let (told, read) = (told_by_the_runtime(&recorded), read_by_us(&recorded));
-        for (body, count) in &told {
-            if read.get(body) == Some(count) {
-                agreed += 1;
-            } else {
-                wrong.push(format!("{body:?}: {count}, {:?}", read.get(body)));
+        for (method, tiers) in &told {
+            for (tier, count) in tiers {
+                let ours = read.get(method).and_then(|tiers| tiers.get(tier));
+                if ours == Some(count) {
+                    agreed += 1;
+                } else {
+                    wrong.push(format!("{method}, {tier}: {count}, {ours:?}"));
+                }
             }
         }
         // What the first picture of a newcomer shows: loops that were hot from the start.
         if workload == "shares" && !runtime.is_core31() {
             for method in ["BurnHalf", "BurnQuarter", "BurnFifth", "BurnTwentieth"] {
                 for tier in ["tier 0", "OSR", "tier 0 instrumented", "tier 1"] {
-                    let body = (format!("Workloads.Shares.{method}"), tier.to_owned());
-                    assert!(read.contains_key(&body), "{body:?}: {read:#?}");
+                    let tiers = &read[&format!("Workloads.Shares.{method}")];
+                    assert!(tiers.contains_key(tier), "{method}, {tier}: {read:#?}");
                 }
             }
         }
@@ -76,22 +79,15 @@ fn told_by_the_runtime(recorded: &Recorded) -> Compiled {
             _ => continue,
         };
         if is_plain(&name) {
-            *compiled.entry((name, tier.to_owned())).or_default() += 1;
+            let tiers = compiled.entry(name).or_default();
+            *tiers.entry(tier.to_owned()).or_default() += 1;
         }
     }
     // One that was optimised at once, by its own wish, is of no tier to us.
-    let steps = |compiled: &Compiled, method: &str| {
-        let of_it = compiled.keys().filter(|(known, _)| known == method);
-        of_it.count()
-    };
-    let at_once: Vec<String> = compiled
-        .keys()
-        .filter(|(method, tier)| tier == "tier 1" && steps(&compiled, method) == 1)
-        .map(|(method, _)| method.clone())
-        .collect();
-    for method in at_once {
-        let count = compiled.remove(&(method.clone(), "tier 1".to_owned()));
-        compiled.insert((method, "optimized".to_owned()), count.unwrap_or(0));
+    for tiers in compiled.values_mut().filter(|tiers| tiers.len() == 1) {
+        if let Some(count) = tiers.remove("tier 1") {
+            tiers.insert("optimized".to_owned(), count);
+        }
     }
     compiled
 }
@@ -99,12 +95,16 @@ fn told_by_the_runtime(recorded: &Recorded) -> Compiled {
 fn read_by_us(recorded: &Recorded) -> Compiled {
     let options = ["--event", "jit", "--by", "detail", "--top", "100000"];
     let report = recorded.report(&options);
-    let rows = report["rows"].as_array().unwrap();
-    rows.iter()
-        .filter_map(|row| {
-            let (method, tier) = row["name"].as_str()?.rsplit_once(" (")?;
-            let body = (method.to_owned(), tier.trim_end_matches(')').to_owned());
-            is_plain(method).then(|| (body, row["self_samples"].as_u64().unwrap()))
-        })
-        .collect()
+    let mut compiled = Compiled::new();
+    for row in report["rows"].as_array().unwrap() {
+        let Some((method, tier)) = row["name"].as_str().unwrap().rsplit_once(" (") else {
+            continue;
+        };
+        if is_plain(method) {
+            let tiers = compiled.entry(method.to_owned()).or_default();
+            let count = row["self_samples"].as_u64().unwrap();
+            tiers.insert(tier.trim_end_matches(')').to_owned(), count);
+        }
+    }
+    compiled
 }
