@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let setup = setup::run(false)?;
     if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
         test::build()?;
+        test::test_doubles()?;
     }
     if programs.is_empty() {
         programs = testkit::oracle_programs()?;

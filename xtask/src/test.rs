@@ -18,15 +18,16 @@ pub(crate) fn build() -> Result<()> {
         "--package",
         "sidewalk",
         "--package",
-        "agent",
+        "libsidewalk",
         "--package",
         "runsxs",
     ]))
 }
 
-/// Builds what only tests load.
-fn test_doubles() -> Result<()> {
-    run(&mut cargo(&["build", "--release", "--package", "v2-agent"]))
+/// Builds what only tests load: the old profiler, and the oracle.
+pub(crate) fn test_doubles() -> Result<()> {
+    let packages = ["--package", "v2-agent", "--package", "oracle"];
+    run(cargo(&["build", "--release"]).args(packages))
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.

@@ -12,6 +12,8 @@ use corprof::sys::rules::RuntimeVersion;
 use fake_clr::FakeClr;
 use recording::{Item, Reader, Record, file_header};
 
+corprof::export_profiler!(|request| agent::create(request, &agent::SIDEWALK));
+
 /// What the agent has told so far.
 #[derive(Default)]
 struct Told {
@@ -98,7 +100,7 @@ fn rule_16_a_refused_walk_is_counted_and_made_up_for() {
     clr.set_os_thread(ids.thread, tid);
     clr.set_holds_runtime_lock(ids.thread, true);
     // SAFETY: the function that a CLR calls.
-    unsafe { clr.start_library(sidewalk::DllGetClassObject) }.unwrap();
+    unsafe { clr.start_library(DllGetClassObject) }.unwrap();
     let mut line = tool.join().unwrap();
     let told_of = clr.on_thread(ids.thread, || {
         (

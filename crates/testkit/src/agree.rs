@@ -1,7 +1,7 @@
-//! The oracle's other end: plays the tool for an agent with `walker=agree`, and judges.
+//! The oracle's other end: plays the tool for `liboracle.so`, and judges.
 //!
 //! The agent stops the program at random moments and tells what each walker saw of each thread
-//! (`crates/agent/src/walkers/agree.rs` has the lines). Here the managed frames are held against
+//! (`crates/oracle/src/agree.rs` has the lines). Here the managed frames are held against
 //! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not tell of them.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::layout::{agent, target_dir};
+use crate::layout::{oracle, target_dir};
 use crate::runtime::Runtime;
 use crate::workload::{workload, workload_names};
 
@@ -460,11 +460,11 @@ pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) ->
         .arg("depth=300")
         .env("CORECLR_ENABLE_PROFILING", "1")
         .env("CORECLR_PROFILER", CLSID)
-        .env("CORECLR_PROFILER_PATH", agent())
+        .env("CORECLR_PROFILER_PATH", oracle())
         .env("SIDEWALK_SOCKET", &socket)
         .env(
             "SIDEWALK_CONFIG",
-            format!("walker=agree;random_seeds={random_seeds};max_depth=8192"),
+            format!("walker=seeded;random_seeds={random_seeds};max_depth=8192"),
         )
         .stdin(Stdio::null())
         .stdout(Stdio::null());

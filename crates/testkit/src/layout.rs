@@ -60,6 +60,14 @@ pub fn agent() -> PathBuf {
     built("libsidewalk.so")
 }
 
+/// The oracle, `liboracle.so`: the agent's walkers held against each other.
+///
+/// # Panics
+/// When it has not been built.
+pub(crate) fn oracle() -> PathBuf {
+    built("liboracle.so")
+}
+
 /// The `runsxs` command under test.
 ///
 /// # Panics

@@ -3,48 +3,29 @@
 //! Methods are not named here, except those whose names cannot be asked for later (collectible
 //! code).
 //!
-//! Invariant: a body is pushed to [`Births`] before it is in the code map, and both happen in
-//! the callback that follows its publication; it leaves the map before its unload callback
-//! returns.
-//!
-//! [`Births`]: crate::bodies::Births
+//! Invariant: a body is told to the code index in the callback that follows its publication, and
+//! taken out of it before its unload callback returns.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use corprof::context::{Callback, Context};
-use corprof::{Cx, FunctionId, Hresult, ModuleFlags, ModuleId, RejitId};
-use recording::{Event, MethodKind, Tier};
+use corprof::{Cx, FunctionId, ModuleFlags, ModuleId, RejitId};
+use recording::{MethodKind, Tier};
 use stackwalk::{Kind, Region, jit, pe};
 
-use super::{Clr, lock};
-use crate::bodies::{Body, Change, Taken};
-use crate::events;
-use crate::names;
-use crate::proc;
-use crate::tiers;
-
-/// What is known of a managed module.
-#[derive(Debug)]
-pub(crate) struct ModuleFacts {
-    /// Unique in the process for all time: ModuleIDs are used again.
-    pub(crate) serial: u64,
-    pub(crate) runtime: u8,
-    pub(crate) path: String,
-    pub(crate) base: u64,
-    /// Its ReadyToRun code.
-    pub(super) precompiled: Option<Range<u64>>,
-    pub(crate) mvid: OnceLock<[u8; 16]>,
-    collectible: bool,
-}
+use super::{Clr, lock, names, tiers};
+use crate::base::proc;
+use crate::model::{CodeBody, CollectibleFacts, ManagedModule};
+use crate::target::Target;
 
 /// How many code headers of a runtime are read with care before they are read fast.
 const HEADERS_TO_TRUST: u32 = 32;
 
 /// Code that goes when its module, or the dynamic method itself, goes.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Unloadable {
     pub(super) by_module: HashMap<usize, Vec<Range<u64>>>,
     pub(super) by_function: HashMap<usize, Vec<Range<u64>>>,
@@ -52,7 +33,7 @@ pub(super) struct Unloadable {
 
 impl Clr {
     /// What is known of a module.
-    pub(crate) fn module(&self, module: usize) -> Option<Arc<ModuleFacts>> {
+    pub(crate) fn module(&self, module: usize) -> Option<Arc<ManagedModule>> {
         lock(&self.modules).get(&module).cloned()
     }
 
@@ -66,7 +47,12 @@ impl Clr {
     }
 
     /// Learns of a module and of the ReadyToRun code in it.
-    pub(super) fn module_loaded<'rt, C: Context>(&self, cx: &Cx<'rt, C>, module: ModuleId<'rt>) {
+    pub(crate) fn module_loaded<'rt, C: Context>(
+        &self,
+        target: &Target,
+        cx: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) {
         let info = cx.info();
         let Ok(Some(found)) = info.get_module_info2(cx, module) else {
             return;
@@ -83,9 +69,9 @@ impl Clr {
         } else {
             None
         };
-        let facts = Arc::new(ModuleFacts {
-            serial: self.agent.next_serial(),
-            runtime: self.index,
+        let facts = Arc::new(ManagedModule {
+            serial: next_serial(),
+            runtime: self.number,
             path: found.path,
             base,
             precompiled: image.as_ref().map(pe::Image::code),
@@ -97,48 +83,49 @@ impl Clr {
         let replaced = lock(&self.modules).insert(module.raw(), facts);
         self.forget(replaced.as_deref());
         if let Some(image) = image {
-            self.agent.map.add_r2r(image, u64::from(self.index));
+            target.code.image_added(image, self.number);
         }
     }
 
+    /// A module is being unloaded: its code goes, before the callback returns.
+    pub(crate) fn module_unloaded(&self, target: &Target, module: ModuleId<'_>) {
+        let ranges = lock(&self.unloadable).by_module.remove(&module.raw());
+        target.code.removed(ranges.unwrap_or_default());
+        let facts = lock(&self.modules).remove(&module.raw());
+        self.forget(facts.as_deref());
+        if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
+            target.code.image_removed(code);
+        }
+        // The code is unmapped once the callback has returned.
+        target.code.map().quiesce(64);
+    }
+
+    /// A dynamic method is being unloaded.
+    pub(crate) fn dynamic_unloaded(&self, target: &Target, function: FunctionId<'_>) {
+        let ranges = lock(&self.unloadable).by_function.remove(&function.raw());
+        target.code.removed(ranges.unwrap_or_default());
+    }
+
+    /// The CLR has ended or been left: the code of its images is no more.
+    pub(crate) fn images(&self) -> Vec<Range<u64>> {
+        let modules = lock(&self.modules);
+        let code = modules
+            .values()
+            .filter_map(|facts| facts.precompiled.clone());
+        code.collect()
+    }
+
     /// A module's facts hold no longer.
-    pub(super) fn forget(&self, facts: Option<&ModuleFacts>) {
+    fn forget(&self, facts: Option<&ManagedModule>) {
         let collectible = facts.map_or(0, |facts| u32::from(facts.collectible));
         self.collectible.fetch_sub(collectible, Ordering::Relaxed);
     }
 
-    pub(super) fn jit_started(&self, function: FunctionId<'_>) {
-        // The program, or the runtime, may have loaded a library since the last look.
-        self.agent.refresh_natives();
-        if self.events().wants(Event::Jit) {
-            events::jit::started(function);
-        }
-    }
-
-    /// A compilation has ended.
-    pub(super) fn jit_finished<'rt>(
+    /// A function was compiled: learns of every body of it that is not known yet. Answers the tier of
+    /// the last.
+    pub(crate) fn compiled<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
-        function: FunctionId<'rt>,
-        rejit: RejitId,
-        status: Hresult,
-        kind: MethodKind,
-    ) {
-        let wants = self.events().wants(Event::Jit);
-        let now_ns = if wants { proc::now_ns() } else { 0 };
-        let tier = if status.is_ok() {
-            self.compiled(cx, function, rejit, kind)
-        } else {
-            None
-        };
-        if wants {
-            events::jit::finished(self, cx, function, now_ns, tier);
-        }
-    }
-
-    /// Learns of every body of a function that is not known yet.
-    fn compiled<'rt>(
-        &self,
+        target: &Target,
         cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
         rejit: RejitId,
@@ -157,7 +144,7 @@ impl Clr {
         let time_ns = proc::now_ns();
         for &code_start in &starts {
             let start = code_start as u64;
-            if let Some(region) = self.agent.map.lookup(start)
+            if let Some(region) = target.code.map().lookup(start)
                 && (region.start == start || region.kind == Kind::ReadyToRun)
             {
                 continue;
@@ -170,20 +157,21 @@ impl Clr {
             else {
                 continue;
             };
-            let (taken, owner) = self.take_now(cx, function, kind, start);
+            let (facts, owner) = self.collectible_facts(cx, function, kind, start);
             let unwind = self.unwind_of(&range, function.raw() as u64);
-            let of_this = self.tier(&unwind, kind, &starts);
+            let of_this = self.tier(target, &unwind, kind, &starts);
             tier = Some(of_this);
-            self.born(
-                Body {
+            self.added(
+                target,
+                CodeBody {
                     range: range.clone(),
-                    runtime: self.index,
+                    runtime: self.number,
                     function: function.raw(),
                     code_start: start,
                     kind,
                     tier: of_this,
-                    birth_ns: time_ns,
-                    taken: taken.map(Arc::new),
+                    added_ns: time_ns,
+                    collectible: facts.map(Arc::new),
                 },
                 owner,
                 unwind,
@@ -193,7 +181,13 @@ impl Clr {
     }
 
     /// The tier of a new body, given the starts of all bodies that its method has by now.
-    fn tier(&self, unwind: &jit::Body, kind: MethodKind, starts: &[usize]) -> Tier {
+    fn tier(
+        &self,
+        target: &Target,
+        unwind: &jit::Body,
+        kind: MethodKind,
+        starts: &[usize],
+    ) -> Tier {
         if kind != MethodKind::Il {
             // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
             return Tier::Optimized;
@@ -201,14 +195,14 @@ impl Clr {
         let all = || {
             starts
                 .iter()
-                .filter_map(|start| self.agent.map.lookup(*start as u64))
+                .filter_map(|start| target.code.map().lookup(*start as u64))
         };
         let length = usize::try_from(unwind.end() - unwind.start()).map_or(0, |all| all.min(16));
         // SAFETY: the runtime has just published this code and keeps it at least until this
         // callback returns; `length` is within it.
         let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
         let is_earlier_step = |region: &Region| {
-            region.kind == Kind::Jit && !self.agent.map.begins_on_a_frame(region.start)
+            region.kind == Kind::Jit && !target.code.map().begins_on_a_frame(region.start)
         };
         tiers::of_body(tiers::Evidence {
             code,
@@ -219,8 +213,8 @@ impl Clr {
         })
     }
 
-    /// Makes a body known: to the agent thread, to the owner's unload, to the walker.
-    fn born(&self, body: Body, owner: Owner, unwind: jit::Body) {
+    /// Makes a body known: to its owner's unload, and to the code index.
+    fn added(&self, target: &Target, body: CodeBody, owner: Owner, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
         match owner {
@@ -236,8 +230,7 @@ impl Clr {
                 .or_default()
                 .push(range.clone()),
         }
-        self.agent.births.push(Change::Born(body));
-        self.agent.map.add_jit_body(unwind, u64::from(self.index));
+        target.code.added(body, unwind);
     }
 
     /// The unwind rules of a body that the runtime has just published.
@@ -266,40 +259,32 @@ impl Clr {
 
     /// What must be taken now, and who takes the code away. Nothing for code that stays: the
     /// agent thread asks when a sample wants to know.
-    fn take_now<'rt>(
+    fn collectible_facts<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
         kind: MethodKind,
         start: u64,
-    ) -> (Option<Taken>, Owner) {
+    ) -> (Option<CollectibleFacts>, Owner) {
         if kind != MethodKind::Il {
-            let taken = Taken {
+            let facts = CollectibleFacts {
                 names: names::of_dynamic(cx, function),
                 il_map: Box::default(),
             };
-            return (Some(taken), Owner::Function);
+            return (Some(facts), Owner::Function);
         }
         if !self.any_collectible() {
             return (None, Owner::Runtime);
         }
         match names::collectible_owner(self, cx, function) {
             Some(module) => {
-                let taken = Taken {
+                let facts = CollectibleFacts {
                     names: names::of_function(self, cx, function),
                     il_map: names::il_map(cx, start).unwrap_or_default(),
                 };
-                (Some(taken), Owner::Module(module))
+                (Some(facts), Owner::Module(module))
             }
             None => (None, Owner::Runtime),
-        }
-    }
-
-    pub(super) fn gone(&self, ranges: Vec<Range<u64>>) {
-        let at_ns = proc::now_ns();
-        for range in ranges {
-            self.agent.map.remove_range(range.clone());
-            self.agent.births.push(Change::Gone { range, at_ns });
         }
     }
 }
@@ -312,4 +297,10 @@ enum Owner {
     Module(usize),
     /// `DynamicMethodUnloaded`.
     Function,
+}
+
+/// A number that this process has not seen.
+fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

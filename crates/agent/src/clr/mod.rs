@@ -1,34 +1,34 @@
-//! One CLR of the process: what is kept of it, its code (`code`) and its callbacks (`callbacks`).
+//! One CLR: what is kept of it, its code (`code`), how it is named (`names`), and the list of all
+//! (`registry`) with the way to ask one (`runtimes`).
 //!
-//! Invariant: its locks are leaves, never held over a call into the CLR.
+//! It hears no callbacks and knows no events, sessions or records. Invariant: its locks are leaves,
+//! never held over a call into the CLR.
 
-mod callbacks;
-mod code;
+pub mod code;
+pub mod names;
+pub mod registry;
+pub mod runtimes;
+pub mod tiers;
+pub mod version;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use corprof::context::{AgentThread, Callback, Startup};
-use corprof::id::EventPipeProviderId;
-use corprof::info::EventPipeSession;
-use corprof::{Cx, EventMaskHigh, EventMaskLow, StackSnapshots};
+use corprof::StackSnapshots;
 
-pub(crate) use self::callbacks::ClrCallbacks;
-pub(crate) use self::code::ModuleFacts;
+pub use self::registry::{Admitted, KnownClr, Registry};
+pub use self::runtimes::Runtimes;
 
 use self::code::Unloadable;
-use crate::agent::Agent;
-use crate::events::exception::ExceptionFacts;
-use crate::events::gc::Collector;
-use crate::events::{self, EventNews, Events, NameCache, event_pipe};
-use crate::hijacks;
+use crate::model::ManagedModule;
+use crate::target::hijacks;
 
 /// One CLR.
-pub(crate) struct Clr {
-    agent: &'static Agent,
-    index: u8,
-    modules: Mutex<HashMap<usize, Arc<ModuleFacts>>>,
+#[derive(Debug)]
+pub struct Clr {
+    number: u8,
+    modules: Mutex<HashMap<usize, Arc<ManagedModule>>>,
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
@@ -38,14 +38,12 @@ pub(crate) struct Clr {
     headers_read: AtomicU32,
     /// Where its thread objects keep replaced return addresses.
     hijacks: hijacks::Words,
+    /// Its place in the table of those, where there was one.
+    hijack_place: OnceLock<usize>,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
-    names: NameCache,
-    exceptions: ExceptionFacts,
-    collector: Collector,
-    /// The provider of the runtime's own events, once it has been met.
-    provider: AtomicUsize,
-    session: OnceLock<EventPipeSession>,
+    /// Callbacks of it in which we have panicked, and told of.
+    panics_told: AtomicU32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,121 +51,61 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clr {
-    pub(crate) fn new(agent: &'static Agent, index: u8) -> Clr {
+    /// The CLR that the registry gave this number.
+    pub fn new(number: u8) -> Clr {
         Clr {
-            agent,
-            index,
+            number,
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
             instruments: AtomicBool::new(false),
             headers_read: AtomicU32::new(0),
-            names: NameCache::default(),
-            exceptions: ExceptionFacts::default(),
-            collector: Collector::default(),
-            provider: AtomicUsize::new(0),
-            session: OnceLock::new(),
             hijacks: hijacks::Words::default(),
+            hijack_place: OnceLock::new(),
             snapshots: OnceLock::new(),
+            panics_told: AtomicU32::new(0),
         }
     }
 
-    pub(crate) fn events(&self) -> &'static Events {
-        &self.agent.events
+    /// Its number: unique among the CLRs of a session, given out again when it has ended.
+    pub fn number(&self) -> u8 {
+        self.number
     }
 
-    pub(crate) fn names(&self) -> &NameCache {
-        &self.names
+    /// It has instrumented tiers.
+    pub(crate) fn set_instruments(&self, instruments: bool) {
+        self.instruments.store(instruments, Ordering::Relaxed);
     }
 
-    pub(crate) fn exceptions(&self) -> &ExceptionFacts {
-        &self.exceptions
-    }
-
-    pub(crate) fn collector(&self) -> &Collector {
-        &self.collector
-    }
-
-    /// Whether events of this provider are the runtime's own.
-    pub(crate) fn is_runtime_provider<'rt>(
-        &self,
-        cx: &Cx<'rt, Callback>,
-        provider: EventPipeProviderId<'rt>,
-    ) -> bool {
-        let known = self.provider.load(Ordering::Relaxed);
-        if known != 0 {
-            return known == provider.raw();
+    /// Its place in the table of replaced return addresses, from the registry.
+    pub(crate) fn set_hijack_place(&self, place: Option<usize>) {
+        if let Some(place) = place {
+            let _once = self.hijack_place.set(place);
         }
-        let is_ours = cx
-            .info()
-            .event_pipe_get_provider_info(cx, provider)
-            .is_ok_and(|name| event_pipe::is_runtime(&name));
-        if is_ours {
-            self.provider.store(provider.raw(), Ordering::Relaxed);
-        }
-        is_ours
+    }
+
+    /// Where one of its thread objects keeps replaced return addresses: its place in the table, and
+    /// the address.
+    pub(crate) fn hijack_of(&self, thread: usize) -> Option<(usize, u64)> {
+        let place = *self.hijack_place.get()?;
+        Some((place, self.hijacks.of_new_thread(thread as u64)))
+    }
+
+    /// Stacks of this CLR may be walked by `DoStackSnapshot`.
+    pub(crate) fn set_snapshots(&self, proof: StackSnapshots) {
+        let _once = self.snapshots.set(proof);
     }
 
     /// The proof that stacks of this CLR may be walked by `DoStackSnapshot`, where the walker that
     /// was asked for needs it.
-    pub(crate) fn snapshots(&self) -> Option<&StackSnapshots> {
+    pub fn snapshots(&self) -> Option<&StackSnapshots> {
         self.snapshots.get()
     }
 
-    /// See [`Threads::own_hijacks`](crate::threads::Threads::own_hijacks).
-    pub(crate) fn own_hijacks(&self) -> hijacks::Places {
-        self.agent.threads.own_hijacks()
-    }
-
-    pub(crate) fn index(&self) -> u8 {
-        self.index
-    }
-
-    /// Asks for the events that need more than a bit in the event mask, and tells the recording
-    /// where events come from.
-    pub(super) fn begin_events<'rt>(
-        &self,
-        cx: &mut Cx<'rt, Startup>,
-        wanted: events::Setup,
-        version: &str,
-    ) {
-        let events = self.events();
-        events.resume();
-        for news in wanted.news {
-            events.tell(news);
-        }
-        if let Some(keywords) = wanted.session {
-            match event_pipe::start(cx, keywords) {
-                Ok(session) => {
-                    let _only = self.session.set(session);
-                }
-                Err(error) => events.tell(EventNews::Note(format!(
-                    "no allocation and contention samples of .NET {version}: it let nobody listen \
-                     to its events ({error})"
-                ))),
-            }
-        }
-    }
-
-    /// The recording is over and the program goes on: no more callbacks for events. Agent thread
-    /// only. What cannot be taken back (the slow allocation path of .NET Core 3.1) stays.
-    pub(crate) fn end_events(&self, cx: &mut Cx<'_, AgentThread>) {
-        let info = cx.info();
-        if let Ok((low, high)) = info.get_event_mask2(cx) {
-            let events_low = EventMaskLow::MONITOR_EXCEPTIONS
-                | EventMaskLow::MONITOR_CLASS_LOADS
-                | EventMaskLow::MONITOR_SUSPENDS
-                | EventMaskLow::MONITOR_OBJECT_ALLOCATED;
-            let events_high = EventMaskHigh::BASIC_GC
-                | EventMaskHigh::MONITOR_EVENT_PIPE
-                | EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
-            if low.intersects(events_low) || high.intersects(events_high) {
-                // A runtime that refuses goes on calling, and nothing comes of it.
-                let _refused = info.set_event_mask2(cx, low - events_low, high - events_high);
-            }
-        }
-        if let Some(session) = self.session.get() {
-            let _ended = info.event_pipe_stop_session(cx, *session);
-        }
+    /// Callbacks that panicked since the last call, of so many in all.
+    pub(crate) fn new_panics(&self, all: u64) -> u64 {
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        let before = self.panics_told.swap(all, Ordering::Relaxed);
+        u64::from(all.saturating_sub(before))
     }
 }

@@ -10,32 +10,75 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use corprof::context::{Callback, Cooperative};
-use corprof::{ClassId, ClassKey, Cx, ObjectId, RuntimeIndex};
+use corprof::{ClassId, ClassKey, Cx, EventMaskHigh, EventMaskLow, ObjectId};
 use recording::Event;
 
-use crate::clr::Clr;
-use crate::proc;
-use crate::random::next_random;
+use super::Origin;
+use super::event_pipe::{
+    KEYWORD_ALLOCATION_SAMPLING, KEYWORD_GC, LEVEL_INFORMATIONAL, LEVEL_VERBOSE,
+};
+use super::source::{Asked, EventSource, How, Need};
+use crate::base::proc;
+use crate::base::random::next_random;
 
 /// Bytes between two AllocationTick events of one heap (`etw_allocation_tick`, src/coreclr/gc/gc.cpp),
 /// and the mean between two AllocationSampled events
 /// (`AllocationSamplingKeyword`, docs/design/features/RandomizedAllocationSampling.md).
 pub(crate) const TICK_BYTES: u64 = 100 * 1024;
 
-/// What a thread that allocates keeps.
-struct Allocator {
+/// Allocations.
+pub(super) struct Allocations;
+
+impl EventSource for Allocations {
+    fn event(&self) -> Event {
+        Event::Alloc
+    }
+
+    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+        let interval = asked.settings.alloc_interval;
+        let (runtime, at_least) = (asked.runtime, interval.max(TICK_BYTES));
+        match (runtime.event_pipe, asked.how) {
+            (false, How::Startup) => Ok(Need {
+                low: EventMaskLow::ENABLE_OBJECT_ALLOCATED | EventMaskLow::MONITOR_OBJECT_ALLOCATED,
+                interval,
+                ..Need::nothing("ObjectAllocated callback")
+            }),
+            (false, How::Attached) => Err(format!(
+                "no alloc samples of .NET {}: it tells of allocations only a profiler that was \
+                 there when it started (.NET 5 and later tell of them at any time)",
+                runtime.version
+            )),
+            (true, _) if runtime.major >= 10 => Ok(Need {
+                keywords: KEYWORD_ALLOCATION_SAMPLING,
+                level: LEVEL_INFORMATIONAL,
+                interval: at_least,
+                ..Need::nothing("AllocationSampled event")
+            }),
+            (true, _) => Ok(Need {
+                high: EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED,
+                keywords: KEYWORD_GC,
+                level: LEVEL_VERBOSE,
+                interval: at_least,
+                ..Need::nothing("AllocationTick event, ObjectAllocated for large objects")
+            }),
+        }
+    }
+}
+
+/// What a thread that allocates keeps: where its next sample is.
+struct ByteSampling {
     random: u64,
     /// Bytes until the next sample; none before the first object.
     left: Option<f64>,
 }
 
 thread_local! {
-    static ALLOCATOR: RefCell<Allocator> = const {
-        RefCell::new(Allocator { random: 0, left: None })
+    static SAMPLING: RefCell<ByteSampling> = const {
+        RefCell::new(ByteSampling { random: 0, left: None })
     };
 }
 
-impl Allocator {
+impl ByteSampling {
     /// Uniform in (0, 1].
     fn uniform(&mut self) -> f64 {
         if self.random == 0 {
@@ -85,8 +128,8 @@ impl Allocator {
     }
 }
 
-fn allocator<R>(ask: impl FnOnce(&mut Allocator) -> Option<R>) -> Option<R> {
-    ALLOCATOR
+fn sampling<R>(ask: impl FnOnce(&mut ByteSampling) -> Option<R>) -> Option<R> {
+    SAMPLING
         .try_with(|own| ask(&mut *own.try_borrow_mut().ok()?))
         .ok()?
 }
@@ -94,12 +137,12 @@ fn allocator<R>(ask: impl FnOnce(&mut Allocator) -> Option<R>) -> Option<R> {
 /// `ObjectAllocated`: every object of the program on .NET Core 3.1, every one of the large object
 /// heap on .NET 5 to 9.
 pub(crate) fn object_allocated<'rt>(
-    clr: &Clr,
+    origin: Origin<'_>,
     cx: &mut Cx<'rt, Cooperative>,
     object: ObjectId<'rt>,
     class: ClassId<'rt>,
 ) {
-    let events = clr.events();
+    let events = origin.events;
     if !events.is_on() {
         return;
     }
@@ -108,11 +151,11 @@ pub(crate) fn object_allocated<'rt>(
     };
     // The allocator rounds up to the alignment of objects; the runtime does not say so.
     let size = (size as u64).next_multiple_of(8);
-    let Some(value) = allocator(|own| own.sample(size, events.alloc_interval())) else {
+    let Some(value) = sampling(|own| own.sample(size, events.alloc_interval())) else {
         return;
     };
-    events.happened(clr, cx, Event::Alloc, value, |cx| {
-        (clr.names().class(cx, class), size_text(size))
+    origin.happened(cx, Event::Alloc, value, |cx| {
+        (origin.own.names.class(cx, class), size_text(size))
     });
 }
 
@@ -170,40 +213,44 @@ pub(super) struct Tick {
 ///
 /// Ticks of large objects are left to [`object_allocated`]: an object of more than [`TICK_BYTES`]
 /// ends every count, so those that are a little smaller would never be seen beside it.
-pub(super) fn tick<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, tick: Tick, allocated: &Allocated) {
+pub(super) fn tick<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    tick: Tick,
+    allocated: &Allocated,
+) {
     if tick.heap == LARGE_HEAP {
         return;
     }
-    let events = clr.events();
+    let events = origin.events;
     let bytes = events.ticks.weigh(tick.heap, tick.amount);
-    if let Some(value) = allocator(|own| own.thin(bytes, events.alloc_interval())) {
-        keep(clr, cx, value, allocated);
+    if let Some(value) = sampling(|own| own.thin(bytes, events.alloc_interval())) {
+        keep(origin, cx, value, allocated);
     }
 }
 
 /// An AllocationSampled: an object of `size` bytes in which a sampling point lay.
-pub(super) fn sampled<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, allocated: &Allocated) {
-    let interval = clr.events().alloc_interval();
+pub(super) fn sampled<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, allocated: &Allocated) {
+    let interval = origin.events.alloc_interval();
     let size = allocated.size.unwrap_or(0) as f64;
-    let value = allocator(|own| {
+    let value = sampling(|own| {
         let probability = -(-size / TICK_BYTES as f64).exp_m1();
         let bytes = own.round(size / probability);
         own.thin(bytes, interval)
     });
     if let Some(value) = value {
-        keep(clr, cx, value, allocated);
+        keep(origin, cx, value, allocated);
     }
 }
 
-fn keep<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
-    clr.events().happened(clr, cx, Event::Alloc, value, |cx| {
-        let runtime = RuntimeIndex(u32::from(clr.index()));
+fn keep<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
+    origin.happened(cx, Event::Alloc, value, |cx| {
         // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
         // MethodTable, which is what the event's TypeID is), and an object of it is being made.
-        let key = unsafe { ClassKey::from_parts(runtime, allocated.class) };
+        let key = unsafe { ClassKey::from_parts(cx.info().index(), allocated.class) };
         let class = key.and_then(|key| cx.info().id(key));
         let name = match class {
-            Some(class) => clr.names().class(cx, class),
+            Some(class) => origin.own.names.class(cx, class),
             None => allocated.type_name.as_str().into(),
         };
         (name, allocated.size.map(size_text).unwrap_or_default())
@@ -218,8 +265,8 @@ fn size_text(size: u64) -> String {
 mod tests {
     use super::*;
 
-    fn own(seed: u64) -> Allocator {
-        Allocator {
+    fn own(seed: u64) -> ByteSampling {
+        ByteSampling {
             random: seed,
             left: None,
         }

@@ -4,13 +4,13 @@
 //! fields that are needed are read, and nothing is asked of the runtime: allocation events come
 //! while the allocator works.
 
-use corprof::context::{Callback, Startup};
+use corprof::context::{Callback, MayTriggerGc};
 use corprof::info::EventPipeProviderConfig;
 use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
 use super::alloc::{self, Allocated, Tick};
-use crate::clr::Clr;
+use super::{Origin, contention};
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
@@ -18,32 +18,18 @@ const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 const ALLOCATION_TICK: u32 = 10;
 const CONTENTION_STOP: u32 = 91;
 const ALLOCATION_SAMPLED: u32 = 303;
-const KEYWORD_GC: u64 = 0x1;
-const KEYWORD_CONTENTION: u64 = 0x4000;
-const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
-const LEVEL_INFORMATIONAL: u32 = 4;
-const LEVEL_VERBOSE: u32 = 5;
-
-/// The keywords that these events need, and the level.
-pub(crate) fn keywords(alloc: bool, contention: bool, samples_allocation: bool) -> (u64, u32) {
-    let mut wanted = (0, LEVEL_INFORMATIONAL);
-    if contention {
-        wanted.0 |= KEYWORD_CONTENTION;
-    }
-    match (alloc, samples_allocation) {
-        (false, _) => {}
-        (true, true) => wanted.0 |= KEYWORD_ALLOCATION_SAMPLING,
-        (true, false) => wanted = (wanted.0 | KEYWORD_GC, LEVEL_VERBOSE),
-    }
-    wanted
-}
+pub(super) const KEYWORD_GC: u64 = 0x1;
+pub(super) const KEYWORD_CONTENTION: u64 = 0x4000;
+pub(super) const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
+pub(super) const LEVEL_INFORMATIONAL: u32 = 4;
+pub(super) const LEVEL_VERBOSE: u32 = 5;
 
 /// Begins the session.
 ///
 /// # Errors
 /// What the runtime answers.
-pub(crate) fn start<'rt>(
-    cx: &mut Cx<'rt, Startup>,
+pub(crate) fn start<'rt, C: MayTriggerGc>(
+    cx: &mut Cx<'rt, C>,
     (keywords, level): (u64, u32),
 ) -> corprof::Result<corprof::info::EventPipeSession> {
     cx.info().event_pipe_start_session(
@@ -58,36 +44,29 @@ pub(crate) fn start<'rt>(
 
 /// `EventPipeEventDelivered`.
 pub(crate) fn delivered<'rt>(
-    clr: &Clr,
+    origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
     event: &EventPipeEvent<'_, 'rt>,
 ) {
-    let events = clr.events();
-    if !events.is_on() || !clr.is_runtime_provider(cx, event.provider) {
+    let events = origin.events;
+    if !events.is_on() || !origin.own.is_runtime_provider(cx, event.provider) {
         return;
     }
     let mut data = Fields(event.data);
     match event.id {
         ALLOCATION_TICK if events.wants(Event::Alloc) => {
             if let Some((tick, allocated)) = read_allocation_tick(&mut data, event.version) {
-                alloc::tick(clr, cx, tick, &allocated);
+                alloc::tick(origin, cx, tick, &allocated);
             }
         }
         ALLOCATION_SAMPLED if events.wants(Event::Alloc) => {
             if let Some(allocated) = read_allocation_sampled(&mut data) {
-                alloc::sampled(clr, cx, &allocated);
+                alloc::sampled(origin, cx, &allocated);
             }
         }
         CONTENTION_STOP if events.wants(Event::Contention) => {
             if let Some((managed, waited_ns)) = read_contention_stop(&mut data) {
-                let name = if managed {
-                    "managed lock"
-                } else {
-                    "native lock"
-                };
-                events.happened(clr, cx, Event::Contention, waited_ns, |_| {
-                    (name.into(), String::new())
-                });
+                contention::waited(origin, cx, managed, waited_ns);
             }
         }
         _ => {}
@@ -259,12 +238,5 @@ mod tests {
         let mut data = vec![0, 9, 0];
         data.extend(1234.5f64.to_le_bytes());
         assert_eq!(read_contention_stop(&mut Fields(&data)), Some((true, 1234)));
-    }
-
-    #[test]
-    fn only_what_is_wanted_is_asked_for() {
-        assert_eq!(keywords(true, false, false), (0x1, 5));
-        assert_eq!(keywords(false, true, false), (0x4000, 4));
-        assert_eq!(keywords(true, true, true), (0x800_0000_4000, 4));
     }
 }

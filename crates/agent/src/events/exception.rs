@@ -10,12 +10,13 @@ use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use corprof::context::{Callback, Cooperative};
-use corprof::{ClassId, Cx, FunctionId, ObjectId, Token};
+use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId, Token};
 use recording::Event;
 
-use super::here::stack_pointer;
+use super::Origin;
 use super::sample::Catcher;
-use crate::clr::Clr;
+use super::source::{Asked, EventSource, Need};
+use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
 const MAX_MESSAGE: usize = 256;
@@ -23,6 +24,22 @@ const MAX_MESSAGE: usize = 256;
 const MAX_SEARCHES: usize = 64;
 /// Longest chain of base classes that is looked through for System.Exception.
 const MAX_BASES: usize = 32;
+
+/// Exceptions.
+pub(super) struct Exceptions;
+
+impl EventSource for Exceptions {
+    fn event(&self) -> Event {
+        Event::Exception
+    }
+
+    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+        Ok(Need {
+            low: EventMaskLow::MONITOR_EXCEPTIONS,
+            ..Need::nothing("ExceptionThrown callback")
+        })
+    }
+}
 
 /// A search for a handler that has begun.
 struct Search {
@@ -54,8 +71,12 @@ pub(crate) struct ExceptionFacts {
 }
 
 /// `ExceptionThrown`.
-pub(crate) fn thrown<'rt>(clr: &Clr, cx: &mut Cx<'rt, Cooperative>, object: ObjectId<'rt>) {
-    let events = clr.events();
+pub(crate) fn thrown<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Cooperative>,
+    object: ObjectId<'rt>,
+) {
+    let events = origin.events;
     if !events.wants(Event::Exception) {
         // The walker `shadow` alone is called: nobody waits for what the search finds.
         return;
@@ -66,22 +87,26 @@ pub(crate) fn thrown<'rt>(clr: &Clr, cx: &mut Cx<'rt, Cooperative>, object: Obje
     begin_search(catcher.clone());
     let Some(place) = place else { return };
     let class = cx.info().get_class_from_object(cx, object).ok();
-    let name = class.map_or_else(|| "?".into(), |class| clr.names().class(cx, class));
+    let name = class.map_or_else(|| "?".into(), |class| origin.own.names.class(cx, class));
     let text = class
-        .and_then(|class| message(clr, cx, object, class))
+        .and_then(|class| message(origin, cx, object, class))
         .unwrap_or_default();
-    let mut sample = events.sample(clr, cx, Event::Exception, 1, name, text);
+    let mut sample = origin.sample(cx, Event::Exception, 1, name, text);
     sample.catcher = catcher;
     events.push(place, sample);
 }
 
 /// `ExceptionSearchCatcherFound`.
-pub(crate) fn catcher_found<'rt>(clr: &Clr, cx: &Cx<'rt, Callback>, function: FunctionId<'rt>) {
-    if !clr.events().wants(Event::Exception) {
+pub(crate) fn catcher_found<'rt>(
+    origin: Origin<'_>,
+    cx: &Cx<'rt, Callback>,
+    function: FunctionId<'rt>,
+) {
+    if !origin.events.wants(Event::Exception) {
         return;
     }
     if let Some(catcher) = end_search() {
-        catcher.found(clr.names().function(clr, cx, function));
+        catcher.found(origin.own.names.function(origin.clr, cx, function));
     }
 }
 
@@ -111,13 +136,14 @@ fn end_search() -> Option<Arc<Catcher>> {
 
 /// The message that the exception was made with; `None` where it has none of its own.
 fn message<'rt>(
-    clr: &Clr,
+    origin: Origin<'_>,
     cx: &Cx<'rt, Cooperative>,
     object: ObjectId<'rt>,
     class: ClassId<'rt>,
 ) -> Option<String> {
-    let layout = clr
-        .exceptions()
+    let layout = origin
+        .own
+        .exceptions
         .layout
         .get_or_init(|| find_layout(cx, class));
     let layout = (*layout)?;

@@ -7,13 +7,31 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use corprof::Cx;
 use corprof::context::NoTrigger;
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
+use corprof::{Cx, EventMaskHigh, EventMaskLow};
 use recording::Event;
 
-use crate::clr::Clr;
-use crate::proc;
+use super::Origin;
+use super::source::{Asked, EventSource, Need};
+use crate::base::proc;
+
+/// Collections.
+pub(super) struct Collections;
+
+impl EventSource for Collections {
+    fn event(&self) -> Event {
+        Event::Gc
+    }
+
+    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+        Ok(Need {
+            low: EventMaskLow::MONITOR_SUSPENDS,
+            high: EventMaskHigh::BASIC_GC,
+            ..Need::nothing("RuntimeSuspendStarted to RuntimeResumeFinished")
+        })
+    }
+}
 
 /// A collection that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +58,7 @@ pub(crate) struct Collector {
 
 /// A pause that is over.
 #[derive(Debug, PartialEq, Eq)]
-struct Pause {
+struct GcPause {
     ns: u64,
     collection: Option<Collection>,
     background: bool,
@@ -84,12 +102,12 @@ impl Collector {
     }
 
     /// `RuntimeResumeFinished`.
-    fn resumed(&self, now_ns: u64) -> Option<Pause> {
+    fn resumed(&self, now_ns: u64) -> Option<GcPause> {
         let mut state = self.state();
         let since = state.stopping_ns.take()?;
         let begun = state.begun.take();
         let still = state.running.last().copied();
-        Some(Pause {
+        Some(GcPause {
             ns: now_ns.saturating_sub(since),
             collection: begun.or(still),
             // It began in an earlier pause, or goes on after this one.
@@ -99,15 +117,14 @@ impl Collector {
 }
 
 /// `RuntimeResumeFinished`: the pause is over, its stack is taken now.
-pub(crate) fn resumed<'rt>(clr: &Clr, cx: &mut Cx<'rt, NoTrigger>) {
-    let Some(pause) = clr.collector().resumed(proc::now_ns()) else {
+pub(crate) fn resumed<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, NoTrigger>) {
+    let Some(pause) = origin.own.collector.resumed(proc::now_ns()) else {
         return;
     };
-    clr.events()
-        .happened(clr, cx, Event::Gc, pause.ns, |_| pause.texts());
+    origin.happened(cx, Event::Gc, pause.ns, |_| pause.texts());
 }
 
-impl Pause {
+impl GcPause {
     fn texts(&self) -> (Arc<str>, String) {
         let name = match self.collection {
             Some(collection) => format!("generation {}", collection.generation),
@@ -146,7 +163,7 @@ mod tests {
     fn a_background_collection_is_several() {
         let collector = Collector::default();
         let other = CorPrfGcReason::OTHER;
-        let texts = |pause: Option<Pause>| {
+        let texts = |pause: Option<GcPause>| {
             let (name, text) = pause.unwrap().texts();
             format!("{name}: {text}")
         };

@@ -10,11 +10,28 @@ use corprof::context::Callback;
 use corprof::{Cx, FunctionId};
 use recording::{Event, Tier};
 
-use crate::clr::Clr;
-use crate::proc;
+use super::Origin;
+use super::source::{Asked, EventSource, Need};
+use crate::base::proc;
 
 /// Most compilations in each other that are kept.
 const MAX_NESTED: usize = 64;
+
+/// Compilations.
+pub(super) struct Compilations;
+
+impl EventSource for Compilations {
+    fn event(&self) -> Event {
+        Event::Jit
+    }
+
+    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+        // Told of in any case.
+        Ok(Need::nothing(
+            "JITCompilationStarted to JITCompilationFinished",
+        ))
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Compilation {
@@ -25,15 +42,15 @@ struct Compilation {
 }
 
 #[derive(Debug, Default)]
-struct Compilations(Vec<Compilation>);
+struct Running(Vec<Compilation>);
 
 thread_local! {
-    static COMPILATIONS: RefCell<Compilations> = const {
-        RefCell::new(Compilations(Vec::new()))
+    static RUNNING: RefCell<Running> = const {
+        RefCell::new(Running(Vec::new()))
     };
 }
 
-impl Compilations {
+impl Running {
     fn begin(&mut self, function: usize, start_ns: u64) {
         if self.0.len() >= MAX_NESTED {
             self.0.clear();
@@ -61,7 +78,7 @@ impl Compilations {
 
 /// A compilation begins on this thread.
 pub(crate) fn started(function: FunctionId<'_>) {
-    let _thread_ends = COMPILATIONS.try_with(|own| {
+    let _thread_ends = RUNNING.try_with(|own| {
         if let Ok(mut own) = own.try_borrow_mut() {
             own.begin(function.raw(), proc::now_ns());
         }
@@ -70,19 +87,19 @@ pub(crate) fn started(function: FunctionId<'_>) {
 
 /// It has ended, well or not.
 pub(crate) fn finished<'rt>(
-    clr: &Clr,
+    origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
     function: FunctionId<'rt>,
     compiled_ns: u64,
     tier: Option<Tier>,
 ) {
-    let spent = COMPILATIONS
+    let spent = RUNNING
         .try_with(|own| own.try_borrow_mut().ok()?.end(function.raw(), compiled_ns))
         .ok()
         .flatten();
     let Some(spent) = spent else { return };
-    clr.events().happened(clr, cx, Event::Jit, spent, |cx| {
-        let method = clr.names().function(clr, cx, function);
+    origin.happened(cx, Event::Jit, spent, |cx| {
+        let method = origin.own.names.function(origin.clr, cx, function);
         let tier = tier.map_or("not compiled", tier_name);
         (format!("{method} ({tier})").into(), String::new())
     });
@@ -109,7 +126,7 @@ mod tests {
 
     #[test]
     fn times_within_each_other_add_up() {
-        let mut all = Compilations::default();
+        let mut all = Running::default();
         all.begin(1, 0);
         all.begin(2, 10);
         all.begin(3, 20);

@@ -1,21 +1,52 @@
 //! Classes and modules, when the runtime has loaded them.
 
 use corprof::context::Callback;
-use corprof::{ClassId, Cx};
+use corprof::{ClassId, Cx, EventMaskLow};
 use recording::Event;
 
-use crate::clr::Clr;
+use super::Origin;
+use super::source::{Asked, EventSource, Need};
+
+/// Modules.
+pub(super) struct Modules;
+
+impl EventSource for Modules {
+    fn event(&self) -> Event {
+        Event::ModuleLoad
+    }
+
+    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+        // Told of in any case.
+        Ok(Need::nothing("ModuleLoadFinished callback"))
+    }
+}
+
+/// Classes.
+pub(super) struct Classes;
+
+impl EventSource for Classes {
+    fn event(&self) -> Event {
+        Event::ClassLoad
+    }
+
+    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+        Ok(Need {
+            low: EventMaskLow::MONITOR_CLASS_LOADS,
+            ..Need::nothing("ClassLoadFinished callback")
+        })
+    }
+}
 
 /// `ClassLoadFinished`.
-pub(crate) fn class<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, class: ClassId<'rt>) {
-    clr.events().happened(clr, cx, Event::ClassLoad, 1, |cx| {
-        (clr.names().class(cx, class), String::new())
+pub(crate) fn class<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, class: ClassId<'rt>) {
+    origin.happened(cx, Event::ClassLoad, 1, |cx| {
+        (origin.own.names.class(cx, class), String::new())
     });
 }
 
 /// `ModuleLoadFinished`; the path is empty for a module that was made in memory.
-pub(crate) fn module<'rt>(clr: &Clr, cx: &mut Cx<'rt, Callback>, path: &str) {
-    clr.events().happened(clr, cx, Event::ModuleLoad, 1, |_| {
+pub(crate) fn module<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, path: &str) {
+    origin.happened(cx, Event::ModuleLoad, 1, |_| {
         let name = if path.is_empty() {
             "in memory"
         } else {

@@ -1,131 +1,220 @@
 //! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
-//! A callback of the CLR ([`Events::happened`]) decides whether the event is to be kept, walks the
-//! calling thread's stack ([`here`]) and leaves addresses in a bounded queue; the agent thread
+//! A callback of the CLR ([`Origin::happened`]) decides whether the event is to be kept, walks the
+//! calling thread's stack and leaves addresses in a bounded queue; the agent thread
 //! resolves them as it does those of CPU samples and writes records ([`writer`]). docs/events.md
 //! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
-//! events only; an event that a CLR cannot deliver is said in a note of the recording; no callback
-//! waits for the agent thread.
+//! events only ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording;
+//! no callback waits for the agent thread; nothing is kept unless a session takes it.
 
 pub(crate) mod alloc;
+mod contention;
 pub(crate) mod event_pipe;
 pub(crate) mod exception;
 pub(crate) mod gc;
-mod here;
 pub(crate) mod jit;
 pub(crate) mod loads;
 mod names;
 mod queue;
-mod sample;
-mod setup;
+pub(crate) mod sample;
+pub mod source;
+pub mod subscription;
 mod writer;
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::Cx;
-use corprof::context::Context;
+use corprof::context::{Callback, Context};
+use corprof::id::EventPipeProviderId;
+use corprof::info::EventPipeSession;
 use recording::Event;
-use stackwalk::CodeMap;
 
-pub(crate) use self::here::walk_here;
 pub(crate) use self::names::NameCache;
-pub(crate) use self::setup::{Setup, setup};
 pub(crate) use self::writer::EventWriter;
 
+use self::exception::ExceptionFacts;
+use self::gc::Collector;
 use self::queue::{Place, Queue};
 use self::sample::EventSample;
+use self::source::RuntimeFacts;
+use self::subscription::Subscription;
+use crate::base::proc;
+use crate::base::wake::Wake;
 use crate::clr::Clr;
-use crate::config::{Config, EventSet, Walker};
-use crate::proc;
-use crate::resolve::EndCode;
-use crate::walkers::here::snapshot_here;
+use crate::model::phase::PhaseReader;
+use crate::model::{EndCode, EventSet, Settings, WalkerKind};
+use crate::target::Target;
+use crate::walkers::here::walk_here;
+use crate::walkers::snapshot::snapshot_here;
 
 /// Something the recording is to be told about events, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EventNews {
+pub enum EventNews {
     /// Where an event's samples come from, and about how much one stands for.
     Source {
+        /// Which event.
         event: Event,
+        /// For reports.
         source: &'static str,
+        /// In the event's unit; 0 for one.
         interval: u64,
     },
     /// What a user must know.
     Note(String),
 }
 
-/// Samples are taken.
-const ON: u8 = 0;
-/// Every CLR so far has ended.
-const RESTING: u8 = 1;
-/// The recording has ended.
-const OVER: u8 = 2;
-
-/// The events of the process that are not sampled by time.
-pub(crate) struct Events {
-    wanted: EventSet,
-    /// [`ON`], [`RESTING`] or [`OVER`].
-    state: AtomicU8,
-    map: &'static CodeMap,
-    max_depth: u32,
-    walker: Walker,
-    alloc_interval: u64,
+/// The events of the process that are not sampled by time: what the session in force wants of them, and
+/// the queue to the agent thread.
+#[derive(Debug)]
+pub struct Events {
+    phase: PhaseReader,
+    wake: &'static Wake,
+    /// An [`EventSet`].
+    wanted: AtomicU16,
+    max_depth: AtomicU32,
+    by_snapshot: AtomicBool,
+    alloc_interval: AtomicU64,
     ticks: alloc::Ticks,
     queue: Queue,
     news: Mutex<Vec<EventNews>>,
-    /// An eventfd of the agent thread.
-    wake_fd: i32,
+    /// What each CLR has of its own here, by number.
+    clrs: Mutex<Vec<(u8, Arc<ClrEvents>)>>,
+}
+
+/// What the events of one CLR need.
+#[derive(Debug)]
+pub(crate) struct ClrEvents {
+    pub(crate) facts: RuntimeFacts,
+    pub(crate) names: NameCache,
+    exceptions: ExceptionFacts,
+    collector: Collector,
+    /// The provider of the runtime's own events, once it has been met.
+    provider: AtomicUsize,
+    session: Mutex<Option<EventPipeSession>>,
+}
+
+/// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) target: &'static Target,
+    pub(crate) events: &'a Events,
+    pub(crate) clr: &'a Clr,
+    pub(crate) own: &'a ClrEvents,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl ClrEvents {
+    /// Of a CLR that has just been asked what it is.
+    pub(crate) fn new(facts: RuntimeFacts) -> ClrEvents {
+        ClrEvents {
+            facts,
+            names: NameCache::default(),
+            exceptions: ExceptionFacts::default(),
+            collector: Collector::default(),
+            provider: AtomicUsize::new(0),
+            session: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn collector(&self) -> &Collector {
+        &self.collector
+    }
+
+    /// Whether events of this provider are the runtime's own.
+    fn is_runtime_provider<'rt>(
+        &self,
+        cx: &Cx<'rt, Callback>,
+        provider: EventPipeProviderId<'rt>,
+    ) -> bool {
+        let known = self.provider.load(Ordering::Relaxed);
+        if known != 0 {
+            return known == provider.raw();
+        }
+        let is_ours = cx
+            .info()
+            .event_pipe_get_provider_info(cx, provider)
+            .is_ok_and(|name| event_pipe::is_runtime(&name));
+        if is_ours {
+            self.provider.store(provider.raw(), Ordering::Relaxed);
+        }
+        is_ours
+    }
 }
 
 impl Events {
-    pub(crate) fn new(config: &Config, map: &'static CodeMap, wake_fd: i32) -> Events {
+    /// None wanted yet.
+    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Events {
         Events {
-            wanted: config.events,
-            state: AtomicU8::new(ON),
-            map,
-            max_depth: config.max_depth,
-            walker: config.walker,
-            alloc_interval: config.alloc_interval,
+            phase,
+            wake,
+            wanted: AtomicU16::new(EventSet::NONE.bits()),
+            max_depth: AtomicU32::new(0),
+            by_snapshot: AtomicBool::new(false),
+            alloc_interval: AtomicU64::new(0),
             ticks: alloc::Ticks::new(),
-            queue: Queue::new(config.event_limit, proc::now_ns()),
+            queue: Queue::new(0, proc::now_ns()),
             news: Mutex::default(),
-            wake_fd,
+            clrs: Mutex::default(),
         }
+    }
+
+    /// A session begins: these settings are in force. Before [`Phase::Recording`](crate::model::Phase).
+    pub fn begin(&self, settings: &Settings) {
+        lock(&self.news).clear();
+        self.queue.begin(settings.event_limit, proc::now_ns());
+        self.max_depth.store(settings.max_depth, Ordering::Relaxed);
+        self.by_snapshot.store(
+            settings.event_walker() == WalkerKind::Snapshot,
+            Ordering::Relaxed,
+        );
+        self.alloc_interval
+            .store(settings.alloc_interval, Ordering::Relaxed);
+        // Release: pairs with `wants`; who sees the events sees the rest.
+        self.wanted.store(settings.events.bits(), Ordering::Release);
+    }
+
+    /// The session is over: nothing is wanted, and nothing is kept.
+    pub fn forget_session(&self) {
+        self.wanted.store(EventSet::NONE.bits(), Ordering::Relaxed);
+        self.queue.begin(0, proc::now_ns());
+        *lock(&self.news) = Vec::new();
+    }
+
+    /// A CLR that is recorded.
+    pub(crate) fn add(&self, number: u8, own: Arc<ClrEvents>) {
+        let mut clrs = lock(&self.clrs);
+        clrs.retain(|(other, _)| *other != number);
+        clrs.push((number, own));
+    }
+
+    /// It has ended, or was not recorded after all.
+    pub(crate) fn remove(&self, number: u8) {
+        lock(&self.clrs).retain(|(other, _)| *other != number);
+    }
+
+    /// What a CLR has of its own here.
+    pub(crate) fn of(&self, number: u8) -> Option<Arc<ClrEvents>> {
+        let clrs = lock(&self.clrs);
+        let found = clrs.iter().find(|(other, _)| *other == number);
+        found.map(|(_, own)| Arc::clone(own))
     }
 
     /// Whether samples of this event are asked for.
     pub(crate) fn wants(&self, event: Event) -> bool {
-        self.wanted.has(event)
+        EventSet::of_bits(self.wanted.load(Ordering::Acquire)).has(event)
     }
 
-    /// Whether the recording goes on. Asked before anything that costs time.
+    /// Whether samples are taken now. Asked before anything that costs time.
     pub(crate) fn is_on(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == ON
-    }
-
-    /// No more samples until another CLR begins.
-    pub(crate) fn rest(&self) {
-        self.change(ON, RESTING);
-    }
-
-    /// A CLR begins: samples again, unless the recording is over.
-    pub(crate) fn resume(&self) {
-        self.change(RESTING, ON);
-    }
-
-    /// No more samples ever: nobody takes them from the queue any more.
-    pub(crate) fn end(&self) {
-        self.state.store(OVER, Ordering::Relaxed);
-    }
-
-    fn change(&self, from: u8, to: u8) {
-        let _was_another =
-            self.state
-                .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        self.phase.is_recording()
     }
 
     pub(crate) fn alloc_interval(&self) -> u64 {
-        self.alloc_interval
+        self.alloc_interval.load(Ordering::Relaxed)
     }
 
     /// An event happened. Answers where its sample is to go, if it is to be taken.
@@ -136,51 +225,78 @@ impl Events {
         self.queue.offer(event, value)
     }
 
+    fn push(&self, place: Place, sample: EventSample) {
+        if self.queue.push(place, sample) {
+            self.wake.ring();
+        }
+    }
+
+    /// A sample as a callback leaves it.
+    #[cfg(test)]
+    pub(crate) fn take_sample(&self, sample: EventSample) -> bool {
+        let place = self.offer(sample.event, sample.value);
+        if let Some(place) = place {
+            self.push(place, sample);
+        }
+        place.is_some()
+    }
+
+    /// Tells the recording something once; nobody, where there is none.
+    pub(crate) fn tell(&self, news: EventNews) {
+        if self.phase.get().is_session() {
+            lock(&self.news).push(news);
+        }
+    }
+
+    fn take_news(&self) -> Vec<EventNews> {
+        std::mem::take(&mut *lock(&self.news))
+    }
+
+    /// Tells where a CLR's events come from, and what cannot be had of it.
+    pub(crate) fn tell_all(&self, subscription: &Subscription) {
+        for news in &subscription.news {
+            self.tell(news.clone());
+        }
+    }
+}
+
+impl Origin<'_> {
     /// An event happened on the calling thread: takes its sample, if one is to be taken. `say` is
     /// asked only then, for what is counted under one name, and the rest. Exceptions go step by
     /// step: `exception::thrown` notes the search for their catcher meanwhile.
     fn happened<'rt, C: Context>(
-        &self,
-        clr: &Clr,
+        self,
         cx: &mut Cx<'rt, C>,
         event: Event,
         value: u64,
         say: impl FnOnce(&Cx<'rt, C>) -> (Arc<str>, String),
     ) {
-        if let Some(place) = self.offer(event, value) {
+        if let Some(place) = self.events.offer(event, value) {
             let (name, text) = say(cx);
-            let sample = self.sample(clr, cx, event, value, name, text);
-            self.push(place, sample);
-        }
-    }
-
-    /// The walker that takes their stacks.
-    pub(crate) fn walker(&self) -> Walker {
-        match self.walker {
-            Walker::Snapshot => Walker::Snapshot,
-            _ => Walker::Signal,
+            let sample = self.sample(cx, event, value, name, text);
+            self.events.push(place, sample);
         }
     }
 
     /// The stack of the calling thread.
-    fn walk<'rt, C: Context>(&self, clr: &Clr, cx: &mut Cx<'rt, C>) -> (Box<[u64]>, EndCode) {
-        if self.walker() == Walker::Snapshot
-            && let Some(proof) = clr.snapshots()
+    fn walk<'rt, C: Context>(self, cx: &mut Cx<'rt, C>) -> (Box<[u64]>, EndCode) {
+        let max_depth = self.events.max_depth.load(Ordering::Relaxed);
+        let map = self.target.code.map();
+        if self.events.by_snapshot.load(Ordering::Relaxed)
+            && let Some(proof) = self.clr.snapshots()
         {
             let mut words = Vec::new();
-            let max_depth = self.max_depth as usize;
-            if let Ok(end) = snapshot_here(self.map, cx, proof, max_depth, &mut words) {
+            if let Ok(end) = snapshot_here(map, cx, proof, max_depth as usize, &mut words) {
                 return (words.into(), end);
             }
             // The runtime refuses to walk now, as it does while it dispatches an exception: we walk.
         }
-        here::walk_here(self.map, self.max_depth, clr.own_hijacks())
+        walk_here(map, max_depth, self.target.threads.own_hijacks())
     }
 
     /// A sample of the calling thread, now.
     fn sample<'rt, C: Context>(
-        &self,
-        clr: &Clr,
+        self,
         cx: &mut Cx<'rt, C>,
         event: Event,
         value: u64,
@@ -188,7 +304,7 @@ impl Events {
         text: String,
     ) -> EventSample {
         let time_ns = proc::now_ns();
-        let (frames, end) = self.walk(clr, cx);
+        let (frames, end) = self.walk(cx);
         EventSample {
             event,
             tid: proc::own_tid(),
@@ -201,42 +317,53 @@ impl Events {
             catcher: None,
         }
     }
-
-    fn push(&self, place: Place, sample: EventSample) {
-        if self.queue.push(place, sample) {
-            crate::agent::ring(self.wake_fd);
-        }
-    }
-
-    /// Tells the recording something once.
-    pub(crate) fn tell(&self, news: EventNews) {
-        let mut all = self.news.lock().unwrap_or_else(|e| e.into_inner());
-        all.push(news);
-    }
-
-    fn take_news(&self) -> Vec<EventNews> {
-        std::mem::take(&mut *self.news.lock().unwrap_or_else(|e| e.into_inner()))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    static MAP: CodeMap = CodeMap::new();
+    use crate::model::Phase;
+    use crate::model::phase::new_phase;
 
     #[test]
     fn a_new_clr_wakes_what_rests_but_not_what_is_over() {
-        let events = Events::new(&Config::parse("event=exception"), &MAP, -1);
+        let (writer, phase) = new_phase();
+        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let events = Events::new(phase, wake);
+        events.begin(&Settings::parse("event=exception"));
+        writer.change(&[Phase::Idle], Phase::Recording).unwrap();
         assert!(events.is_on() && events.wants(Event::Exception));
         assert!(!events.wants(Event::Alloc));
-        events.rest();
+        writer.change(&[Phase::Recording], Phase::Waiting).unwrap();
         assert!(events.offer(Event::Exception, 1).is_none());
-        events.resume();
+        writer.change(&[Phase::Waiting], Phase::Recording).unwrap();
         assert!(events.offer(Event::Exception, 1).is_some());
         assert!(events.offer(Event::Alloc, 1).is_none());
-        events.end();
-        events.resume();
-        assert!(!events.is_on());
+        writer.change(&[Phase::Recording], Phase::Left).unwrap();
+        assert!(events.offer(Event::Exception, 1).is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let (writer, phase) = new_phase();
+        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let events = Events::new(phase, wake);
+        events.begin(&Settings::parse("event=exception"));
+        writer.change(&[Phase::Idle], Phase::Recording).unwrap();
+        events.tell(EventNews::Note("kept".into()));
+        let place = events.offer(Event::Exception, 1).unwrap();
+        events.push(place, EventSample::for_test(Event::Exception, 1, 100));
+        writer.change(&[Phase::Recording], Phase::Idle).unwrap();
+        events.forget_session();
+        for _ in 0..1000 {
+            events.tell(EventNews::Note("lost".into()));
+            assert!(events.offer(Event::Exception, 1).is_none());
+        }
+        assert_eq!(events.queue.bytes(), 0);
+        assert!(events.take_news().is_empty());
+        // A callback that was on its way when the session ended.
+        events.push(place, EventSample::for_test(Event::Exception, 1, 100));
+        events.begin(&Settings::parse("event=gc"));
+        assert!(events.queue.take(1).samples.is_empty());
     }
 }

@@ -10,26 +10,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use corprof::context::Synchronous;
 use corprof::{ClassId, Cx, FunctionId};
 
-use crate::clr::Clr;
-use crate::names;
+use crate::clr::{Clr, names};
 
 /// Most names kept; beyond, it starts again.
 const MAX: usize = 8192;
 
-type Names = HashMap<usize, Arc<str>>;
+type ById = HashMap<usize, Arc<str>>;
 
 /// The names of one CLR.
 #[derive(Debug, Default)]
 pub(crate) struct NameCache {
-    classes: Mutex<Names>,
-    functions: Mutex<Names>,
+    classes: Mutex<ById>,
+    functions: Mutex<ById>,
 }
 
-fn lock(names: &Mutex<Names>) -> MutexGuard<'_, Names> {
+fn lock(names: &Mutex<ById>) -> MutexGuard<'_, ById> {
     names.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn remember(names: &Mutex<Names>, id: usize, name: &Arc<str>) {
+fn remember(names: &Mutex<ById>, id: usize, name: &Arc<str>) {
     let mut names = lock(names);
     if names.len() >= MAX {
         names.clear();

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use recording::Event;
 
 use super::sample::EventSample;
-use crate::random::next_random;
+use crate::base::random::next_random;
 
 /// Most bytes of samples that wait.
 const MAX_BYTES: usize = 8 << 20;
@@ -64,14 +64,14 @@ struct State {
     woken: bool,
     random: u64,
     taken_ns: u64,
+    /// Samples a second of each limited event; 0: no limit.
+    limit: u64,
 }
 
 /// The queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Samples a second of each limited event; 0: no limit.
-    limit: u64,
 }
 
 /// Events that come as often as the program likes. The others are rare, or are thinned out by
@@ -83,9 +83,9 @@ fn is_limited(event: Event) -> bool {
     )
 }
 
-impl Queue {
-    /// With this limit, samples a second of each event; 0 for none.
-    pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
+impl State {
+    /// Empty, with this limit, samples a second of each event; 0 for none.
+    fn new(limit: u32, now_ns: u64) -> State {
         let limit = u64::from(limit);
         let kinds = std::array::from_fn(|code| {
             let event = u8::try_from(code).ok().and_then(Event::from_code);
@@ -95,17 +95,29 @@ impl Queue {
                 ..Kind::default()
             }
         });
-        Queue {
-            state: Mutex::new(State {
-                kinds,
-                bytes: 0,
-                lost: 0,
-                woken: false,
-                random: now_ns | 1,
-                taken_ns: now_ns,
-            }),
+        State {
+            kinds,
+            bytes: 0,
+            lost: 0,
+            woken: false,
+            random: now_ns | 1,
+            taken_ns: now_ns,
             limit,
         }
+    }
+}
+
+impl Queue {
+    /// With this limit, samples a second of each event; 0 for none.
+    pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
+        Queue {
+            state: Mutex::new(State::new(limit, now_ns)),
+        }
+    }
+
+    /// Begins anew, with another limit; what is in it is dropped.
+    pub(super) fn begin(&self, limit: u32, now_ns: u64) {
+        *self.state() = State::new(limit, now_ns);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -170,11 +182,11 @@ impl Queue {
         let mut state = self.state();
         let state = &mut *state;
         let passed = now_ns.saturating_sub(state.taken_ns).min(1_000_000_000);
-        let earned = (self.limit * passed).div_ceil(1_000_000_000);
+        let earned = (state.limit * passed).div_ceil(1_000_000_000);
         for (code, kind) in (0u8..).zip(&mut state.kinds) {
             if kind.room != u64::MAX {
                 let kept = kind.samples.len() as u64;
-                kind.room = (kind.room.saturating_sub(kept) + earned).clamp(1, self.limit);
+                kind.room = (kind.room.saturating_sub(kept) + earned).clamp(1, state.limit);
             }
             kind.seen = 0;
             if let Some(event) = Event::from_code(code)

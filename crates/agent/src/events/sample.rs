@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use recording::Event;
 
-use crate::resolve::EndCode;
+use crate::model::EndCode;
 
 /// A sample: addresses, not frames; they are resolved as those of a CPU sample are.
 #[derive(Debug)]

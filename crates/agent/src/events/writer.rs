@@ -13,12 +13,11 @@ use recording::{Event, Record};
 use super::queue::Limited;
 use super::sample::EventSample;
 use super::{EventNews, Events};
-use crate::drain::Runtimes;
-use crate::outlet::Outlet;
-use crate::proc;
-use crate::resolve::RawSample;
-use crate::threads::Threads;
-use crate::walkers::Sink;
+use crate::base::proc;
+use crate::clr::Runtimes;
+use crate::model::WalkedStack;
+use crate::record::Recorder;
+use crate::target::{Target, Threads};
 
 /// How much CPU time a thread may use for the search for a handler before the exception counts as
 /// unhandled. Little: a program that ends by it is gone soon.
@@ -82,7 +81,12 @@ impl Waiting {
 
 impl EventWriter {
     /// Says what is new about the events themselves.
-    pub(crate) fn announce(&mut self, events: &Events, walker: &'static str, outlet: &mut Outlet) {
+    pub(crate) fn announce(
+        &mut self,
+        events: &Events,
+        walker: &'static str,
+        recorder: &mut Recorder,
+    ) {
         for news in events.take_news() {
             // A second CLR like the first says nothing new.
             if self.sources.contains(&news) {
@@ -93,15 +97,13 @@ impl EventWriter {
                     event,
                     source,
                     interval,
-                } => outlet.push(&Record::Source {
+                } => recorder.record(&Record::Source {
                     event: *event,
                     source: Cow::Borrowed(source),
                     walker: Cow::Borrowed(walker),
                     interval: *interval,
                 }),
-                EventNews::Note(text) => outlet.push(&Record::Note {
-                    text: Cow::Borrowed(text),
-                }),
+                EventNews::Note(text) => recorder.note(text),
             }
             self.sources.push(news);
         }
@@ -129,10 +131,15 @@ impl EventWriter {
     }
 
     /// Writes what was taken.
-    pub(crate) fn write(&mut self, runtimes: &mut Runtimes<'_>, sink: &mut dyn Sink) {
+    pub(crate) fn write(
+        &mut self,
+        target: &Target,
+        runtimes: &mut Runtimes<'_>,
+        recorder: &mut Recorder,
+    ) {
         for (thread, sample) in std::mem::take(&mut self.ready) {
-            let detail = self.detail(sink, &sample);
-            let raw = RawSample {
+            let detail = self.detail(recorder, &sample);
+            let raw = WalkedStack {
                 thread,
                 time_ns: sample.time_ns,
                 value: sample.value,
@@ -141,21 +148,17 @@ impl EventWriter {
                 frames: &sample.frames,
                 detail: Some(detail),
             };
-            sink.stack(runtimes, raw);
+            recorder.sample(target, runtimes, raw);
         }
         for (event, limited) in self.limited.drain(..) {
-            sink.record(&Record::Limited {
+            recorder.record(&Record::Limited {
                 event,
                 count: limited.count,
                 value: limited.value,
             });
         }
-        if self.lost > 0 {
-            sink.record(&Record::Lost {
-                reason: Cow::Borrowed("event queue full"),
-                count: std::mem::take(&mut self.lost),
-            });
-        }
+        let lost = std::mem::take(&mut self.lost);
+        recorder.lost(Cow::Borrowed("event queue full"), lost);
     }
 
     /// Some exceptions wait for their handlers: come again soon.
@@ -168,7 +171,7 @@ impl EventWriter {
         std::mem::take(&mut self.urgent)
     }
 
-    fn detail(&mut self, sink: &mut dyn Sink, sample: &EventSample) -> u32 {
+    fn detail(&mut self, recorder: &mut Recorder, sample: &EventSample) -> u32 {
         let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
         if let Some(detail) = self.details.get(&key) {
             return *detail;
@@ -178,7 +181,7 @@ impl EventWriter {
         }
         let detail = self.next_detail;
         self.next_detail = self.next_detail.wrapping_add(1);
-        sink.record(&Record::Detail {
+        recorder.record(&Record::Detail {
             detail,
             event: key.0,
             name: Cow::Borrowed(&key.1),

@@ -1,45 +1,228 @@
-//! The walker `snapshot`: the current thread, synchronously, inside a callback.
+//! The stack of the calling thread, walked in a callback.
 //!
-//! It is for the stacks of events. There is nothing to time with it: a thread that is interrupted
-//! at any instruction cannot be walked by the runtime (docs/unwinding.md says what happens).
+//! The walk is that of the signal handler, begun at registers that are captured here. What is on top
+//! of every such stack is left out: this library's frames, and the CLR's way from managed code to
+//! the callback. Ordinary code: it may allocate, but it calls nothing of the CLR, so that it can be
+//! used in any callback.
 
-use std::ops::ControlFlow;
+use std::arch::asm;
+use std::cell::RefCell;
+use std::ops::Range;
 
-use corprof::context::Context;
-use corprof::{Cx, SnapshotFrame, StackSnapshots, WalkError};
-use stackwalk::{ADDRESS, CodeMap};
+use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stack};
 
-use super::{NATIVE_RUN, merge};
-use crate::resolve::EndCode;
+use crate::base::proc;
+use crate::model::EndCode;
+use crate::target::hijacks::Places;
 
-/// Walks the calling thread by `DoStackSnapshot` into `words`, in the shape of every walker: leaf
-/// first, at most `max_depth` words. For a callback, where the runtime needs no seed (rule 7 of
-/// the articles). Dynamic methods and stubs are left out by the runtime; a run of unmanaged frames
-/// is one word ([`NATIVE_RUN`]).
-///
-/// # Errors
-/// See [`WalkError`]; `words` then holds what was walked.
-pub(crate) fn snapshot_here<'rt, C: Context>(
-    map: &CodeMap,
-    cx: &mut Cx<'rt, C>,
-    proof: &StackSnapshots,
-    max_depth: usize,
-    words: &mut Vec<u64>,
-) -> Result<EndCode, WalkError> {
-    words.clear();
-    let info = cx.info();
-    let walked = info.walk_current(cx, proof, |_, frame| {
-        if words.len() >= max_depth {
-            return ControlFlow::Break(());
-        }
-        words.push(match frame {
-            SnapshotFrame::Managed { ip, .. } => merge::word_of(map, ip as u64),
-            SnapshotFrame::UnmanagedRun { ip } => ip as u64 & ADDRESS | NATIVE_RUN,
-        });
-        ControlFlow::Continue(())
-    })?;
-    Ok(match walked {
-        ControlFlow::Continue(()) => EndCode::ROOT_END,
-        ControlFlow::Break(()) => EndCode::TRUNCATED_END,
+/// Room for the frames of this library, beside those that are kept.
+const OWN_FRAMES: usize = 64;
+
+/// What a thread keeps between two walks.
+#[derive(Default)]
+struct Own {
+    stack: Option<Range<u64>>,
+    words: Vec<u64>,
+}
+
+thread_local! {
+    static OWN: RefCell<Own> = RefCell::default();
+}
+
+/// The calling thread's stack, leaf first, at most `max_depth` frames, and how the walk ended.
+/// `hijacks` is what `Threads::own_hijacks` says of it.
+pub fn walk_here(map: &'static CodeMap, max_depth: u32, hijacks: Places) -> (Box<[u64]>, EndCode) {
+    let max_depth = max_depth as usize;
+    OWN.try_with(|own| match own.try_borrow_mut() {
+        Ok(mut own) => walk_into(map, max_depth, hijacks, &mut own),
+        Err(_) => walk_into(map, max_depth, hijacks, &mut Own::default()),
     })
+    // The thread is so near its end that its locals are gone.
+    .unwrap_or_else(|_| walk_into(map, max_depth, hijacks, &mut Own::default()))
+}
+
+/// Where the calling thread's stack pointer is, about: deeper in the stack is lower.
+#[inline]
+pub fn stack_pointer() -> u64 {
+    let here = 0u8;
+    (&raw const here) as u64
+}
+
+#[inline(never)]
+fn walk_into(
+    map: &'static CodeMap,
+    max_depth: usize,
+    hijacks: Places,
+    own: &mut Own,
+) -> (Box<[u64]>, EndCode) {
+    own.words.resize(max_depth + OWN_FRAMES, 0);
+    if own.stack.is_none() {
+        own.stack = proc::own_stack();
+    }
+    let (ip, sp, bp): (u64, u64, u64);
+    // SAFETY: reads three registers. The instruction pointer is that of the next instruction, where
+    // stack and frame pointer still are what the unwind table says for this function.
+    unsafe {
+        asm!(
+            "lea {ip}, [rip]",
+            "mov {sp}, rsp",
+            "mov {bp}, rbp",
+            ip = out(reg) ip,
+            sp = out(reg) sp,
+            bp = out(reg) bp,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    let stack = match own.stack.clone() {
+        Some(stack) if stack.contains(&sp) => Stack {
+            low: 0,
+            end: stack.end,
+            alt: None,
+        },
+        thread => Stack {
+            low: 0,
+            end: thread.map_or(0, |stack| stack.end),
+            alt: alternate_stack(),
+        },
+    };
+    let mut scratch = Scratch::new();
+    scratch.hijacks = hijacks;
+    // SAFETY: this thread has just captured the registers in this function, which has not returned;
+    // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
+    // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread
+    // object lives.
+    let walk = unsafe {
+        stackwalk::walk(
+            map,
+            Regs { ip, sp, bp },
+            &stack,
+            &mut scratch,
+            &mut own.words,
+        )
+    };
+    let words = own.words.get(..walk.depth).unwrap_or_default();
+    let ours = map.lookup(ip).map(|region| region.start..region.end);
+    let first = words
+        .iter()
+        .position(|word| {
+            !ours
+                .as_ref()
+                .is_some_and(|at| at.contains(&(word & ADDRESS)))
+        })
+        .unwrap_or(words.len());
+    let words = beneath_the_clr(words.get(first..).unwrap_or_default(), |word| {
+        map.lookup(word & ADDRESS)
+    });
+    let kept = words.get(..max_depth).unwrap_or(words);
+    let end = if kept.len() < words.len() {
+        End::Truncated
+    } else if words.is_empty() {
+        // Nothing but frames of ours: the walk did not get out of them.
+        End::Broken(Reason::NoRule)
+    } else {
+        walk.end
+    };
+    (kept.into(), EndCode(EndCode::of(end)))
+}
+
+/// The stack without the frames by which managed code came to the callback, if it did.
+///
+/// The first word is in the CLR's module, which called us. Where the first managed frame called
+/// that module too, everything above it is the CLR's doing (the compiler's, which it calls,
+/// included). Where it called other native code, that code called the CLR, and is kept.
+fn beneath_the_clr(words: &[u64], region: impl Fn(u64) -> Option<Region>) -> &[u64] {
+    let Some(clr) = words.first().and_then(|word| region(*word)) else {
+        return words;
+    };
+    let is_clr = |word: &u64| {
+        (word & ADDRESS) >= clr.start && (word & ADDRESS) < clr.end && clr.kind == Kind::Native
+    };
+    let managed = words
+        .iter()
+        .position(|word| region(*word).is_some_and(|region| region.kind != Kind::Native));
+    let beneath = match managed {
+        Some(at) if words.get(..at).and_then(<[u64]>::last).is_some_and(is_clr) => at,
+        Some(_) => words.iter().take_while(|word| is_clr(word)).count(),
+        None => 0,
+    };
+    words.get(beneath..).unwrap_or(words)
+}
+
+/// The alternate signal stack, if the thread runs on it now.
+fn alternate_stack() -> Option<Range<u64>> {
+    // SAFETY: all-zero is a valid stack_t.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; a valid out-pointer.
+    if unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) } != 0
+        || stack.ss_flags & libc::SS_ONSTACK == 0
+    {
+        return None;
+    }
+    let start = stack.ss_sp as u64;
+    Some(start..start.checked_add(stack.ss_size as u64)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static MAP: CodeMap = CodeMap::new();
+
+    #[test]
+    fn the_clrs_frames_on_top_are_left_out() {
+        // 1xx is the CLR, 2xx its compiler, 3xx a native library, 4xx managed code, 5xx a stub that
+        // the map does not know.
+        let region = |word: u64| {
+            let start = word / 100 * 100;
+            let kind = match start {
+                100..400 => Kind::Native,
+                400 => Kind::Jit,
+                _ => return None,
+            };
+            Some(Region {
+                kind,
+                start,
+                end: start + 100,
+                user: 0,
+            })
+        };
+        for (words, kept) in [
+            (&[101, 102, 401, 402, 301][..], &[401, 402, 301][..]),
+            (&[101, 201, 102, 401], &[401]),
+            (&[101, 102, 301, 401], &[301, 401]),
+            (&[101, 301, 102, 302], &[101, 301, 102, 302]),
+            (&[101, 501, 102, 401], &[401]),
+            (&[401, 101], &[401, 101]),
+            (&[501, 101], &[501, 101]),
+            (&[], &[]),
+        ] {
+            assert_eq!(beneath_the_clr(words, region), kept, "{words:?}");
+        }
+    }
+
+    #[inline(never)]
+    fn deeper(depth: u32, max_depth: u32) -> (Box<[u64]>, EndCode) {
+        if depth == 0 {
+            return walk_here(&MAP, max_depth, Places::default());
+        }
+        std::hint::black_box(deeper(depth - 1, max_depth))
+    }
+
+    #[test]
+    fn a_walk_begins_outside_this_library_and_ends_at_the_root() {
+        MAP.refresh_native(&mut |_| 0);
+        let own = MAP.lookup(walk_here as *const () as u64).unwrap();
+        // Here the test binary is "this library": what is left are libc's frames.
+        let (frames, end) = std::thread::spawn(|| deeper(5, 100)).join().unwrap();
+        assert_eq!(end, EndCode(EndCode::of(End::Root)));
+        assert!((1..5).contains(&frames.len()), "{frames:x?}");
+        for word in &frames {
+            assert!(!(own.start..own.end).contains(&(word & ADDRESS)));
+        }
+        let (frames, end) = std::thread::spawn(|| deeper(5, 1)).join().unwrap();
+        assert_eq!(
+            (frames.len(), end),
+            (1, EndCode(EndCode::of(End::Truncated)))
+        );
+    }
 }

@@ -7,8 +7,8 @@
 
 use stackwalk::{ADDRESS, CodeMap, EXACT, Traced};
 
-use super::NATIVE_RUN;
 use super::stopped::SnapFrame;
+use crate::model::NATIVE_RUN;
 
 /// A word of a stack and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

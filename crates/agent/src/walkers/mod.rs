@@ -8,58 +8,43 @@
 //! | `signal` | in a handler on the thread that is walked; here its rings are emptied | `signal` |
 //! | `suspend` | here: the runtime stands still, `DoStackSnapshot` of each thread | `suspend` |
 //! | `seeded` | as `suspend`, its holes filled by our own walk of the same instant | `suspend`, `seed`, `merge` |
-//! | `shadow` | in hooks on every call; here their trees are written | `shadow`, `crate::shadow` |
-//! | `snapshot` | in callbacks, on the current thread, for events | `here` |
+//! | `shadow` | in hooks on every call; here their trees are written | `shadow`, `crate::hooks` |
+//! | `snapshot` | in callbacks, on the current thread, for events | `snapshot` |
 //!
-//! `agree` is the oracle that holds them against each other.
+//! For the stacks of events without it, our own walk of the current thread is in `here`. The crate `oracle`
+//! holds them against each other.
 //!
 //! Invariant: while a runtime stands still the agent thread takes no lock, allocates nothing and
 //! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
 //! `ResumeRuntime`; everything else is done before and after (rules 15 to 20 of the articles).
 
-pub(crate) mod agree;
-pub(crate) mod here;
+pub mod here;
 mod merge;
-mod seed;
+pub mod seed;
 mod shadow;
 mod signal;
-mod stopped;
+pub mod snapshot;
+pub mod stopped;
 mod suspend;
 
 use std::borrow::Cow;
 
-use recording::{Event, Record};
+use recording::Event;
 use sampler::{Reader, SampleEvent, SlotId};
 
-pub(crate) use stopped::Target;
-
-use crate::agent::Agent;
-use crate::config;
-use crate::drain::Runtimes;
-use crate::resolve::RawSample;
-use crate::shadow::Pen;
-
-/// A word of a stack stands for a whole run of unmanaged frames, of which a walker knows no more;
-/// beside [`stackwalk::EXACT`] and its kin. The address is where the run begins, or 0.
-pub(crate) const NATIVE_RUN: u64 = 1 << 60;
-
-/// Where a walker's stacks go.
-pub(crate) trait Sink {
-    /// One stack, after the runtimes have resumed: names may be asked for now.
-    fn stack(&mut self, runtimes: &mut Runtimes<'_>, stack: RawSample<'_>);
-    /// A fact about the walks.
-    fn record(&mut self, record: &Record<'_>);
-    /// For a walker that writes its stacks itself.
-    fn pen<'s, 'r>(&'s mut self, runtimes: &'s mut Runtimes<'r>) -> Pen<'s, 'r>;
-}
+use crate::clr::Runtimes;
+use crate::hooks::ShadowStacks;
+use crate::model::{Settings, WalkerKind};
+use crate::record::Recorder;
+use crate::target::Target;
 
 /// What a walker works with in one round of the agent thread.
 pub(crate) struct Round<'a, 'r> {
-    pub(crate) agent: &'static Agent,
+    pub(crate) target: &'static Target,
     pub(crate) runtimes: Runtimes<'r>,
     pub(crate) reader: &'a mut Reader,
     /// Slots that were given back; whose threads they were can be forgotten.
-    pub(crate) closed: &'a mut Vec<SlotId>,
+    pub(crate) closed: Vec<SlotId>,
     /// CLOCK_MONOTONIC.
     pub(crate) now_ns: u64,
 }
@@ -67,7 +52,7 @@ pub(crate) struct Round<'a, 'r> {
 impl Round<'_, '_> {
     /// For a walker that takes nothing from the sampler's rings.
     fn empty_rings(&mut self) {
-        let closed = &mut *self.closed;
+        let closed = &mut self.closed;
         self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
     }
 }
@@ -87,7 +72,7 @@ pub(crate) trait Walker {
     fn due_ns(&self) -> Option<u64>;
 
     /// Takes the stacks that are due, and empties the sampler's rings.
-    fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink);
+    fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder);
 
     /// A managed thread ended, with so much CPU time used in all.
     fn thread_ended(&mut self, _thread: u32, _cpu_ns: u64) {}
@@ -99,7 +84,7 @@ pub(crate) trait Walker {
     fn engine(&self, event: Event) -> &'static str;
 
     /// A runtime, or the recording, is about to end: writes what has been kept back.
-    fn finish(&mut self, _round: &mut Round<'_, '_>, _sink: &mut dyn Sink) {}
+    fn finish(&mut self, _round: &mut Round<'_, '_>, _recorder: &mut Recorder) {}
 
     /// What could not be taken since the last call, by reason.
     fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
@@ -112,23 +97,26 @@ pub(crate) trait Walker {
     }
 }
 
-/// The walker of this process.
-pub(crate) fn of(agent: &'static Agent) -> Box<dyn Walker> {
-    match agent.config.walker {
-        config::Walker::Suspend => Box::new(suspend::Suspend::new(agent, false)),
-        config::Walker::Seeded => Box::new(suspend::Suspend::new(agent, true)),
-        config::Walker::Shadow => match &agent.shadow {
-            Some(shadow) => Box::new(shadow::Shadow::new(agent, shadow)),
-            None => Box::new(signal::Signal::new(agent)),
-        },
-        _ => Box::new(signal::Signal::new(agent)),
-    }
+/// What a walker is made of.
+pub(crate) struct Making<'a> {
+    pub(crate) target: &'static Target,
+    pub(crate) settings: &'a Settings,
+    /// The sampler's engine, as reports name it.
+    pub(crate) engine: &'static str,
+    /// Where the process has hooks.
+    pub(crate) shadow: Option<&'static ShadowStacks>,
+    pub(crate) now_ns: u64,
 }
 
-/// The events that are sampled by time, by the walker of this process.
-pub(crate) fn timed(config: &config::Config) -> Vec<Event> {
-    [Event::Cpu, Event::Wall]
-        .into_iter()
-        .filter(|event| config.events.has(*event))
-        .collect()
+/// The walker of a session: the table in which a new one is entered.
+pub(crate) fn make(making: &Making<'_>) -> Box<dyn Walker> {
+    match (making.settings.walker, making.shadow) {
+        (WalkerKind::Suspend, _) => Box::new(suspend::SuspendWalker::new(making, false)),
+        (WalkerKind::Seeded, _) => Box::new(suspend::SuspendWalker::new(making, true)),
+        (WalkerKind::Shadow, Some(stacks)) => Box::new(shadow::ShadowWalker::new(making, stacks)),
+        // `snapshot` takes the stacks of events only.
+        (WalkerKind::Signal | WalkerKind::Snapshot | WalkerKind::Shadow, _) => {
+            Box::new(signal::SignalWalker::new(making))
+        }
+    }
 }

@@ -11,11 +11,9 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced};
 
-use crate::random::next_random;
-
 /// What became of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SeedState {
+pub enum SeedState {
     /// There is no managed frame to make one of, or no walk of our own.
     None,
     /// Given to the runtime, which may use it.
@@ -26,7 +24,7 @@ pub(crate) enum SeedState {
 
 /// Why a seed is not given to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// No frame of our own walk is the seed.
     NoSuchFrame,
     /// That frame was guessed, or lies behind one that was.
@@ -54,14 +52,17 @@ impl SeedState {
 
 /// A frame to begin at: three registers are all that a walk of managed frames follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) ip: u64,
-    pub(crate) sp: u64,
-    pub(crate) bp: u64,
+pub struct Candidate {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
 }
 
 /// The first managed frame of `runtime` in a walk.
-pub(crate) fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candidate> {
+pub fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candidate> {
     let frame = trace
         .iter()
         .find(|frame| code_of(map, runtime, frame).is_some())?;
@@ -89,7 +90,7 @@ fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
 
 /// The seed that a candidate is, if it is a frame of `trace`, of managed code of `runtime`, and
 /// on `stack`.
-pub(crate) fn check(
+pub fn check(
     map: &CodeMap,
     runtime: u8,
     trace: &[Traced],
@@ -128,41 +129,6 @@ pub(crate) fn check(
     // stand still for as long as the runtime is stopped; callee-saved registers other than rbp are
     // not needed to unwind managed frames.
     Ok(unsafe { Seed::new(registers, code, stack) })
-}
-
-/// Makes a candidate wrong in some way, or in none: what a careless or unlucky profiler offers.
-pub(crate) fn spoil(
-    right: Candidate,
-    trace: &[Traced],
-    stack: &Range<u64>,
-    random: &mut u64,
-) -> Candidate {
-    let mut next = || next_random(random);
-    let mut wrong = right;
-    let size = stack.end.saturating_sub(stack.start).max(16);
-    let in_stack = stack.start.wrapping_add(next() % size);
-    let other = trace.get((next() % trace.len().max(1) as u64) as usize);
-    match next() % 12 {
-        0 => wrong.ip = next(),
-        1 => wrong.sp = next(),
-        2 => wrong.bp = next(),
-        3 => wrong.sp = in_stack & !7,
-        4 => wrong.sp = right.sp.wrapping_add(next() % 512),
-        5 => wrong.sp = right.sp.wrapping_sub(next() % 512),
-        6 => wrong.bp = in_stack & !7,
-        7 => wrong.ip = right.ip.wrapping_add(next() % 64),
-        8 => wrong.ip = right.ip.wrapping_sub(next() % 64),
-        9 => wrong.sp = other.map_or(0, |frame| frame.sp),
-        10 => wrong.ip = other.map_or(0, |frame| frame.word & ADDRESS),
-        _ => {
-            wrong = Candidate {
-                ip: next(),
-                sp: in_stack,
-                bp: next(),
-            }
-        }
-    }
-    wrong
 }
 
 /// The seed of a thread that stands still.

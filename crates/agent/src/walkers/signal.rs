@@ -1,37 +1,37 @@
 //! The walker `signal`: stacks come from the handlers' rings.
 //!
 //! The walk itself is `stackwalk`'s, in a signal handler on the thread that is walked
-//! (`crate::agent::walk`); this end empties the rings, and ticks where samples are taken by wall
+//! (`crate::handler`); this end empties the rings, and ticks where samples are taken by wall
 //! time. Supported for any thread, managed or not, at any instruction.
 
 use recording::Event;
 
-use super::{Round, Sink, Walker, event_of};
-use crate::agent::Agent;
-use crate::resolve::{EndCode, RawSample};
+use super::{Making, Round, Walker, event_of};
+use crate::model::{EndCode, WalkedStack};
+use crate::record::Recorder;
 
-pub(super) struct Signal {
+pub(super) struct SignalWalker {
     /// Nanoseconds between two ticks of the wall clock; `None`: the threads' own timers tick.
     wall_ns: Option<u64>,
     due_ns: u64,
     engine: &'static str,
 }
 
-impl Signal {
-    pub(super) fn new(agent: &'static Agent) -> Signal {
-        Signal {
-            wall_ns: agent
-                .config
+impl SignalWalker {
+    pub(super) fn new(making: &Making<'_>) -> SignalWalker {
+        let settings = making.settings;
+        SignalWalker {
+            wall_ns: settings
                 .events
                 .has(Event::Wall)
-                .then_some(agent.config.interval_ns),
-            due_ns: crate::proc::now_ns(),
-            engine: agent.sampler.engine_name(),
+                .then_some(settings.interval_ns),
+            due_ns: making.now_ns,
+            engine: making.engine,
         }
     }
 }
 
-impl Walker for Signal {
+impl Walker for SignalWalker {
     fn due_ns(&self) -> Option<u64> {
         self.wall_ns.map(|_| self.due_ns)
     }
@@ -48,7 +48,7 @@ impl Walker for Signal {
         }
     }
 
-    fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+    fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         if let Some(interval) = self.wall_ns
             && round.now_ns >= self.due_ns
         {
@@ -56,11 +56,11 @@ impl Walker for Signal {
             // Late ticks are not made up for: each sample's value is the time really passed.
             self.due_ns = (self.due_ns + interval).max(round.now_ns);
         }
-        let (agent, runtimes, closed) = (round.agent, &mut round.runtimes, &mut *round.closed);
+        let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
         round.reader.drain_all(
             |slot, sample| {
-                if let Some(thread) = agent.threads.of_slot(slot) {
-                    let stack = RawSample {
+                if let Some(thread) = target.threads.of_slot(slot) {
+                    let stack = WalkedStack {
                         thread,
                         time_ns: sample.time_ns,
                         value: sample.value,
@@ -69,7 +69,7 @@ impl Walker for Signal {
                         frames: sample.frames,
                         detail: None,
                     };
-                    sink.stack(runtimes, stack);
+                    recorder.sample(target, runtimes, stack);
                 }
             },
             |slot| closed.push(slot),

@@ -11,16 +11,17 @@ use std::ops::{ControlFlow, Range};
 
 use corprof::context::Suspended;
 use corprof::{
-    Cx, Registers, SnapshotFrame, SuspendError, Suspension, ThreadId, ThreadKey, ThreadPin,
-    WalkError,
+    Cx, Registers, RuntimeIndex, SnapshotFrame, StackSnapshots, SuspendError, Suspension, ThreadId,
+    ThreadKey, ThreadPin, WalkError,
 };
-use sampler::{Reader, SlotId, TraceRefused};
-use stackwalk::Traced;
+use sampler::{Reader, Sampler, TraceRefused};
+use stackwalk::{CodeMap, Traced};
 
 use super::seed::{self, SeedState};
-use crate::agent::Agent;
-use crate::drain::Runtimes;
-use crate::proc;
+use crate::base::proc;
+use crate::clr::Runtimes;
+use crate::model::ThreadTarget;
+use crate::target::Target;
 
 /// Most frames of one stop, all threads: 2 MiB, touched as far as it is used.
 const ROOM: usize = 64 * 1024;
@@ -29,117 +30,162 @@ const MAX_THREADS: usize = 4096;
 /// How long a stopped runtime is held for threads that do not answer a request for a trace.
 const TRACE_WAIT_NS: u64 = 20_000_000;
 
-/// A thread to be walked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// ThreadID of the CLR that is stopped.
-    pub(crate) managed: usize,
-    /// The kernel's number.
-    pub(crate) tid: u32,
-    /// Its number in the recording.
-    pub(crate) thread: u32,
-    /// Where the sampler knows it.
-    pub(crate) slot: Option<SlotId>,
-}
-
 /// In which ways a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Ways {
+pub struct Ways {
     /// `DoStackSnapshot` without a seed.
-    pub(crate) plain: bool,
+    pub plain: bool,
     /// Our own walk, in a signal handler.
-    pub(crate) trace: bool,
+    pub trace: bool,
     /// `DoStackSnapshot` with a seed from that walk.
-    pub(crate) seeded: bool,
-    /// So many seeds that are wrong in some way are offered for each thread, to see them refused.
-    pub(crate) random_seeds: u32,
+    pub seeded: bool,
 }
 
 /// A frame as `DoStackSnapshot` tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SnapFrame {
+pub struct SnapFrame {
     /// FunctionID; 0 for a run of unmanaged frames.
-    pub(crate) function: usize,
-    pub(crate) ip: u64,
-    pub(crate) sp: u64,
+    pub function: usize,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
 }
 
 /// The outcome of one `DoStackSnapshot`; the frames lie in [`Stopped::frames`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Snap {
-    pub(crate) frames: Range<usize>,
+pub struct Snap {
+    /// Where they lie.
+    pub frames: Range<usize>,
     /// It was cut: too deep, or no room.
-    pub(crate) cut: bool,
-    pub(crate) error: Option<WalkError>,
+    pub cut: bool,
+    /// The runtime's refusal.
+    pub error: Option<WalkError>,
 }
 
 /// Our own walk of a thread; the frames lie in [`Stopped::traces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trace {
-    pub(crate) frames: Range<usize>,
-    /// As [`crate::resolve::EndCode`] has it.
-    pub(crate) end: u8,
+pub struct Trace {
+    /// Where they lie.
+    pub frames: Range<usize>,
+    /// As [`crate::model::EndCode`] has it.
+    pub end: u8,
 }
 
 /// What was seen of one thread.
 #[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) target: Target,
-    pub(crate) plain: Option<Snap>,
-    pub(crate) trace: Option<Result<Trace, TraceRefused>>,
-    pub(crate) seed: SeedState,
-    pub(crate) seeded: Option<Snap>,
+pub struct Seen {
+    /// The thread.
+    pub target: ThreadTarget,
+    /// Without a seed.
+    pub plain: Option<Snap>,
+    /// Our own walk.
+    pub trace: Option<Result<Trace, TraceRefused>>,
+    /// What became of its seed.
+    pub seed: SeedState,
+    /// With it.
+    pub seeded: Option<Snap>,
     asked: bool,
 }
 
 /// How long a runtime stood, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pause {
+pub struct RuntimeStop {
     /// CLOCK_MONOTONIC when it stood.
-    pub(crate) at_ns: u64,
-    pub(crate) stopping_ns: u64,
-    pub(crate) stopped_ns: u64,
+    pub at_ns: u64,
+    /// From the wish until it stood.
+    pub stopping_ns: u64,
+    /// For how long it stood.
+    pub stopped_ns: u64,
     /// CLOCK_MONOTONIC when it went on.
-    pub(crate) end_ns: u64,
+    pub end_ns: u64,
 }
 
 /// Why a CLR was not stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotStopped {
+pub enum NotStopped {
     /// It ends, has ended, or its snapshots are not enabled.
     Gone,
     /// It would not.
     Refused(SuspendError),
 }
 
+/// Our own walk of a thread that stands still.
+#[derive(Clone, Copy)]
+pub struct OwnWalk<'a> {
+    /// Which code is where.
+    pub map: &'static CodeMap,
+    /// Number of the runtime that is stopped.
+    pub runtime: u8,
+    /// Leaf first.
+    pub trace: &'a [Traced],
+    /// The thread's stack.
+    pub stack: &'a Range<u64>,
+}
+
+/// What else is done with each thread while its runtime stands and before it is walked with a seed. No
+/// lock, no allocation.
+pub trait More {
+    /// One thread.
+    fn walk<'rt>(
+        &mut self,
+        suspension: &mut Suspension<'_, 'rt>,
+        proof: &StackSnapshots,
+        id: ThreadId<'rt>,
+        own: &OwnWalk<'_>,
+    );
+}
+
+/// Nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMore;
+
+impl More for NoMore {
+    fn walk<'rt>(
+        &mut self,
+        _: &mut Suspension<'_, 'rt>,
+        _: &StackSnapshots,
+        _: ThreadId<'rt>,
+        _: &OwnWalk<'_>,
+    ) {
+    }
+}
+
+/// What a walk needs that is asked for before the runtime stands.
+struct Place {
+    map: &'static CodeMap,
+    sampler: Option<&'static Sampler>,
+    runtime: u8,
+}
+
 /// Room for one stop, used again for each.
-pub(crate) struct Stopped {
+pub struct Stopped {
+    program: &'static Target,
     max_depth: usize,
-    pub(crate) frames: Vec<SnapFrame>,
-    pub(crate) traces: Vec<Traced>,
+    /// Frames of `DoStackSnapshot`.
+    pub frames: Vec<SnapFrame>,
+    /// Frames of our own walks.
+    pub traces: Vec<Traced>,
     /// Sorted by ThreadID.
-    pub(crate) seen: Vec<Seen>,
+    pub seen: Vec<Seen>,
     pins: Vec<ThreadPin<'static>>,
-    /// Seeds that were made up: refused before the runtime was asked, and given to it.
-    pub(crate) random_seeds: (u32, u32),
-    random: u64,
 }
 
 impl Stopped {
-    pub(crate) fn new(max_depth: u32) -> Stopped {
+    /// For the threads of `program`, with room for stacks of so many frames.
+    pub fn new(program: &'static Target, max_depth: u32) -> Stopped {
         Stopped {
+            program,
             max_depth: max_depth as usize,
             frames: Vec::with_capacity(ROOM),
             traces: Vec::new(),
             seen: Vec::new(),
             pins: Vec::new(),
-            random_seeds: (0, 0),
-            random: 0x2545_f491_4f6c_dd1d,
         }
     }
 
     /// Forgets what was seen before.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.frames.clear();
         self.traces.clear();
         self.seen.clear();
@@ -147,16 +193,23 @@ impl Stopped {
 
     /// Stops a CLR, walks `targets`, lets it go on. Those that it does not list (any more) are
     /// not in [`Stopped::seen`] with an outcome.
-    pub(crate) fn stop(
+    pub fn stop(
         &mut self,
-        agent: &'static Agent,
         runtimes: &mut Runtimes<'_>,
         reader: &mut Reader,
         runtime: u8,
         ways: Ways,
-        targets: impl Iterator<Item = Target>,
-    ) -> Result<Pause, NotStopped> {
-        self.prepare(agent, runtime, ways, targets);
+        targets: impl Iterator<Item = ThreadTarget>,
+        more: &mut impl More,
+    ) -> Result<RuntimeStop, NotStopped> {
+        let index = runtimes.index_of(runtime).ok_or(NotStopped::Gone)?;
+        let program = self.program;
+        self.prepare(index, ways, targets);
+        let place = Place {
+            map: program.code.map(),
+            sampler: program.threads.sampler(),
+            runtime,
+        };
         let stopped = runtimes.with(runtime, |clr, cx| {
             let proof = *clr.snapshots()?;
             let info = cx.info();
@@ -173,16 +226,16 @@ impl Stopped {
             }
             let _all = suspension.enum_threads_into(&mut ids);
             for id in &ids {
-                let at = self
+                let found = self
                     .seen
                     .binary_search_by_key(&id.raw(), |seen| seen.target.managed);
-                if let Ok(at) = at {
-                    self.walk(agent, &mut suspension, &proof, *id, at, runtime, ways);
+                if let Ok(found) = found {
+                    self.walk(&place, &mut suspension, &proof, *id, found, ways, more);
                 }
             }
             let _resumed = suspension.resume();
             let end_ns = proc::now_ns();
-            Some(Ok(Pause {
+            Some(Ok(RuntimeStop {
                 at_ns,
                 stopping_ns: at_ns.saturating_sub(wished_ns),
                 stopped_ns: end_ns.saturating_sub(at_ns),
@@ -193,25 +246,23 @@ impl Stopped {
         match stopped.flatten() {
             None => Err(NotStopped::Gone),
             Some(Err(error)) => Err(NotStopped::Refused(error)),
-            Some(Ok(pause)) => Ok(pause),
+            Some(Ok(stop)) => Ok(stop),
         }
     }
 
     /// Makes all room, and pins each thread so that it stays.
     fn prepare(
         &mut self,
-        agent: &'static Agent,
-        runtime: u8,
+        index: RuntimeIndex,
         ways: Ways,
-        targets: impl Iterator<Item = Target>,
+        targets: impl Iterator<Item = ThreadTarget>,
     ) {
         self.clear();
         for target in targets.take(MAX_THREADS) {
-            let index = corprof::RuntimeIndex(u32::from(runtime));
             // SAFETY: the id came from `ThreadAssignedToOSThread` of this runtime and has not been
             // told to be destroyed.
             let key = unsafe { ThreadKey::from_parts(index, target.managed) };
-            let Some(pin) = key.and_then(|key| agent.pins.pin(key)) else {
+            let Some(pin) = key.and_then(|key| self.program.threads.pins.pin(key)) else {
                 continue;
             };
             self.pins.push(pin);
@@ -271,21 +322,19 @@ impl Stopped {
     )]
     fn walk<'rt>(
         &mut self,
-        agent: &'static Agent,
+        place: &Place,
         suspension: &mut Suspension<'_, 'rt>,
-        proof: &corprof::StackSnapshots,
+        proof: &StackSnapshots,
         id: ThreadId<'rt>,
         at: usize,
-        runtime: u8,
         ways: Ways,
+        more: &mut impl More,
     ) {
         let Stopped {
             max_depth,
             frames,
             traces,
             seen,
-            random_seeds,
-            random,
             ..
         } = self;
         let Some(seen) = seen.get_mut(at) else {
@@ -304,29 +353,21 @@ impl Stopped {
             let stack = seen
                 .target
                 .slot
-                .and_then(|slot| agent.sampler.stack_of(slot));
-            let found = match (trace, &stack) {
-                (Some(trace), Some(stack)) => seed::of_trace(agent.map, runtime, trace, stack),
-                _ => Err(SeedState::None),
-            };
-            if let (Some(trace), Some(stack)) = (trace, &stack)
-                && let Some(right) = seed::candidate(agent.map, runtime, trace)
-            {
-                for _ in 0..ways.random_seeds {
-                    let wrong = seed::spoil(right, trace, stack, random);
-                    match seed::check(agent.map, runtime, trace, stack, wrong) {
-                        Err(_) => random_seeds.0 += 1,
-                        Ok(seed) => {
-                            random_seeds.1 += 1;
-                            let start = frames.len();
-                            let _walked = snap(frames, *max_depth, |each| {
-                                suspension.walk_seeded(proof, id, &seed, each)
-                            });
-                            frames.truncate(start);
-                        }
-                    }
-                }
+                .zip(place.sampler)
+                .and_then(|(slot, sampler)| sampler.stack_of(slot));
+            let own = trace.zip(stack.as_ref()).map(|(trace, stack)| OwnWalk {
+                map: place.map,
+                runtime: place.runtime,
+                trace,
+                stack,
+            });
+            if let Some(own) = &own {
+                more.walk(suspension, proof, id, own);
             }
+            let found = match &own {
+                Some(own) => seed::of_trace(own.map, own.runtime, own.trace, own.stack),
+                None => Err(SeedState::None),
+            };
             let (state, walked) = match found {
                 Ok(seed) => {
                     let walked = snap(frames, *max_depth, |each| {

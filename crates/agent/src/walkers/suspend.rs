@@ -16,11 +16,12 @@ use corprof::{SuspendError, WalkError};
 use recording::{Event, Record};
 
 use super::merge::{self, Placed};
-use super::stopped::{NotStopped, Pause, Stopped, Target, Ways};
-use super::{NATIVE_RUN, Round, Sink, Walker, timed};
-use crate::agent::Agent;
-use crate::proc;
-use crate::resolve::{EndCode, RawSample};
+use super::stopped::{NoMore, NotStopped, RuntimeStop, Stopped, Ways};
+use super::{Making, Round, Walker};
+use crate::base::proc;
+use crate::model::{EndCode, NATIVE_RUN, ThreadTarget, WalkedStack};
+use crate::record::Recorder;
+use crate::target::Target;
 
 /// How often within one tick the walk of a thread is tried again that holds a lock of its CLR's.
 const RETRIES: u32 = 2;
@@ -48,7 +49,7 @@ struct Stack {
     taken: bool,
 }
 
-pub(super) struct Suspend {
+pub(super) struct SuspendWalker {
     seeded: bool,
     events: Vec<Event>,
     interval_ns: u64,
@@ -68,16 +69,16 @@ pub(super) struct Suspend {
     words: Vec<u64>,
 }
 
-impl Suspend {
-    pub(super) fn new(agent: &'static Agent, seeded: bool) -> Suspend {
-        let now = proc::now_ns();
-        Suspend {
+impl SuspendWalker {
+    pub(super) fn new(making: &Making<'_>, seeded: bool) -> SuspendWalker {
+        let settings = making.settings;
+        SuspendWalker {
             seeded,
-            events: timed(&agent.config),
-            interval_ns: agent.config.interval_ns,
-            due_ns: now + agent.config.interval_ns,
-            last_tick_ns: now,
-            stopped: Stopped::new(agent.config.max_depth),
+            events: settings.timed(),
+            interval_ns: settings.interval_ns,
+            due_ns: making.now_ns + settings.interval_ns,
+            last_tick_ns: making.now_ns,
+            stopped: Stopped::new(making.target, settings.max_depth),
             accounts: HashMap::new(),
             stacks: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -89,9 +90,9 @@ impl Suspend {
     }
 
     /// The threads of a CLR that are to be walked in this tick.
-    fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<Target> {
+    fn targets(&mut self, round: &Round<'_, '_>, runtime: u8) -> Vec<ThreadTarget> {
         let by_wall = self.events.contains(&Event::Wall);
-        let mut targets = round.agent.threads.managed_of(runtime);
+        let mut targets = round.target.threads.managed_of(runtime);
         targets.retain(|target| {
             let cpu = proc::thread_cpu_ns(target.tid);
             let account = self.accounts.entry(target.thread).or_insert(Account {
@@ -111,7 +112,7 @@ impl Suspend {
     }
 
     /// Walks the threads of one CLR.
-    fn stop(&mut self, round: &mut Round<'_, '_>, runtime: u8, sink: &mut dyn Sink) {
+    fn stop(&mut self, round: &mut Round<'_, '_>, runtime: u8, recorder: &mut Recorder) {
         let mut targets = self.targets(round, runtime);
         let ways = if self.seeded {
             Ways {
@@ -130,21 +131,21 @@ impl Suspend {
             }
             let last = retry == RETRIES;
             let stopped = self.stopped.stop(
-                round.agent,
                 &mut round.runtimes,
                 round.reader,
                 runtime,
                 ways,
                 targets.drain(..),
+                &mut NoMore,
             );
             match stopped {
-                Ok(pause) => {
-                    sink.record(&Record::Pause {
-                        time_ns: pause.end_ns,
-                        stopping_ns: pause.stopping_ns,
-                        stopped_ns: pause.stopped_ns,
+                Ok(stop) => {
+                    recorder.record(&Record::Pause {
+                        time_ns: stop.end_ns,
+                        stopping_ns: stop.stopping_ns,
+                        stopped_ns: stop.stopped_ns,
                     });
-                    targets = self.take(round.agent, pause, last);
+                    targets = self.take(round.target, stop, last);
                 }
                 Err(NotStopped::Gone | NotStopped::Refused(SuspendError::NotStarted)) => return,
                 Err(NotStopped::Refused(error)) => {
@@ -161,7 +162,7 @@ impl Suspend {
     }
 
     /// Takes what was seen of each thread; answers those to be tried again.
-    fn take(&mut self, agent: &'static Agent, pause: Pause, last: bool) -> Vec<Target> {
+    fn take(&mut self, target: &Target, stop: RuntimeStop, last: bool) -> Vec<ThreadTarget> {
         let mut again = Vec::new();
         for seen in std::mem::take(&mut self.stopped.seen) {
             let snap = if self.seeded {
@@ -187,7 +188,11 @@ impl Suspend {
             }
             let stack = self.stacks.entry(seen.target.thread).or_default();
             let frames = self.stopped.frames.get(snap.frames.clone());
-            merge::place(agent.map, frames.unwrap_or_default(), &mut stack.placed);
+            merge::place(
+                target.code.map(),
+                frames.unwrap_or_default(),
+                &mut stack.placed,
+            );
             if snap.cut {
                 stack.end = EndCode::TRUNCATED_END;
             }
@@ -207,14 +212,14 @@ impl Suspend {
                 }
             }
             self.given += 1;
-            stack.time_ns = pause.at_ns;
+            stack.time_ns = stop.at_ns;
             stack.taken = true;
         }
         again
     }
 
     /// Gives a sample for each thread that was walked.
-    fn give(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+    fn give(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         for (thread, stack) in &mut self.stacks {
             if !stack.taken {
                 continue;
@@ -241,7 +246,7 @@ impl Suspend {
                 if value == 0 {
                     continue;
                 }
-                let sample = RawSample {
+                let sample = WalkedStack {
                     thread: *thread,
                     time_ns: stack.time_ns,
                     value,
@@ -250,7 +255,7 @@ impl Suspend {
                     frames: &self.words,
                     detail: None,
                 };
-                sink.stack(&mut round.runtimes, sample);
+                recorder.sample(round.target, &mut round.runtimes, sample);
             }
         }
         self.stacks.clear();
@@ -272,7 +277,7 @@ fn note_of(holes: &BTreeMap<&'static str, u64>, given: u64) -> Option<String> {
     })
 }
 
-impl Walker for Suspend {
+impl Walker for SuspendWalker {
     fn thread_ended(&mut self, thread: u32, cpu_ns: u64) {
         let known = self.accounts.remove(&thread);
         if !self.events.contains(&Event::Cpu) {
@@ -293,9 +298,9 @@ impl Walker for Suspend {
         Some(self.due_ns)
     }
 
-    fn finish(&mut self, _round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+    fn finish(&mut self, _round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         if let Some(text) = note_of(&self.holes, self.given) {
-            sink.record(&Record::Note { text: text.into() });
+            recorder.record(&Record::Note { text: text.into() });
         }
         self.holes.clear();
         self.given = 0;
@@ -313,7 +318,7 @@ impl Walker for Suspend {
         "SuspendRuntime"
     }
 
-    fn round(&mut self, round: &mut Round<'_, '_>, sink: &mut dyn Sink) {
+    fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         round.empty_rings();
         if round.now_ns < self.due_ns {
             return;
@@ -321,9 +326,9 @@ impl Walker for Suspend {
         // Late ticks are not made up for: each sample's value is what really passed.
         self.due_ns = (self.due_ns + self.interval_ns).max(round.now_ns);
         for runtime in round.runtimes.recorded() {
-            self.stop(round, runtime, sink);
+            self.stop(round, runtime, recorder);
         }
-        self.give(round, sink);
+        self.give(round, recorder);
         self.last_tick_ns = round.now_ns;
     }
 }

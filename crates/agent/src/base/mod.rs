@@ -1,0 +1,8 @@
+//! What every floor above needs and no other knows: the kernel's facts, waking, random numbers.
+//!
+//! Nothing here knows a CLR, a sample or a recording.
+
+pub mod numbers;
+pub mod proc;
+pub mod random;
+pub mod wake;

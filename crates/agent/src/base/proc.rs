@@ -1,0 +1,219 @@
+//! What the kernel says about this process, from /proc.
+//!
+//! Runs on the agent thread only, never in a handler. Every function answers with nothing rather
+//! than fail: a missing fact is a thread without a name, not an error.
+
+use std::ops::Range;
+
+/// Thread ids of this process.
+pub fn thread_ids(into: &mut Vec<u32>) {
+    into.clear();
+    if let Ok(folder) = std::fs::read_dir("/proc/self/task") {
+        into.extend(
+            folder
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()),
+        );
+    }
+}
+
+/// The name of a thread as the kernel has it (at most 15 bytes).
+pub fn thread_name(tid: u32) -> Option<String> {
+    let bytes = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_end_matches('\n');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The name of the calling thread as the kernel has it (at most 15 bytes). A system call and no file.
+pub fn own_name() -> Option<String> {
+    let mut name = [0u8; 16];
+    // SAFETY: writes at most 16 bytes, a terminated string, into `name`.
+    if unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let text = std::ffi::CStr::from_bytes_until_nul(&name).ok()?;
+    (!text.is_empty()).then(|| text.to_string_lossy().into_owned())
+}
+
+/// The command line, words joined by NUL.
+pub fn command_line() -> String {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    String::from_utf8_lossy(&bytes)
+        .trim_end_matches('\0')
+        .to_owned()
+}
+
+/// A mapping of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// It can be read.
+    pub readable: bool,
+    /// It can be run.
+    pub executable: bool,
+    /// Of its file; 0 for anonymous memory.
+    pub inode: u64,
+    /// File, `[stack]`, `/memfd:doublemapper (deleted)`, or empty.
+    pub name: String,
+}
+
+/// All mappings by address.
+pub fn mappings() -> Vec<Mapping> {
+    let bytes = std::fs::read("/proc/self/maps").unwrap_or_default();
+    String::from_utf8_lossy(&bytes)
+        .lines()
+        .filter_map(parse_mapping)
+        .collect()
+}
+
+fn parse_mapping(line: &str) -> Option<Mapping> {
+    // 7f0a2c000000-7f0a2c021000 rw-p 00000000 00:00 0    [name]
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?;
+    let inode = words.nth(2)?.parse().ok()?;
+    let name = words.next().unwrap_or("").trim_start();
+    Some(Mapping {
+        range: u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?,
+        readable: rights.starts_with('r'),
+        executable: rights.as_bytes().get(2) == Some(&b'x'),
+        inode,
+        name: name.to_owned(),
+    })
+}
+
+impl Mapping {
+    /// Whether a runtime may have generated what is in it: anonymous memory, or the memfd that .NET
+    /// maps twice, once to write and once to run.
+    pub fn is_generated(&self) -> bool {
+        self.name.is_empty() || self.name.contains("doublemapper")
+    }
+}
+
+/// The mapping that holds `address`, in a sorted list.
+pub fn mapping_of(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
+    let next = mappings.partition_point(|m| m.range.end <= address);
+    mappings.get(next).filter(|m| m.range.contains(&address))
+}
+
+/// Stack of the calling thread: lowest to one past the highest address.
+///
+/// Allocates and, on the main thread, reads /proc/self/maps: for callbacks, not for handlers.
+pub fn own_stack() -> Option<Range<u64>> {
+    // SAFETY: `attr` is initialised by pthread_getattr_np before it is read and destroyed once;
+    // pthread_self is always valid.
+    unsafe {
+        let mut attr: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attr) != 0 {
+            return None;
+        }
+        let mut low = std::ptr::null_mut();
+        let mut size = 0;
+        let result = libc::pthread_attr_getstack(&raw const attr, &raw mut low, &raw mut size);
+        libc::pthread_attr_destroy(&raw mut attr);
+        let low = low as u64;
+        (result == 0).then(|| low..low + size as u64)
+    }
+}
+
+/// The calling thread's id.
+pub fn own_tid() -> u32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
+/// Whether this process has a thread with this id.
+pub fn thread_exists(tid: u32) -> bool {
+    let pid = std::process::id();
+    // SAFETY: signal 0 is sent to nobody; the call only looks.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
+    found == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME, nanoseconds.
+pub fn unix_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// Unique for each process that a recording may hold: pid and the moment.
+pub fn process_key() -> recording::ProcessKey {
+    let pid = u64::from(std::process::id());
+    recording::ProcessKey(pid << 32 | (unix_ns() / 1000) & 0xffff_ffff)
+}
+
+/// CPU time of the calling thread, nanoseconds.
+pub fn own_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of the process, nanoseconds.
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time of a thread of this process, nanoseconds.
+pub fn thread_cpu_ns(tid: u32) -> Option<u64> {
+    // The kernel's clock id for a thread's CPU time: MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED),
+    // include/linux/posix-timers.h.
+    let clock = (!tid.cast_signed() << 3) | 6;
+    read_clock(clock)
+}
+
+/// A clock that cannot be missing.
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    read_clock(clock).unwrap_or(0)
+}
+
+/// A clock in nanoseconds; nothing for one of a thread that is gone.
+fn read_clock(clock: libc::clockid_t) -> Option<u64> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writes; a clock that does not exist gives an error.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut now) };
+    (result == 0).then(|| now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_thread_is_listed_with_its_stack() {
+        let mut ids = Vec::new();
+        thread_ids(&mut ids);
+        assert!(ids.contains(&own_tid()));
+        let stack = own_stack().unwrap();
+        let here = (&raw const ids) as u64;
+        assert!(stack.contains(&here));
+        let maps = mappings();
+        assert!(mapping_of(&maps, here).unwrap().readable);
+        let code = own_stack as *const () as u64;
+        assert!(mapping_of(&maps, code).unwrap().executable);
+        assert!(mapping_of(&maps, 8).is_none());
+    }
+
+    #[test]
+    fn a_name_with_spaces_is_kept() {
+        let line = "7f00-7f10 r-xs 00000000 00:01 2049   /memfd:doublemapper (deleted)";
+        assert_eq!(
+            parse_mapping(line),
+            Some(Mapping {
+                range: 0x7f00..0x7f10,
+                readable: true,
+                executable: true,
+                inode: 2049,
+                name: "/memfd:doublemapper (deleted)".into()
+            })
+        );
+        assert_eq!(parse_mapping("garbage"), None);
+    }
+}

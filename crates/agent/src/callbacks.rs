@@ -1,0 +1,489 @@
+//! The callbacks of a CLR, and what each sets going: the only place where CLRs, threads, events and hooks
+//! meet.
+//!
+//! They keep what is known of the program true, at once, and tell the agent thread the
+//! rest. Invariant: they never wait for the agent thread but in `shutdown`, and in
+//! `thread_destroyed` for the walk of that thread, for a bounded time.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use corprof::context::{Callback, Cooperative, NoTrigger, Startup};
+use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
+use corprof::{
+    Callbacks, ClassId, Cx, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleId, ObjectId,
+    RejitId, ThreadId,
+};
+use recording::{Event, MethodKind};
+
+use crate::base::proc;
+use crate::clr::{Clr, tiers, version};
+use crate::events::source::{How, RuntimeFacts};
+use crate::events::{
+    self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
+};
+use crate::hooks;
+use crate::process::Library;
+use crate::session::Parts;
+use crate::target::threads::{OwnThread, Started};
+
+/// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
+/// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
+const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
+
+/// The callbacks that a CLR is given.
+pub(crate) struct ClrCallbacks {
+    parts: &'static Parts,
+    library: &'static Library,
+    clr: Arc<Clr>,
+    /// Set in `Initialize`, before any other callback.
+    events: OnceLock<Arc<ClrEvents>>,
+}
+
+impl ClrCallbacks {
+    /// Of the CLR that the registry gave this number.
+    pub(crate) fn new(
+        parts: &'static Parts,
+        library: &'static Library,
+        number: u8,
+    ) -> ClrCallbacks {
+        ClrCallbacks {
+            parts,
+            library,
+            clr: Arc::new(Clr::new(number)),
+            events: OnceLock::new(),
+        }
+    }
+
+    /// This CLR as the origin of an event; none before `Initialize` has let it in.
+    fn origin(&self) -> Option<Origin<'_>> {
+        Some(Origin {
+            target: &self.parts.target,
+            events: &self.parts.events,
+            clr: &self.clr,
+            own: self.events.get()?,
+        })
+    }
+
+    fn compiling(&self, cx: &mut Cx<'_, Callback>, function: FunctionId<'_>) {
+        // The program, or the runtime, may have loaded a library since the last look.
+        self.parts.target.natives.refresh();
+        if let Some(watch) = self.library.compiling {
+            watch(self.parts, &self.clr, cx);
+        }
+        if self.parts.events.wants(Event::Jit) {
+            events::jit::started(function);
+        }
+    }
+
+    fn compiled<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        status: Hresult,
+        kind: MethodKind,
+    ) {
+        let wants = self.parts.events.wants(Event::Jit);
+        let now_ns = if wants { proc::now_ns() } else { 0 };
+        let tier = if status.is_ok() {
+            self.clr
+                .compiled(&self.parts.target, cx, function, rejit, kind)
+        } else {
+            None
+        };
+        if wants && let Some(origin) = self.origin() {
+            events::jit::finished(origin, cx, function, now_ns, tier);
+        }
+    }
+
+    /// Asks the CLR for what the session wants of it.
+    ///
+    /// # Errors
+    /// Its refusal.
+    fn subscribe(&self, cx: &mut Cx<'_, Startup>, own: &Arc<ClrEvents>) -> corprof::Result<()> {
+        let info = cx.info();
+        let settings = self.parts.settings();
+        let shadow = self.parts.shadow.as_ref();
+        let hooks = shadow.map_or(EventMaskLow::empty(), |_| hooks::EVENTS);
+        let wanted = subscription::of_session(&settings, How::Startup, &own.facts, hooks);
+        if settings.needs_snapshots() {
+            let proof = info.enable_stack_snapshots(cx, wanted.low, wanted.high)?;
+            self.clr.set_snapshots(proof);
+        } else {
+            info.set_event_mask2(cx, wanted.low, wanted.high)?;
+        }
+        if let Some(stacks) = shadow {
+            let hooks = hooks::Hooks::new(&self.parts.target, stacks, Arc::clone(&self.clr));
+            info.set_fast_hooks(cx, hooks)?;
+        }
+        self.parts.events.tell_all(&wanted);
+        if let Some(trouble) = subscription::start_session(cx, own, &wanted) {
+            self.parts.events.tell(EventNews::Note(trouble));
+        }
+        Ok(())
+    }
+}
+
+impl Callbacks for ClrCallbacks {
+    fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> corprof::Result<()> {
+        let parts = self.parts;
+        let info = cx.info();
+        let found = info.get_runtime_information(cx).ok();
+        let major = found.as_ref().map_or(0, |found| found.major);
+        self.clr.set_instruments(tiers::instruments(major));
+        let version = found
+            .map(|found| version::of_runtime(info, major, found.minor, found.build))
+            .unwrap_or_default();
+        let begin = || parts.phases.runtime_starts();
+        let admitted = parts
+            .registry
+            .admit(&self.clr, info.runtime(), version.clone(), begin);
+        // A refused CLR too has taken the signal for itself.
+        activation::serve_all();
+        let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+        let admitted = admitted.ok_or(refusal)?;
+        self.clr.set_hijack_place(admitted.hijack_place);
+        let own = Arc::new(ClrEvents::new(RuntimeFacts {
+            version,
+            major,
+            event_pipe: info.capabilities().event_pipe,
+        }));
+        let own = self.events.get_or_init(|| own);
+        parts.events.add(self.clr.number(), Arc::clone(own));
+        if let Err(refusal) = self.subscribe(cx, own) {
+            parts.events.remove(self.clr.number());
+            parts.registry.withdraw(self.clr.number());
+            return Err(refusal);
+        }
+        parts.target.threads.own_started();
+        Ok(())
+    }
+
+    fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
+        let wake = || self.parts.wake.ring();
+        self.parts.registry.ends(self.clr.number(), wake);
+        Ok(())
+    }
+
+    fn module_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        status: Hresult,
+    ) -> corprof::Result<()> {
+        self.parts.target.natives.refresh();
+        if status.is_ok() {
+            self.clr.module_loaded(&self.parts.target, cx, module);
+            if let Some(facts) = self.clr.module(module.raw())
+                && let Some(origin) = self.origin()
+            {
+                loads::module(origin, cx, &facts.path);
+            }
+        }
+        Ok(())
+    }
+
+    fn module_unload_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(own) = self.events.get() {
+            own.names.forget();
+        }
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.module_unloaded(self.clr.number(), module.raw());
+        }
+        self.clr.module_unloaded(&self.parts.target, module);
+        Ok(())
+    }
+
+    fn jit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        self.compiling(cx, function);
+        Ok(())
+    }
+
+    fn rejit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _rejit: RejitId,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        self.compiling(cx, function);
+        Ok(())
+    }
+
+    fn dynamic_method_jit_compilation_started<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        _is_safe_to_block: bool,
+        _il: &[u8],
+    ) -> corprof::Result<()> {
+        self.compiling(cx, function);
+        Ok(())
+    }
+
+    fn jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        let original = RejitId::ORIGINAL;
+        self.compiled(cx, function, original, status, MethodKind::Il);
+        Ok(())
+    }
+
+    fn rejit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        rejit: RejitId,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        self.compiled(cx, function, rejit, status, MethodKind::Il);
+        Ok(())
+    }
+
+    fn dynamic_method_jit_compilation_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+        status: Hresult,
+        _is_safe_to_block: bool,
+    ) -> corprof::Result<()> {
+        let original = RejitId::ORIGINAL;
+        self.compiled(cx, function, original, status, MethodKind::Dynamic);
+        Ok(())
+    }
+
+    fn class_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        class: ClassId<'rt>,
+        status: Hresult,
+    ) -> corprof::Result<()> {
+        if status.is_ok()
+            && let Some(origin) = self.origin()
+        {
+            loads::class(origin, cx, class);
+        }
+        Ok(())
+    }
+
+    fn exception_thrown<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Cooperative>,
+        object: ObjectId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.thrown();
+        }
+        if let Some(origin) = self.origin() {
+            exception::thrown(origin, cx, object);
+        }
+        Ok(())
+    }
+
+    fn exception_search_catcher_found<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            exception::catcher_found(origin, cx, function);
+        }
+        Ok(())
+    }
+
+    fn object_allocated<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Cooperative>,
+        object: ObjectId<'rt>,
+        class: ClassId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            events::alloc::object_allocated(origin, cx, object, class);
+        }
+        Ok(())
+    }
+
+    fn event_pipe_event_delivered<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        event: EventPipeEvent<'_, 'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            event_pipe::delivered(origin, cx, &event);
+        }
+        Ok(())
+    }
+
+    fn runtime_suspend_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        reason: CorPrfSuspendReason,
+    ) -> corprof::Result<()> {
+        if let Some(own) = self.events.get() {
+            own.collector().stopping(reason, proc::now_ns());
+        }
+        Ok(())
+    }
+
+    fn runtime_resume_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            events::gc::resumed(origin, cx);
+        }
+        Ok(())
+    }
+
+    fn garbage_collection_started<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        generations: &[bool],
+        reason: CorPrfGcReason,
+    ) -> corprof::Result<()> {
+        if let Some(own) = self.events.get() {
+            own.collector().started(generations, reason);
+        }
+        Ok(())
+    }
+
+    fn garbage_collection_finished<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+    ) -> corprof::Result<()> {
+        if let Some(own) = self.events.get() {
+            own.collector().finished();
+        }
+        Ok(())
+    }
+
+    fn dynamic_method_unloaded<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Cooperative>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        self.clr.dynamic_unloaded(&self.parts.target, function);
+        Ok(())
+    }
+
+    fn exception_search_filter_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.filter_begins(self.clr.number(), function.raw());
+        }
+        Ok(())
+    }
+
+    fn exception_search_filter_leave<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.filter_ends();
+        }
+        Ok(())
+    }
+
+    fn exception_unwind_function_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.unwind_begins(function.raw());
+        }
+        Ok(())
+    }
+
+    fn exception_unwind_function_leave<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.unwind_ends();
+        }
+        Ok(())
+    }
+
+    fn exception_catcher_enter<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Cooperative>,
+        function: FunctionId<'rt>,
+        _object: Option<ObjectId<'rt>>,
+    ) -> corprof::Result<()> {
+        if let Some(shadow) = &self.parts.shadow {
+            shadow.caught(function.raw());
+        }
+        Ok(())
+    }
+
+    fn thread_assigned_to_os_thread<'rt>(
+        &self,
+        cx: &mut Cx<'rt, NoTrigger>,
+        thread: ThreadId<'rt>,
+        os_thread: u32,
+    ) -> corprof::Result<()> {
+        let threads = &self.parts.target.threads;
+        threads.pins.created(cx.info().key(thread));
+        let here = proc::own_tid() == os_thread;
+        threads.managed_started(Started {
+            managed: (self.clr.number(), thread.raw()),
+            tid: os_thread,
+            own: here.then(OwnThread::here),
+            hijack: self.clr.hijack_of(thread.raw()),
+        });
+        if here
+            && let Some(shadow) = &self.parts.shadow
+            && let Some(number) = threads.number_of(os_thread)
+        {
+            shadow.own_thread_starts(number);
+        }
+        Ok(())
+    }
+
+    fn thread_destroyed<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+    ) -> corprof::Result<()> {
+        let threads = &self.parts.target.threads;
+        threads.managed_ended((self.clr.number(), thread.raw()));
+        let key = cx.info().key(thread);
+        if !threads.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {
+            self.parts.events.tell(EventNews::Note(format!(
+                "a thread ended while it was walked, and the walk did not end within {} s",
+                WALK_OF_THE_DYING.as_secs()
+            )));
+        }
+        Ok(())
+    }
+
+    fn thread_name_changed<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+        thread: ThreadId<'rt>,
+        name: &str,
+    ) -> corprof::Result<()> {
+        let managed = (self.clr.number(), thread.raw());
+        self.parts
+            .target
+            .threads
+            .managed_named(managed, name.to_owned());
+        Ok(())
+    }
+}

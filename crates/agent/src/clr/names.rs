@@ -1,0 +1,230 @@
+//! A method's names, from the runtime's metadata.
+//!
+//! Names come out as metadata has them (``Outer+Inner`1[System.Int32]``, `<Main>b__0_0`); making
+//! them readable is the tool's work. Called on the agent thread, once for each method that is
+//! seen in a sample, and in callbacks for code that may be unloaded.
+//!
+//! Invariant: type arguments are followed to a bounded depth and breadth, whatever the program's
+//! types are.
+
+use corprof::context::Synchronous;
+use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
+
+use super::Clr;
+use crate::model::{IlMap, MethodNames};
+
+/// How deep type arguments are followed.
+const MAX_DEPTH: u32 = 4;
+/// How many type arguments are named.
+const MAX_ARGUMENTS: usize = 8;
+/// Longest type name kept, bytes.
+const MAX_NAME: usize = 1024;
+
+/// The names of a method that has metadata.
+pub fn of_function<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> Option<MethodNames> {
+    let info = cx.info();
+    let found = info.get_function_info2(cx, function).ok()??;
+    let module = found.module?;
+    let metadata = info.get_module_meta_data(cx, module).ok()??;
+    let facts = clr.module(module.raw());
+    if let Some(facts) = &facts
+        && facts.mvid.get().is_none()
+        && let Ok(scope) = metadata.get_scope_props()
+    {
+        let _first = facts.mvid.set(guid_bytes(scope.mvid));
+    }
+    let method = metadata.get_method_props(found.token).ok()?;
+    let mut type_name = type_of(&metadata, method.class);
+    drop(metadata);
+    if let Some(class) = found.class
+        && let Ok(Some(class)) = info.get_class_id_info2(cx, class)
+    {
+        arguments(cx, &class.type_args, 0, &mut type_name);
+    }
+    let mut name = method.name;
+    arguments(cx, &found.type_args, 0, &mut name);
+    Some(MethodNames {
+        module: facts,
+        token: found.token.0,
+        type_name,
+        name,
+    })
+}
+
+/// The name of a method that has no metadata: a DynamicMethod or a stub in IL.
+pub fn of_dynamic<'rt, C: Synchronous>(
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> Option<MethodNames> {
+    let info = cx.info();
+    let found = info.get_dynamic_function_info(cx, function).ok()?;
+    Some(MethodNames {
+        module: None,
+        token: 0,
+        type_name: String::new(),
+        name: found.name,
+    })
+}
+
+/// The collectible module that a method's code goes with: its own, or that of a type argument.
+pub fn collectible_owner<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> Option<usize> {
+    let info = cx.info();
+    let found = info.get_function_info2(cx, function).ok()??;
+    let own = found.module.map(ModuleId::raw);
+    own.filter(|module| clr.is_collectible(*module))
+        .or_else(|| {
+            found
+                .class
+                .into_iter()
+                .chain(found.type_args.into_iter().flatten())
+                .find_map(|class| collectible_class(clr, cx, class, 0))
+        })
+}
+
+fn collectible_class<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    class: ClassId<'rt>,
+    depth: u32,
+) -> Option<usize> {
+    if depth >= MAX_DEPTH {
+        return None;
+    }
+    let info = cx.info();
+    if let Ok(Some(array)) = info.is_array_class(cx, class) {
+        return collectible_class(clr, cx, array.element_class?, depth + 1);
+    }
+    let found = info.get_class_id_info2(cx, class).ok()??;
+    if let Some(module) = found.module.map(ModuleId::raw)
+        && clr.is_collectible(module)
+    {
+        return Some(module);
+    }
+    found
+        .type_args
+        .into_iter()
+        .flatten()
+        .find_map(|class| collectible_class(clr, cx, class, depth + 1))
+}
+
+/// The map from native code to IL of the body at `code_start`.
+pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
+    // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
+    const SPECIAL: u32 = 0xffff_fff0;
+    let start = usize::try_from(code_start).ok()?;
+    let mut map: Vec<(u32, u32)> = cx
+        .info()
+        .get_il_to_native_mapping3(cx, start)
+        .ok()?
+        .into_iter()
+        .map(|entry| (entry.native_start_offset, entry.il_offset))
+        .filter(|(_, il)| *il < SPECIAL)
+        .collect();
+    map.sort_unstable();
+    Some(map.into_boxed_slice())
+}
+
+/// `Namespace.Outer+Inner`.
+fn type_of(metadata: &MetadataImport<'_>, class: Token) -> String {
+    let mut parts = Vec::new();
+    let mut next = Some(class);
+    while let Some(class) = next
+        && parts.len() < 16
+        && let Ok(props) = metadata.get_type_def_props(class)
+    {
+        parts.push(props.name);
+        next = metadata.get_nested_class_props(class).ok().flatten();
+    }
+    parts.reverse();
+    parts.join("+")
+}
+
+/// Appends `[A,B]`.
+fn arguments<'rt, C: Synchronous>(
+    cx: &Cx<'rt, C>,
+    classes: &[Option<ClassId<'rt>>],
+    depth: u32,
+    into: &mut String,
+) {
+    if classes.is_empty() {
+        return;
+    }
+    into.push('[');
+    for (i, class) in classes.iter().take(MAX_ARGUMENTS).enumerate() {
+        if i > 0 {
+            into.push(',');
+        }
+        if into.len() > MAX_NAME {
+            into.push('…');
+            break;
+        }
+        match class {
+            Some(class) => class_name(cx, *class, depth + 1, into),
+            None => into.push('?'),
+        }
+    }
+    if classes.len() > MAX_ARGUMENTS {
+        into.push_str(",…");
+    }
+    into.push(']');
+}
+
+/// The name of a class, array types and type arguments spelled out.
+pub fn of_class<'rt, C: Synchronous>(cx: &Cx<'rt, C>, class: ClassId<'rt>) -> String {
+    let mut name = String::new();
+    class_name(cx, class, 0, &mut name);
+    name
+}
+
+fn class_name<'rt, C: Synchronous>(
+    cx: &Cx<'rt, C>,
+    class: ClassId<'rt>,
+    depth: u32,
+    into: &mut String,
+) {
+    if depth > MAX_DEPTH {
+        into.push('…');
+        return;
+    }
+    let info = cx.info();
+    if let Ok(Some(array)) = info.is_array_class(cx, class) {
+        match array.element_class {
+            Some(element) => class_name(cx, element, depth + 1, into),
+            None => into.push('?'),
+        }
+        into.push('[');
+        for _ in 1..array.rank.min(32) {
+            into.push(',');
+        }
+        into.push(']');
+        return;
+    }
+    let Ok(Some(found)) = info.get_class_id_info2(cx, class) else {
+        into.push('?');
+        return;
+    };
+    let name = found
+        .module
+        .and_then(|module| info.get_module_meta_data(cx, module).ok().flatten())
+        .map(|metadata| type_of(&metadata, found.token));
+    into.push_str(name.as_deref().unwrap_or("?"));
+    arguments(cx, &found.type_args, depth, into);
+}
+
+/// A GUID as files have it: the first three fields little-endian.
+fn guid_bytes(guid: Guid) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let (fields, rest) = bytes.split_at_mut(8);
+    let first = u64::from(guid.data1) | u64::from(guid.data2) << 32 | u64::from(guid.data3) << 48;
+    fields.copy_from_slice(&first.to_le_bytes());
+    rest.copy_from_slice(&guid.data4);
+    bytes
+}

@@ -1,0 +1,71 @@
+//! The way to ask the CLRs: on the agent thread, one at a time, only while they can be asked.
+
+use std::sync::Arc;
+
+use corprof::context::AgentThread;
+use corprof::{AgentCx, Cx, RuntimeIndex};
+
+use super::Clr;
+use super::registry::{KnownClr, Registry};
+
+/// The CLRs, for the agent thread to ask.
+#[derive(Debug)]
+pub struct Runtimes<'a> {
+    cx: &'a mut AgentCx,
+    registry: &'a Registry,
+    known: &'a [KnownClr],
+    /// The list of now, once a CLR was met that is not in `known`: it started after that was made.
+    newer: Vec<KnownClr>,
+}
+
+impl<'a> Runtimes<'a> {
+    /// Those that are `known`, and from `registry` those that start meanwhile.
+    pub fn new(cx: &'a mut AgentCx, registry: &'a Registry, known: &'a [KnownClr]) -> Runtimes<'a> {
+        Runtimes {
+            cx,
+            registry,
+            known,
+            newer: Vec::new(),
+        }
+    }
+
+    /// The CLRs that are recorded and can be asked.
+    pub fn recorded(&self) -> Vec<u8> {
+        self.known
+            .iter()
+            .filter(|clr| clr.recorded && clr.reach.is_some() && !clr.ending)
+            .map(|clr| clr.number)
+            .collect()
+    }
+
+    /// The CLR of a process that has one, recorded.
+    pub fn only(&self) -> Option<u8> {
+        match self.known {
+            [clr] if clr.recorded => Some(clr.number),
+            _ => None,
+        }
+    }
+
+    /// What corprof calls the CLR of this number; `None` where it has ended.
+    pub fn index_of(&self, runtime: u8) -> Option<RuntimeIndex> {
+        let mut all = self.known.iter().chain(&self.newer);
+        let known = all.find(|clr| clr.number == runtime)?;
+        let (_, runtime) = known.reach.as_ref()?;
+        Some(runtime.index())
+    }
+
+    /// Asks one CLR; `None` where it has ended.
+    pub fn with<R>(
+        &mut self,
+        runtime: u8,
+        ask: impl for<'rt> FnOnce(&Arc<Clr>, &mut Cx<'rt, AgentThread>) -> R,
+    ) -> Option<R> {
+        let is_it = |clr: &&KnownClr| clr.number == runtime;
+        if self.known.iter().chain(&self.newer).find(is_it).is_none() {
+            self.newer = self.registry.known();
+        }
+        let known = self.known.iter().chain(&self.newer).find(is_it)?;
+        let (clr, runtime) = known.reach.as_ref()?;
+        Some(self.cx.enter(runtime, |cx| ask(clr, cx)))
+    }
+}

@@ -1,0 +1,122 @@
+//! How far a body of code has been compiled.
+//!
+//! The profiling API does not say, and the runtime's MethodLoad event, which does, is not
+//! delivered to a session of the profiler's own (tried on 8.0.4). What can be known is told by
+//! the order of a method's bodies and by the shape of the code: unoptimised code always makes a
+//! frame and never saves a register but `rbp`, because it keeps nothing in registers
+//! (src/coreclr/jit: `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`); a body entered in the middle
+//! of a loop begins by reading the frame of the one it replaces.
+//!
+//! It is a reading of evidence: a small optimised method that has a frame and saves nothing looks
+//! like tier-0 where it is the method's first body, and like an instrumented tier where profiles
+//! are switched off by `runtimeconfig.json` alone. docs/names.md says so to users.
+
+use recording::Tier;
+
+/// What is known of a body when it appears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Evidence<'a> {
+    /// Its first bytes.
+    pub code: &'a [u8],
+    /// It is entered in the middle of a loop, on the frame of the body that it replaces.
+    pub on_stack: bool,
+    /// JITted bodies that its method had before, those entered in the middle of a loop apart: they
+    /// are no step from tier to tier.
+    pub earlier: usize,
+    /// The method has ReadyToRun code.
+    pub precompiled: bool,
+    /// The runtime collects profiles in instrumented tiers (.NET 8 on).
+    pub instruments: bool,
+}
+
+/// The likeliest tier of a body of IL code.
+///
+/// A method goes from tier 0 or ReadyToRun code to an instrumented tier, where there is one, and
+/// from that to tier 1 (src/coreclr/vm/tieredcompilation.cpp,
+/// `TieredCompilationManager::AsyncPromoteToTier1`;
+/// docs/design/features/DynamicPgo-InstrumentedTiers.md). So the third body is tier 1 whatever it
+/// looks like, as small optimised methods look unoptimised.
+pub fn of_body(evidence: Evidence<'_>) -> Tier {
+    let Evidence {
+        code,
+        on_stack,
+        earlier,
+        precompiled,
+        instruments,
+    } = evidence;
+    match (shape(code), earlier) {
+        _ if on_stack => Tier::Osr,
+        (_, 0) if precompiled && instruments => Tier::Tier1Instrumented,
+        _ if precompiled => Tier::Tier1,
+        (Shape::Unoptimized, 0) => Tier::Tier0,
+        (Shape::Optimized, 0) => Tier::Optimized,
+        (Shape::Unoptimized, 1) if instruments => Tier::Tier0Instrumented,
+        _ => Tier::Tier1,
+    }
+}
+
+/// Whether a runtime of this version collects profiles in instrumented tiers, as far as this
+/// process's environment says (`TieredPGO`, src/coreclr/inc/clrconfigvalues.h; numbers are hex).
+pub fn instruments(major: u16) -> bool {
+    let is_off = |name| {
+        std::env::var(name).is_ok_and(|value| {
+            let digits = value.trim().trim_start_matches("0x");
+            !digits.is_empty() && digits.bytes().all(|digit| digit == b'0')
+        })
+    };
+    major >= 8 && !is_off("DOTNET_TieredPGO") && !is_off("COMPlus_TieredPGO")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    Unoptimized,
+    Optimized,
+}
+
+fn shape(code: &[u8]) -> Shape {
+    match code {
+        // push rbp, then another register: rbx, or r12 to r15.
+        [0x55, 0x53, ..] | [0x55, 0x41, 0x54..=0x57, ..] => Shape::Optimized,
+        // push rbp, then `mov rbp, rsp` or `sub rsp, …`.
+        [0x55, 0x48, 0x8b, 0xec, ..] | [0x55, 0x48, 0x81 | 0x83, 0xec, ..] => Shape::Unoptimized,
+        _ => Shape::Optimized,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_shape_make_the_tier() {
+        let framed = [0x55, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8d, 0x6c].as_slice();
+        let saving = [0x55, 0x41, 0x57, 0x41, 0x56, 0x53].as_slice();
+        let frameless = [0x50, 0xff, 0x15].as_slice();
+        for (code, earlier, precompiled, instruments, tier) in [
+            (framed, 0, false, true, Tier::Tier0),
+            (framed, 1, false, true, Tier::Tier0Instrumented),
+            (framed, 2, false, true, Tier::Tier1),
+            (framed, 1, false, false, Tier::Tier1),
+            (saving, 1, false, true, Tier::Tier1),
+            (saving, 2, false, true, Tier::Tier1),
+            (saving, 0, false, true, Tier::Optimized),
+            (framed, 0, true, true, Tier::Tier1Instrumented),
+            (framed, 1, true, true, Tier::Tier1),
+            (frameless, 0, true, true, Tier::Tier1Instrumented),
+            (frameless, 1, true, true, Tier::Tier1),
+            (frameless, 0, true, false, Tier::Tier1),
+            (framed, 1, false, true, Tier::Osr),
+            (frameless, 2, true, true, Tier::Osr),
+            (&[], 0, false, true, Tier::Optimized),
+        ] {
+            let evidence = Evidence {
+                code,
+                on_stack: tier == Tier::Osr,
+                earlier,
+                precompiled,
+                instruments,
+            };
+            assert_eq!(of_body(evidence), tier, "{evidence:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Lock waits: how long a thread waited for a monitor that another one held.
+
+use corprof::Cx;
+use corprof::context::Callback;
+use recording::Event;
+
+use super::Origin;
+use super::event_pipe::{KEYWORD_CONTENTION, LEVEL_INFORMATIONAL};
+use super::source::{Asked, EventSource, Need};
+
+/// Lock waits.
+pub(super) struct Contentions;
+
+impl EventSource for Contentions {
+    fn event(&self) -> Event {
+        Event::Contention
+    }
+
+    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+        if !asked.runtime.event_pipe {
+            return Err(format!(
+                "no contention samples of .NET {}: it tells a profiler of no lock waits \
+                 (.NET 5 and later do)",
+                asked.runtime.version
+            ));
+        }
+        Ok(Need {
+            keywords: KEYWORD_CONTENTION,
+            level: LEVEL_INFORMATIONAL,
+            ..Need::nothing("ContentionStop event")
+        })
+    }
+}
+
+/// A ContentionStop: a wait of so many nanoseconds is over, on this thread.
+pub(super) fn waited<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    managed: bool,
+    waited_ns: u64,
+) {
+    let name = if managed {
+        "managed lock"
+    } else {
+        "native lock"
+    };
+    origin.happened(cx, Event::Contention, waited_ns, |_| {
+        (name.into(), String::new())
+    });
+}

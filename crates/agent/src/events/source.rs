@@ -1,0 +1,107 @@
+//! The sources of events, in one table: what each needs of a CLR, and what it says of itself.
+//!
+//! To add an event: a module here with its callbacks and an [`EventSource`], entered in [`SOURCES`]. Nothing
+//! here is asked while events happen.
+
+use corprof::{EventMaskHigh, EventMaskLow};
+use recording::Event;
+
+use super::{alloc, contention, exception, gc, jit, loads};
+use crate::model::Settings;
+
+/// How a session comes to a CLR: what it can ask for depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// The CLR starts: everything can be had.
+    Startup,
+    /// The CLR runs, because we were attached or because this is another session: only what can be
+    /// asked for at any time (`COR_PRF_ALLOWABLE_AFTER_ATTACH`, src/coreclr/inc/corprof.idl).
+    Attached,
+}
+
+/// What is known of a CLR before it is asked for events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeFacts {
+    /// `8.0.4`.
+    pub version: String,
+    /// Its first part; 4 for .NET Core 3.1.
+    pub major: u16,
+    /// It lets a profiler listen to its own events (`ICorProfilerInfo12`, .NET 5 on).
+    pub event_pipe: bool,
+}
+
+/// The question that a source is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) how: How,
+    pub(super) runtime: &'a RuntimeFacts,
+}
+
+/// What a source needs, and what it says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Need {
+    pub(super) low: EventMaskLow,
+    pub(super) high: EventMaskHigh,
+    /// Keywords and level of a session with the runtime's own events; 0 for none.
+    pub(super) keywords: u64,
+    pub(super) level: u32,
+    /// For reports.
+    pub(super) source: &'static str,
+    /// About how much one sample stands for, in the event's unit; 0 for one.
+    pub(super) interval: u64,
+}
+
+impl Need {
+    /// Nothing that is not told in any case.
+    pub(super) const fn nothing(source: &'static str) -> Need {
+        Need {
+            low: EventMaskLow::empty(),
+            high: EventMaskHigh::empty(),
+            keywords: 0,
+            level: 0,
+            source,
+            interval: 0,
+        }
+    }
+}
+
+/// Where samples of an event come from.
+pub(super) trait EventSource: Sync {
+    /// Which event.
+    fn event(&self) -> Event;
+
+    /// What it needs of a CLR.
+    ///
+    /// # Errors
+    /// It cannot be had there; the text says so to users.
+    fn need(&self, asked: Asked<'_>) -> Result<Need, String>;
+}
+
+/// All of them.
+pub(super) const SOURCES: [&dyn EventSource; 7] = [
+    &alloc::Allocations,
+    &exception::Exceptions,
+    &contention::Contentions,
+    &gc::Collections,
+    &jit::Compilations,
+    &loads::Modules,
+    &loads::Classes,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_that_is_not_sampled_by_time_has_one_source() {
+        for event in crate::model::EventSet::of_bits(u16::MAX).iter() {
+            let sources = SOURCES.iter().filter(|source| source.event() == event);
+            let expected = match event {
+                Event::Cpu | Event::Wall | Event::Call => 0,
+                _ => 1,
+            };
+            assert_eq!(sources.count(), expected, "{event:?}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a CLR is asked for, so that the chosen events come, and what must be said about it.
+//!
+//! Pure functions of the settings, of the CLR and of how we came to it; and [`apply`], which asks a CLR
+//! that runs already. Invariants: nothing is asked for that nobody wants; what was asked for at
+//! start-up and cannot be taken back is asked for again, as the runtime refuses every mask without it.
+
+use corprof::context::AgentThread;
+use corprof::{Cx, EventMaskHigh, EventMaskLow};
+
+use super::source::{Asked, How, RuntimeFacts, SOURCES};
+use super::{ClrEvents, EventNews, event_pipe, lock};
+use crate::model::{Settings, WalkerKind};
+
+/// What is asked of one CLR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// `COR_PRF_MONITOR`.
+    pub low: EventMaskLow,
+    /// `COR_PRF_HIGH_MONITOR`.
+    pub high: EventMaskHigh,
+    /// Keywords and level of a session with the runtime's own events.
+    pub session: Option<(u64, u32)>,
+    /// What the recording is to be told.
+    pub news: Vec<EventNews>,
+}
+
+/// What keeps code, modules and threads true, with or without a session.
+const ALWAYS: (EventMaskLow, EventMaskHigh) = (
+    EventMaskLow::MONITOR_THREADS
+        .union(EventMaskLow::MONITOR_MODULE_LOADS)
+        .union(EventMaskLow::MONITOR_JIT_COMPILATION),
+    EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
+);
+
+/// What the chosen events need of a CLR.
+pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subscription {
+    let mut all = Subscription {
+        low: EventMaskLow::empty(),
+        high: EventMaskHigh::empty(),
+        session: None,
+        news: Vec::new(),
+    };
+    let asked = Asked {
+        settings,
+        how,
+        runtime,
+    };
+    for source in SOURCES {
+        if !settings.events.has(source.event()) {
+            continue;
+        }
+        match source.need(asked) {
+            Ok(need) => {
+                all.low |= need.low;
+                all.high |= need.high;
+                if need.keywords != 0 {
+                    let (keywords, level) = all.session.unwrap_or_default();
+                    all.session = Some((keywords | need.keywords, level.max(need.level)));
+                    all.high |= EventMaskHigh::MONITOR_EVENT_PIPE;
+                }
+                all.news.push(EventNews::Source {
+                    event: source.event(),
+                    source: need.source,
+                    interval: need.interval,
+                });
+            }
+            Err(text) => all.news.push(EventNews::Note(text)),
+        }
+    }
+    all
+}
+
+/// All that a session asks of a CLR. `hooks` is what the walker `shadow` needs.
+///
+/// The stack snapshots that some walkers need are not in it: at start-up `corprof` asks for them, with
+/// a proof; afterwards they cannot be had, which is said.
+pub fn of_session(
+    settings: &Settings,
+    how: How,
+    runtime: &RuntimeFacts,
+    hooks: EventMaskLow,
+) -> Subscription {
+    let mut all = of_events(settings, how, runtime);
+    all.low |= ALWAYS.0;
+    all.high |= ALWAYS.1;
+    match (how, settings.walker) {
+        (How::Startup, WalkerKind::Shadow) => all.low |= hooks,
+        (How::Attached, walker) if walker == WalkerKind::Shadow || settings.needs_snapshots() => {
+            all.news.push(EventNews::Note(format!(
+                "walker {} of .NET {}: it must be asked for when the runtime starts",
+                walker.name(),
+                runtime.version
+            )));
+        }
+        _ => {}
+    }
+    all
+}
+
+/// What is asked of a CLR while there is no session.
+pub fn of_idle() -> Subscription {
+    Subscription {
+        low: ALWAYS.0,
+        high: ALWAYS.1,
+        session: None,
+        news: Vec::new(),
+    }
+}
+
+/// The masks that take the place of `now`, for a runtime that runs: all of `wanted` that can be asked
+/// for now, and all of `now` that cannot be taken back.
+fn masks(
+    now: (EventMaskLow, EventMaskHigh),
+    wanted: &Subscription,
+) -> (EventMaskLow, EventMaskHigh) {
+    // Beside the runtime's immutable ones: hooks stay, as code that was compiled with them does, and
+    // so do snapshots, whose proof has been given.
+    let low_kept = EventMaskLow::IMMUTABLE
+        | EventMaskLow::MONITOR_ENTERLEAVE
+        | EventMaskLow::ENABLE_STACK_SNAPSHOT;
+    let high_kept = EventMaskHigh::IMMUTABLE;
+    (
+        now.0.intersection(low_kept) | (wanted.low - low_kept),
+        now.1.intersection(high_kept) | (wanted.high - high_kept),
+    )
+}
+
+/// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be had.
+/// What cannot be taken back (the slow allocation path of .NET Core 3.1) stays.
+pub(crate) fn apply(
+    cx: &mut Cx<'_, AgentThread>,
+    own: &ClrEvents,
+    wanted: &Subscription,
+) -> Option<String> {
+    let info = cx.info();
+    let mut trouble = None;
+    if let Ok(now) = info.get_event_mask2(cx) {
+        let (low, high) = masks(now, wanted);
+        if (low, high) != now
+            && let Err(error) = info.set_event_mask2(cx, low, high)
+        {
+            // A runtime that refuses goes on calling as before, and nothing comes of it.
+            trouble = Some(format!(
+                "some events of .NET {} cannot be had: it refused ({error})",
+                own.facts.version
+            ));
+        }
+    }
+    let before = lock(&own.session).take();
+    if let Some(session) = before {
+        let _ended = info.event_pipe_stop_session(cx, session);
+    }
+    if let Some(keywords) = wanted.session {
+        match event_pipe::start(cx, keywords) {
+            Ok(session) => *lock(&own.session) = Some(session),
+            Err(error) => trouble = Some(no_session(&own.facts, error)),
+        }
+    }
+    trouble
+}
+
+/// Begins the session with the runtime's own events that a CLR needs which starts now.
+pub(crate) fn start_session<'rt>(
+    cx: &mut Cx<'rt, corprof::context::Startup>,
+    own: &ClrEvents,
+    wanted: &Subscription,
+) -> Option<String> {
+    let keywords = wanted.session?;
+    match event_pipe::start(cx, keywords) {
+        Ok(session) => {
+            *lock(&own.session) = Some(session);
+            None
+        }
+        Err(error) => Some(no_session(&own.facts, error)),
+    }
+}
+
+fn no_session(runtime: &RuntimeFacts, error: corprof::Hresult) -> String {
+    format!(
+        "no allocation and contention samples of .NET {}: it let nobody listen to its events \
+         ({error})",
+        runtime.version
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks;
+    use recording::Event;
+
+    fn facts(major: u16, event_pipe: bool) -> RuntimeFacts {
+        RuntimeFacts {
+            version: "x".into(),
+            major,
+            event_pipe,
+        }
+    }
+
+    fn of(list: &str, major: u16, event_pipe: bool) -> Subscription {
+        let settings = Settings::parse(&format!("event={list}"));
+        of_events(&settings, How::Startup, &facts(major, event_pipe))
+    }
+
+    #[test]
+    fn nothing_is_asked_for_that_was_not_chosen() {
+        for list in ["cpu", "wall", "cpu,wall", "jit", "module-load"] {
+            let setup = of(list, 8, true);
+            assert!(setup.low.is_empty() && setup.high.is_empty(), "{list}");
+            assert_eq!(setup.session, None, "{list}");
+        }
+        assert_eq!(of("cpu,wall", 8, true).news, []);
+        let settings = Settings::parse("event=cpu");
+        let plain = of_session(&settings, How::Startup, &facts(8, true), hooks::EVENTS);
+        assert_eq!(plain, of_idle());
+    }
+
+    #[test]
+    fn collection_stays_concurrent() {
+        let setup = of("gc,exception,alloc,contention,class-load", 8, true);
+        assert!(!setup.low.contains(EventMaskLow::MONITOR_GC));
+        assert!(!setup.low.contains(EventMaskLow::ENABLE_OBJECT_ALLOCATED));
+        assert!(setup.high.contains(EventMaskHigh::BASIC_GC));
+        assert_eq!(setup.session, Some((0x4001, 5)));
+        assert_eq!(setup.news.len(), 5);
+    }
+
+    #[test]
+    fn large_objects_are_told_of_where_the_events_are_not_enough() {
+        let large = EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED;
+        for (major, event_pipe, asked) in [(4, false, false), (8, true, true), (10, true, false)] {
+            let setup = of("alloc", major, event_pipe);
+            assert_eq!(setup.high.contains(large), asked, "{major}");
+        }
+        assert!(!of("contention", 8, true).high.contains(large));
+    }
+
+    #[test]
+    fn core_31_counts_objects_and_refuses_contention_aloud() {
+        let setup = of("alloc,contention", 4, false);
+        assert!(setup.low.contains(EventMaskLow::ENABLE_OBJECT_ALLOCATED));
+        assert!(!setup.high.contains(EventMaskHigh::MONITOR_EVENT_PIPE));
+        assert_eq!(setup.session, None);
+        assert!(matches!(
+            setup.news.as_slice(),
+            [
+                EventNews::Source {
+                    event: Event::Alloc,
+                    interval: 524_288,
+                    ..
+                },
+                EventNews::Note(note)
+            ] if note.starts_with("no contention samples of .NET x")
+        ));
+    }
+
+    /// `COR_PRF_ALLOWABLE_AFTER_ATTACH` and its high half, for 3.x and for 5 and later
+    /// (src/coreclr/inc/corprof.idl).
+    #[test]
+    fn nothing_is_asked_of_a_running_clr_that_it_would_refuse() {
+        for (major, event_pipe, high) in [(4, false, 0x76), (8, true, 0xf6), (10, true, 0xf6)] {
+            for walker in ["signal", "snapshot", "suspend", "seeded", "shadow"] {
+                let every = "cpu,wall,exception,alloc,contention,gc,jit,class-load,module-load";
+                let settings = Settings::parse(&format!("event={every};walker={walker}"));
+                let facts = facts(major, event_pipe);
+                let asked = of_session(&settings, How::Attached, &facts, hooks::EVENTS);
+                let strange = (asked.low.bits() & !0x1005_02fe, asked.high.bits() & !high);
+                assert_eq!(strange, (0, 0), "{walker} of {major}");
+                let is_said = asked.news.iter().any(
+                    |news| matches!(news, EventNews::Note(text) if text.starts_with("walker ")),
+                );
+                assert_eq!(is_said, walker != "signal", "{walker}");
+            }
+        }
+        // What 3.1 cannot do then is said by name.
+        let settings = Settings::parse("event=alloc");
+        let asked = of_session(&settings, How::Attached, &facts(4, false), hooks::EVENTS);
+        assert!(
+            matches!(asked.news.as_slice(), [EventNews::Note(text)] if text.starts_with("no alloc samples of .NET x")),
+            "{:?}",
+            asked.news
+        );
+    }
+
+    #[test]
+    fn a_second_session_asks_for_its_own_events_and_keeps_what_cannot_be_taken_back() {
+        let runtime = facts(8, true);
+        let first = Settings::parse("event=exception,gc,alloc;walker=shadow");
+        let second = Settings::parse("event=contention,class-load");
+        let first = of_session(&first, How::Startup, &runtime, hooks::EVENTS);
+        let second = of_session(&second, How::Attached, &runtime, hooks::EVENTS);
+        let now = masks((first.low, first.high), &second);
+        let expected =
+            second.low | EventMaskLow::MONITOR_ENTERLEAVE | EventMaskLow::DISABLE_INLINING;
+        assert_eq!(now, (expected, second.high));
+        assert!(!now.0.contains(EventMaskLow::MONITOR_EXCEPTIONS));
+        assert_eq!(second.session, Some((0x4000, 4)));
+        // And nothing is left of either when there is no session.
+        let idle = masks(now, &of_idle());
+        let kept = EventMaskLow::MONITOR_ENTERLEAVE | EventMaskLow::DISABLE_INLINING;
+        assert_eq!(idle, (ALWAYS.0 | kept, ALWAYS.1));
+    }
+}

@@ -1,0 +1,148 @@
+//! What runs in the signal handler: the walk of the interrupted thread, by the walker in force.
+//!
+//! The only reader of more than one signal-safe static: code map, table of hijacks, table of shadow
+//! stacks, and the bell of the agent thread, each private to its module. Invariants: no lock, no
+//! allocation, no CLR call, no thread-local; every loop is bounded; the sampler keeps errno.
+
+use crate::base::wake;
+use crate::hooks;
+use crate::model::EndCode;
+use crate::target::code::CODE_MAP;
+use crate::target::hijacks;
+
+/// The walker's memory for one thread, in the sampler's keeping.
+#[repr(C)]
+struct Scratch {
+    head: sampler::Scratch,
+    /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
+    ready: u64,
+    walker: stackwalk::Scratch,
+}
+
+const READY: u64 = 0x7363_7261_7463_6831;
+const _: () = assert!(align_of::<Scratch>() <= 64);
+
+/// Bytes of [`Scratch`] that the sampler must hand out behind its own head.
+pub(crate) const SCRATCH_LEN: usize = size_of::<Scratch>() - size_of::<sampler::Scratch>();
+
+/// Walks the interrupted thread's stack. Runs in the signal handler.
+///
+/// # Safety
+/// The sampler's contract ([`sampler::WalkFn`]): `context` is the interrupted context of the calling
+/// thread, everything from its stack pointer to `stack_end` is its stack, `scratch` is this
+/// thread's block of `scratch_len` bytes, `out` has room for `cap` words.
+pub(crate) unsafe extern "C" fn walk(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: the contract above. The block is zeroed or holds what this function left there, is
+    // aligned to 64 bytes and as large as `Scratch`; nobody else touches it while the handler runs.
+    unsafe {
+        let scratch = prepared(scratch);
+        let (regs, stack) = interrupted(context, stack_end);
+        let out = std::slice::from_raw_parts_mut(out, cap);
+        let cold = (*scratch).walker.cold;
+        let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
+        // Code without a rule may be a library that has just been loaded. Only a walk that met
+        // something new can have met that.
+        if (*scratch).walker.cold != cold
+            && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
+                || out
+                    .iter()
+                    .take(walk.depth)
+                    .any(|word| word & stackwalk::BY_FRAME_POINTER != 0))
+        {
+            wake::call_from_handler();
+        }
+        walked(walk.depth, walk.end)
+    }
+}
+
+/// As [`walk`], with the stack and frame pointer of each frame.
+///
+/// # Safety
+/// As [`walk`], but `out` has room for `cap` frames of three words.
+pub(crate) unsafe extern "C" fn trace(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: the contract above; `Traced` is three words, `repr(C)`.
+    let walk = unsafe {
+        let scratch = prepared(scratch);
+        let (regs, stack) = interrupted(context, stack_end);
+        let out = std::slice::from_raw_parts_mut(out.cast::<stackwalk::Traced>(), cap);
+        stackwalk::trace(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out)
+    };
+    walked(walk.depth, walk.end)
+}
+
+const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
+
+/// What the sampler is told of a walk: ours refuse none. Async-signal-safe.
+fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
+    sampler::WalkResult {
+        depth: u32::try_from(depth).unwrap_or(0),
+        end: EndCode::of(end),
+        reason: 0,
+    }
+}
+
+/// The walker's memory, made ready for the interrupted thread.
+///
+/// # Safety
+/// As for `scratch` of [`walk`].
+unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
+    let scratch = scratch.cast::<Scratch>();
+    // SAFETY: the block is zeroed or holds what this function left there, is aligned to 64 bytes
+    // and as large as `Scratch`; nobody else touches it while the handler runs.
+    unsafe {
+        if (*scratch).ready != READY {
+            (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
+            (*scratch).ready = READY;
+        }
+        (*scratch).walker.hijacks = hijacks::of_interrupted((*scratch).head.slot);
+    }
+    scratch
+}
+
+/// Where an interrupted thread was, and its stacks.
+///
+/// # Safety
+/// `context` is the context of the signal being handled.
+unsafe fn interrupted(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+) -> (stackwalk::Regs, stackwalk::Stack) {
+    // SAFETY: the caller's promise.
+    let (regs, alt) = unsafe { stackwalk::regs_from_ucontext(context) };
+    let stack = stackwalk::Stack {
+        low: 0,
+        end: stack_end,
+        alt,
+    };
+    (regs, stack)
+}
+
+/// What the interrupted thread runs by its shadow stack: one word. Runs in the signal handler.
+///
+/// # Safety
+/// The sampler's contract ([`sampler::WalkFn`]): `out` has room for `cap` words.
+pub(crate) unsafe extern "C" fn shadow_walk(
+    _context: *const libc::ucontext_t,
+    _stack_end: u64,
+    _scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    if cap > 0 {
+        // SAFETY: there is room for a word.
+        unsafe { out.write(hooks::own_word()) };
+    }
+    walked(1, stackwalk::End::Root)
+}

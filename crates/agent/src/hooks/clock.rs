@@ -1,0 +1,129 @@
+//! Ticks for the shadow walker: the processor's time stamp counter where it is a clock.
+//!
+//! It does not tell what time it is. A tick costs a few nanoseconds to read, without a system call;
+//! what it is worth is found out by the agent thread, over the whole recording, so that its error
+//! shrinks as the recording grows. Where the counter is no clock, ticks are nanoseconds of
+//! CLOCK_MONOTONIC.
+
+use std::arch::x86_64::{__cpuid, __get_cpuid_max, _rdtsc};
+
+use crate::base::proc;
+
+/// Where ticks come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The time stamp counter.
+    Tsc,
+    /// CLOCK_MONOTONIC.
+    Monotonic,
+}
+
+/// A clock, and when it was first looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    source: Source,
+    begin_ticks: u64,
+    begin_ns: u64,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Clock {
+        let source = if tsc_is_invariant() {
+            Source::Tsc
+        } else {
+            Source::Monotonic
+        };
+        Clock::of(source)
+    }
+
+    fn of(source: Source) -> Clock {
+        let mut clock = Clock {
+            source,
+            begin_ticks: 0,
+            begin_ns: proc::now_ns(),
+        };
+        clock.begin_ticks = clock.now();
+        clock
+    }
+
+    /// For reports.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.source {
+            Source::Tsc => "hooks timed by the time stamp counter",
+            Source::Monotonic => "hooks timed by CLOCK_MONOTONIC",
+        }
+    }
+
+    /// Ticks now.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        match self.source {
+            // SAFETY: x86-64 has the instruction; Linux lets every program use it, unless the
+            // program has forbidden it to itself (PR_SET_TSC), which no CLR does.
+            Source::Tsc => unsafe { _rdtsc() },
+            Source::Monotonic => proc::now_ns(),
+        }
+    }
+
+    /// What ticks are worth, by all the time that has passed.
+    pub(crate) fn rate(&self) -> Rate {
+        let ns = proc::now_ns().saturating_sub(self.begin_ns);
+        let ticks = self.now().saturating_sub(self.begin_ticks);
+        if self.source == Source::Monotonic || ticks == 0 {
+            return Rate { ns: 1, ticks: 1 };
+        }
+        Rate { ns, ticks }
+    }
+}
+
+/// So many nanoseconds for so many ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    ns: u64,
+    ticks: u64,
+}
+
+impl Rate {
+    /// Ticks as nanoseconds.
+    pub(crate) fn ns(self, ticks: u64) -> u64 {
+        let ns = u128::from(ticks) * u128::from(self.ns) / u128::from(self.ticks.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether the counter runs at one rate in every state of the processor (AMD and Intel manuals:
+/// CPUID 8000_0007h, EDX bit 8).
+fn tsc_is_invariant() -> bool {
+    const LEAF: u32 = 0x8000_0007;
+    let (highest, _) = __get_cpuid_max(0x8000_0000);
+    highest >= LEAF && __cpuid(LEAF).edx & (1 << 8) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_worth_what_the_kernel_says() {
+        for clock in [Clock::new(), Clock::of(Source::Monotonic)] {
+            let (ticks, before) = (clock.now(), proc::now_ns());
+            // Some milliseconds by the kernel's clock, so that reading both costs nothing in comparison.
+            while proc::now_ns() < before + 20_000_000 {
+                std::hint::spin_loop();
+            }
+            let (ticks, ns) = (clock.now() - ticks, proc::now_ns() - before);
+            let error = clock.rate().ns(ticks).abs_diff(ns);
+            assert!(error < ns / 50, "{clock:?}: {error} of {ns} ns");
+        }
+    }
+
+    #[test]
+    fn large_numbers_do_not_overflow() {
+        let rate = Rate {
+            ns: u64::MAX / 3,
+            ticks: u64::MAX,
+        };
+        assert_eq!(rate.ns(u64::MAX), u64::MAX / 3);
+        assert_eq!(Rate { ns: 1, ticks: 0 }.ns(7), 7);
+    }
+}

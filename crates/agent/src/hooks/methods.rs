@@ -1,0 +1,248 @@
+//! Which method a number in the shadow trees stands for.
+//!
+//! Compiled code brings the number along (`FunctionIDMapper2`), so a number says the runtime as well
+//! as the function, and ids of two runtimes cannot be mixed up (rule 28 of the seeds). Methods that
+//! may be unloaded bring their names; others are named by the agent thread when a tree first has
+//! them.
+//!
+//! Invariants: a number never changes its meaning and is never used again; what is kept is the methods
+//! that are loaded, and those that were unloaded until the trees have been read once more; the lock is
+//! held for table operations only, never while a CLR is called.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::base::numbers::NumberMap;
+use crate::model::MethodNames;
+
+/// Most methods at once: about 100 bytes each with their entries, so about 12 MiB. What comes while
+/// there are so many is not hooked.
+const MAX_METHODS: usize = 128 * 1024;
+/// Numbers from here on mean something else in a tree (`stack::NO_METHOD` and its kin).
+const MAX_NUMBER: u32 = u32::MAX - 16;
+
+/// A hooked method.
+#[derive(Clone, Debug)]
+pub(crate) struct Method {
+    pub(crate) runtime: u8,
+    pub(crate) function: usize,
+    /// Its names, until the agent thread has taken them; for a method that may be unloaded.
+    pub(crate) names: Option<Box<MethodNames>>,
+    /// It may be unloaded: the runtime must not be asked about it later.
+    pub(crate) unloadable: bool,
+    /// It has been.
+    unloaded: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    methods: NumberMap<u32, Method>,
+    next: u32,
+    by_function: HashMap<(u8, usize), u32>,
+    /// Numbers of methods by the module that takes them along.
+    by_module: HashMap<(u8, usize), Vec<u32>>,
+    /// Unloaded since the trees were last read, and before that.
+    unloaded: Vec<u32>,
+    forgettable: Vec<u32>,
+    refused: u64,
+}
+
+/// All hooked methods of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Methods {
+    state: Mutex<State>,
+}
+
+impl Methods {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The number of a function, if it has one.
+    pub(super) fn number(&self, runtime: u8, function: usize) -> Option<u32> {
+        self.state().by_function.get(&(runtime, function)).copied()
+    }
+
+    /// Gives a function a number. `unloadable`: the module that takes it along, and its names.
+    /// `None`: there are too many.
+    pub(super) fn insert(
+        &self,
+        runtime: u8,
+        function: usize,
+        unloadable: Option<(usize, Option<MethodNames>)>,
+    ) -> Option<u32> {
+        let mut state = self.state();
+        let state = &mut *state;
+        if let Some(known) = state.by_function.get(&(runtime, function)) {
+            return Some(*known);
+        }
+        let number = state.next;
+        if state.methods.len() >= MAX_METHODS || number >= MAX_NUMBER {
+            state.refused += 1;
+            return None;
+        }
+        state.next += 1;
+        let (module, names) = unloadable.unzip();
+        let method = Method {
+            runtime,
+            function,
+            names: names.flatten().map(Box::new),
+            unloadable: module.is_some(),
+            unloaded: false,
+        };
+        state.methods.insert(number, method);
+        state.by_function.insert((runtime, function), number);
+        if let Some(module) = module {
+            let of_module = state.by_module.entry((runtime, module)).or_default();
+            of_module.push(number);
+        }
+        Some(number)
+    }
+
+    /// A module is being unloaded: its functions' ids may be given out again.
+    pub(super) fn module_unloaded(&self, runtime: u8, module: usize) {
+        let mut state = self.state();
+        let state = &mut *state;
+        for number in state
+            .by_module
+            .remove(&(runtime, module))
+            .unwrap_or_default()
+        {
+            if let Some(method) = state.methods.get_mut(&number) {
+                method.unloaded = true;
+                let key = (runtime, method.function);
+                if state.by_function.get(&key) == Some(&number) {
+                    state.by_function.remove(&key);
+                }
+                state.unloaded.push(number);
+            }
+        }
+    }
+
+    /// Whether the function behind a number may still be called.
+    pub(super) fn is_loaded(&self, number: u32) -> bool {
+        self.state()
+            .methods
+            .get(&number)
+            .is_some_and(|method| !method.unloaded)
+    }
+
+    /// What a number stands for; takes its names along.
+    pub(crate) fn take(&self, number: u32) -> Option<Method> {
+        let mut state = self.state();
+        let method = state.methods.get_mut(&number)?;
+        let names = method.names.take();
+        Some(Method {
+            names,
+            ..method.clone()
+        })
+    }
+
+    /// All trees are about to be read: methods that were unloaded by now will have been named where a
+    /// tree has them.
+    pub(crate) fn reading_begins(&self) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.forgettable.append(&mut state.unloaded);
+    }
+
+    /// All trees have been read. Answers the numbers that mean nothing any more.
+    pub(crate) fn reading_ended(&self) -> Vec<u32> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let gone = std::mem::take(&mut state.forgettable);
+        for number in &gone {
+            state.methods.remove(number);
+        }
+        gone
+    }
+
+    /// How many functions found no number, since the last call.
+    pub(crate) fn take_refused(&self) -> u64 {
+        std::mem::take(&mut self.state().refused)
+    }
+
+    /// Bytes held, about.
+    pub(crate) fn memory(&self) -> u64 {
+        let state = self.state();
+        let methods = state.methods.capacity() * (size_of::<Method>() + 5);
+        (methods + state.by_function.capacity() * 25) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(name: &str) -> Option<MethodNames> {
+        Some(MethodNames {
+            module: None,
+            token: 0,
+            type_name: String::new(),
+            name: name.into(),
+        })
+    }
+
+    #[test]
+    fn the_same_id_of_two_runtimes_is_two_methods() {
+        let methods = Methods::default();
+        let first = methods.insert(0, 0x1000, None).unwrap();
+        let second = methods.insert(1, 0x1000, None).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(methods.insert(0, 0x1000, None), Some(first));
+        assert_eq!(methods.number(1, 0x1000), Some(second));
+        assert_eq!(methods.take(second).unwrap().runtime, 1);
+    }
+
+    #[test]
+    fn an_id_that_is_given_out_again_is_another_method() {
+        let methods = Methods::default();
+        let old = methods.insert(0, 0x1000, Some((7, names("Old")))).unwrap();
+        let other = methods
+            .insert(0, 0x2000, Some((8, names("Other"))))
+            .unwrap();
+        methods.module_unloaded(0, 7);
+        assert!(!methods.is_loaded(old));
+        assert!(methods.is_loaded(other));
+        assert_eq!(methods.number(0, 0x1000), None);
+        let new = methods.insert(0, 0x1000, Some((9, names("New")))).unwrap();
+        assert_ne!(new, old);
+        // Both keep their names for the agent thread.
+        assert_eq!(methods.take(old).unwrap().names.unwrap().name, "Old");
+        assert_eq!(methods.take(new).unwrap().names.unwrap().name, "New");
+        assert!(methods.take(new).unwrap().names.is_none());
+        assert!(methods.take(other).unwrap().unloadable);
+    }
+    #[test]
+    fn methods_that_come_and_go_for_ever_find_room_for_ever() {
+        let methods = Methods::default();
+        for module in 0..300 {
+            for function in 0..1000 {
+                let names = Some((module, names("M")));
+                assert!(methods.insert(0, module << 16 | function, names).is_some());
+            }
+            methods.module_unloaded(0, module);
+            if module % 100 == 99 {
+                methods.reading_begins();
+                methods.reading_ended();
+            }
+        }
+        let state = methods.state();
+        assert_eq!((state.methods.len(), state.next), (0, 300_000));
+    }
+
+    #[test]
+    fn what_is_unloaded_while_trees_are_read_stays_for_the_next_reading() {
+        let methods = Methods::default();
+        let early = methods.insert(0, 1, Some((7, names("Early")))).unwrap();
+        let late = methods.insert(0, 2, Some((8, names("Late")))).unwrap();
+        methods.module_unloaded(0, 7);
+        methods.reading_begins();
+        methods.module_unloaded(0, 8);
+        assert_eq!(methods.reading_ended(), [early]);
+        assert_eq!(methods.take(late).unwrap().names.unwrap().name, "Late");
+        assert!(methods.take(early).is_none());
+        methods.reading_begins();
+        assert_eq!(methods.reading_ended(), [late]);
+    }
+}

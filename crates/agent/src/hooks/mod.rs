@@ -1,0 +1,337 @@
+//! ShadowStack stacks: exact call trees by enter, leave and tailcall hooks.
+//!
+//! Each thread keeps its own stack and tree (`stack`), found by its thread pointer (`table`).
+//! Hooks count calls and, for the event `wall`, give each tick of the clock (`clock`) to the call
+//! that ran; for the event `cpu` a signal handler asks what runs now. The walker `shadow` writes what
+//! a tree has grown by as samples (`walkers::shadow`), and methods have numbers (`methods`).
+//!
+//! Invariants: a hook takes no lock, makes no CLR call and allocates nothing, but for the first of
+//! a thread that the runtime has not announced; each thread writes its own stack and tree alone;
+//! memory is bounded, and what finds no room is counted under a name of its own.
+
+mod clock;
+mod methods;
+pub(crate) mod stack;
+mod table;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corprof::context::{Async, Callback};
+use corprof::elt::{FastHooks, FunctionMapper, HookCall};
+use corprof::{Cx, EventMaskLow, FunctionId};
+use recording::Event;
+
+use crate::base::proc;
+use crate::clr::{Clr, names};
+use crate::model::phase::PhaseReader;
+use crate::model::{Settings, WalkerKind};
+use crate::target::Target;
+use methods::Methods;
+use stack::ShadowStack;
+
+pub(crate) use clock::Clock;
+
+/// What a runtime is asked for. Inlined methods have no hooks, so nothing is inlined: the counts
+/// are those of the program's source.
+pub(crate) const EVENTS: EventMaskLow = EventMaskLow::MONITOR_ENTERLEAVE
+    .union(EventMaskLow::MONITOR_EXCEPTIONS)
+    .union(EventMaskLow::DISABLE_INLINING);
+
+/// Most shadow stacks: as many as the sampler samples threads.
+const MAX_STACKS: usize = 4096;
+
+/// Stacks that belong to nobody, and those that the agent thread has not heard of.
+#[derive(Debug, Default)]
+struct Pool {
+    free: Vec<&'static ShadowStack>,
+    /// How many there are at all.
+    reserved: usize,
+    begun: Vec<&'static ShadowStack>,
+    /// Of threads that have ended for the CLR, or of a session that is over, while the thread runs: a
+    /// hook or a handler of it may have its stack in its hands.
+    lingering: Vec<&'static ShadowStack>,
+}
+
+/// The shadow stacks of a process.
+#[derive(Debug)]
+pub(crate) struct ShadowStacks {
+    pub(crate) methods: Methods,
+    pub(crate) clock: Clock,
+    pub(crate) timed: bool,
+    max_depth: u32,
+    phase: PhaseReader,
+    /// The session in force counts calls.
+    wanted: AtomicBool,
+    next_serial: AtomicU32,
+    pool: Mutex<Pool>,
+    /// Calls on threads for which there was no shadow stack.
+    homeless: AtomicU64,
+}
+
+impl ShadowStacks {
+    /// For a process whose first session has these settings.
+    pub(crate) fn new(settings: &Settings, phase: PhaseReader) -> ShadowStacks {
+        ShadowStacks {
+            methods: Methods::default(),
+            clock: Clock::new(),
+            timed: settings.events.has(Event::Wall),
+            max_depth: settings.max_depth,
+            phase,
+            wanted: AtomicBool::new(false),
+            next_serial: AtomicU32::new(1),
+            pool: Mutex::default(),
+            homeless: AtomicU64::new(0),
+        }
+    }
+
+    /// Where times come from, for reports.
+    pub(crate) fn clock_name(&self) -> &'static str {
+        self.clock.name()
+    }
+
+    /// A session begins: hooks count if that is its walker.
+    pub(crate) fn begin(&self, settings: &Settings) {
+        self.wanted
+            .store(settings.walker == WalkerKind::Shadow, Relaxed);
+    }
+
+    /// Hooks count now.
+    #[inline]
+    fn is_on(&self) -> bool {
+        self.phase.is_recording() && self.wanted.load(Relaxed)
+    }
+
+    /// Stacks of threads that have begun since the last call.
+    pub(crate) fn take_begun(&self) -> Vec<&'static ShadowStack> {
+        std::mem::take(&mut self.pool().begun)
+    }
+
+    /// Calls on threads for which there was no shadow stack, since the last call.
+    pub(crate) fn take_homeless(&self) -> u64 {
+        self.homeless.swap(0, Relaxed)
+    }
+
+    /// A thread's tree has been written and will not be again: the stack goes back when the thread is
+    /// gone.
+    pub(crate) fn let_go(&self, shadow: &'static ShadowStack) {
+        table::remove(shadow);
+        self.pool().lingering.push(shadow);
+    }
+
+    /// Takes back the stacks of threads that are gone.
+    pub(crate) fn reclaim(&self) {
+        let lingering = std::mem::take(&mut self.pool().lingering);
+        let (run, gone): (Vec<_>, Vec<_>) = lingering
+            .into_iter()
+            .partition(|shadow| proc::thread_exists(shadow.tid.load(Relaxed)));
+        for shadow in &gone {
+            shadow.end();
+        }
+        let mut pool = self.pool();
+        pool.lingering.extend(run);
+        pool.free.extend(gone);
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Gives the calling thread a shadow stack, unless it has one. `thread` is its number in the
+    /// recording.
+    pub(crate) fn own_thread_starts(&self, thread: u32) {
+        let tid = proc::own_tid();
+        if let Some(own) = table::own()
+            && own.tid.load(Relaxed) == tid
+            && own.thread.load(Relaxed) == thread
+        {
+            return;
+        }
+        if !self.is_on() {
+            return;
+        }
+        let Some(shadow) = self.take() else { return };
+        let serial = self.next_serial.fetch_add(1, Relaxed);
+        shadow.begin(serial, thread, tid, self.clock.now());
+        // The one that the entry had before belongs to a thread that is gone: the agent thread
+        // hears of its end by other ways.
+        match table::set_own(shadow) {
+            Ok(_before) => self.pool().begun.push(shadow),
+            Err(()) => {
+                shadow.end();
+                self.pool().free.push(shadow);
+            }
+        }
+    }
+
+    /// A shadow stack that is nobody's.
+    fn take(&self) -> Option<&'static ShadowStack> {
+        let mut pool = self.pool();
+        if let Some(free) = pool.free.pop() {
+            return Some(free);
+        }
+        if pool.reserved >= MAX_STACKS {
+            return None;
+        }
+        let shadow = ShadowStack::reserve(self.max_depth, self.timed)?;
+        pool.reserved += 1;
+        Some(Box::leak(Box::new(shadow)))
+    }
+
+    /// A module is being unloaded.
+    pub(crate) fn module_unloaded(&self, runtime: u8, module: usize) {
+        self.methods.module_unloaded(runtime, module);
+    }
+
+    /// `ExceptionThrown`, on the thread.
+    pub(crate) fn thrown(&self) {
+        if let Some(own) = table::own() {
+            own.thrown();
+        }
+    }
+
+    /// `ExceptionSearchFilterEnter`, on the thread.
+    pub(crate) fn filter_begins(&self, runtime: u8, function: usize) {
+        if let Some(own) = table::own() {
+            let method = self.methods.number(runtime, function);
+            own.filter_begins(method, function, self.clock.now());
+        }
+    }
+
+    /// `ExceptionSearchFilterLeave`, on the thread.
+    pub(crate) fn filter_ends(&self) {
+        if let Some(own) = table::own() {
+            own.filter_ends(self.clock.now());
+        }
+    }
+
+    /// `ExceptionUnwindFunctionEnter`, on the thread.
+    pub(crate) fn unwind_begins(&self, function: usize) {
+        if let Some(own) = table::own() {
+            own.unwind_begins(function, self.clock.now());
+        }
+    }
+
+    /// `ExceptionUnwindFunctionLeave`, on the thread.
+    pub(crate) fn unwind_ends(&self) {
+        if let Some(own) = table::own() {
+            own.unwind_ends(self.clock.now());
+        }
+    }
+
+    /// `ExceptionCatcherEnter`, on the thread.
+    pub(crate) fn caught(&self, function: usize) {
+        if let Some(own) = table::own() {
+            own.caught(function, self.clock.now());
+        }
+    }
+}
+
+/// What runs on the calling thread: a word for the walker `shadow`, 0 where there is no shadow
+/// stack. For the signal handler: loads only.
+pub(crate) fn own_word() -> u64 {
+    table::own().map_or(0, |own| {
+        u64::from(own.serial.load(Relaxed)) << 32 | u64::from(own.current())
+    })
+}
+
+/// The hooks of one runtime.
+pub(crate) struct Hooks {
+    target: &'static Target,
+    stacks: &'static ShadowStacks,
+    clr: Arc<Clr>,
+}
+
+impl Hooks {
+    pub(crate) fn new(
+        target: &'static Target,
+        stacks: &'static ShadowStacks,
+        clr: Arc<Clr>,
+    ) -> Hooks {
+        Hooks {
+            target,
+            stacks,
+            clr,
+        }
+    }
+
+    /// The thread's shadow stack; `None` while nothing is recorded, or where there is none.
+    #[inline]
+    fn own(&self) -> Option<&'static ShadowStack> {
+        if !self.stacks.is_on() {
+            return None;
+        }
+        table::own().or_else(|| self.begin())
+    }
+
+    /// The first hook on a thread that the runtime has not announced, or not on itself.
+    #[cold]
+    #[inline(never)]
+    fn begin(&self) -> Option<&'static ShadowStack> {
+        let tid = proc::own_tid();
+        if self.target.threads.number_of(tid).is_none() {
+            self.target.threads.own_started();
+        }
+        if let Some(thread) = self.target.threads.number_of(tid) {
+            self.stacks.own_thread_starts(thread);
+        }
+        let own = table::own();
+        if own.is_none() {
+            self.stacks.homeless.fetch_add(1, Relaxed);
+        }
+        own
+    }
+
+    /// Ticks now, where anybody wants to know.
+    #[inline]
+    fn now(&self) -> u64 {
+        if self.stacks.timed {
+            self.stacks.clock.now()
+        } else {
+            0
+        }
+    }
+}
+
+impl FunctionMapper for Hooks {
+    fn map<'rt>(&self, cx: &mut Cx<'rt, Callback>, function: FunctionId<'rt>) -> Option<usize> {
+        let owner = self
+            .clr
+            .any_collectible()
+            .then(|| names::collectible_owner(&self.clr, cx, function))
+            .flatten();
+        let unloadable = owner.map(|module| (module, names::of_function(&self.clr, cx, function)));
+        let number = self
+            .stacks
+            .methods
+            .insert(self.clr.number(), function.raw(), unloadable)?;
+        usize::try_from(number).ok()
+    }
+
+    fn is_current(&self, tag: usize) -> bool {
+        u32::try_from(tag).is_ok_and(|number| self.stacks.methods.is_loaded(number))
+    }
+}
+
+impl FastHooks for Hooks {
+    #[inline]
+    fn enter<'rt>(&self, _: &mut Cx<'rt, Async>, call: &HookCall<'rt>) {
+        if let Some(own) = self.own() {
+            // The mapper's numbers fit.
+            let method = call.tag as u32;
+            own.enter(method, call.function.raw(), call.stack_pointer, self.now());
+        }
+    }
+
+    #[inline]
+    fn leave<'rt>(&self, _: &mut Cx<'rt, Async>, call: &HookCall<'rt>) {
+        if let Some(own) = self.own() {
+            own.leave(call.function.raw(), call.stack_pointer, self.now());
+        }
+    }
+
+    #[inline]
+    fn tailcall<'rt>(&self, cx: &mut Cx<'rt, Async>, call: &HookCall<'rt>) {
+        self.leave(cx, call);
+    }
+}

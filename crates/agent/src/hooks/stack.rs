@@ -1,0 +1,662 @@
+//! One thread's shadow stack and call tree.
+//!
+//! The thread itself writes, in hooks and callbacks; the agent thread reads the tree, and a signal
+//! handler on the thread reads [`ShadowStack::current`]. It does not know what a method is called and
+//! keeps no time of its own: both come as numbers.
+//!
+//! A frame is known by its caller's stack pointer, which the hooks bring: stacks grow down, so a
+//! frame whose caller's stack pointer is not above that of a new call has gone, whether or not
+//! anybody said so. That heals what a hook or an exception callback has missed.
+//!
+//! Invariants: one writer, so counters need no read-modify-write; a node's method and parent never
+//! change once [`ShadowStack::nodes_ready`] counts it; nothing here locks, allocates or makes a system
+//! call; memory was reserved when the thread was first seen, and pages of it are taken as the
+//! tree grows.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+use Ordering::Relaxed;
+
+/// The tree's root: the thread outside every hooked method.
+pub(crate) const ROOT: u32 = 0;
+/// The node of calls that found no room for a node of their own.
+pub(crate) const FULL: u32 = 1;
+/// In place of a method: none, the root.
+pub(crate) const NO_METHOD: u32 = u32::MAX;
+/// In place of a method: all calls below a stack of the greatest depth.
+pub(crate) const TRUNCATED: u32 = u32::MAX - 1;
+/// In place of a method: all calls for which there is no room in the tree.
+pub(crate) const NO_ROOM: u32 = u32::MAX - 2;
+
+/// Most nodes of one thread's tree.
+pub(crate) const MAX_NODES: u32 = 128 * 1024;
+/// Most nodes of all trees at once: 32 bytes each and up to 16 in the index, so 48 MiB.
+const MAX_ALL_NODES: i64 = 1024 * 1024;
+/// How many nodes a thread takes out of [`MAX_ALL_NODES`] at a time.
+const NODES_AT_ONCE: u32 = 256;
+/// Entries of the first index. Its successors, each twice as large, lie behind it.
+const FIRST_INDEX: u32 = 256;
+/// Entries of all indexes together: the last has two for each node.
+const ALL_INDEXES: usize = 4 * MAX_NODES as usize;
+
+/// Nodes that threads may still take.
+static NODES_LEFT: AtomicI64 = AtomicI64::new(MAX_ALL_NODES);
+
+/// A call path: a method called by the path `parent`.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Node {
+    /// How often it was called.
+    pub(crate) calls: AtomicU64,
+    /// Time spent in it and in nothing that it called, ticks.
+    pub(crate) ticks: AtomicU64,
+    /// Number of the method.
+    pub(crate) method: AtomicU32,
+    /// Its caller's node.
+    pub(crate) parent: AtomicU32,
+    /// The child that was called last, 0 for none.
+    latest: AtomicU32,
+    _pad: u32,
+}
+
+/// A call that has not returned.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Frame {
+    /// Its caller's stack pointer.
+    caller: AtomicUsize,
+    /// FunctionID.
+    function: AtomicUsize,
+    node: AtomicU32,
+    /// [`UNWINDING`], [`FILTER`].
+    flags: AtomicU32,
+}
+
+/// The second pass of an exception has come to this frame.
+const UNWINDING: u32 = 1;
+/// Not a call: a filter of the method runs, on top of the stack that has thrown.
+const FILTER: u32 = 2;
+
+/// The stack and the tree.
+#[derive(Debug)]
+pub(crate) struct ShadowStack {
+    /// Unique in the process for all time, 0 while nobody's.
+    pub(crate) serial: AtomicU32,
+    /// Number of the thread in the recording.
+    pub(crate) thread: AtomicU32,
+    /// The thread's id at the kernel.
+    pub(crate) tid: AtomicU32,
+    /// Whether time is kept.
+    timed: bool,
+    max_depth: u32,
+    depth: AtomicU32,
+    /// The node of what runs now.
+    current: AtomicU32,
+    /// Up to when time has been given to nodes, ticks.
+    charged: AtomicU64,
+
+    /// Calls that have no frame, because the stack is too deep or the tree is full, are one run of
+    /// calls: its outermost caller's stack pointer, 0 for no such run, and how many have not
+    /// returned.
+    run_caller: AtomicUsize,
+    run_calls: AtomicU64,
+    /// Frames without hooks that are being unwound, and filters that were given no frame.
+    unhooked_unwinding: AtomicU32,
+    filters_skipped: AtomicU32,
+    /// Frames that were found gone, and returns of calls that were never seen: for tests, and for
+    /// the curious.
+    pub(crate) healed: AtomicU64,
+
+    /// How many nodes are whole.
+    ready: AtomicU32,
+    /// How many it may have before it must take more out of [`NODES_LEFT`].
+    taken: AtomicU32,
+    /// Entries of the index in use, a power of two; it begins at this number less
+    /// [`FIRST_INDEX`].
+    index_len: AtomicU32,
+    nodes: &'static [Node],
+    frames: &'static [Frame],
+    index: &'static [AtomicU32],
+}
+
+/// Adds to a counter that has one writer.
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+fn hash(parent: u32, method: u32) -> u32 {
+    let both = u64::from(parent) << 32 | u64::from(method);
+    // 2^64 / golden ratio; its high bits depend on all of `both`.
+    (both.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
+impl ShadowStack {
+    /// Memory for a thread, not in use by any. `None`: the system has none.
+    pub(crate) fn reserve(max_depth: u32, timed: bool) -> Option<ShadowStack> {
+        Some(ShadowStack {
+            serial: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            timed,
+            max_depth,
+            depth: AtomicU32::new(0),
+            current: AtomicU32::new(ROOT),
+            charged: AtomicU64::new(0),
+            run_caller: AtomicUsize::new(0),
+            run_calls: AtomicU64::new(0),
+            unhooked_unwinding: AtomicU32::new(0),
+            filters_skipped: AtomicU32::new(0),
+            healed: AtomicU64::new(0),
+            ready: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            index_len: AtomicU32::new(FIRST_INDEX),
+            nodes: memory::reserve(MAX_NODES as usize)?,
+            frames: memory::reserve(max_depth as usize)?,
+            index: memory::reserve(ALL_INDEXES)?,
+        })
+    }
+
+    /// Gives it to a thread; the caller is the only one who has it. `now` in ticks.
+    pub(crate) fn begin(&self, serial: u32, thread: u32, tid: u32, now: u64) {
+        self.thread.store(thread, Relaxed);
+        self.tid.store(tid, Relaxed);
+        self.charged.store(now, Relaxed);
+        for (node, method) in self.nodes.iter().zip([NO_METHOD, NO_ROOM]) {
+            node.method.store(method, Relaxed);
+        }
+        self.ready.store(2, Relaxed);
+        self.serial.store(serial, Ordering::Release);
+    }
+
+    /// Takes it back from a thread that is gone, and gives its pages back to the system.
+    pub(crate) fn end(&self) {
+        NODES_LEFT.fetch_add(i64::from(self.taken.load(Relaxed)), Relaxed);
+        for word in [
+            &self.serial,
+            &self.depth,
+            &self.current,
+            &self.ready,
+            &self.taken,
+            &self.unhooked_unwinding,
+            &self.filters_skipped,
+        ] {
+            word.store(0, Relaxed);
+        }
+        self.run_caller.store(0, Relaxed);
+        self.run_calls.store(0, Relaxed);
+        self.healed.store(0, Relaxed);
+        self.index_len.store(FIRST_INDEX, Relaxed);
+        memory::clear(self.nodes);
+        memory::clear(self.frames);
+        memory::clear(self.index);
+    }
+
+    /// The node of what runs now. Also for a signal handler on the thread, at any instruction.
+    pub(crate) fn current(&self) -> u32 {
+        self.current.load(Relaxed)
+    }
+
+    /// Up to when time has been given to nodes, ticks. For who ends the reading of a thread that
+    /// may still run.
+    pub(crate) fn charged(&self) -> u64 {
+        self.charged.load(Relaxed)
+    }
+
+    /// How many nodes the tree has; those before never change but in their counters.
+    pub(crate) fn nodes_ready(&self) -> u32 {
+        self.ready.load(Ordering::Acquire) // pairs with the Release in `add_child`
+    }
+
+    /// A node.
+    pub(crate) fn node(&self, node: u32) -> Option<&'static Node> {
+        self.nodes.get(node as usize)
+    }
+
+    /// Bytes in use, about.
+    pub(crate) fn memory(&self) -> u64 {
+        u64::from(self.ready.load(Relaxed)) * size_of::<Node>() as u64
+            + 8 * u64::from(self.index_len.load(Relaxed))
+            + size_of::<ShadowStack>() as u64
+    }
+
+    /// A method begins. `caller` is its caller's stack pointer.
+    #[inline]
+    pub(crate) fn enter(&self, method: u32, function: usize, caller: usize, now: u64) {
+        self.charge(now);
+        if self.run_caller.load(Relaxed) != 0 && self.still_in_run(caller) {
+            add(&self.run_calls, 1);
+            self.count(self.current());
+            return;
+        }
+        let mut depth = self.depth.load(Relaxed);
+        if let Some(top) = self.frame(depth.wrapping_sub(1))
+            && top.caller.load(Relaxed) <= caller
+        {
+            depth = self.gone(depth, caller);
+        }
+        let parent = self.node_at(depth);
+        if depth >= self.max_depth {
+            self.begin_run(depth, parent, TRUNCATED, caller);
+            return;
+        }
+        let Some(node) = self.child(parent, method) else {
+            self.begin_run(depth, parent, NO_ROOM, caller);
+            return;
+        };
+        self.count(node);
+        self.push(depth, node, function, caller, 0);
+    }
+
+    /// A method returns, or ends by a jump to another one.
+    #[inline]
+    pub(crate) fn leave(&self, function: usize, caller: usize, now: u64) {
+        self.charge(now);
+        let depth = self.depth.load(Relaxed);
+        if self.run_caller.load(Relaxed) == 0
+            && let Some(top) = self.frame(depth.wrapping_sub(1))
+            && top.caller.load(Relaxed) == caller
+            && top.flags.load(Relaxed) & FILTER == 0
+        {
+            self.pop_to(depth - 1);
+            return;
+        }
+        self.leave_slowly(function, caller);
+    }
+
+    #[cold]
+    fn leave_slowly(&self, function: usize, caller: usize) {
+        let run = self.run_caller.load(Relaxed);
+        if run != 0 {
+            match caller.cmp(&run) {
+                std::cmp::Ordering::Less => {
+                    let calls = self.run_calls.load(Relaxed);
+                    self.run_calls
+                        .store(calls.saturating_sub(1).max(1), Relaxed);
+                    return;
+                }
+                std::cmp::Ordering::Equal => {
+                    self.end_run();
+                    return;
+                }
+                std::cmp::Ordering::Greater => self.end_run(),
+            }
+        }
+        // Frames above it have gone without a word.
+        let mut depth = self.depth.load(Relaxed);
+        while let Some(top) = self.frame(depth.wrapping_sub(1))
+            && (top.caller.load(Relaxed) < caller || top.flags.load(Relaxed) & FILTER != 0)
+        {
+            depth -= 1;
+            add(&self.healed, 1);
+        }
+        match self.frame(depth.wrapping_sub(1)) {
+            Some(top)
+                if top.caller.load(Relaxed) == caller || top.function.load(Relaxed) == function =>
+            {
+                depth -= 1;
+            }
+            // It began before we looked.
+            _ => add(&self.healed, 1),
+        }
+        self.pop_to(depth);
+    }
+
+    /// `ExceptionThrown`.
+    pub(crate) fn thrown(&self) {
+        self.unhooked_unwinding.store(0, Relaxed);
+    }
+
+    /// `ExceptionUnwindFunctionEnter`.
+    pub(crate) fn unwind_begins(&self, function: usize, now: u64) {
+        self.charge(now);
+        if self.run_caller.load(Relaxed) != 0 {
+            return;
+        }
+        let mut depth = self.depth.load(Relaxed);
+        // A filter has no part in the second pass, unless it is what threw.
+        while let Some(top) = self.frame(depth.wrapping_sub(1))
+            && top.flags.load(Relaxed) & FILTER != 0
+            && top.function.load(Relaxed) != function
+        {
+            depth -= 1;
+        }
+        self.pop_to(depth);
+        match self.frame(depth.wrapping_sub(1)) {
+            Some(top) if top.function.load(Relaxed) == function => {
+                top.flags
+                    .store(top.flags.load(Relaxed) | UNWINDING, Relaxed);
+            }
+            _ => bump(&self.unhooked_unwinding, 1),
+        }
+    }
+
+    /// `ExceptionUnwindFunctionLeave`: the frame is gone.
+    pub(crate) fn unwind_ends(&self, now: u64) {
+        self.charge(now);
+        if self.run_caller.load(Relaxed) != 0 {
+            let calls = self.run_calls.load(Relaxed).saturating_sub(1);
+            self.run_calls.store(calls, Relaxed);
+            if calls == 0 {
+                self.end_run();
+            }
+            return;
+        }
+        if self.unhooked_unwinding.load(Relaxed) > 0 {
+            bump(&self.unhooked_unwinding, -1);
+            return;
+        }
+        let depth = self.depth.load(Relaxed);
+        if let Some(top) = self.frame(depth.wrapping_sub(1))
+            && top.flags.load(Relaxed) & UNWINDING != 0
+        {
+            self.pop_to(depth - 1);
+        }
+    }
+
+    /// `ExceptionCatcherEnter`: the frame stays, its handler runs.
+    pub(crate) fn caught(&self, function: usize, now: u64) {
+        self.charge(now);
+        let depth = self.depth.load(Relaxed);
+        match self.frame(depth.wrapping_sub(1)) {
+            Some(top) if top.function.load(Relaxed) == function => {
+                top.flags
+                    .store(top.flags.load(Relaxed) & !UNWINDING, Relaxed);
+            }
+            _ if self.unhooked_unwinding.load(Relaxed) > 0 => {
+                bump(&self.unhooked_unwinding, -1);
+            }
+            _ => {}
+        }
+    }
+
+    /// `ExceptionSearchFilterEnter`: a filter of the method runs, on top of the stack that has
+    /// thrown. It is no call, but what it calls is called by it. `method` is `None` for a method
+    /// without hooks.
+    pub(crate) fn filter_begins(&self, method: Option<u32>, function: usize, now: u64) {
+        self.charge(now);
+        let depth = self.depth.load(Relaxed);
+        let parent = self.node_at(depth);
+        let node = method.and_then(|method| self.child(parent, method));
+        // Whatever it calls lies below the frame that has thrown.
+        let caller = self
+            .frame(depth.wrapping_sub(1))
+            .map_or(usize::MAX, |top| top.caller.load(Relaxed));
+        match node {
+            Some(node) if self.run_caller.load(Relaxed) == 0 && depth < self.max_depth => {
+                self.push(depth, node, function, caller, FILTER);
+            }
+            _ => bump(&self.filters_skipped, 1),
+        }
+    }
+
+    /// `ExceptionSearchFilterLeave`.
+    pub(crate) fn filter_ends(&self, now: u64) {
+        self.charge(now);
+        if self.filters_skipped.load(Relaxed) > 0 {
+            bump(&self.filters_skipped, -1);
+            return;
+        }
+        let mut depth = self.depth.load(Relaxed);
+        while let Some(top) = self.frame(depth.wrapping_sub(1)) {
+            depth -= 1;
+            if top.flags.load(Relaxed) & FILTER != 0 {
+                self.run_caller.store(0, Relaxed);
+                self.pop_to(depth);
+                return;
+            }
+        }
+    }
+
+    /// Gives the time since the last event to what ran since.
+    #[inline]
+    fn charge(&self, now: u64) {
+        if !self.timed {
+            return;
+        }
+        let before = self.charged.load(Relaxed);
+        // A clock that differs between processors must not take time back.
+        if now > before {
+            self.charged.store(now, Relaxed);
+            if let Some(node) = self.node(self.current()) {
+                add(&node.ticks, now - before);
+            }
+        }
+    }
+
+    fn frame(&self, at: u32) -> Option<&'static Frame> {
+        self.frames.get(at as usize)
+    }
+
+    /// The node of the stack's top.
+    fn node_at(&self, depth: u32) -> u32 {
+        self.frame(depth.wrapping_sub(1))
+            .map_or(ROOT, |top| top.node.load(Relaxed))
+    }
+
+    fn count(&self, node: u32) {
+        if let Some(node) = self.node(node) {
+            add(&node.calls, 1);
+        }
+    }
+
+    #[inline]
+    fn push(&self, depth: u32, node: u32, function: usize, caller: usize, flags: u32) {
+        if let Some(frame) = self.frame(depth) {
+            frame.caller.store(caller, Relaxed);
+            frame.function.store(function, Relaxed);
+            frame.node.store(node, Relaxed);
+            frame.flags.store(flags, Relaxed);
+            self.depth.store(depth + 1, Relaxed);
+            self.run(node);
+        }
+    }
+
+    #[inline]
+    fn pop_to(&self, depth: u32) {
+        self.depth.store(depth, Relaxed);
+        self.run(self.node_at(depth));
+    }
+
+    #[inline]
+    fn run(&self, node: u32) {
+        // A handler on this thread that sees the number finds the node whole: Release costs
+        // nothing here, the fence keeps the compiler's order.
+        fence(Ordering::Release);
+        self.current.store(node, Relaxed);
+    }
+
+    /// How deep the stack is without the frames that a call at `caller` shows to be gone.
+    #[cold]
+    fn gone(&self, mut depth: u32, caller: usize) -> u32 {
+        while let Some(top) = self.frame(depth.wrapping_sub(1))
+            && top.caller.load(Relaxed) <= caller
+        {
+            depth -= 1;
+            add(&self.healed, 1);
+        }
+        depth
+    }
+
+    /// Whether a call at `caller` lies within the run of calls without frames; ends the run if
+    /// not.
+    #[cold]
+    fn still_in_run(&self, caller: usize) -> bool {
+        let still = caller < self.run_caller.load(Relaxed);
+        if !still {
+            add(&self.healed, 1);
+            self.end_run();
+        }
+        still
+    }
+
+    /// A call at `depth` for which there is no frame begins.
+    #[cold]
+    fn begin_run(&self, depth: u32, parent: u32, why: u32, caller: usize) {
+        let node = match why {
+            TRUNCATED => self.child(parent, TRUNCATED).unwrap_or(FULL),
+            _ => FULL,
+        };
+        self.run_caller.store(caller, Relaxed);
+        self.run_calls.store(1, Relaxed);
+        self.depth.store(depth, Relaxed);
+        self.count(node);
+        self.run(node);
+    }
+
+    fn end_run(&self) {
+        self.run_caller.store(0, Relaxed);
+        self.run_calls.store(0, Relaxed);
+        self.pop_to(self.depth.load(Relaxed));
+    }
+
+    /// The node of `method` called by `parent`. `None`: there is no room for it.
+    #[inline]
+    fn child(&self, parent: u32, method: u32) -> Option<u32> {
+        let above = self.node(parent)?;
+        let latest = above.latest.load(Relaxed);
+        // Node 0 is the root, whose method is none that is asked for.
+        if self.node(latest)?.method.load(Relaxed) == method {
+            return Some(latest);
+        }
+        let child = self.find(parent, method)?;
+        above.latest.store(child, Relaxed);
+        Some(child)
+    }
+
+    #[inline(never)]
+    fn find(&self, parent: u32, method: u32) -> Option<u32> {
+        let entry = self.entry_of(parent, method)?;
+        match entry.load(Relaxed) {
+            0 => self.add_child(entry, parent, method),
+            known => Some(known),
+        }
+    }
+
+    /// The index's entry for a node, or the free one where it belongs.
+    fn entry_of(&self, parent: u32, method: u32) -> Option<&'static AtomicU32> {
+        let length = self.index_len.load(Relaxed);
+        let begin = (length - FIRST_INDEX) as usize;
+        let index = self.index.get(begin..begin + length as usize)?;
+        let mask = length - 1;
+        let mut at = hash(parent, method) & mask;
+        // Half of the entries are free, so this ends.
+        for _ in 0..length {
+            let entry = index.get(at as usize)?;
+            let known = entry.load(Relaxed);
+            let node = self.node(known)?;
+            if known == 0
+                || node.parent.load(Relaxed) == parent && node.method.load(Relaxed) == method
+            {
+                return Some(entry);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    #[cold]
+    fn add_child(&self, entry: &AtomicU32, parent: u32, method: u32) -> Option<u32> {
+        let number = self.ready.load(Relaxed);
+        if number >= self.taken.load(Relaxed) && !self.take_more() {
+            return None;
+        }
+        let node = self.node(number)?;
+        node.method.store(method, Relaxed);
+        node.parent.store(parent, Relaxed);
+        self.ready.store(number + 1, Ordering::Release); // pairs with `nodes_ready`
+        entry.store(number, Relaxed);
+        let length = self.index_len.load(Relaxed);
+        if 2 * (number + 1) > length {
+            self.grow_index(2 * length);
+        }
+        Some(number)
+    }
+
+    fn take_more(&self) -> bool {
+        let taken = self.taken.load(Relaxed);
+        if taken >= MAX_NODES {
+            return false;
+        }
+        if NODES_LEFT.fetch_sub(NODES_AT_ONCE.into(), Relaxed) < NODES_AT_ONCE.into() {
+            NODES_LEFT.fetch_add(NODES_AT_ONCE.into(), Relaxed);
+            return false;
+        }
+        self.taken.store(taken + NODES_AT_ONCE, Relaxed);
+        true
+    }
+
+    fn grow_index(&self, length: u32) {
+        if (length - FIRST_INDEX) as usize + length as usize > self.index.len() {
+            return;
+        }
+        self.index_len.store(length, Relaxed);
+        for number in 2..self.ready.load(Relaxed) {
+            let Some(node) = self.node(number) else {
+                return;
+            };
+            let (parent, method) = (node.parent.load(Relaxed), node.method.load(Relaxed));
+            if let Some(entry) = self.entry_of(parent, method) {
+                entry.store(number, Relaxed);
+            }
+        }
+    }
+}
+
+/// Adds to a small counter that has one writer.
+fn bump(counter: &AtomicU32, by: i32) {
+    counter.store(counter.load(Relaxed).saturating_add_signed(by), Relaxed);
+}
+
+/// Memory that is zero until it is written, and stays for the life of the process.
+mod memory {
+    use super::{AtomicU32, Frame, Node};
+
+    /// For which a zeroed value is a value.
+    ///
+    /// # Safety
+    /// All-zero bytes are a value of the type, every part of it is atomic or never written.
+    pub(super) unsafe trait Zeroed: Sync {}
+    // SAFETY: atomics, and padding that nobody writes.
+    unsafe impl Zeroed for Node {}
+    // SAFETY: atomics.
+    unsafe impl Zeroed for Frame {}
+    // SAFETY: an atomic.
+    unsafe impl Zeroed for AtomicU32 {}
+
+    /// Reserves room for `count` values. Pages are taken when they are first written.
+    pub(super) fn reserve<T: Zeroed>(count: usize) -> Option<&'static [T]> {
+        // SAFETY: a new private mapping that nobody else has.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * size_of::<T>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        // SAFETY: page-aligned, zeroed, of that length, never unmapped; all-zero is a value, and
+        // it is shared by atomics alone (`Zeroed`).
+        Some(unsafe { std::slice::from_raw_parts(start.cast::<T>(), count) })
+    }
+
+    /// Makes what [`reserve`] gave zero again, and gives its pages back.
+    pub(super) fn clear<T: Zeroed>(values: &'static [T]) {
+        // SAFETY: our own private anonymous mapping, whose pages read as zero afterwards; all-zero
+        // is a value of every element, and elements are atomics, so a reader sees one or the other.
+        unsafe {
+            libc::madvise(
+                values.as_ptr().cast_mut().cast(),
+                size_of_val(values),
+                libc::MADV_DONTNEED,
+            )
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Methods, the code that the compiler makes of them, and the modules that they come from.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use recording::{MethodKind, Tier};
+
+/// One contiguous piece of JITted code.
+#[derive(Clone, Debug)]
+pub struct CodeBody {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// Number of the runtime.
+    pub runtime: u8,
+    /// FunctionID.
+    pub function: usize,
+    /// Address at which the runtime knows this body (hot part's start).
+    pub code_start: u64,
+    /// IL, dynamic or stub.
+    pub kind: MethodKind,
+    /// How far compiled.
+    pub tier: Tier,
+    /// CLOCK_MONOTONIC when it was added.
+    pub added_ns: u64,
+    /// For code that may be unloaded (dynamic methods, collectible modules): the runtime must not be
+    /// asked about it later, so this was asked when it was added.
+    pub collectible: Option<Arc<CollectibleFacts>>,
+}
+
+/// What is known of unloadable code from the start.
+#[derive(Clone, Debug)]
+pub struct CollectibleFacts {
+    /// Its names; none where the runtime had none.
+    pub names: Option<MethodNames>,
+    /// Its map to IL.
+    pub il_map: IlMap,
+}
+
+/// A body's map from native code to IL: native start offset, IL offset; sorted.
+pub type IlMap = Box<[(u32, u32)]>;
+
+/// A method's names as metadata has them.
+#[derive(Clone, Debug)]
+pub struct MethodNames {
+    /// Its module, where it has one.
+    pub module: Option<Arc<ManagedModule>>,
+    /// MethodDef token, 0 where there is none.
+    pub token: u32,
+    /// Namespace and type.
+    pub type_name: String,
+    /// Method.
+    pub name: String,
+}
+
+/// What is known of a managed module.
+#[derive(Debug)]
+pub struct ManagedModule {
+    /// Unique in the process for all time: ModuleIDs are used again.
+    pub serial: u64,
+    /// Number of the runtime.
+    pub runtime: u8,
+    /// Its file; empty for one that was made in memory.
+    pub path: String,
+    /// Where it was loaded, 0 where it was not.
+    pub base: u64,
+    /// Its ReadyToRun code.
+    pub precompiled: Option<Range<u64>>,
+    /// Its identity, once somebody has asked.
+    pub mvid: OnceLock<[u8; 16]>,
+    /// It can be unloaded.
+    pub collectible: bool,
+}

@@ -1,0 +1,309 @@
+//! What the tool asked for, from `SIDEWALK_CONFIG`.
+//!
+//! It is not the command line: the tool has checked that. Unknown keys are skipped, so that an
+//! older agent works under a newer tool; a value that cannot be read keeps its default.
+
+use recording::Event;
+
+/// How to record this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What is sampled.
+    pub events: EventSet,
+    /// Nanoseconds between two samples of a thread, for the events that are sampled by time.
+    pub interval_ns: u64,
+    /// About how many allocated bytes one sample stands for; 0: every object that is told of.
+    pub alloc_interval: u64,
+    /// Most samples a second of each of the other events; 0: no limit.
+    pub event_limit: u32,
+    /// Frames kept of a stack, counted from the leaf.
+    pub max_depth: u32,
+    /// `auto`, `perf` or `timer`.
+    pub engine: String,
+    /// Who walks the stacks of samples that are taken by time.
+    pub walker: WalkerKind,
+    /// Which runtimes of the process are recorded.
+    pub runtimes: RuntimePolicy,
+}
+
+/// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
+/// done by [`WalkerKind::Signal`] and said in a note of the recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WalkerKind {
+    /// Our own, in a signal handler on the thread that is walked.
+    #[default]
+    Signal,
+    /// `DoStackSnapshot` of the current thread, in callbacks: for the stacks of events.
+    Snapshot,
+    /// `SuspendRuntime`, then `DoStackSnapshot` of each thread.
+    Suspend,
+    /// As `Suspend`, with the native frames of our own walk between the managed ones.
+    Seeded,
+    /// Enter, leave and tailcall hooks.
+    Shadow,
+}
+
+impl WalkerKind {
+    const ALL: [WalkerKind; 5] = [
+        WalkerKind::Signal,
+        WalkerKind::Snapshot,
+        WalkerKind::Suspend,
+        WalkerKind::Seeded,
+        WalkerKind::Shadow,
+    ];
+
+    /// As the command line and the recording name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WalkerKind::Signal => "signal",
+            WalkerKind::Snapshot => "snapshot",
+            WalkerKind::Suspend => "suspend",
+            WalkerKind::Seeded => "seeded",
+            WalkerKind::Shadow => "shadow",
+        }
+    }
+}
+
+/// A set of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventSet(u16);
+
+impl EventSet {
+    /// The set of these events.
+    pub const fn of(events: &[Event]) -> EventSet {
+        let mut set = 0;
+        let mut rest = events;
+        while let [first, others @ ..] = rest {
+            set |= 1 << *first as u16;
+            rest = others;
+        }
+        EventSet(set)
+    }
+
+    /// No event.
+    pub const NONE: EventSet = EventSet(0);
+
+    /// One bit for each event, by its code.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The set of these bits.
+    pub const fn of_bits(bits: u16) -> EventSet {
+        EventSet(bits)
+    }
+
+    /// Whether the event is wanted.
+    pub const fn has(self, event: Event) -> bool {
+        self.0 & 1 << event as u16 != 0
+    }
+
+    /// The events, by their codes.
+    pub fn iter(self) -> impl Iterator<Item = Event> {
+        (0..16)
+            .filter_map(Event::from_code)
+            .filter(move |event| self.has(*event))
+    }
+
+    /// `cpu,exception`. Names that this agent does not know are skipped; `None` if none is left.
+    fn parse(text: &str) -> Option<EventSet> {
+        let all = EventSet(u16::MAX);
+        let set = text.split(',').fold(0, |set, name| {
+            let event = all.iter().find(|event| event.name() == name);
+            set | event.map_or(0, |event| EventSet::of(&[event]).0)
+        });
+        (set != 0).then_some(EventSet(set))
+    }
+}
+
+/// The seeds' pick first, pick one, pick many, pick all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RuntimePolicy {
+    /// The first CLR that asks.
+    First,
+    /// The first CLR whose version begins with this.
+    One(String),
+    /// CLRs whose version begins with one of these.
+    Many(Vec<String>),
+    /// Every CLR.
+    #[default]
+    All,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            events: EventSet::of(&[Event::Cpu]),
+            interval_ns: 10_101_010,
+            alloc_interval: 512 * 1024,
+            event_limit: 1000,
+            max_depth: 1024,
+            engine: "auto".into(),
+            walker: WalkerKind::Signal,
+            runtimes: RuntimePolicy::All,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads `key=value;key=value`.
+    pub fn parse(text: &str) -> Settings {
+        let mut settings = Settings::default();
+        for (key, value) in text.split(';').filter_map(|pair| pair.split_once('=')) {
+            match key {
+                "event" => settings.events = EventSet::parse(value).unwrap_or(settings.events),
+                "interval_ns" => {
+                    if let Ok(ns) = value.parse::<u64>() {
+                        // 1 Hz to 10,000 Hz.
+                        settings.interval_ns = ns.clamp(100_000, 1_000_000_000);
+                    }
+                }
+                "max_depth" => {
+                    if let Ok(depth) = value.parse::<u32>() {
+                        settings.max_depth = depth.clamp(1, 32_768);
+                    }
+                }
+                "alloc_interval" => {
+                    if let Ok(bytes) = value.parse::<u64>() {
+                        settings.alloc_interval = bytes.min(1 << 40);
+                    }
+                }
+                "event_limit" => {
+                    settings.event_limit = value.parse().unwrap_or(settings.event_limit);
+                }
+                "engine" => settings.engine = value.into(),
+                "walker" => {
+                    let known = WalkerKind::ALL.iter().find(|walker| walker.name() == value);
+                    settings.walker = known.copied().unwrap_or(settings.walker);
+                }
+                "runtimes" => settings.runtimes = RuntimePolicy::parse(value),
+                _ => {}
+            }
+        }
+        settings
+    }
+}
+
+impl Settings {
+    /// The events that are sampled by time.
+    pub fn timed(&self) -> Vec<Event> {
+        [Event::Cpu, Event::Wall]
+            .into_iter()
+            .filter(|event| self.events.has(*event))
+            .collect()
+    }
+
+    /// Threads are sampled by signals of their own, and not stopped one CLR at a time.
+    pub fn is_by_signal(&self) -> bool {
+        !matches!(self.walker, WalkerKind::Suspend | WalkerKind::Seeded)
+    }
+
+    /// Whoever walks asks `DoStackSnapshot`.
+    pub fn needs_snapshots(&self) -> bool {
+        matches!(
+            self.walker,
+            WalkerKind::Snapshot | WalkerKind::Suspend | WalkerKind::Seeded
+        )
+    }
+
+    /// Who takes the stacks of events that are not sampled by time.
+    pub fn event_walker(&self) -> WalkerKind {
+        match self.walker {
+            WalkerKind::Snapshot => WalkerKind::Snapshot,
+            _ => WalkerKind::Signal,
+        }
+    }
+}
+
+impl RuntimePolicy {
+    /// Reads `first`, `one=8.0`, `many=3.1,8`; all else is `all`.
+    pub fn parse(text: &str) -> RuntimePolicy {
+        match text.split_once('=') {
+            None if text == "first" => RuntimePolicy::First,
+            Some(("one", version)) => RuntimePolicy::One(version.to_owned()),
+            Some(("many", list)) => {
+                RuntimePolicy::Many(list.split(',').map(str::to_owned).collect())
+            }
+            _ => RuntimePolicy::All,
+        }
+    }
+
+    /// Whether the user named this version. A part of a version names all that begin with it.
+    pub fn names(&self, version: &str) -> bool {
+        let wanted = match self {
+            RuntimePolicy::First | RuntimePolicy::All => return true,
+            RuntimePolicy::One(wanted) => std::slice::from_ref(wanted),
+            RuntimePolicy::Many(wanted) => wanted,
+        };
+        wanted.iter().any(|wanted| {
+            version
+                .strip_prefix(wanted.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_tool_writes() {
+        let settings = Settings::parse(
+            "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0",
+        );
+        assert_eq!(
+            settings,
+            Settings {
+                events: EventSet::of(&[Event::Alloc, Event::Wall]),
+                interval_ns: 1_000_000,
+                alloc_interval: 100,
+                event_limit: 0,
+                max_depth: 64,
+                engine: "timer".into(),
+                walker: WalkerKind::Suspend,
+                runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
+            }
+        );
+    }
+
+    #[test]
+    fn nonsense_keeps_the_defaults() {
+        assert_eq!(
+            Settings::parse(
+                "interval_ns=x;;=;max_depth;walker=x;event=;event=later;event_limit=-1"
+            ),
+            Settings::default()
+        );
+        assert_eq!(Settings::parse("interval_ns=1").interval_ns, 100_000);
+    }
+
+    #[test]
+    fn every_event_is_read_by_its_name() {
+        let all = EventSet(u16::MAX);
+        for event in all.iter() {
+            let settings = Settings::parse(&format!("event={}", event.name()));
+            assert_eq!(settings.events, EventSet::of(&[event]));
+            assert_eq!(settings.events.iter().collect::<Vec<_>>(), [event]);
+        }
+        let three = EventSet::parse("gc,jit,class-load").unwrap();
+        assert!(three.has(Event::Jit) && !three.has(Event::Cpu));
+    }
+
+    #[test]
+    fn a_version_is_a_prefix_by_parts() {
+        let many = RuntimePolicy::parse("many=3.1,8");
+        for (version, admitted) in [
+            ("3.1.23", true),
+            ("8.0.4", true),
+            ("8", true),
+            ("80.0.1", false),
+            ("3.10.0", false),
+        ] {
+            assert_eq!(many.names(version), admitted, "{version}");
+            let first = RuntimePolicy::parse("one=3.1");
+            assert_eq!(first.names(version), version == "3.1.23");
+        }
+    }
+}

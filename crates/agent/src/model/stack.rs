@@ -1,0 +1,81 @@
+//! A stack as a walker leaves it: addresses with marks, before anybody has named them.
+
+use std::borrow::Cow;
+
+use recording::{Event, WalkEnd};
+
+/// A word of a stack stands for a whole run of unmanaged frames, of which a walker knows no more;
+/// beside [`stackwalk::EXACT`] and its kin. The address is where the run begins, or 0.
+pub const NATIVE_RUN: u64 = 1 << 60;
+
+/// How a walk ended, from the word that the walk function gave the sampler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndCode(pub u8);
+
+impl EndCode {
+    const ROOT: u8 = 0;
+    const TRUNCATED: u8 = 1;
+    const BROKEN: u8 = 2;
+
+    /// The stack is whole.
+    pub const ROOT_END: EndCode = EndCode(Self::ROOT);
+    /// It was cut.
+    pub const TRUNCATED_END: EndCode = EndCode(Self::TRUNCATED);
+
+    /// For the handler.
+    pub fn of(end: stackwalk::End) -> u8 {
+        match end {
+            stackwalk::End::Root => Self::ROOT,
+            stackwalk::End::Truncated => Self::TRUNCATED,
+            stackwalk::End::Broken(reason) => Self::BROKEN + reason as u8,
+        }
+    }
+
+    /// As the recording has it.
+    pub fn end(self) -> WalkEnd {
+        match self.0 {
+            Self::ROOT => WalkEnd::Root,
+            Self::TRUNCATED => WalkEnd::Truncated,
+            _ => WalkEnd::Broken,
+        }
+    }
+
+    /// The reason, if broken.
+    pub fn reason(self) -> Option<&'static str> {
+        let code = self.0.checked_sub(Self::BROKEN)?;
+        Some(
+            stackwalk::Reason::ALL
+                .iter()
+                .find(|reason| **reason as u8 == code)
+                .map_or("unknown reason", |reason| reason.name()),
+        )
+    }
+
+    /// What stands in the place of the frames that are missing.
+    pub fn pseudo(self) -> Option<Cow<'static, str>> {
+        match self.0 {
+            Self::ROOT => None,
+            Self::TRUNCATED => Some(Cow::Borrowed("truncated")),
+            _ => Some(Cow::Owned(format!("broken: {}", self.reason()?))),
+        }
+    }
+}
+
+/// A sample whose stack has been walked and not been named.
+#[derive(Clone, Copy, Debug)]
+pub struct WalkedStack<'a> {
+    /// Number of the thread in the process.
+    pub thread: u32,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub time_ns: u64,
+    /// In the event's unit.
+    pub value: u64,
+    /// What it was taken for.
+    pub event: Event,
+    /// How the walk ended.
+    pub end: EndCode,
+    /// Words of the walk, leaf first.
+    pub frames: &'a [u64],
+    /// What the event is about, told before.
+    pub detail: Option<u32>,
+}

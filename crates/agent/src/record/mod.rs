@@ -1,0 +1,169 @@
+//! The recording: what is known becomes records, and goes to the tool.
+//!
+//! [`Recorder`] is the agent thread's, for as long as that lives: it writes each module, method, frame
+//! and stack once, before the first sample that needs it, and samples as they come. It decides
+//! nothing about what is sampled.
+//!
+//! Invariants: memory is bounded, since every table is emptied when one is full, and numbering goes
+//! on; a new epoch ([`Recorder::new_epoch`]) leans on nothing that was said before it.
+
+pub mod channel;
+mod outlet;
+mod resolve;
+mod stacks;
+mod stubs;
+
+use std::borrow::Cow;
+
+use recording::Record;
+
+use self::outlet::Outlet;
+use self::resolve::{Lookup, Next, Written};
+use self::stubs::Stubs;
+use crate::clr::{Clr, Runtimes};
+use crate::model::{EndCode, WalkedStack};
+use crate::target::{CodeHistory, Target};
+
+pub use self::channel::{Channel, Command};
+
+/// Writes the recording.
+pub struct Recorder {
+    outlet: Outlet,
+    history: CodeHistory,
+    written: Written,
+    next: Next,
+    stubs: Stubs,
+    /// Stacks whose walks broke, by [`EndCode`], since they were last told.
+    broken: Box<[u64; 256]>,
+    chain: Vec<u32>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            outlet: Outlet::default(),
+            history: CodeHistory::default(),
+            written: Written::default(),
+            next: Next::default(),
+            stubs: Stubs::default(),
+            broken: Box::new([0; 256]),
+            chain: Vec::new(),
+        }
+    }
+}
+
+impl Recorder {
+    /// From here on records go to `channel`, and nothing counts as written. The caller announces the
+    /// process, its runtimes, threads and modules.
+    pub fn new_epoch(&mut self, channel: Channel) {
+        self.outlet = Outlet::new(crate::base::proc::process_key(), channel);
+        self.written.start_again();
+        self.written.forget_natives();
+        self.broken.fill(0);
+    }
+
+    /// The session is over: what is left is sent, and the tool hears no more.
+    pub fn close(&mut self) {
+        self.outlet.close();
+        self.written.start_again();
+        self.written.forget_natives();
+    }
+
+    /// Takes in what happened to code since the last call.
+    pub fn absorb_code(&mut self, target: &Target) {
+        self.history.absorb(&target.code);
+    }
+
+    /// The number of a CLR that has ended is about to be another's: its code is forgotten.
+    pub fn forget_runtime(&mut self, target: &Target, clr: &Clr) {
+        self.absorb_code(target);
+        target.code.removed(self.history.of_runtime(clr.number()));
+        for code in clr.images() {
+            target.code.image_removed(code);
+        }
+    }
+
+    /// Writes one sample, and before it whatever it is the first to need. After the runtimes have
+    /// resumed: they may be asked for names.
+    pub fn sample(
+        &mut self,
+        target: &Target,
+        runtimes: &mut Runtimes<'_>,
+        sample: WalkedStack<'_>,
+    ) {
+        if sample.end.reason().is_some()
+            && let Some(count) = self.broken.get_mut(usize::from(sample.end.0))
+        {
+            *count += 1;
+        }
+        self.make_room();
+        self.write_sample(&mut Lookup { target, runtimes }, sample);
+    }
+
+    /// Empties the tables if one is full. Between two samples, as a sample leans on what was written
+    /// for it.
+    pub fn make_room(&mut self) {
+        if self.written.is_full() {
+            self.written.start_again();
+        }
+    }
+
+    /// Writes a record that stands for itself.
+    pub fn record(&mut self, record: &Record<'_>) {
+        self.outlet.push(record);
+    }
+
+    /// Tells a user something.
+    pub fn note(&mut self, text: &str) {
+        self.record(&Record::Note {
+            text: Cow::Borrowed(text),
+        });
+    }
+
+    /// Counts samples that were not taken.
+    pub fn lost(&mut self, reason: Cow<'_, str>, count: u64) {
+        if count > 0 {
+            self.record(&Record::Lost { reason, count });
+        }
+    }
+
+    /// Tells how many stacks broke since the last call, by reason.
+    pub fn tell_broken(&mut self) {
+        for (code, count) in (0u8..=255).zip(self.broken.iter_mut()) {
+            if *count > 0
+                && let Some(reason) = EndCode(code).reason()
+            {
+                self.outlet.push(&Record::Broken {
+                    reason: Cow::Borrowed(reason),
+                    count: std::mem::take(count),
+                });
+            }
+        }
+    }
+
+    /// Sends what has been written.
+    pub fn flush(&mut self) {
+        self.outlet.flush();
+    }
+
+    /// What the tool said.
+    pub fn command(&mut self) -> Command {
+        self.outlet.command()
+    }
+
+    /// The tool's descriptor, for `poll`; -1, which `poll` skips, where nobody listens.
+    pub fn fd(&self) -> i32 {
+        self.outlet.fd()
+    }
+
+    /// Bytes held.
+    pub fn memory(&self) -> u64 {
+        self.tables_memory() + self.outlet.memory()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod told;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Records on their way to the tool.
+//!
+//! Wraps the recording's writer and the channel: pushes records, sends a block when one is due,
+//! and goes silent for good when the tool is gone. It never waits longer than the channel does
+//! and never fails: a record that cannot be sent any more is of no use to anybody.
+
+use recording::{ProcessKey, Pushed, Record, Writer};
+
+use super::channel::{Channel, Command};
+
+/// Where records go: nowhere, by default.
+#[derive(Default)]
+pub(crate) struct Outlet {
+    writer: Option<Writer>,
+    channel: Option<Channel>,
+    block: Vec<u8>,
+}
+
+impl Outlet {
+    pub(crate) fn new(process: ProcessKey, channel: Channel) -> Outlet {
+        Outlet {
+            writer: Some(Writer::new(process)),
+            channel: Some(channel),
+            block: Vec::new(),
+        }
+    }
+
+    /// Adds a record, and sends the block when it is full.
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        let Some(writer) = self.writer.as_mut().filter(|_| self.channel.is_some()) else {
+            return;
+        };
+        match writer.push(record) {
+            Pushed::Kept => {}
+            Pushed::FlushDue => self.flush(),
+            Pushed::Refused => {
+                self.flush();
+                // A record alone always fits an empty block: strings are cut by the writer.
+                if let Some(writer) = &mut self.writer {
+                    let _again = writer.push(record);
+                }
+            }
+        }
+    }
+
+    /// Sends what has been pushed.
+    pub(crate) fn flush(&mut self) {
+        self.block.clear();
+        if let Some(writer) = &mut self.writer
+            && writer.take_block_into(&mut self.block)
+            && let Some(channel) = &mut self.channel
+            && channel.send(&self.block).is_err()
+        {
+            self.channel = None;
+        }
+    }
+
+    /// For `poll`; -1, which `poll` skips, where nobody listens.
+    pub(crate) fn fd(&self) -> i32 {
+        self.channel.as_ref().map_or(-1, Channel::fd)
+    }
+
+    /// What the tool said.
+    pub(crate) fn command(&mut self) -> Command {
+        let command = self
+            .channel
+            .as_mut()
+            .map_or(Command::Gone, Channel::command);
+        if command == Command::Gone {
+            self.channel = None;
+        }
+        command
+    }
+
+    /// Sends what is left and hangs up.
+    pub(crate) fn close(&mut self) {
+        self.flush();
+        *self = Outlet::default();
+    }
+
+    /// Bytes held.
+    pub(crate) fn memory(&self) -> u64 {
+        let written = self.writer.as_ref().map_or(0, |_| 2 * recording::MAX_BLOCK);
+        (self.block.capacity() + written) as u64
+    }
+}

@@ -1,0 +1,566 @@
+//! Addresses to frames, frames to stacks: what a sample becomes in the recording.
+//!
+//! Agent thread only. It asks who holds an address (bodies, code map), asks the runtimes for names
+//! once per method (`names`), and writes each module, method, frame and stack once, before the
+//! first sample that needs it. It keeps no samples.
+//!
+//! Invariant: memory is bounded. Every table here is emptied when it reaches its limit; numbering
+//! goes on, so the recording stays readable and only says some things twice.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use corprof::{Cx, FunctionId, FunctionKey, RejitId};
+use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
+
+use super::Recorder;
+use super::stacks::Stacks;
+use super::stubs::Generated;
+use crate::base::numbers::NumberMap;
+use crate::clr::{Runtimes, names};
+use crate::model::{CodeBody, IlMap, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
+use crate::target::Target;
+use crate::target::natives::NativeChange;
+
+/// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
+const MAX_ADDRESSES: usize = 64 * 1024;
+/// Most frames remembered by value.
+const MAX_FRAMES: usize = 64 * 1024;
+/// Most IL maps kept.
+const MAX_IL_MAPS: usize = 4096;
+/// Most methods and modules remembered.
+const MAX_METHODS: usize = 64 * 1024;
+/// How far from the leaf the runtime's exception handling is looked for, frames.
+const MAX_DISPATCH: usize = 24;
+
+/// What has been written to the recording, by what it is.
+///
+/// Numbers are never used again in a process, so that emptying a table only means that some things are
+/// said twice. The tables refer to each other's numbers, so they are emptied together.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Lookup address to frame number.
+    by_address: NumberMap<u64, u32>,
+    frames: HashMap<Frame<'static>, u32>,
+    stacks: Stacks,
+    methods: NumberMap<(u32, usize), u32>,
+    /// Methods of the runtime's managed exception handling, and frames of them. A few dozen for each
+    /// runtime.
+    dispatch_methods: HashSet<u32>,
+    dispatch_frames: HashSet<u32>,
+    /// Serial of [`ManagedModule`] to module number.
+    managed_modules: NumberMap<u64, u32>,
+    /// Number of a native module to its module number and bias. Of those that are loaded.
+    native_modules: NumberMap<u32, (u32, u64)>,
+    /// ReadyToRun functions by their start: method, and where its code map begins.
+    precompiled: NumberMap<u64, (u32, u64)>,
+    il_maps: NumberMap<u64, IlMap>,
+}
+
+/// The next numbers of things that are written.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    frame: u32,
+    method: u32,
+    module: u32,
+}
+
+impl Written {
+    /// A table has come to its limit.
+    pub(super) fn is_full(&self) -> bool {
+        self.by_address.len() >= MAX_ADDRESSES
+            || self.frames.len() >= MAX_FRAMES
+            || self.methods.len() >= MAX_METHODS
+            || self.managed_modules.len() >= MAX_METHODS
+            || self.precompiled.len() >= MAX_METHODS
+    }
+
+    /// Forgets what can be said again when it is met again. Native modules are told of when they are
+    /// loaded, and stay.
+    pub(super) fn start_again(&mut self) {
+        let native_modules = std::mem::take(&mut self.native_modules);
+        let stacks = std::mem::take(&mut self.stacks);
+        *self = Written {
+            native_modules,
+            stacks: stacks.emptied(),
+            ..Written::default()
+        };
+    }
+
+    /// Native modules are told of again.
+    pub(super) fn forget_natives(&mut self) {
+        self.native_modules = NumberMap::default();
+    }
+
+    fn memory(&self) -> u64 {
+        let addresses = self.by_address.capacity() * 17;
+        let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
+        let maps: usize = self.il_maps.values().map(|map| map.len() * 8 + 40).sum();
+        let methods = (self.methods.capacity() + self.precompiled.capacity()) * 25;
+        (addresses + frames + maps + methods) as u64 + self.stacks.memory()
+    }
+}
+
+/// What addresses are looked up in.
+pub(super) struct Lookup<'a, 'r> {
+    pub(super) target: &'a Target,
+    pub(super) runtimes: &'a mut Runtimes<'r>,
+}
+
+impl Recorder {
+    /// Everything sampled before `drained_ns` has been given to [`Recorder::sample`]: forgets the
+    /// code that had gone by then.
+    pub fn forget_removed(&mut self, drained_ns: u64) {
+        let mut gone = self.history.forget_removed(drained_ns);
+        if gone.is_empty() {
+            return;
+        }
+        for body in &gone {
+            self.written.il_maps.remove(&body.code_start);
+            // A FunctionID may be given out again after an unload.
+            if body.collectible.is_some() {
+                let key = (u32::from(body.runtime), body.function);
+                self.written.methods.remove(&key);
+            }
+        }
+        gone.sort_unstable_by_key(|body| body.range.start);
+        // Two bodies may have had the same memory, one after the other.
+        let mut ranges: Vec<std::ops::Range<u64>> = Vec::with_capacity(gone.len());
+        for body in gone {
+            match ranges.last_mut() {
+                Some(last) if body.range.start <= last.end => {
+                    last.end = last.end.max(body.range.end);
+                }
+                _ => ranges.push(body.range),
+            }
+        }
+        self.written.by_address.retain(|address, _| {
+            let next = ranges.partition_point(|range| range.start <= *address);
+            let before = next.checked_sub(1).and_then(|at| ranges.get(at));
+            !before.is_some_and(|range| range.contains(address))
+        });
+    }
+
+    /// Takes in the native modules that came and went since the last call.
+    pub fn absorb_natives(&mut self, target: &Target) {
+        for change in target.natives.take_changes() {
+            match change {
+                NativeChange::Loaded(native, module) => {
+                    let number = self.next_module();
+                    self.written
+                        .native_modules
+                        .insert(native, (number, module.bias));
+                    self.outlet.push(&Record::Module {
+                        module: number,
+                        kind: ModuleKind::Native,
+                        runtime: None,
+                        path: Cow::Owned(module.path.to_string_lossy().into_owned()),
+                        bias: module.bias,
+                        id_bytes: Cow::Borrowed(&module.build_id),
+                        file_offset: 0,
+                    });
+                }
+                // Its addresses may mean something else from now on.
+                NativeChange::Unloaded(native, module) => {
+                    self.written.native_modules.remove(&native);
+                    self.written
+                        .by_address
+                        .retain(|address, _| !module.range.contains(address));
+                }
+            }
+        }
+    }
+
+    fn next_module(&mut self) -> u32 {
+        let number = self.next.module;
+        self.next.module = number.wrapping_add(1);
+        number
+    }
+
+    /// Writes one sample, and before it whatever it is the first to need.
+    pub(super) fn write_sample(&mut self, look: &mut Lookup<'_, '_>, sample: WalkedStack<'_>) {
+        let mut chain = std::mem::take(&mut self.chain);
+        chain.clear();
+        if let Some(text) = sample.end.pseudo() {
+            chain.push(self.frame(Frame::Pseudo { text }));
+        }
+        let words = if sample.event == Event::Exception {
+            self.beneath_dispatch(look, &sample)
+        } else {
+            sample.frames
+        };
+        for word in words.iter().rev() {
+            if word & NATIVE_RUN != 0 {
+                let text = Cow::Borrowed("native");
+                chain.push(self.frame(Frame::Pseudo { text }));
+                continue;
+            }
+            chain.push(self.address(look, *word, sample.time_ns));
+            if word & BY_FRAME_POINTER != 0 {
+                // The next frame's code had no rule, so one between the two may be missing.
+                let text = Cow::Borrowed("by frame pointer");
+                chain.push(self.frame(Frame::Pseudo { text }));
+            }
+        }
+        let stack = self
+            .written
+            .stacks
+            .intern(chain.iter().copied(), |stack, parent, frame| {
+                self.outlet.push(&Record::Stack {
+                    stack,
+                    parent,
+                    frame,
+                });
+            });
+        self.chain = chain;
+        if let Some(stack) = stack {
+            self.outlet.push(&Record::Sample {
+                thread: sample.thread,
+                stack,
+                time_ns: sample.time_ns,
+                event: sample.event,
+                value: sample.value,
+                end: sample.end.end(),
+                detail: sample.detail,
+            });
+        }
+    }
+
+    /// The stack of an exception without the frames on top that the runtime's managed exception
+    /// handling put there (.NET 9 on: System.Runtime.EH), and its way from the one who threw.
+    fn beneath_dispatch<'a>(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        sample: &WalkedStack<'a>,
+    ) -> &'a [u64] {
+        let mut beneath = 0;
+        for (word, next) in sample.frames.iter().take(MAX_DISPATCH).zip(1..) {
+            let frame = self.address(look, *word, sample.time_ns);
+            if self.written.dispatch_frames.contains(&frame) {
+                beneath = next;
+            }
+        }
+        let rest = sample.frames.get(beneath..).unwrap_or_default();
+        let native = rest.iter().take_while(|word| {
+            let region = look.target.code.map().lookup(**word & ADDRESS);
+            beneath > 0 && region.is_some_and(|region| region.kind == Kind::Native)
+        });
+        match rest.get(native.count()..) {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => sample.frames,
+        }
+    }
+
+    /// The frame of one word of a walk.
+    fn address(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> u32 {
+        let address = word & ADDRESS;
+        let lookup = if word & EXACT != 0 {
+            address
+        } else {
+            address.saturating_sub(1)
+        };
+        let contested = self.history.is_contested(lookup);
+        if !contested && let Some(frame) = self.written.by_address.get(&lookup) {
+            return *frame;
+        }
+        let value = self.look_up(look, lookup, time_ns);
+        // An unknown address may be known a moment later.
+        let keep = !contested && !matches!(value, Frame::Unknown { .. });
+        let frame = self.frame(value);
+        if keep {
+            self.written.by_address.insert(lookup, frame);
+        }
+        frame
+    }
+
+    /// The number of a frame.
+    pub fn frame(&mut self, value: Frame<'static>) -> u32 {
+        if let Some(frame) = self.written.frames.get(&value) {
+            return *frame;
+        }
+        let frame = self.next.frame;
+        self.next.frame = self.next.frame.wrapping_add(1);
+        if let Frame::Managed { method, .. } = &value
+            && self.written.dispatch_methods.contains(method)
+        {
+            self.written.dispatch_frames.insert(frame);
+        }
+        self.outlet.push(&Record::Frame {
+            frame,
+            value: value.clone(),
+        });
+        self.written.frames.insert(value, frame);
+        frame
+    }
+
+    /// The number of the stack `frame` called from the stack `above`, which stays its own.
+    pub fn stack_of(&mut self, above: Option<u32>, frame: u32) -> u32 {
+        self.written
+            .stacks
+            .child(above, frame, |stack, parent, frame| {
+                self.outlet.push(&Record::Stack {
+                    stack,
+                    parent,
+                    frame,
+                });
+            })
+    }
+
+    /// The number of a method that stays as long as its runtime; `None` where nobody knows its
+    /// names.
+    pub fn method_of(
+        &mut self,
+        target: &Target,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        function: usize,
+    ) -> Option<u32> {
+        let look = &mut Lookup { target, runtimes };
+        let key = (u32::from(runtime), function);
+        if let Some(known) = self.written.methods.get(&key) {
+            return Some(*known);
+        }
+        let names = look.runtimes.with(runtime, |clr, cx| {
+            let function = function_id(cx, function)?;
+            names::of_function(clr, cx, function)
+        })??;
+        let method = self.method(runtime, MethodKind::Il, &names);
+        self.remember_method(key, method);
+        Some(method)
+    }
+
+    fn look_up(&mut self, look: &mut Lookup<'_, '_>, lookup: u64, time_ns: u64) -> Frame<'static> {
+        let mut body = self.history.at(lookup, time_ns).cloned();
+        if body.is_none() && self.history.absorb(&look.target.code) {
+            // It was compiled after this round of draining began.
+            body = self.history.at(lookup, time_ns).cloned();
+        }
+        if let Some(body) = body {
+            return self.managed(look, &body, lookup);
+        }
+        match look.target.code.map().lookup(lookup) {
+            Some(region) if region.kind == Kind::ReadyToRun => {
+                let runtime = u8::try_from(region.user).unwrap_or(u8::MAX);
+                self.ready_to_run(look, runtime, lookup)
+            }
+            Some(region) if region.kind == Kind::Native => {
+                let native = u32::try_from(region.user).unwrap_or(u32::MAX);
+                if !self.written.native_modules.contains_key(&native) {
+                    // A callback found it after this round of draining began.
+                    self.absorb_natives(look.target);
+                }
+                match self.written.native_modules.get(&native) {
+                    Some((module, bias)) => Frame::Native {
+                        module: *module,
+                        svma: lookup.wrapping_sub(*bias),
+                    },
+                    None => Frame::Unknown { address: lookup },
+                }
+            }
+            _ => self.stub(look, lookup),
+        }
+    }
+
+    fn managed(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        body: &CodeBody,
+        lookup: u64,
+    ) -> Frame<'static> {
+        let key = (u32::from(body.runtime), body.function);
+        let known = self.written.methods.get(&key).copied();
+        let method = known.or_else(|| {
+            let names = match &body.collectible {
+                Some(facts) => facts.names.clone()?,
+                None => look.runtimes.with(body.runtime, |clr, cx| {
+                    let function = function_id(cx, body.function)?;
+                    names::of_function(clr, cx, function)
+                })??,
+            };
+            let method = self.method(body.runtime, body.kind, &names);
+            self.remember_method(key, method);
+            Some(method)
+        });
+        match method {
+            Some(method) => Frame::Managed {
+                method,
+                tier: body.tier,
+                il_offset: match &body.collectible {
+                    Some(facts) => il_at(&facts.il_map, body.code_start, lookup),
+                    None => self.il_offset(look, body.runtime, body.code_start, lookup),
+                },
+            },
+            None => Frame::Stub {
+                runtime: body.runtime,
+                name: Cow::Borrowed("managed code without a name"),
+            },
+        }
+    }
+
+    fn ready_to_run(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        lookup: u64,
+    ) -> Frame<'static> {
+        let start = look
+            .target
+            .code
+            .map()
+            .r2r_function_start(lookup)
+            .unwrap_or(lookup);
+        let known = self.written.precompiled.get(&start).copied();
+        let found = known.or_else(|| {
+            let (function, code_start, names) = look.runtimes.with(runtime, |clr, cx| {
+                // Code of a ReadyToRun image is never freed, so the lookup cannot race with it
+                // (ReadyToRun code is not used for collectible assemblies: ReadyToRunInfo).
+                let info = cx.info();
+                let ip = usize::try_from(lookup).ok()?;
+                let function = info.get_function_from_ip(cx, ip).ok()?;
+                let names = names::of_function(clr, cx, function)?;
+                // The method's own start, where `start` may be that of a funclet.
+                let starts = info
+                    .get_native_code_start_addresses(cx, function, RejitId::ORIGINAL)
+                    .unwrap_or_default();
+                let code_start = starts
+                    .into_iter()
+                    .filter(|at| *at <= ip)
+                    .max()
+                    .map_or(start, |at| at as u64);
+                Some((function.raw(), code_start, names))
+            })??;
+            let key = (u32::from(runtime), function);
+            let method = match self.written.methods.get(&key) {
+                Some(method) => *method,
+                None => {
+                    let method = self.method(runtime, MethodKind::Il, &names);
+                    self.remember_method(key, method);
+                    method
+                }
+            };
+            self.written.precompiled.insert(start, (method, code_start));
+            Some((method, code_start))
+        });
+        match found {
+            Some((method, code_start)) => Frame::Managed {
+                method,
+                tier: Tier::ReadyToRun,
+                il_offset: self.il_offset(look, runtime, code_start, lookup),
+            },
+            // Delay-load helpers and method entry stubs of the image.
+            None => Frame::Stub {
+                runtime,
+                name: Cow::Borrowed("ReadyToRun stub"),
+            },
+        }
+    }
+
+    fn remember_method(&mut self, key: (u32, usize), method: u32) {
+        self.written.methods.insert(key, method);
+    }
+
+    /// Writes a method; its number.
+    pub fn method(&mut self, runtime: u8, kind: MethodKind, names: &MethodNames) -> u32 {
+        let module = names
+            .module
+            .as_deref()
+            .map(|facts| self.managed_module(facts));
+        let method = self.next.method;
+        self.next.method = self.next.method.wrapping_add(1);
+        let kind = if kind == MethodKind::Dynamic && names.name.starts_with("IL_STUB") {
+            MethodKind::IlStub
+        } else {
+            kind
+        };
+        if names.type_name == "System.Runtime.EH" {
+            self.written.dispatch_methods.insert(method);
+        }
+        self.outlet.push(&Record::Method {
+            method,
+            runtime,
+            kind,
+            module,
+            token: names.token,
+            type_name: Cow::Borrowed(&names.type_name),
+            name: Cow::Borrowed(&names.name),
+        });
+        method
+    }
+
+    fn managed_module(&mut self, facts: &ManagedModule) -> u32 {
+        if let Some(number) = self.written.managed_modules.get(&facts.serial) {
+            return *number;
+        }
+        let number = self.next_module();
+        self.written.managed_modules.insert(facts.serial, number);
+        self.outlet.push(&Record::Module {
+            module: number,
+            kind: ModuleKind::Managed,
+            runtime: Some(facts.runtime),
+            path: Cow::Borrowed(&facts.path),
+            bias: facts.base,
+            id_bytes: Cow::Borrowed(facts.mvid.get().map_or(&[], |mvid| mvid.as_slice())),
+            file_offset: 0,
+        });
+        number
+    }
+
+    /// The IL offset of an address in the body that starts at `code_start`.
+    fn il_offset(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        code_start: u64,
+        lookup: u64,
+    ) -> Option<u32> {
+        if !self.written.il_maps.contains_key(&code_start) {
+            if self.written.il_maps.len() >= MAX_IL_MAPS {
+                self.written.il_maps.clear();
+            }
+            let map = look
+                .runtimes
+                .with(runtime, |_, cx| names::il_map(cx, code_start))
+                .flatten()
+                .unwrap_or_default();
+            self.written.il_maps.insert(code_start, map);
+        }
+        il_at(self.written.il_maps.get(&code_start)?, code_start, lookup)
+    }
+
+    /// Code that is no method: something that the runtime generated, or nothing we know.
+    fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
+        let runtime = match self.stubs.of(lookup, &self.history) {
+            Generated::By(runtime) => Some(runtime),
+            Generated::BySomebody => look.runtimes.only(),
+            Generated::No => None,
+        };
+        match runtime {
+            Some(runtime) => Frame::Stub {
+                runtime,
+                name: Cow::Borrowed("runtime stub"),
+            },
+            None => Frame::Unknown { address: lookup },
+        }
+    }
+
+    /// Bytes held by what was written, and by what is known of code.
+    pub(super) fn tables_memory(&self) -> u64 {
+        self.history.memory() + self.written.memory()
+    }
+}
+
+/// The IL offset at an address: that of the nearest entry at or before it.
+fn il_at(map: &IlMap, code_start: u64, lookup: u64) -> Option<u32> {
+    let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
+    let next = map.partition_point(|(native, _)| *native <= offset);
+    map.get(next.checked_sub(1)?).map(|(_, il)| *il)
+}
+
+fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
+    // SAFETY: the id came from a callback of this runtime (`CodeBody::function`, and `Runtimes::with`
+    // asks the one of that number), and code that may be unloaded brings its names along, so it is
+    // asked about here only while it lives.
+    let key = unsafe { FunctionKey::from_parts(cx.info().index(), raw) }?;
+    cx.info().id(key)
+}

@@ -1,0 +1,145 @@
+//! Which runtime made code that is no method: precode, dispatch stubs, write barriers.
+//!
+//! No callback tells of such code, so its memory is asked: a runtime keeps its stubs in the memory
+//! that it keeps its JITted code in, a file of its own (a memfd that it maps twice, .NET 7 on) or
+//! anonymous memory that it reserves in one piece. Agent thread only. Invariant: where several CLRs
+//! live in the process and the memory does not tell, nobody is named.
+
+use std::collections::HashMap;
+
+use crate::base::proc::{self, Mapping};
+use crate::target::CodeHistory;
+
+/// How often the process's mappings are read at most, nanoseconds.
+const AGE_NS: u64 = 200_000_000;
+
+/// The executable memory of the process that holds generated code.
+#[derive(Debug, Default)]
+pub(crate) struct Stubs {
+    mappings: Vec<Mapping>,
+    /// Inode of a memfd to the runtime that has a body in it.
+    by_file: HashMap<u64, u8>,
+    /// Anonymous mappings with a body: start and runtime, by address.
+    anonymous: Vec<(u64, u8)>,
+    read_ns: u64,
+}
+
+/// What an address without a method is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Generated {
+    /// Code that this runtime made.
+    By(u8),
+    /// Code that somebody made.
+    BySomebody,
+    /// None that a runtime made.
+    No,
+}
+
+impl Stubs {
+    /// Who made the code at `address`.
+    pub(crate) fn of(&mut self, address: u64, history: &CodeHistory) -> Generated {
+        let found = self.look(address);
+        if matches!(found, Generated::By(_)) {
+            return found;
+        }
+        let now = proc::now_ns();
+        if now.saturating_sub(self.read_ns) <= AGE_NS {
+            return found;
+        }
+        self.read_ns = now;
+        self.take(proc::mappings(), history);
+        self.look(address)
+    }
+
+    /// Takes the mappings of this moment.
+    fn take(&mut self, mappings: Vec<Mapping>, history: &CodeHistory) {
+        self.mappings = mappings;
+        self.mappings
+            .retain(|mapping| mapping.executable && mapping.is_generated());
+        self.by_file.clear();
+        self.anonymous.clear();
+        for mapping in &self.mappings {
+            let Some(runtime) = history.any_in(mapping.range.clone()) else {
+                continue;
+            };
+            if mapping.inode == 0 {
+                self.anonymous.push((mapping.range.start, runtime));
+            } else {
+                self.by_file.insert(mapping.inode, runtime);
+            }
+        }
+    }
+
+    fn look(&self, address: u64) -> Generated {
+        let Some(mapping) = proc::mapping_of(&self.mappings, address) else {
+            return Generated::No;
+        };
+        let owner = if mapping.inode == 0 {
+            // A runtime's reservation is one range of addresses, so the nearest neighbour's is ours.
+            let next = self
+                .anonymous
+                .partition_point(|(start, _)| *start <= address);
+            let nearest = [next.checked_sub(1), Some(next)]
+                .into_iter()
+                .flatten()
+                .filter_map(|at| self.anonymous.get(at))
+                .min_by_key(|(start, _)| start.abs_diff(address));
+            nearest.map(|(_, runtime)| *runtime)
+        } else {
+            self.by_file.get(&mapping.inode).copied()
+        };
+        owner.map_or(Generated::BySomebody, Generated::By)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::CodeBody;
+    use crate::target::code::CodeChange;
+    use crate::target::history::tests::{body, index};
+
+    #[test]
+    fn memory_tells_whose_a_stub_is() {
+        let index = index();
+        for (start, runtime) in [(0x1000, 0), (0x8000, 1), (0x20000, 2)] {
+            index.push([CodeChange::Added(CodeBody {
+                runtime,
+                ..body(start..start + 16, 1, 0)
+            })]);
+        }
+        let mut history = CodeHistory::default();
+        history.absorb(&index);
+        let mapping = |start, inode, name: &str| Mapping {
+            range: start..start + 0x1000,
+            readable: true,
+            executable: true,
+            inode,
+            name: name.into(),
+        };
+        let memfd = "/memfd:doublemapper (deleted)";
+        let mut stubs = Stubs::default();
+        let mappings = vec![
+            mapping(0x1000, 0, ""),
+            mapping(0x3000, 0, ""),
+            mapping(0x7000, 0, ""),
+            mapping(0x8000, 0, ""),
+            mapping(0x20000, 71, memfd),
+            mapping(0x30000, 71, memfd),
+            mapping(0x40000, 72, memfd),
+            mapping(0x50000, 9, "/lib/libc.so.6"),
+        ];
+        stubs.take(mappings, &history);
+        for (address, found) in [
+            (0x1800, Generated::By(0)),
+            (0x3800, Generated::By(0)),
+            (0x7800, Generated::By(1)),
+            (0x30010, Generated::By(2)),
+            (0x40010, Generated::BySomebody),
+            (0x50010, Generated::No),
+            (0x60010, Generated::No),
+        ] {
+            assert_eq!(stubs.look(address), found, "{address:#x}");
+        }
+    }
+}

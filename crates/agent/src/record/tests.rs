@@ -1,0 +1,216 @@
+//! Resolving without a CLR: bodies of code that bring their names along, native code of this test, and
+//! addresses that nobody knows.
+
+use std::sync::Arc;
+
+use corprof::AgentCx;
+use recording::{Event, MethodKind, Tier};
+
+use super::told::{Told, listen};
+use super::*;
+use crate::base::wake::Wake;
+use crate::clr::Registry;
+use crate::model::phase::new_phase;
+use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
+use crate::target::code::{CODE_MAP, CodeChange};
+
+/// Runs on a thread that may ask CLRs, of which there are none; what was written.
+fn record(
+    write: impl FnOnce(&mut Recorder, &'static Target, &mut Runtimes<'_>) + Send + 'static,
+) -> Told {
+    let (writer, phase) = new_phase();
+    writer
+        .change(&[crate::model::Phase::Idle], crate::model::Phase::Recording)
+        .unwrap();
+    let wake = Box::leak(Box::new(Wake::new().unwrap()));
+    let target: &'static Target = Box::leak(Box::new(Target::new(phase, wake)));
+    let registry: &'static Registry = Box::leak(Box::new(Registry::new(phase)));
+    let (channel, say, reads) = listen();
+    let done = corprof::spawn_agent_thread("test", move |cx: &mut AgentCx| {
+        let mut recorder = Recorder::default();
+        recorder.new_epoch(channel);
+        recorder.record(&Record::Thread {
+            thread: 1,
+            tid: 1,
+            name: "t".into(),
+            managed: false,
+            time_ns: 0,
+        });
+        let mut runtimes = Runtimes::new(cx, registry, &[]);
+        write(&mut recorder, target, &mut runtimes);
+        recorder.close();
+    });
+    done.unwrap().join().unwrap();
+    let told = reads.join().unwrap();
+    drop(say);
+    told
+}
+
+fn sample(time_ns: u64, frames: &[u64]) -> WalkedStack<'_> {
+    WalkedStack {
+        thread: 1,
+        time_ns,
+        value: 1,
+        event: Event::Cpu,
+        end: EndCode::ROOT_END,
+        frames,
+        detail: None,
+    }
+}
+
+/// A method that may be unloaded, so that no CLR need be asked for its name.
+fn method(range: std::ops::Range<u64>, function: usize, name: &str, added_ns: u64) -> CodeChange {
+    let names = MethodNames {
+        module: None,
+        token: 7,
+        type_name: "Shop.Cart".into(),
+        name: name.into(),
+    };
+    CodeChange::Added(CodeBody {
+        code_start: range.start,
+        range,
+        runtime: 0,
+        function,
+        kind: MethodKind::Dynamic,
+        tier: Tier::Optimized,
+        added_ns,
+        collectible: Some(Arc::new(CollectibleFacts {
+            names: Some(names),
+            il_map: Box::new([(0, 0), (16, 5)]),
+        })),
+    })
+}
+
+fn stacks(told: &Told) -> Vec<Vec<&str>> {
+    let samples = told.samples.iter();
+    samples
+        .map(|sample| sample.stack.iter().map(String::as_str).collect())
+        .collect()
+}
+
+#[test]
+fn what_is_known_is_said_once() {
+    let told = record(|recorder, target, runtimes| {
+        target.code.push([method(0x1000..0x1100, 1, "Add", 1)]);
+        recorder.absorb_code(target);
+        // A return address belongs to the call before it: IL 0 at its end, IL 5 behind it.
+        for _ in 0..3 {
+            recorder.sample(target, runtimes, sample(10, &[0x1010, 0x1020, NATIVE_RUN]));
+        }
+    });
+    let expected = ["Shop.Cart.Add IL 0", "Shop.Cart.Add IL 5", "[native]"];
+    assert_eq!(stacks(&told), [expected; 3]);
+    assert_eq!((told.frames, told.stacks), (3, 3));
+}
+
+#[test]
+fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
+    let told = record(|recorder, target, runtimes| {
+        let removed = CodeChange::Removed {
+            range: 0x1000..0x1100,
+            at_ns: 50,
+        };
+        target.code.push([
+            method(0x1000..0x1100, 1, "Old", 1),
+            removed,
+            // The FunctionID is given out again too.
+            method(0x1000..0x1080, 1, "New", 60),
+        ]);
+        recorder.absorb_code(target);
+        recorder.sample(target, runtimes, sample(40, &[0x1041]));
+        recorder.forget_removed(55);
+        recorder.sample(target, runtimes, sample(70, &[0x1041]));
+    });
+    assert_eq!(
+        stacks(&told),
+        [["Shop.Cart.Old IL 5"], ["Shop.Cart.New IL 5"]]
+    );
+}
+
+#[test]
+fn native_code_is_a_module_and_nobody_s_code_an_address() {
+    let told = record(|recorder, target, runtimes| {
+        // Only the first who looks at a process hears of its modules.
+        target.natives.refresh();
+        target.natives.announce_all();
+        recorder.absorb_natives(target);
+        let here = stacks as *const () as u64;
+        assert!(CODE_MAP.lookup(here).is_some());
+        recorder.sample(target, runtimes, sample(1, &[here + 1, 0x10]));
+    });
+    let stack = &told.samples[0].stack;
+    assert_eq!(stack[1], "0xf");
+    // Under plain `cargo test` another test may have looked before.
+    if told.modules.iter().any(|name| name.starts_with("agent-")) {
+        assert!(stack[0].starts_with("agent-"), "{stack:?}");
+    }
+}
+
+#[test]
+fn full_tables_start_again_and_what_follows_stands_by_itself() {
+    let told = record(|recorder, target, runtimes| {
+        for address in 0..150_000u64 {
+            let stack = [0x4000_0001 + address * 16, 0x9001];
+            recorder.sample(target, runtimes, sample(1, &stack));
+        }
+        assert!(recorder.memory() < 32 << 20, "{}", recorder.memory());
+    });
+    // `told` has held every number to be said before it is used.
+    assert_eq!(told.samples.len(), 150_000);
+    assert_eq!(
+        told.samples[149_999].stack[0],
+        format!("{:#x}", 0x4000_0000 + 149_999 * 16)
+    );
+    assert!(told.frames > 150_000, "{}", told.frames);
+}
+
+#[test]
+fn broken_stacks_are_counted_and_marked() {
+    let told = record(|recorder, target, runtimes| {
+        let broken = EndCode(EndCode::of(stackwalk::End::Broken(
+            stackwalk::Reason::UnknownCode,
+        )));
+        for _ in 0..3 {
+            let sample = WalkedStack {
+                end: broken,
+                ..sample(1, &[0x11])
+            };
+            recorder.sample(target, runtimes, sample);
+        }
+        recorder.tell_broken();
+    });
+    assert_eq!(stacks(&told), [["0x10", "[broken: unknown code]"]; 3]);
+}
+
+#[test]
+fn an_exceptions_stack_begins_where_it_was_thrown() {
+    let told = record(|recorder, target, runtimes| {
+        let dispatch = MethodNames {
+            module: None,
+            token: 1,
+            type_name: "System.Runtime.EH".into(),
+            name: "RhThrowEx".into(),
+        };
+        let CodeChange::Added(mut body) = method(0x1000..0x1100, 1, "", 1) else {
+            unreachable!()
+        };
+        body.collectible = Some(Arc::new(CollectibleFacts {
+            names: Some(dispatch),
+            il_map: Box::default(),
+        }));
+        target.code.push([
+            CodeChange::Added(body),
+            method(0x2000..0x2100, 2, "Thrower", 1),
+        ]);
+        recorder.absorb_code(target);
+        let frames = [0x1011, 0x2001, 0x1021];
+        let thrown = WalkedStack {
+            event: Event::Exception,
+            ..sample(10, &frames[..2])
+        };
+        recorder.sample(target, runtimes, thrown);
+        recorder.sample(target, runtimes, sample(10, &frames[..2]));
+    });
+    let whole = ["System.Runtime.EH.RhThrowEx", "Shop.Cart.Thrower IL 0"];
+    assert_eq!(stacks(&told), [&whole[1..], &whole[..]]);
+}

@@ -1,0 +1,166 @@
+//! What a tool would read of a recording, for tests: every record, held to stand on its own.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Cursor, Read as _};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+use recording::{Event, Frame, Item, Reader, Record, WalkEnd, file_header};
+
+use super::Channel;
+
+/// One sample with its stack by name, leaf first.
+#[derive(Clone, Debug)]
+pub(crate) struct ToldSample {
+    pub(crate) event: Event,
+    pub(crate) thread: u32,
+    pub(crate) value: u64,
+    pub(crate) stack: Vec<String>,
+    pub(crate) detail: Option<String>,
+    pub(crate) end: WalkEnd,
+}
+
+/// A recording that was read to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) samples: Vec<ToldSample>,
+    /// By number: names, the last one first, and whether the thread has ended.
+    pub(crate) threads: HashMap<u32, (String, bool)>,
+    pub(crate) modules: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) sources: Vec<Event>,
+    pub(crate) engines: Vec<Event>,
+    pub(crate) lost: HashMap<String, u64>,
+    pub(crate) processes: u32,
+    pub(crate) ends: u32,
+    pub(crate) stats: u32,
+    /// Records that name frames and stacks.
+    pub(crate) frames: usize,
+    pub(crate) stacks: usize,
+}
+
+/// A channel, and what arrives at its other end once it is closed.
+pub(crate) fn listen() -> (Channel, UnixStream, JoinHandle<Told>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let say = theirs.try_clone().unwrap();
+    let reads = std::thread::spawn(move || read(theirs));
+    (Channel::from(ours), say, reads)
+}
+
+/// Reads to the end. Every number must have been said in this recording before it is used.
+fn read(stream: UnixStream) -> Told {
+    let mut reader = Reader::open(Cursor::new(file_header("test")).chain(stream)).unwrap();
+    let mut told = Told::default();
+    let mut modules: HashMap<u32, String> = HashMap::new();
+    let mut methods: HashMap<u32, String> = HashMap::new();
+    let mut frames: HashMap<u32, String> = HashMap::new();
+    let mut stacks: HashMap<u32, Vec<String>> = HashMap::new();
+    let mut details: HashMap<u32, String> = HashMap::new();
+    let mut started = HashSet::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        let record = match item {
+            Item::Record(_, record) => record,
+            Item::Damage(damage) => panic!("{damage:?}"),
+            _ => continue,
+        };
+        match record {
+            Record::Process { .. } => told.processes += 1,
+            Record::End { .. } => told.ends += 1,
+            Record::Stats { .. } => told.stats += 1,
+            Record::Engine { event, .. } => told.engines.push(event),
+            Record::Source { event, .. } => told.sources.push(event),
+            Record::Note { text } => told.notes.push(text.into_owned()),
+            Record::Lost { reason, count } => {
+                *told.lost.entry(reason.into_owned()).or_default() += count;
+            }
+            Record::Thread { thread, name, .. } => {
+                started.insert(thread);
+                told.threads.insert(thread, (name.into_owned(), false));
+            }
+            Record::ThreadEnd { thread, .. } => {
+                let known = told.threads.get_mut(&thread);
+                known.expect("a thread that was never told of ends").1 = true;
+            }
+            Record::Module { module, path, .. } => {
+                let name = path.rsplit('/').next().unwrap().to_owned();
+                told.modules.push(name.clone());
+                assert!(
+                    modules.insert(module, name).is_none(),
+                    "module {module} twice"
+                );
+            }
+            Record::Method {
+                method,
+                module,
+                type_name,
+                name,
+                ..
+            } => {
+                if let Some(module) = module {
+                    assert!(modules.contains_key(&module), "module {module} is not told");
+                }
+                methods.insert(method, format!("{type_name}.{name}"));
+            }
+            Record::Frame { frame, value } => {
+                told.frames += 1;
+                let name = match value {
+                    Frame::Native { module, .. } => modules[&module].clone(),
+                    Frame::Managed {
+                        method, il_offset, ..
+                    } => match il_offset {
+                        Some(offset) => format!("{} IL {offset}", methods[&method]),
+                        None => methods[&method].clone(),
+                    },
+                    Frame::Stub { name, .. } => format!("stub {name}"),
+                    Frame::Pseudo { text } => format!("[{text}]"),
+                    Frame::Unknown { address } => format!("{address:#x}"),
+                };
+                assert!(frames.insert(frame, name).is_none(), "frame {frame} twice");
+            }
+            Record::Stack {
+                stack,
+                parent,
+                frame,
+            } => {
+                told.stacks += 1;
+                let mut names = vec![frames[&frame].clone()];
+                if let Some(parent) = parent {
+                    names.extend(stacks[&parent].iter().cloned());
+                }
+                assert!(stacks.insert(stack, names).is_none(), "stack {stack} twice");
+            }
+            Record::Detail { detail, name, .. } => {
+                details.insert(detail, name.into_owned());
+            }
+            Record::Sample {
+                thread,
+                stack,
+                event,
+                value,
+                end,
+                detail,
+                ..
+            } => {
+                assert!(started.contains(&thread), "thread {thread} is not told");
+                told.samples.push(ToldSample {
+                    event,
+                    thread,
+                    value,
+                    stack: stacks[&stack].clone(),
+                    detail: detail.map(|detail| details[&detail].clone()),
+                    end,
+                });
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
+impl Told {
+    /// Samples of an event.
+    pub(crate) fn of(&self, event: Event) -> Vec<&ToldSample> {
+        let samples = self.samples.iter();
+        samples.filter(|sample| sample.event == event).collect()
+    }
+}

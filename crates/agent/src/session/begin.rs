@@ -1,0 +1,129 @@
+//! The beginning and the end of a session, for the whole process: the only place that starts and stops
+//! what a session needs.
+
+use std::sync::Arc;
+
+use recording::Event;
+use sampler::{EngineChoice, Reader, Sampler};
+
+use super::Parts;
+use crate::clr::Clr;
+use crate::handler;
+use crate::model::{Settings, WalkerKind};
+
+/// A session that has begun: samples may be on their way. The agent thread takes it from here.
+#[derive(Debug)]
+pub struct Begun {
+    /// The settings in force.
+    pub settings: Arc<Settings>,
+    /// The rings.
+    pub reader: Reader,
+    pub(super) sampler: &'static Sampler,
+    /// CLRs whose numbers are free again: their code is not theirs any more.
+    pub(super) forgotten: Vec<Arc<Clr>>,
+    /// CLRs that run already. Those that start from here on ask for what the session wants by themselves.
+    pub(super) running: Vec<u8>,
+}
+
+/// Why no session begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotBegun {
+    /// There is one, or the agent thread is gone.
+    Busy,
+    /// The sampler says why.
+    Sampler(sampler::Error),
+}
+
+/// Begins a session: from here on CLRs may be recorded, and threads are sampled as soon as one is.
+///
+/// # Errors
+/// See [`NotBegun`]; then everything is as it was.
+pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegun> {
+    if !parts.phases.begin() {
+        return Err(NotBegun::Busy);
+    }
+    let settings = Arc::new(settings);
+    let walk = if settings.walker == WalkerKind::Shadow && parts.shadow.is_some() {
+        handler::shadow_walk
+    } else {
+        handler::walk
+    };
+    let started = Sampler::start(sampling(&settings), walk);
+    let (sampler, reader) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            parts.phases.drain();
+            parts.phases.over();
+            return Err(NotBegun::Sampler(error));
+        }
+    };
+    parts.set_settings(Arc::clone(&settings));
+    let forgotten = parts.registry.begin(settings.runtimes.clone());
+    parts.events.begin(&settings);
+    if let Some(shadow) = &parts.shadow {
+        shadow.begin(&settings);
+    }
+    parts.target.threads.begin(sampler);
+    // Before the first sample: the stack above us is native code.
+    parts.target.natives.refresh();
+    parts.target.natives.announce_all();
+    let running = parts.registry.running();
+    if parts.registry.is_any_recorded() {
+        parts.phases.runtime_starts();
+    }
+    Ok(Begun {
+        settings,
+        reader,
+        sampler,
+        forgotten,
+        running,
+    })
+}
+
+/// No more samples by any walker. Agent thread only; what waits in rings and queues can still be taken.
+pub fn stop(parts: &Parts) {
+    parts.phases.drain();
+    let sampler = parts.target.threads.sampler();
+    parts.target.threads.end();
+    if let Some(sampler) = sampler {
+        sampler.stop();
+    }
+}
+
+/// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
+pub(super) fn forget(parts: &Parts) {
+    parts.target.threads.forget_session();
+    parts.target.natives.forget_changes();
+    parts.events.forget_session();
+    parts.phases.over();
+}
+
+/// What the sampler is asked for.
+fn sampling(settings: &Settings) -> sampler::Config {
+    let (cpu, wall) = (
+        settings.events.has(Event::Cpu),
+        settings.events.has(Event::Wall),
+    );
+    let by_signal = settings.is_by_signal();
+    sampler::Config {
+        // Threads that are walked by the agent thread need no timers of their own.
+        engine: match (cpu && by_signal, settings.engine.as_str()) {
+            // Its clock is the agent thread's, which lets it stand where no time is sampled.
+            (false, _) => EngineChoice::Wall,
+            (true, "perf") => EngineChoice::Perf,
+            (true, "timer") => EngineChoice::Timer,
+            (true, _) => EngineChoice::Auto,
+        },
+        interval_ns: settings.interval_ns,
+        wall_interval_ns: if wall && by_signal {
+            settings.interval_ns
+        } else {
+            0
+        },
+        max_depth: settings.max_depth,
+        scratch_len: u32::try_from(handler::SCRATCH_LEN).unwrap_or(u32::MAX),
+        walk_alternate_stack: true,
+        trace: (settings.walker == WalkerKind::Seeded).then_some(handler::trace as sampler::WalkFn),
+        ..sampler::Config::default()
+    }
+}

@@ -1,0 +1,410 @@
+//! Sessions: from "record" to "stop", any number of times in a process, one at a time.
+//!
+//! [`begin`](begin::begin) starts one for the whole process; [`Session`] is the agent thread's side, which
+//! drains the rings, resolves, writes, and looks after threads and modules until the tool says stop or is
+//! gone; [`agent_thread`] runs one after the other, and sleeps in between.
+//!
+//! The agent thread has never run managed code, so every call it makes into a CLR is synchronous, and
+//! it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted, but
+//! nobody waits for it (only a CLR's shutdown does, for a bounded time).
+
+pub mod agent_thread;
+pub mod begin;
+mod parts;
+pub mod phases;
+mod totals;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corprof::AgentCx;
+use recording::{Event, Record};
+use sampler::Reader;
+
+pub use self::begin::{Begun, NotBegun};
+pub use self::parts::Parts;
+
+use self::totals::Totals;
+use crate::base::{proc, wake};
+use crate::clr::{KnownClr, Runtimes};
+use crate::events::source::{How, RuntimeFacts};
+use crate::events::subscription::{self, Subscription};
+use crate::events::{EventNews, EventWriter};
+use crate::hooks;
+use crate::model::{Settings, WalkerKind};
+use crate::record::{Channel, Command, Recorder};
+use crate::target::threads::ThreadNews;
+use crate::walkers::{self, Making, Round, Walker};
+
+/// Between two rounds, while the program starts and threads and modules come by the dozen.
+const EARLY_ROUND: Duration = Duration::from_millis(10);
+/// Between two rounds later; a ring that fills up asks for one earlier.
+const ROUND: Duration = Duration::from_millis(100);
+/// Between two rounds while an exception waits for its handler: the program may end by it, and is
+/// then gone some tens of milliseconds after the throw.
+const SEARCH_ROUND: Duration = Duration::from_millis(2);
+/// How long "early" is.
+const EARLY_NS: u64 = 1_000_000_000;
+/// Between two looks at /proc/self/task.
+const SCAN_NS: u64 = 100_000_000;
+/// Between two blocks, when there is little to say.
+const FLUSH_NS: u64 = 500_000_000;
+/// Between two looks at thread names, and two records of totals.
+const STATS_NS: u64 = 1_000_000_000;
+
+/// A session, on the agent thread.
+pub(crate) struct Session<'a> {
+    parts: &'static Parts,
+    recorder: &'a mut Recorder,
+    settings: Arc<Settings>,
+    reader: Reader,
+    clrs: Vec<KnownClr>,
+    announced: usize,
+    /// CLRs that ran before the session.
+    running: Vec<u8>,
+    walker: Box<dyn Walker>,
+    events: EventWriter,
+    totals: Totals,
+    tid: u32,
+    ids: Vec<u32>,
+    start_ns: u64,
+    scan_due: u64,
+    flush_due: u64,
+    stats_due: u64,
+}
+
+impl<'a> Session<'a> {
+    /// The session that has begun, which writes to `channel` by `recorder`.
+    pub(crate) fn new(
+        parts: &'static Parts,
+        begun: Begun,
+        channel: Channel,
+        recorder: &'a mut Recorder,
+    ) -> Session<'a> {
+        let now = proc::now_ns();
+        let Begun {
+            settings,
+            reader,
+            sampler,
+            forgotten,
+            running,
+        } = begun;
+        recorder.new_epoch(channel);
+        for clr in forgotten {
+            recorder.forget_runtime(&parts.target, &clr);
+        }
+        let walker = walkers::make(&Making {
+            target: &parts.target,
+            settings: &settings,
+            engine: sampler.engine_name(),
+            shadow: parts.shadow.as_ref(),
+            now_ns: now,
+        });
+        Session {
+            parts,
+            recorder,
+            settings,
+            reader,
+            clrs: Vec::new(),
+            announced: 0,
+            running,
+            walker,
+            events: EventWriter::default(),
+            totals: Totals::default(),
+            tid: proc::own_tid(),
+            ids: Vec::new(),
+            start_ns: now,
+            scan_due: now,
+            flush_due: now + FLUSH_NS,
+            stats_due: now + STATS_NS,
+        }
+    }
+
+    /// Runs until the tool says stop or is gone.
+    pub(crate) fn run(mut self, cx: &mut AgentCx) {
+        self.open();
+        self.subscribe_running(cx);
+        loop {
+            self.wait();
+            match self.recorder.command() {
+                Command::None => {}
+                Command::Stop => {
+                    self.close(cx);
+                    break;
+                }
+                Command::Gone => {
+                    begin::stop(self.parts);
+                    self.reader.drain_all(|_, _| {}, |_| {});
+                    break;
+                }
+            }
+            self.round(cx);
+            self.endings(cx);
+        }
+        self.unsubscribe(cx);
+        self.recorder.close();
+        begin::forget(self.parts);
+    }
+
+    /// Says what this is a recording of.
+    fn open(&mut self) {
+        self.recorder.record(&Record::Process {
+            pid: std::process::id(),
+            parent: std::os::unix::process::parent_id(),
+            command: Cow::Owned(proc::command_line()),
+            unix_ns: proc::unix_ns(),
+            time_ns: proc::now_ns(),
+        });
+        for event in self.settings.timed() {
+            self.recorder.record(&Record::Engine {
+                engine: Cow::Borrowed(self.walker.engine(event)),
+                walker: Cow::Borrowed(self.walker.name()),
+                event,
+                interval_ns: self.settings.interval_ns,
+                max_depth: self.settings.max_depth,
+            });
+        }
+        if self.settings.walker == WalkerKind::Shadow {
+            self.recorder.record(&Record::Source {
+                event: Event::Call,
+                source: Cow::Borrowed("enter, leave and tailcall hooks"),
+                walker: Cow::Borrowed(self.walker.name()),
+                interval: 0,
+            });
+        }
+        if self.settings.walker == WalkerKind::Snapshot && !self.settings.timed().is_empty() {
+            // The tool refuses this before it starts; another one may not.
+            self.recorder
+                .note("walker snapshot takes no stacks by time: those were taken by signal");
+        }
+        self.recorder.flush();
+    }
+
+    /// Sleeps until a ring is half full, somebody calls, or the next round is due.
+    fn wait(&mut self) {
+        let now = proc::now_ns();
+        let early = now.saturating_sub(self.start_ns) < EARLY_NS;
+        let round = if self.events.is_waiting() {
+            SEARCH_ROUND
+        } else if early {
+            EARLY_ROUND
+        } else {
+            ROUND
+        };
+        let mut timeout = round;
+        if let Some(due) = self.walker.due_ns() {
+            timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
+        }
+        let others = [self.recorder.fd(), self.reader.wake_fd()];
+        self.parts.wake.wait(others, Some(timeout));
+    }
+
+    /// One round: everything that is due.
+    fn round(&mut self, cx: &mut AgentCx) {
+        let now = proc::now_ns();
+        self.announce();
+        wake::hear_call();
+        let target = &self.parts.target;
+        target.natives.refresh();
+        if now >= self.scan_due {
+            self.scan_due = now + SCAN_NS;
+            let names = now + SCAN_NS >= self.stats_due;
+            let greet = self.settings.walker != WalkerKind::Suspend;
+            target.threads.scan(self.tid, &mut self.ids, names, greet);
+        }
+        target.threads.take_hellos(&mut self.reader);
+        self.drain(cx, false);
+        target.code.map().reclaim();
+        if now >= self.stats_due {
+            self.stats_due = now + STATS_NS;
+            self.tell_totals();
+        }
+        if now >= self.flush_due || self.events.take_urgent() {
+            self.flush_due = now + FLUSH_NS;
+            self.recorder.flush();
+        }
+    }
+
+    /// Tells the recording of CLRs that are new.
+    fn announce(&mut self) {
+        self.clrs = self.parts.registry.known();
+        for clr in self.clrs.iter().skip(self.announced) {
+            self.recorder.record(&Record::Runtime {
+                runtime: clr.number,
+                version: Cow::Borrowed(&clr.version),
+                recorded: clr.recorded,
+                refused_by: Cow::Borrowed(clr.refused_by),
+            });
+        }
+        let all_refused = self.clrs.iter().all(|clr| clr.reach.is_none());
+        if self.announced < self.clrs.len() && all_refused {
+            // There is no CLR's end to come.
+            self.tell_end();
+            self.recorder.flush();
+        }
+        self.announced = self.clrs.len();
+        let walker = self.settings.event_walker().name();
+        self.events
+            .announce(&self.parts.events, walker, self.recorder);
+    }
+
+    fn tell_end(&mut self) {
+        self.recorder.record(&Record::End {
+            time_ns: proc::now_ns(),
+        });
+    }
+
+    fn thread_news(&mut self) {
+        for news in self.parts.target.threads.take_news() {
+            match news {
+                ThreadNews::Named {
+                    thread,
+                    tid,
+                    name,
+                    managed,
+                    time_ns,
+                } => self.recorder.record(&Record::Thread {
+                    thread,
+                    tid,
+                    name: Cow::Owned(name),
+                    managed,
+                    time_ns,
+                }),
+                ThreadNews::Ended {
+                    thread,
+                    managed,
+                    time_ns,
+                    cpu_ns,
+                } => {
+                    if managed {
+                        self.walker.thread_ended(thread, cpu_ns);
+                    }
+                    self.recorder.record(&Record::ThreadEnd {
+                        thread,
+                        time_ns,
+                        cpu_ns,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Empties the rings and the queue of events; what waits for something waits no longer if this
+    /// is the `last` time.
+    fn drain(&mut self, cx: &mut AgentCx, last: bool) {
+        let drained_ns = proc::now_ns();
+        let target = &self.parts.target;
+        self.reader.clear_wake();
+        self.events
+            .collect(&self.parts.events, &target.threads, drained_ns, last);
+        self.recorder.absorb_code(target);
+        self.recorder.absorb_natives(target);
+        self.thread_news();
+        let mut round = Round {
+            target,
+            runtimes: Runtimes::new(cx, &self.parts.registry, &self.clrs),
+            reader: &mut self.reader,
+            closed: Vec::new(),
+            now_ns: drained_ns,
+        };
+        self.walker.round(&mut round, self.recorder);
+        if last {
+            self.walker.finish(&mut round, self.recorder);
+        }
+        self.events
+            .write(target, &mut round.runtimes, self.recorder);
+        for slot in round.closed {
+            target.threads.slot_closed(slot);
+        }
+        // What waits in the queues is younger.
+        target
+            .threads
+            .forget_former(drained_ns.saturating_sub(STATS_NS));
+        self.recorder.forget_removed(drained_ns);
+        self.thread_news();
+    }
+
+    /// CLRs that are ending: writes what still needs them, then lets them go.
+    fn endings(&mut self, cx: &mut AgentCx) {
+        let Parts {
+            registry,
+            target,
+            phases,
+            events,
+            ..
+        } = self.parts;
+        // Nobody is left to record after the last one; another CLR of this process goes on.
+        let rest = || {
+            phases.runtimes_rest();
+            target.threads.rest();
+        };
+        let Some(ending) = registry.ending(rest) else {
+            return;
+        };
+        self.announce();
+        self.drain(cx, true);
+        self.tell_totals();
+        if ending.is_last {
+            self.tell_end();
+        }
+        self.recorder.flush();
+        for number in ending.numbers {
+            target.threads.runtime_ended(number);
+            events.remove(number);
+            registry.acknowledge(number);
+        }
+    }
+
+    /// Stops for good, by the tool's wish.
+    fn close(&mut self, cx: &mut AgentCx) {
+        begin::stop(self.parts);
+        self.announce();
+        self.drain(cx, true);
+        self.tell_totals();
+        self.tell_end();
+    }
+
+    /// Asks CLRs that run already for what this session wants: those of a process that had another
+    /// session, or that we were attached to.
+    fn subscribe_running(&mut self, cx: &mut AgentCx) {
+        let settings = Arc::clone(&self.settings);
+        let running = std::mem::take(&mut self.running);
+        for trouble in self.subscribe(cx, &running, |facts| {
+            subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+        }) {
+            self.parts.events.tell(EventNews::Note(trouble));
+        }
+    }
+
+    /// Asks the CLRs for no more events than they tell of anyway.
+    fn unsubscribe(&mut self, cx: &mut AgentCx) {
+        let running = self.parts.registry.running();
+        let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());
+    }
+
+    /// Asks each of these CLRs for what is `wanted` of it. Answers what could not be had.
+    fn subscribe(
+        &mut self,
+        cx: &mut AgentCx,
+        numbers: &[u8],
+        wanted: impl Fn(&RuntimeFacts) -> Subscription,
+    ) -> Vec<String> {
+        self.clrs = self.parts.registry.known();
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        let mut trouble = Vec::new();
+        for &number in numbers {
+            let Some(own) = self.parts.events.of(number) else {
+                continue;
+            };
+            let wanted = wanted(&own.facts);
+            self.parts.events.tell_all(&wanted);
+            let refused = runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted));
+            trouble.extend(refused.flatten());
+        }
+        trouble
+    }
+}
+
+#[cfg(test)]
+mod tests;

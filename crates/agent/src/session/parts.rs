@@ -1,0 +1,60 @@
+//! What the process has one of, for sessions and callbacks to work with. It is passed, never reached for.
+
+use std::sync::{Arc, Mutex};
+
+use super::phases::Phases;
+use crate::base::wake::Wake;
+use crate::clr::Registry;
+use crate::events::Events;
+use crate::hooks::ShadowStacks;
+use crate::model::phase::PhaseReader;
+use crate::model::{Settings, WalkerKind};
+use crate::target::Target;
+
+/// The parts of a process. They live as long as it does.
+pub struct Parts {
+    /// What is known of the program.
+    pub target: Target,
+    /// The CLRs.
+    pub registry: Registry,
+    /// Events that are not sampled by time.
+    pub events: Events,
+    /// Shadow stacks, where the first session wants them: hooks can be had only when a CLR starts.
+    pub(crate) shadow: Option<ShadowStacks>,
+    /// What the process does now.
+    pub phase: PhaseReader,
+    /// Moves it.
+    pub phases: Phases,
+    /// Wakes the agent thread.
+    pub wake: &'static Wake,
+    settings: Mutex<Arc<Settings>>,
+}
+
+impl Parts {
+    /// Of a process whose first session has these settings. `None`: the kernel has nothing to wake by.
+    pub fn new(settings: Settings) -> Option<&'static Parts> {
+        let wake: &'static Wake = Box::leak(Box::new(Wake::new()?));
+        let (phases, phase) = Phases::new();
+        let shadow =
+            (settings.walker == WalkerKind::Shadow).then(|| ShadowStacks::new(&settings, phase));
+        Some(Box::leak(Box::new(Parts {
+            target: Target::new(phase, wake),
+            registry: Registry::new(phase),
+            events: Events::new(phase, wake),
+            shadow,
+            phase,
+            phases,
+            wake,
+            settings: Mutex::new(Arc::new(settings)),
+        })))
+    }
+
+    /// The settings in force: those of the session, or of the last one.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    pub(super) fn set_settings(&self, settings: Arc<Settings>) {
+        *self.settings.lock().unwrap_or_else(|e| e.into_inner()) = settings;
+    }
+}

@@ -1,0 +1,243 @@
+//! Sessions without a CLR: the threads of this test are sampled, and what a CLR would call is called.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use recording::WalkEnd;
+
+use super::*;
+use crate::events::sample::EventSample;
+use crate::model::Phase;
+use crate::record::told::{Told, listen};
+use crate::target::threads::Started;
+
+/// The parts of this test's process, for one test at a time: sampler and code map are one per process.
+struct Process {
+    parts: &'static Parts,
+    _alone: MutexGuard<'static, ()>,
+}
+
+static PARTS: OnceLock<&'static Parts> = OnceLock::new();
+/// The agent thread's, between two sessions.
+static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Process {
+    fn alone() -> Process {
+        Process {
+            parts: PARTS.get_or_init(|| {
+                let parts = Parts::new(Settings::default()).unwrap();
+                parts.wake.serve_handler();
+                parts
+            }),
+            _alone: ALONE.lock().unwrap_or_else(|e| e.into_inner()),
+        }
+    }
+}
+
+/// A session under way on an agent thread, as `process` starts it.
+struct Running {
+    parts: &'static Parts,
+    say: std::os::unix::net::UnixStream,
+    reads: JoinHandle<Told>,
+    runs: JoinHandle<()>,
+}
+
+impl Running {
+    fn begin(parts: &'static Parts, settings: &str) -> Running {
+        let begun = begin::begin(parts, Settings::parse(settings)).unwrap();
+        let (channel, say, reads) = listen();
+        let runs = corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
+            let mut recorder = RECORDER.lock().unwrap().take().unwrap_or_default();
+            Session::new(parts, begun, channel, &mut recorder).run(cx);
+            agent_thread::idle_round(parts, &mut recorder);
+            *RECORDER.lock().unwrap() = Some(recorder);
+        });
+        // What a CLR's `Initialize` does.
+        parts.phases.runtime_starts();
+        Running {
+            parts,
+            say,
+            reads,
+            runs: runs.unwrap(),
+        }
+    }
+
+    /// The tool says stop.
+    fn stop(mut self) -> Told {
+        use std::io::Write as _;
+        self.say.write_all(b"S").unwrap();
+        self.runs.join().unwrap();
+        assert_eq!(self.parts.phase.get(), Phase::Idle);
+        drop(self.say);
+        self.reads.join().unwrap()
+    }
+}
+
+#[inline(never)]
+fn burn_cpu(until: &AtomicBool) {
+    while !until.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+/// A thread of this name that burns CPU time until it is told.
+fn burner(name: &str, stop: &'static AtomicBool) -> JoinHandle<()> {
+    let named = std::thread::Builder::new().name(name.into());
+    named.spawn(move || burn_cpu(stop)).unwrap()
+}
+
+/// Until this process has used so much CPU time.
+fn until_burnt(ns: u64) {
+    let begin = proc::process_cpu_ns();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while proc::process_cpu_ns() - begin < ns {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+fn thread_of(told: &Told, name: &str) -> Option<u32> {
+    let mut threads = told.threads.iter();
+    threads
+        .find(|(_, (known, _))| known == name)
+        .map(|(thread, _)| *thread)
+}
+
+#[test]
+fn a_second_session_with_other_events_stands_alone() {
+    let process = Process::alone();
+    let parts = process.parts;
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let burns = burner("burner", &STOP);
+
+    let first = Running::begin(parts, "event=cpu;interval_ns=4000000;engine=timer");
+    assert!(
+        matches!(
+            begin::begin(parts, Settings::default()),
+            Err(NotBegun::Busy)
+        ),
+        "one at a time"
+    );
+    until_burnt(600_000_000);
+    assert!(
+        !parts
+            .events
+            .take_sample(EventSample::for_test(Event::Exception, 1, 1)),
+        "not asked for"
+    );
+    let first = first.stop();
+
+    // What happens in between is nobody's.
+    assert!(
+        !parts
+            .events
+            .take_sample(EventSample::for_test(Event::Gc, 1, 1))
+    );
+    let between = std::thread::spawn(|| ());
+    between.join().unwrap();
+
+    let second = Running::begin(
+        parts,
+        "event=wall,exception;interval_ns=5000000;max_depth=3",
+    );
+    until_burnt(300_000_000);
+    for _ in 0..5 {
+        let mut sample = EventSample::for_test(Event::Exception, 1, 2);
+        sample.tid = proc::own_tid();
+        sample.time_ns = proc::now_ns();
+        assert!(parts.events.take_sample(sample));
+    }
+    let second = second.stop();
+    STOP.store(true, Ordering::Relaxed);
+    burns.join().unwrap();
+
+    for (told, engines) in [(&first, &[Event::Cpu][..]), (&second, &[Event::Wall][..])] {
+        assert_eq!((told.processes, told.ends), (1, 1));
+        assert_eq!(told.engines, engines);
+        assert!(told.stats >= 1);
+        assert!(told.modules.iter().any(|name| name.starts_with("libc.so")));
+        // Every thread that was told of has ended, for the recording.
+        assert!(told.threads.values().all(|(_, ended)| *ended));
+    }
+    assert_eq!(first.samples.len(), first.of(Event::Cpu).len());
+    let burner = thread_of(&first, "burner").unwrap();
+    let burnt: u64 = first
+        .samples
+        .iter()
+        .filter(|sample| sample.thread == burner)
+        .map(|sample| sample.value)
+        .sum();
+    assert!(burnt > 100_000_000, "{burnt}");
+    assert!(
+        first
+            .samples
+            .iter()
+            .any(|sample| sample.end == WalkEnd::Root)
+    );
+
+    let exceptions = second.of(Event::Exception);
+    assert_eq!(exceptions.len(), 5);
+    let details = exceptions.iter().map(|sample| sample.detail.as_deref());
+    assert!(details.eq([Some("x"); 5]));
+    assert!(
+        second
+            .of(Event::Wall)
+            .iter()
+            .all(|sample| sample.stack.len() <= 4)
+    );
+    assert_eq!(second.of(Event::Wall).len() + 5, second.samples.len());
+    let burner = thread_of(&second, "burner").expect("a thread that was there before");
+    assert!(
+        second
+            .of(Event::Wall)
+            .iter()
+            .any(|sample| sample.thread == burner)
+    );
+}
+
+#[test]
+fn a_session_whose_tool_is_gone_leaves_an_idle_process() {
+    let process = Process::alone();
+    let parts = process.parts;
+    let mut running = Running::begin(parts, "event=cpu,gc;engine=timer");
+    let tid = proc::own_tid();
+    parts.target.threads.own_started();
+    // Hung up in the middle, as a killed tool does.
+    running.say.shutdown(std::net::Shutdown::Both).unwrap();
+    running.runs.join().unwrap();
+    assert_eq!(parts.phase.get(), Phase::Idle);
+    assert!(parts.target.threads.sampler().is_none());
+    assert_eq!(parts.target.threads.number_of(tid), None, "no CLR knows it");
+    assert!(parts.target.threads.take_news().is_empty());
+    running = Running::begin(parts, "event=cpu;engine=timer");
+    running.stop();
+}
+
+#[test]
+fn the_last_clr_s_end_is_told_before_it_is_let_go() {
+    let process = Process::alone();
+    let parts = process.parts;
+    let running = Running::begin(parts, "event=cpu;engine=timer");
+    parts.target.threads.managed_started(Started {
+        managed: (7, 0x100),
+        tid: proc::own_tid(),
+        own: Some(crate::target::threads::OwnThread::here()),
+        hijack: None,
+    });
+    parts
+        .target
+        .threads
+        .managed_named((7, 0x100), "managed one".into());
+    let told = running.stop();
+    let thread = thread_of(&told, "managed one").unwrap();
+    assert!(told.threads[&thread].1);
+    // It stays known while its CLR does.
+    assert_eq!(
+        parts.target.threads.number_of(proc::own_tid()),
+        Some(thread)
+    );
+    parts.target.threads.runtime_ended(7);
+}

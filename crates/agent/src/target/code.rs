@@ -1,0 +1,152 @@
+//! Which code the runtimes have made: for the handler at once, for the agent thread in order.
+//!
+//! Two readers want to know of a body. The signal handler asks the code map how to unwind an address
+//! now; the agent thread asks [`CodeHistory`](super::CodeHistory) what an address was when a sample was
+//! taken, and learns it from the changes that are queued here. Both are told in one place, so that they
+//! cannot come apart.
+//!
+//! Invariants: a body is queued before it is in the code map, and has left the map before its removal is
+//! queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
+//! the agent thread is called before the queue is long, so that it stays short for ever, with or
+//! without a session.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+use stackwalk::{CodeMap, jit, pe};
+
+use crate::base::proc;
+use crate::base::wake::Wake;
+use crate::model::phase::PhaseReader;
+use crate::model::{CodeBody, Phase};
+
+/// Which code is where. Static, because the handler must find it without a lock.
+pub static CODE_MAP: CodeMap = CodeMap::new();
+
+/// Changes at which the agent thread is called.
+const CALL_AT: usize = 4096;
+
+/// Something that happened to the program's code.
+#[derive(Clone, Debug)]
+pub enum CodeChange {
+    /// A body was added.
+    Added(CodeBody),
+    /// All bodies that start inside the range were removed.
+    Removed {
+        /// Addresses.
+        range: Range<u64>,
+        /// CLOCK_MONOTONIC.
+        at_ns: u64,
+    },
+}
+
+/// All code of the process.
+pub struct CodeIndex {
+    map: &'static CodeMap,
+    changes: Mutex<Vec<CodeChange>>,
+    phase: PhaseReader,
+    wake: &'static Wake,
+}
+
+impl CodeIndex {
+    /// Nothing known yet.
+    pub fn new(phase: PhaseReader, wake: &'static Wake) -> CodeIndex {
+        CodeIndex {
+            map: &CODE_MAP,
+            changes: Mutex::default(),
+            phase,
+            wake,
+        }
+    }
+
+    /// For walks and look-ups.
+    pub fn map(&self) -> &'static CodeMap {
+        self.map
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Vec<CodeChange>> {
+        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A body was compiled. In the callback that follows its publication.
+    pub fn added(&self, body: CodeBody, unwind: jit::Body) {
+        let runtime = u64::from(body.runtime);
+        self.push([CodeChange::Added(body)]);
+        self.map.add_jit_body(unwind, runtime);
+    }
+
+    /// Bodies go. In the callback that announces it, before their memory is used again.
+    pub fn removed(&self, ranges: impl IntoIterator<Item = Range<u64>>) {
+        let at_ns = proc::now_ns();
+        for range in ranges {
+            self.map.remove_range(range.clone());
+            self.push([CodeChange::Removed { range, at_ns }]);
+        }
+    }
+
+    /// An image with ReadyToRun code was loaded.
+    pub fn image_added(&self, image: pe::Image, runtime: u8) {
+        self.map.add_r2r(image, u64::from(runtime));
+    }
+
+    /// It is about to be unmapped.
+    pub fn image_removed(&self, code: Range<u64>) {
+        self.map.remove_range(code);
+    }
+
+    /// Adds changes. Called in callbacks (rule 20 of the seeds: the CLR is not called while the lock is
+    /// held).
+    pub(crate) fn push(&self, new: impl IntoIterator<Item = CodeChange>) {
+        if self.phase.get() == Phase::Left {
+            return;
+        }
+        let mut changes = self.changes();
+        let before = changes.len();
+        changes.extend(new);
+        let call = before < CALL_AT && changes.len() >= CALL_AT;
+        drop(changes);
+        if call {
+            self.wake.ring();
+        }
+    }
+
+    /// What has happened since the last call, in order. Agent thread.
+    pub fn take_changes(&self) -> Vec<CodeChange> {
+        std::mem::take(&mut *self.changes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::phase::new_phase;
+    use crate::target::history::tests::body;
+
+    #[test]
+    fn nothing_is_kept_where_nobody_takes_it() {
+        let (writer, phase) = new_phase();
+        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let code = CodeIndex::new(phase, wake);
+        code.push([CodeChange::Added(body(100..200, 1, 10))]);
+        assert_eq!(
+            code.take_changes().len(),
+            1,
+            "an idle process keeps its code"
+        );
+        writer.change(&[Phase::Idle], Phase::Left).unwrap();
+        code.push([CodeChange::Added(body(200..300, 1, 10))]);
+        assert!(code.take_changes().is_empty());
+    }
+
+    #[test]
+    fn the_agent_thread_is_called_before_the_queue_is_long() {
+        let (_writer, phase) = new_phase();
+        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let code = CodeIndex::new(phase, wake);
+        for at in 0..CALL_AT as u64 {
+            code.push([CodeChange::Added(body(at * 16..at * 16 + 8, 1, 10))]);
+        }
+        // Would not return if nobody had been called.
+        wake.wait([-1, -1], None);
+    }
+}

@@ -1,0 +1,242 @@
+//! Which method an address belonged to, at the time of the sample.
+//!
+//! The handler's code map answers how to unwind an address now; this answers, on the agent
+//! thread, what it was when the sample was taken. It learns of bodies from
+//! [`CodeIndex`](super::CodeIndex), in order, and lives as long as the process.
+//!
+//! Invariant: a body that was removed stays in the history until every sample taken before its
+//! end has been drained, so memory that is used again never gives a sample the name of the newer
+//! body (rules: `ICorProfilerCallback9::DynamicMethodUnloaded`, `ModuleUnloadStarted`).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::code::{CodeChange, CodeIndex};
+use crate::model::CodeBody;
+
+#[derive(Debug)]
+struct Removed {
+    body: CodeBody,
+    end_ns: u64,
+}
+
+/// The history; the agent thread's own.
+#[derive(Debug, Default)]
+pub struct CodeHistory {
+    live: BTreeMap<u64, CodeBody>,
+    /// By start, and a number that tells bodies with the same start apart.
+    removed: BTreeMap<(u64, u64), Removed>,
+    next_removed: u64,
+    /// Length of the longest body in `removed`: no address is further from the start of its own.
+    longest: u64,
+}
+
+impl CodeHistory {
+    /// Takes in what has happened. Answers whether anything did.
+    pub fn absorb(&mut self, code: &CodeIndex) -> bool {
+        let changes = code.take_changes();
+        let any = !changes.is_empty();
+        for change in changes {
+            match change {
+                CodeChange::Added(body) => {
+                    self.remove(body.range.clone(), body.added_ns);
+                    self.live.insert(body.range.start, body);
+                }
+                CodeChange::Removed { range, at_ns } => self.remove(range, at_ns),
+            }
+        }
+        any
+    }
+
+    /// Ends every live body that overlaps `range`.
+    fn remove(&mut self, range: Range<u64>, end_ns: u64) {
+        // A body may begin before the range and reach into it; only the nearest one can, as live
+        // bodies do not overlap.
+        let before = self
+            .live
+            .range(..range.start)
+            .next_back()
+            .filter(|(_, body)| body.range.end > range.start)
+            .map(|(start, _)| *start);
+        let inside: Vec<u64> = before
+            .into_iter()
+            .chain(self.live.range(range).map(|(start, _)| *start))
+            .collect();
+        for start in inside {
+            if let Some(body) = self.live.remove(&start) {
+                self.longest = self.longest.max(body.range.end - body.range.start);
+                self.removed
+                    .insert((start, self.next_removed), Removed { body, end_ns });
+                self.next_removed += 1;
+            }
+        }
+    }
+
+    /// A runtime has ended or been left: its code is no more. Answers the addresses, for
+    /// [`CodeIndex::removed`].
+    pub fn of_runtime(&self, runtime: u8) -> Vec<Range<u64>> {
+        let live = self.live.values();
+        live.filter(|body| body.runtime == runtime)
+            .map(|body| body.range.clone())
+            .collect()
+    }
+
+    /// Removed bodies that held `address`.
+    fn removed_at(&self, address: u64) -> impl Iterator<Item = &Removed> {
+        let first = address.saturating_sub(self.longest);
+        self.removed
+            .range((first, 0)..=(address, u64::MAX))
+            .map(|(_, removed)| removed)
+            .filter(move |removed| removed.body.range.contains(&address))
+    }
+
+    /// The body that held `address` at `time_ns`.
+    pub fn at(&self, address: u64, time_ns: u64) -> Option<&CodeBody> {
+        let removed = self
+            .removed_at(address)
+            .find(|removed| time_ns < removed.end_ns && time_ns >= removed.body.added_ns);
+        if let Some(removed) = removed {
+            return Some(&removed.body);
+        }
+        self.live
+            .range(..=address)
+            .next_back()
+            .map(|(_, body)| body)
+            .filter(|body| body.range.contains(&address))
+    }
+
+    /// Whether what an address means depends on the time: a removed body held it.
+    pub fn is_contested(&self, address: u64) -> bool {
+        self.removed_at(address).next().is_some()
+    }
+
+    /// Forgets the bodies that ended before `drained_ns`, once everything taken before that has
+    /// been drained. Answers them, so that what was cached for them can be forgotten too.
+    pub fn forget_removed(&mut self, drained_ns: u64) -> Vec<CodeBody> {
+        let gone: Vec<CodeBody> = self
+            .removed
+            .extract_if(.., |_, removed| removed.end_ns < drained_ns)
+            .map(|(_, removed)| removed.body)
+            .collect();
+        if self.removed.is_empty() {
+            self.longest = 0;
+        }
+        gone
+    }
+
+    /// A runtime that has a live body starting in the range.
+    pub fn any_in(&self, range: Range<u64>) -> Option<u8> {
+        let (_, body) = self.live.range(range).next()?;
+        Some(body.runtime)
+    }
+
+    /// Bytes held, about.
+    pub fn memory(&self) -> u64 {
+        ((self.live.len() + self.removed.len()) * (size_of::<CodeBody>() + 16)) as u64
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::base::wake::Wake;
+    use crate::model::phase::new_phase;
+    use recording::{MethodKind, Tier};
+
+    pub(crate) fn body(range: Range<u64>, function: usize, added_ns: u64) -> CodeBody {
+        CodeBody {
+            code_start: range.start,
+            range,
+            runtime: 0,
+            function,
+            kind: MethodKind::Il,
+            tier: Tier::Unknown,
+            added_ns,
+            collectible: None,
+        }
+    }
+
+    /// An index without a runtime.
+    pub(crate) fn index() -> CodeIndex {
+        let (_writer, phase) = new_phase();
+        CodeIndex::new(phase, Box::leak(Box::new(Wake::new().unwrap())))
+    }
+
+    #[test]
+    fn memory_used_again_keeps_old_samples_with_the_old_body() {
+        let index = index();
+        let mut history = CodeHistory::default();
+        index.push([
+            CodeChange::Added(body(100..200, 1, 10)),
+            CodeChange::Removed {
+                range: 100..200,
+                at_ns: 50,
+            },
+            CodeChange::Added(body(80..150, 2, 60)),
+        ]);
+        assert!(history.absorb(&index));
+        let at =
+            |history: &CodeHistory, address, time| history.at(address, time).map(|b| b.function);
+        assert_eq!(at(&history, 120, 40), Some(1));
+        assert_eq!(at(&history, 120, 70), Some(2));
+        assert_eq!(at(&history, 190, 40), Some(1));
+        assert_eq!(at(&history, 190, 70), None);
+        assert!(history.is_contested(190));
+        assert!(history.forget_removed(50).is_empty());
+        assert_eq!(history.forget_removed(51).len(), 1);
+        assert_eq!(at(&history, 120, 40), Some(2));
+        assert!(!history.is_contested(190));
+    }
+
+    #[test]
+    fn a_body_that_overlaps_one_never_reported_gone_replaces_it() {
+        let index = index();
+        let mut history = CodeHistory::default();
+        index.push([
+            CodeChange::Added(body(100..200, 1, 10)),
+            CodeChange::Added(body(150..160, 2, 20)),
+        ]);
+        history.absorb(&index);
+        assert_eq!(history.at(155, 30).map(|b| b.function), Some(2));
+        assert_eq!(history.at(155, 15).map(|b| b.function), Some(1));
+        assert!(history.at(110, 30).is_none());
+    }
+
+    #[test]
+    fn an_address_is_found_among_removed_bodies_of_any_length() {
+        let index = index();
+        let mut history = CodeHistory::default();
+        // A long body around short ones, each at another time, and ten thousand elsewhere.
+        let changes = [
+            (1000..9000, 1, 10),
+            (2000..2010, 2, 20),
+            (2000..2020, 3, 30),
+        ];
+        for (range, function, at) in changes {
+            index.push([
+                CodeChange::Added(body(range.clone(), function, at)),
+                CodeChange::Removed {
+                    range,
+                    at_ns: at + 5,
+                },
+            ]);
+        }
+        for at in 0..10_000 {
+            let range = 100_000 + at * 16..100_008 + at * 16;
+            index.push([
+                CodeChange::Added(body(range.clone(), 9, 40)),
+                CodeChange::Removed { range, at_ns: 41 },
+            ]);
+        }
+        history.absorb(&index);
+        let at = |time| history.at(2005, time).map(|b| b.function);
+        assert_eq!(
+            (at(12), at(22), at(32), at(36)),
+            (Some(1), Some(2), Some(3), None)
+        );
+        assert_eq!(history.removed_at(100_005).count(), 1);
+        assert_eq!(history.forget_removed(41).len(), 3);
+        assert_eq!(history.forget_removed(42).len(), 10_000);
+        assert_eq!(history.longest, 0);
+    }
+}

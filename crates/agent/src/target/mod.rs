@@ -1,0 +1,41 @@
+//! The program as far as it is known without a call into a CLR and without a record: which code is
+//! where, which native modules are loaded, which threads there are.
+//!
+//! Callbacks keep it true at once, whether or not there is a session; a session reads it. Invariant:
+//! its memory is bounded by what the program itself holds (live code, loaded modules, threads that
+//! run), for as long as the process lives.
+
+pub mod code;
+pub mod hijacks;
+pub mod history;
+pub mod natives;
+pub mod threads;
+
+use crate::base::wake::Wake;
+use crate::model::phase::PhaseReader;
+
+pub use code::CodeIndex;
+pub use history::CodeHistory;
+pub use natives::NativeModules;
+pub use threads::Threads;
+
+/// What is known of the program.
+pub struct Target {
+    /// Code that the runtimes have made.
+    pub code: CodeIndex,
+    /// Libraries.
+    pub natives: NativeModules,
+    /// Threads.
+    pub threads: Threads,
+}
+
+impl Target {
+    /// Nothing known yet. `wake` is rung when the agent thread should take what is queued.
+    pub fn new(phase: PhaseReader, wake: &'static Wake) -> Target {
+        Target {
+            code: CodeIndex::new(phase, wake),
+            natives: NativeModules::new(phase),
+            threads: Threads::new(phase),
+        }
+    }
+}

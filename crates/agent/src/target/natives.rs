@@ -1,0 +1,157 @@
+//! The native modules of the process: which are loaded, and which number each has.
+//!
+//! The code map finds them (`dl_iterate_phdr`); here they are kept by number, so that a session that
+//! begins late hears of all, and one that runs hears of changes. Invariant: what is kept is what is
+//! loaded; changes are queued only while a session wants them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use stackwalk::{ModuleChange, NativeModule};
+
+use super::code::CODE_MAP;
+use crate::model::Phase;
+use crate::model::phase::PhaseReader;
+
+/// A native module came or went.
+#[derive(Clone, Debug)]
+pub enum NativeChange {
+    /// Under this number, which is never used again.
+    Loaded(u32, Arc<NativeModule>),
+    /// The module of this number.
+    Unloaded(u32, Arc<NativeModule>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By start address, which no two loaded modules share.
+    loaded: HashMap<u64, (u32, Arc<NativeModule>)>,
+    changes: Vec<NativeChange>,
+    next: u32,
+}
+
+/// All native modules.
+#[derive(Debug)]
+pub struct NativeModules {
+    state: Mutex<State>,
+    phase: PhaseReader,
+}
+
+impl NativeModules {
+    /// None known yet.
+    pub fn new(phase: PhaseReader) -> NativeModules {
+        NativeModules {
+            state: Mutex::default(),
+            phase,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Looks whether native modules came or went. Cheap when none did, so that callbacks call it
+    /// too: a module is known before much of its code has run. Takes the loader's lock for a moment.
+    pub fn refresh(&self) {
+        CODE_MAP
+            .refresh_native(&mut |change| u64::from(self.state().note(&change, self.phase.get())));
+    }
+
+    /// What has changed since the last call. Agent thread.
+    pub fn take_changes(&self) -> Vec<NativeChange> {
+        std::mem::take(&mut self.state().changes)
+    }
+
+    /// A session begins: [`NativeModules::take_changes`] tells of every module that is loaded, and of
+    /// what changes from now on.
+    pub fn announce_all(&self) {
+        let mut state = self.state();
+        let mut all: Vec<_> = state.loaded.values().cloned().collect();
+        all.sort_by_key(|(number, _)| *number);
+        state.changes = all
+            .into_iter()
+            .map(|(number, module)| NativeChange::Loaded(number, module))
+            .collect();
+    }
+
+    /// A session has ended: nobody takes changes.
+    pub fn forget_changes(&self) {
+        self.state().changes = Vec::new();
+    }
+}
+
+impl State {
+    /// Takes note of a change; answers the number of a module that came.
+    fn note(&mut self, change: &ModuleChange<'_>, phase: Phase) -> u32 {
+        let (number, change) = match change {
+            ModuleChange::Loaded { module } => {
+                let module = Arc::new((*module).clone());
+                let number = self.next;
+                self.next = self.next.wrapping_add(1);
+                self.loaded
+                    .insert(module.range.start, (number, Arc::clone(&module)));
+                (number, Some(NativeChange::Loaded(number, module)))
+            }
+            ModuleChange::Unloaded { module } => {
+                let gone = self.loaded.remove(&module.range.start);
+                let change = gone.map(|(number, module)| NativeChange::Unloaded(number, module));
+                (0, change)
+            }
+        };
+        if phase.is_session() {
+            self.changes.extend(change);
+        }
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::phase::new_phase;
+
+    fn module(start: u64) -> NativeModule {
+        NativeModule {
+            path: "/lib/libx.so".into(),
+            bias: start,
+            range: start..start + 0x1000,
+            code: start..start + 0x800,
+            build_id: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_second_session_hears_of_all_that_is_loaded_and_an_idle_process_keeps_nothing_else() {
+        let (writer, phase) = new_phase();
+        let natives = NativeModules::new(phase);
+        let load = |start| {
+            let module = module(start);
+            natives
+                .state()
+                .note(&ModuleChange::Loaded { module: &module }, phase.get())
+        };
+        let unload = |start| {
+            let module = module(start);
+            natives
+                .state()
+                .note(&ModuleChange::Unloaded { module: &module }, phase.get());
+        };
+        writer.change(&[Phase::Idle], Phase::Recording).unwrap();
+        assert_eq!((load(0x1000), load(0x5000)), (0, 1));
+        assert_eq!(natives.take_changes().len(), 2);
+        writer.change(&[Phase::Recording], Phase::Idle).unwrap();
+        natives.forget_changes();
+        for _ in 0..1000 {
+            load(0x9000);
+            unload(0x9000);
+        }
+        unload(0x1000);
+        assert_eq!(natives.state().changes.capacity(), 0);
+        natives.announce_all();
+        let told = natives.take_changes();
+        assert!(
+            matches!(told.as_slice(), [NativeChange::Loaded(1, module)] if module.range.start == 0x5000),
+            "{told:?}"
+        );
+    }
+}

@@ -1,0 +1,665 @@
+//! The threads of the process, from the CLR's callbacks and from the kernel.
+//!
+//! Managed threads register themselves in a callback, before they run a managed method; native
+//! ones (the GC's, those that other libraries make) are found by the agent thread in
+//! /proc/self/task. This module does not sample; it tells the sampler whom to sample and the
+//! recording who they are.
+//!
+//! Invariants: each kernel thread has at most one entry; its number is never used again; the lock is
+//! held for map operations only, never while the CLR or the kernel is asked; without a session nothing
+//! is queued, and only threads that a CLR knows are kept.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+use corprof::ThreadPins;
+use sampler::{Sampler, SlotId};
+
+use super::hijacks::{self, Places};
+use crate::base::proc;
+use crate::model::phase::PhaseReader;
+use crate::model::{ManagedThread, ThreadTarget};
+
+/// What the recording must be told of threads, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThreadNews {
+    /// A new thread, or a new name or kind of a known one.
+    Named {
+        /// Number.
+        thread: u32,
+        /// The kernel's number.
+        tid: u32,
+        /// Empty while nobody knows it.
+        name: String,
+        /// A CLR knows it.
+        managed: bool,
+        /// CLOCK_MONOTONIC.
+        time_ns: u64,
+    },
+    /// No more samples of this thread will come once its slot has been closed.
+    Ended {
+        /// Number.
+        thread: u32,
+        /// A CLR knew it.
+        managed: bool,
+        /// CLOCK_MONOTONIC.
+        time_ns: u64,
+        /// CPU time of its whole life.
+        cpu_ns: u64,
+    },
+}
+
+/// A managed thread as its CLR tells of it (`ThreadAssignedToOSThread`).
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Runtime and ThreadID.
+    pub managed: ManagedThread,
+    /// The kernel's number.
+    pub tid: u32,
+    /// What it knows of itself, where the callback runs on it.
+    pub own: Option<OwnThread>,
+    /// The runtime's place in the table of hijacks, and the address in the thread object.
+    pub hijack: Option<(usize, u64)>,
+}
+
+/// What a thread knows of itself without asking a file.
+#[derive(Clone, Debug)]
+pub struct OwnThread {
+    /// As the kernel has it.
+    pub name: Option<String>,
+    /// Lowest to one past the highest address.
+    pub stack: Option<Range<u64>>,
+}
+
+impl OwnThread {
+    /// Of the calling thread. For callbacks.
+    pub fn here() -> OwnThread {
+        OwnThread {
+            name: proc::own_name(),
+            stack: proc::own_stack(),
+        }
+    }
+}
+
+/// A managed thread that runs on a kernel thread.
+#[derive(Clone, Copy, Debug)]
+struct Managed {
+    id: ManagedThread,
+    /// Its runtime's place in the table of hijacks.
+    place: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    thread: u32,
+    slot: Option<SlotId>,
+    /// Somebody is talking to the sampler about it, outside the lock.
+    busy: bool,
+    /// Managed threads that run on it: one for each CLR it has entered.
+    managed: Vec<Managed>,
+    was_managed: bool,
+    /// Where these keep replaced return addresses.
+    hijacks: Places,
+    /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
+    named_by_clr: bool,
+    name: String,
+    /// Its stack is known, so it is sampled.
+    armed: bool,
+    /// Seen in the last look at /proc/self/task.
+    alive: bool,
+}
+
+/// How many names of threads that are not started yet are kept.
+const NAMES_AHEAD: usize = 1024;
+
+#[derive(Debug, Default)]
+struct State {
+    by_tid: HashMap<u32, Entry>,
+    by_managed: HashMap<ManagedThread, u32>,
+    /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
+    names_ahead: HashMap<ManagedThread, String>,
+    /// Of a session.
+    news: Vec<ThreadNews>,
+    /// Slot to thread number, until the sampler has closed the slot.
+    slots: HashMap<SlotId, u32>,
+    next_thread: u32,
+    /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
+    former: Vec<Former>,
+    /// Of the session.
+    sampler: Option<&'static Sampler>,
+}
+
+#[derive(Debug)]
+struct Former {
+    tid: u32,
+    thread: u32,
+    end_ns: u64,
+}
+
+/// All threads.
+#[derive(Debug)]
+pub struct Threads {
+    state: Mutex<State>,
+    phase: PhaseReader,
+    /// Managed threads that are alive, and which of them are being walked by the agent thread.
+    pub pins: ThreadPins,
+}
+
+impl State {
+    /// The entry of a thread, and whether it is new.
+    fn entry(&mut self, tid: u32) -> (&mut Entry, bool) {
+        match self.by_tid.entry(tid) {
+            Slot::Occupied(known) => (known.into_mut(), false),
+            Slot::Vacant(free) => {
+                let thread = self.next_thread;
+                self.next_thread = self.next_thread.wrapping_add(1);
+                let entry = Entry {
+                    thread,
+                    slot: None,
+                    busy: false,
+                    managed: Vec::new(),
+                    was_managed: false,
+                    hijacks: Places::default(),
+                    named_by_clr: false,
+                    name: String::new(),
+                    armed: false,
+                    alive: true,
+                };
+                (free.insert(entry), true)
+            }
+        }
+    }
+
+    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news.
+    fn release(&mut self, tid: u32, end_ns: u64, news: bool) {
+        let Some(entry) = self.by_tid.get_mut(&tid) else {
+            return;
+        };
+        if let Some(slot) = entry.slot.take() {
+            hijacks::publish(slot, &Places::default());
+            if let Some(sampler) = self.sampler {
+                sampler.unregister(slot);
+            }
+        }
+        entry.armed = false;
+        if news {
+            self.news.push(ThreadNews::Ended {
+                thread: entry.thread,
+                managed: entry.was_managed,
+                time_ns: end_ns,
+                cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
+            });
+        }
+    }
+
+    fn end(&mut self, tid: u32, is_session: bool, is_recording: bool) {
+        let end_ns = proc::now_ns();
+        self.release(tid, end_ns, is_recording);
+        let Some(entry) = self.by_tid.remove(&tid) else {
+            return;
+        };
+        for managed in &entry.managed {
+            self.by_managed.remove(&managed.id);
+        }
+        if is_session {
+            self.former.push(Former {
+                tid,
+                thread: entry.thread,
+                end_ns,
+            });
+        }
+    }
+}
+
+impl Entry {
+    /// A managed thread runs here no more: nothing of it is read from now on.
+    fn leave(&mut self, id: ManagedThread) {
+        let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
+            return;
+        };
+        let left = self.managed.swap_remove(at);
+        if let Some(place) = left.place.and_then(|place| self.hijacks.get_mut(place)) {
+            *place = 0;
+        }
+        self.publish();
+    }
+
+    /// Tells the handler where this thread's runtimes keep replaced return addresses.
+    fn publish(&self) {
+        if let Some(slot) = self.slot {
+            hijacks::publish(slot, &self.hijacks);
+        }
+    }
+
+    fn named(&self, tid: u32) -> ThreadNews {
+        ThreadNews::Named {
+            thread: self.thread,
+            tid,
+            name: self.name.clone(),
+            managed: !self.managed.is_empty(),
+            time_ns: proc::now_ns(),
+        }
+    }
+}
+
+impl Threads {
+    /// None known yet.
+    pub fn new(phase: PhaseReader) -> Threads {
+        Threads {
+            state: Mutex::default(),
+            phase,
+            pins: ThreadPins::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
+    /// knows are sampled once they have been seen by [`Threads::scan`], or have told of themselves.
+    pub fn begin(&self, sampler: &'static Sampler) {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.sampler = Some(sampler);
+        state.former.clear();
+        let all = state.by_tid.iter();
+        state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
+    }
+
+    /// The session takes no more samples: nobody is sampled, each thread's end is news. Threads that no
+    /// CLR knows are forgotten; the next session finds those that are left.
+    pub fn end(&self) {
+        let mut state = self.state();
+        let tids: Vec<u32> = state.by_tid.keys().copied().collect();
+        let end_ns = proc::now_ns();
+        for tid in tids {
+            let is_native = state
+                .by_tid
+                .get(&tid)
+                .is_some_and(|entry| entry.managed.is_empty());
+            if is_native {
+                state.end(tid, true, true);
+            } else {
+                state.release(tid, end_ns, true);
+            }
+        }
+    }
+
+    /// The session is over: nobody takes what was queued for it.
+    pub fn forget_session(&self) {
+        let mut state = self.state();
+        state.sampler = None;
+        state.news = Vec::new();
+        state.former = Vec::new();
+        state.slots = HashMap::new();
+    }
+
+    /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
+    /// again stays the same thread of the recording.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        let tids: Vec<u32> = state.by_tid.keys().copied().collect();
+        let now = proc::now_ns();
+        for tid in tids {
+            state.release(tid, now, true);
+        }
+    }
+
+    /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
+    pub fn managed_started(&self, started: Started) {
+        let Started {
+            managed,
+            tid,
+            own,
+            hijack,
+        } = started;
+        let is_session = self.phase.get().is_session();
+        let mut state = self.state();
+        let all = &mut *state;
+        // A managed thread may move to another kernel thread in theory; then the old entry stays
+        // as a native one until /proc says it is gone.
+        if let Some(old) = all.by_managed.insert(managed, tid)
+            && old != tid
+            && let Some(entry) = all.by_tid.get_mut(&old)
+        {
+            entry.leave(managed);
+        }
+        let name = all.names_ahead.remove(&managed);
+        let (entry, _) = all.entry(tid);
+        entry.alive = true;
+        if let Some(name) = name {
+            entry.name = name;
+            entry.named_by_clr = true;
+        } else if let Some(name) = own.as_ref().and_then(|own| own.name.clone())
+            && !entry.named_by_clr
+        {
+            entry.name = name;
+        }
+        entry.leave(managed);
+        entry.was_managed = true;
+        entry.managed.push(Managed {
+            id: managed,
+            place: hijack.map(|(place, _)| place),
+        });
+        if let Some((place, address)) = hijack
+            && let Some(place) = entry.hijacks.get_mut(place)
+        {
+            *place = address;
+        }
+        entry.publish();
+        let news = is_session.then(|| entry.named(tid));
+        all.news.extend(news);
+        drop(state);
+        self.arm(tid, own.and_then(|own| own.stack));
+    }
+
+    /// The calling thread, before any CLR has told of it.
+    pub fn own_started(&self) {
+        let (tid, own) = (proc::own_tid(), OwnThread::here());
+        let is_session = self.phase.get().is_session();
+        let mut state = self.state();
+        let all = &mut *state;
+        let (entry, is_new) = all.entry(tid);
+        if is_new {
+            entry.name = own.name.unwrap_or_default();
+            let news = is_session.then(|| entry.named(tid));
+            all.news.extend(news);
+        }
+        drop(state);
+        self.arm(tid, own.stack);
+    }
+
+    /// Gives a thread a slot if it has none, and its stack if that is known by now. Outside the lock,
+    /// as it asks the kernel for a timer.
+    fn arm(&self, tid: u32, stack: Option<Range<u64>>) {
+        if !self.phase.is_recording() {
+            return;
+        }
+        let mut state = self.state();
+        let Some(sampler) = state.sampler else { return };
+        let Some(entry) = state.by_tid.get_mut(&tid).filter(|entry| !entry.busy) else {
+            return;
+        };
+        let (thread, known) = (entry.thread, entry.slot);
+        if known.is_some() && (entry.armed || stack.is_none()) {
+            return;
+        }
+        entry.busy = true;
+        drop(state);
+        let armed = stack.is_some();
+        let done = match (known, stack) {
+            // No slot left: the thread is not sampled; the scan tries again.
+            (None, stack) => sampler.register(tid, stack).ok(),
+            (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).is_ok().then_some(slot),
+            (Some(_), None) => None,
+        };
+        let mut state = self.state();
+        let all = &mut *state;
+        // It may have ended meanwhile, and so may the session, or all CLRs.
+        let wanted = all.sampler.is_some() && self.phase.is_recording();
+        let entry = all
+            .by_tid
+            .get_mut(&tid)
+            .filter(|entry| entry.thread == thread);
+        if let Some(entry) = entry {
+            entry.busy = false;
+            if let Some(slot) = done
+                && wanted
+                && entry.slot == known
+            {
+                entry.slot = Some(slot);
+                entry.armed |= armed;
+                entry.publish();
+                all.slots.insert(slot, thread);
+                return;
+            }
+        }
+        drop(state);
+        if let Some(slot) = done {
+            sampler.unregister(slot);
+        }
+    }
+
+    /// A managed thread is gone (`ThreadDestroyed`). Its kernel thread is sampled no more unless
+    /// another CLR knows it too.
+    pub fn managed_ended(&self, managed: ManagedThread) {
+        let mut state = self.state();
+        // Also told of threads that were never started.
+        state.names_ahead.remove(&managed);
+        let Some(tid) = state.by_managed.remove(&managed) else {
+            return;
+        };
+        let Some(entry) = state.by_tid.get_mut(&tid) else {
+            return;
+        };
+        entry.leave(managed);
+        let slot = entry.slot;
+        // The main thread outlives its managed side (shutdown); others end now. A native thread
+        // that only visited managed code is found again in /proc.
+        if entry.managed.is_empty() && tid != std::process::id() {
+            let phase = self.phase.get();
+            state.end(tid, phase.is_session(), self.phase.is_recording());
+        }
+        let sampler = state.sampler;
+        drop(state);
+        if let Some(slot) = slot
+            && let Some(sampler) = sampler
+            && tid != proc::own_tid()
+        {
+            hijacks::wait_for_readers(sampler, slot);
+        }
+    }
+
+    /// A thread got a name (`ThreadNameChanged`).
+    pub fn managed_named(&self, managed: ManagedThread, name: String) {
+        if name.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        let Some(tid) = state.by_managed.get(&managed).copied() else {
+            if state.names_ahead.len() < NAMES_AHEAD {
+                state.names_ahead.insert(managed, name);
+            }
+            return;
+        };
+        let is_session = self.phase.get().is_session();
+        if let Some(entry) = state.by_tid.get_mut(&tid) {
+            entry.name = name;
+            entry.named_by_clr = true;
+            let news = is_session.then(|| entry.named(tid));
+            state.news.extend(news);
+        }
+    }
+
+    /// Looks which threads the kernel has. Agent thread only. New native ones are registered and
+    /// greeted, so that their next signal tells where their stack is. With `names`, looks for new
+    /// names of known threads too, which costs a file read for each.
+    /// With `greet` unset no signal is sent: nobody wants to walk them.
+    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, names: bool, greet: bool) {
+        proc::thread_ids(ids);
+        ids.retain(|tid| *tid != agent_tid);
+        let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
+        {
+            let mut state = self.state();
+            for entry in state.by_tid.values_mut() {
+                entry.alive = false;
+            }
+            for &tid in ids.iter() {
+                let (entry, is_new) = state.entry(tid);
+                entry.alive = true;
+                if !entry.named_by_clr && (names || entry.name.is_empty()) {
+                    unnamed.push((tid, is_new, None));
+                }
+            }
+        }
+        for (tid, _, name) in &mut unnamed {
+            *name = proc::thread_name(*tid);
+        }
+        let (mut arm, mut hello, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let is_session = self.phase.get().is_session();
+        {
+            let mut state = self.state();
+            let all = &mut *state;
+            for (tid, is_new, name) in unnamed {
+                let Some(entry) = all.by_tid.get_mut(&tid) else {
+                    continue;
+                };
+                let renamed = name.filter(|name| !entry.named_by_clr && entry.name != *name);
+                if !is_new && renamed.is_none() {
+                    continue;
+                }
+                entry.name = renamed.unwrap_or(std::mem::take(&mut entry.name));
+                let news = is_session.then(|| entry.named(tid));
+                all.news.extend(news);
+            }
+            for (tid, entry) in &all.by_tid {
+                match entry.slot {
+                    _ if !entry.alive => gone.push(*tid),
+                    None => arm.push(*tid),
+                    Some(slot) if !entry.armed => hello.push(slot),
+                    Some(_) => {}
+                }
+            }
+            let is_recording = self.phase.is_recording();
+            for tid in gone {
+                all.end(tid, is_session, is_recording);
+            }
+        }
+        if !self.phase.is_recording() {
+            return;
+        }
+        for tid in arm {
+            self.arm(tid, None);
+            let state = self.state();
+            let entry = state.by_tid.get(&tid);
+            hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
+        }
+        let sampler = self.state().sampler;
+        if let Some(sampler) = sampler.filter(|_| greet) {
+            for slot in hello {
+                let _gone = sampler.hello(slot);
+            }
+        }
+    }
+
+    /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
+    /// only.
+    pub fn take_hellos(&self, reader: &mut sampler::Reader) {
+        reader.settle_hellos(|slot| {
+            let mut state = self.state();
+            let entry = state
+                .by_tid
+                .values_mut()
+                .find(|entry| entry.slot == Some(slot));
+            if let Some(entry) = entry {
+                entry.armed = true;
+            }
+        });
+    }
+
+    /// The managed threads of a CLR.
+    pub fn managed_of(&self, runtime: u8) -> Vec<ThreadTarget> {
+        let state = self.state();
+        state
+            .by_managed
+            .iter()
+            .filter(|((of, _), _)| *of == runtime)
+            .filter_map(|((_, managed), tid)| {
+                let entry = state.by_tid.get(tid)?;
+                Some(ThreadTarget {
+                    managed: *managed,
+                    tid: *tid,
+                    thread: entry.thread,
+                    slot: entry.slot,
+                })
+            })
+            .collect()
+    }
+
+    /// Who samples in the session, for what must be asked where no lock may be taken.
+    pub fn sampler(&self) -> Option<&'static Sampler> {
+        self.state().sampler
+    }
+
+    /// Where the runtimes of the calling thread keep replaced return addresses.
+    pub fn own_hijacks(&self) -> Places {
+        let state = self.state();
+        let entry = state.by_tid.get(&proc::own_tid());
+        entry.map_or_else(Places::default, |entry| entry.hijacks)
+    }
+
+    /// The thread of a slot.
+    pub fn of_slot(&self, slot: SlotId) -> Option<u32> {
+        self.state().slots.get(&slot).copied()
+    }
+
+    /// The thread that had this id of the kernel at that time. One that nobody has told of is
+    /// known from here on.
+    pub fn at(&self, tid: u32, time_ns: u64) -> u32 {
+        let is_session = self.phase.get().is_session();
+        let mut state = self.state();
+        let former = state
+            .former
+            .iter()
+            .find(|former| former.tid == tid && time_ns <= former.end_ns);
+        if let Some(former) = former {
+            return former.thread;
+        }
+        let (entry, is_new) = state.entry(tid);
+        let thread = entry.thread;
+        let news = (is_new && is_session).then(|| entry.named(tid));
+        state.news.extend(news);
+        thread
+    }
+
+    /// Every sample taken before has been written.
+    pub fn forget_former(&self, before_ns: u64) {
+        let mut state = self.state();
+        state.former.retain(|former| former.end_ns >= before_ns);
+    }
+
+    /// The number of a kernel thread that lives.
+    pub fn number_of(&self, tid: u32) -> Option<u32> {
+        self.state().by_tid.get(&tid).map(|entry| entry.thread)
+    }
+
+    /// The sampler will not name this slot again.
+    pub fn slot_closed(&self, slot: SlotId) {
+        self.state().slots.remove(&slot);
+    }
+
+    /// What the recording must be told.
+    pub fn take_news(&self) -> Vec<ThreadNews> {
+        std::mem::take(&mut self.state().news)
+    }
+
+    /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread objects
+    /// is read from here on; those threads that are left are the host's.
+    pub fn runtime_ended(&self, runtime: u8) {
+        let mut slots = Vec::new();
+        let mut state = self.state();
+        let all = &mut *state;
+        all.by_managed.retain(|(of, _), _| *of != runtime);
+        all.names_ahead.retain(|(of, _), _| *of != runtime);
+        for entry in all.by_tid.values_mut() {
+            let its: Vec<ManagedThread> = entry.managed.iter().map(|managed| managed.id).collect();
+            for id in its.into_iter().filter(|(of, _)| *of == runtime) {
+                entry.leave(id);
+                slots.extend(entry.slot);
+            }
+        }
+        let sampler = all.sampler;
+        drop(state);
+        for slot in slots {
+            if let Some(sampler) = sampler {
+                hijacks::wait_for_readers(sampler, slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

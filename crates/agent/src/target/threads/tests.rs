@@ -1,0 +1,165 @@
+use super::*;
+use crate::model::Phase;
+use crate::model::phase::{PhaseWriter, new_phase};
+
+/// A number that no thread of the kernel has: above the limit of `kernel.pid_max`.
+const NOBODY: u32 = 1 << 23;
+
+fn threads(phase: Phase) -> (PhaseWriter, Threads) {
+    let (writer, reader) = new_phase();
+    writer.change(&[Phase::Idle], phase).unwrap();
+    (writer, Threads::new(reader))
+}
+
+/// # Safety
+/// None: it touches nothing.
+unsafe extern "C" fn no_walk(
+    _context: *const libc::ucontext_t,
+    _stack_end: u64,
+    _scratch: *mut sampler::Scratch,
+    _out: *mut u64,
+    _cap: usize,
+) -> sampler::WalkResult {
+    sampler::WalkResult {
+        depth: 0,
+        end: 0,
+        reason: 0,
+    }
+}
+
+fn started(managed: ManagedThread, tid: u32) -> Started {
+    Started {
+        managed,
+        tid,
+        own: None,
+        hijack: None,
+    }
+}
+
+/// Names in news, and numbers of threads that ended.
+fn told(threads: &Threads) -> Vec<String> {
+    let news = threads.take_news().into_iter();
+    news.map(|news| match news {
+        ThreadNews::Named {
+            thread,
+            name,
+            managed,
+            ..
+        } => format!(
+            "{thread} {name:?} {}",
+            if managed { "managed" } else { "native" }
+        ),
+        ThreadNews::Ended { thread, .. } => format!("{thread} ended"),
+    })
+    .collect()
+}
+
+#[test]
+fn a_name_that_comes_before_the_thread_is_kept_for_it() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.managed_named((0, 0x100), "worker".into());
+    threads.managed_started(started((0, 0x100), NOBODY));
+    assert_eq!(told(&threads), [r#"0 "worker" managed"#]);
+    threads.managed_named((0, 0x100), "renamed".into());
+    threads.managed_named((0, 0x100), String::new());
+    assert_eq!(told(&threads), [r#"0 "renamed" managed"#]);
+}
+
+#[test]
+fn a_kernel_number_that_is_used_again_is_another_thread() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.managed_started(started((0, 0x100), NOBODY));
+    let before_ns = proc::now_ns();
+    threads.managed_ended((0, 0x100));
+    threads.managed_started(started((0, 0x200), NOBODY));
+    assert_eq!(threads.number_of(NOBODY), Some(1));
+    // A sample of the first one that comes late.
+    assert_eq!(threads.at(NOBODY, before_ns), 0);
+    assert_eq!(threads.at(NOBODY, proc::now_ns()), 1);
+    threads.forget_former(proc::now_ns());
+    assert_eq!(threads.at(NOBODY, before_ns), 1);
+    let news = told(&threads);
+    assert_eq!(news, [r#"0 "" managed"#, "0 ended", r#"1 "" managed"#]);
+}
+
+#[test]
+fn a_thread_of_two_clrs_stays_until_both_have_let_it_go() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.managed_started(started((0, 0x100), NOBODY));
+    threads.managed_started(started((1, 0x900), NOBODY));
+    assert_eq!(threads.managed_of(0).len(), 1);
+    assert_eq!(threads.managed_of(1).len(), 1);
+    threads.managed_ended((0, 0x100));
+    assert_eq!(threads.managed_of(0).len(), 0);
+    assert_eq!(threads.number_of(NOBODY), Some(0));
+    threads.managed_ended((1, 0x900));
+    assert_eq!(threads.number_of(NOBODY), None);
+}
+
+#[test]
+fn a_clr_that_is_left_takes_its_hijacks_along() {
+    let (_writer, threads) = threads(Phase::Recording);
+    let tid = proc::own_tid();
+    for (runtime, place) in [(0, 0), (1, 3)] {
+        threads.managed_started(Started {
+            hijack: Some((place, 0x1000 + place as u64)),
+            ..started((runtime, 0x100), tid)
+        });
+    }
+    assert_eq!(threads.own_hijacks(), [0x1000, 0, 0, 0x1003]);
+    threads.runtime_ended(1);
+    assert_eq!(threads.own_hijacks(), [0x1000, 0, 0, 0]);
+    assert!(threads.managed_of(1).is_empty());
+    // The same address under a later CLR in the same place.
+    threads.managed_started(Started {
+        hijack: Some((3, 0x2000)),
+        ..started((1, 0x100), tid)
+    });
+    assert_eq!(threads.own_hijacks(), [0x1000, 0, 0, 0x2000]);
+}
+
+#[test]
+fn an_idle_process_keeps_the_threads_that_run_and_nothing_else() {
+    let (writer, threads) = threads(Phase::Recording);
+    threads.managed_started(started((0, 1), NOBODY));
+    threads.at(NOBODY + 1, 0);
+    threads.end();
+    threads.forget_session();
+    writer.change(&[Phase::Recording], Phase::Idle).unwrap();
+    assert_eq!(
+        threads.number_of(NOBODY + 1),
+        None,
+        "no CLR tells of its end"
+    );
+    for at in 2..100_000 {
+        threads.managed_started(started((0, at), NOBODY + 2));
+        threads.managed_named((0, at), "x".into());
+        threads.managed_ended((0, at));
+    }
+    let state = threads.state();
+    assert_eq!(state.by_tid.len(), 1);
+    assert_eq!(state.by_managed.len(), 1);
+    assert_eq!((state.news.capacity(), state.former.capacity()), (0, 0));
+    assert!(state.slots.is_empty() && state.names_ahead.is_empty());
+}
+
+#[test]
+fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
+    let (writer, threads) = threads(Phase::Recording);
+    threads.managed_started(started((0, 1), NOBODY));
+    threads.managed_named((0, 1), "stays".into());
+    told(&threads);
+    threads.end();
+    assert_eq!(told(&threads), ["0 ended"]);
+    threads.forget_session();
+    writer.change(&[Phase::Recording], Phase::Idle).unwrap();
+    threads.managed_started(started((0, 2), NOBODY + 1));
+    let (sampler, reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
+    writer.change(&[Phase::Idle], Phase::Recording).unwrap();
+    threads.begin(sampler);
+    let mut news = told(&threads);
+    news.sort();
+    assert_eq!(news, [r#"0 "stays" managed"#, r#"1 "" managed"#]);
+    sampler.stop();
+    drop(reader);
+}

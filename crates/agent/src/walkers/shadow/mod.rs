@@ -1,0 +1,114 @@
+//! The walker `shadow`: stacks come from enter, leave and tailcall hooks.
+//!
+//! The hooks and the threads' stacks are `crate::hooks`'s; this end writes what their trees have grown by,
+//! and gives each tick of CPU time to the call that ran. It unwinds nothing.
+
+use std::borrow::Cow;
+
+use recording::Event;
+
+use super::{Making, Round, Walker, event_of};
+use crate::hooks::ShadowStacks;
+use crate::record::Recorder;
+use trees::{Moment, Pen, Trees};
+
+mod trees;
+
+/// Between two times that the trees are written. Nanoseconds.
+const WRITE_NS: u64 = 1_000_000_000;
+
+pub(super) struct ShadowWalker {
+    stacks: &'static ShadowStacks,
+    trees: Trees,
+    write_due: u64,
+    engine: &'static str,
+}
+
+impl ShadowWalker {
+    pub(super) fn new(making: &Making<'_>, stacks: &'static ShadowStacks) -> ShadowWalker {
+        ShadowWalker {
+            stacks,
+            trees: Trees::new(stacks),
+            write_due: making.now_ns + WRITE_NS,
+            engine: making.engine,
+        }
+    }
+}
+
+/// What the trees need to write.
+fn pen<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> Pen<'a, 'r> {
+    recorder.make_room();
+    Pen {
+        recorder,
+        target: round.target,
+        runtimes: &mut round.runtimes,
+    }
+}
+
+impl Walker for ShadowWalker {
+    fn due_ns(&self) -> Option<u64> {
+        Some(self.write_due)
+    }
+
+    fn name(&self) -> &'static str {
+        "shadow"
+    }
+
+    fn engine(&self, event: Event) -> &'static str {
+        if event == Event::Wall {
+            self.stacks.clock_name()
+        } else {
+            self.engine
+        }
+    }
+
+    fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
+        let (target, closed) = (round.target, &mut round.closed);
+        recorder.make_room();
+        let mut pen = Pen {
+            recorder,
+            target,
+            runtimes: &mut round.runtimes,
+        };
+        let trees = &mut self.trees;
+        round.reader.drain_all(
+            |slot, sample| {
+                let Some(thread) = target.threads.of_slot(slot) else {
+                    return;
+                };
+                let moment = Moment {
+                    thread,
+                    word: sample.frames.first().copied().unwrap_or(0),
+                    event: event_of(sample.event),
+                    time_ns: sample.time_ns,
+                    value: sample.value,
+                };
+                trees.sample(&mut pen, moment);
+            },
+            |slot| closed.push(slot),
+        );
+        trees.drained(&mut pen);
+        if round.now_ns >= self.write_due {
+            self.write_due = round.now_ns + WRITE_NS;
+            trees.flush(&mut pen, false);
+        }
+    }
+
+    fn finish(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
+        self.trees.flush(&mut pen(round, recorder), true);
+    }
+
+    fn thread_ended(&mut self, thread: u32, _cpu_ns: u64) {
+        self.trees.thread_ended(thread);
+    }
+
+    fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
+        let lost = self.trees.lost().into_iter();
+        lost.map(|(reason, count)| (Cow::Borrowed(reason), count))
+            .collect()
+    }
+
+    fn memory(&self) -> u64 {
+        self.trees.memory()
+    }
+}

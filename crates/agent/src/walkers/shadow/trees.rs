@@ -1,0 +1,321 @@
+//! The call trees as the agent thread knows them, and their way into the recording.
+//!
+//! Agent thread only. A tree's node becomes a stack of the recording when it is first seen; from
+//! then on only what its counters have grown by is written, as one sample for the calls and one
+//! for the time. A node's counters are written by its own thread; they are read here one by one,
+//! so what is read of a running thread may be of slightly different instants, and is whole in the
+//! end.
+//!
+//! Invariant: what has been written of a counter is never written again.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering::{self, Relaxed};
+
+use recording::{Event, Frame, MethodKind, Record, Tier, WalkEnd};
+
+use crate::base::numbers::NumberMap;
+use crate::base::proc;
+use crate::clr::Runtimes;
+use crate::hooks::ShadowStacks;
+use crate::hooks::stack::{NO_METHOD, NO_ROOM, ROOT, ShadowStack, TRUNCATED};
+use crate::record::Recorder;
+use crate::target::Target;
+
+/// What has been written of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Number in the recording; of no meaning for the root.
+    stack: u32,
+    truncated: bool,
+    calls: u64,
+    ns: u64,
+}
+
+#[derive(Debug)]
+struct Tree {
+    shadow: &'static ShadowStack,
+    thread: u32,
+    nodes: Vec<Seen>,
+    ended: bool,
+}
+
+/// All trees.
+pub(super) struct Trees {
+    /// By serial.
+    trees: NumberMap<u32, Tree>,
+    namer: Namer,
+}
+
+/// Gives nodes their stacks.
+struct Namer {
+    stacks: &'static ShadowStacks,
+    /// Frame numbers by method number.
+    frames: NumberMap<u32, u32>,
+}
+
+/// What is needed to write.
+pub(super) struct Pen<'a, 'r> {
+    pub(super) recorder: &'a mut Recorder,
+    pub(super) target: &'a Target,
+    pub(super) runtimes: &'a mut Runtimes<'r>,
+}
+
+/// A moment of CPU time, from the signal handler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) thread: u32,
+    /// [`crate::hooks::own_word`] of that moment.
+    pub(super) word: u64,
+    pub(super) event: Event,
+    pub(super) time_ns: u64,
+    pub(super) value: u64,
+}
+
+impl Trees {
+    pub(super) fn new(stacks: &'static ShadowStacks) -> Trees {
+        Trees {
+            trees: NumberMap::default(),
+            namer: Namer {
+                stacks,
+                frames: NumberMap::default(),
+            },
+        }
+    }
+
+    /// No sample of this thread will come any more, but those that are in the rings.
+    pub(super) fn thread_ended(&mut self, thread: u32) {
+        self.greet();
+        for tree in self.trees.values_mut() {
+            tree.ended |= tree.thread == thread;
+        }
+    }
+
+    /// Learns of threads that are new.
+    fn greet(&mut self) {
+        for shadow in self.namer.stacks.take_begun() {
+            self.trees.insert(
+                shadow.serial.load(Ordering::Acquire),
+                Tree {
+                    shadow,
+                    thread: shadow.thread.load(Relaxed),
+                    nodes: Vec::new(),
+                    ended: false,
+                },
+            );
+        }
+    }
+
+    /// Writes a sample for what ran at a moment.
+    pub(super) fn sample(&mut self, pen: &mut Pen<'_, '_>, moment: Moment) {
+        let (serial, node) = ((moment.word >> 32) as u32, moment.word as u32);
+        if !self.trees.contains_key(&serial) {
+            self.greet();
+        }
+        let tree = self.trees.get_mut(&serial);
+        let seen = tree
+            .filter(|tree| tree.thread == moment.thread && node != ROOT)
+            .and_then(|tree| {
+                self.namer.name_nodes(pen, tree);
+                tree.nodes.get(node as usize).copied()
+            });
+        let (stack, end) = match seen {
+            Some(seen) => (seen.stack, end_of(seen)),
+            None => {
+                let text = Cow::Borrowed("no managed method");
+                let frame = pen.recorder.frame(Frame::Pseudo { text });
+                let stack = pen.recorder.stack_of(None, frame);
+                (stack, WalkEnd::Root)
+            }
+        };
+        pen.recorder.record(&Record::Sample {
+            thread: moment.thread,
+            stack,
+            time_ns: moment.time_ns,
+            event: moment.event,
+            value: moment.value,
+            end,
+            detail: None,
+        });
+    }
+
+    /// Every sample of threads that are known to have ended has been given to [`Trees::sample`]:
+    /// writes the rest of them and lets go of them.
+    pub(super) fn drained(&mut self, pen: &mut Pen<'_, '_>) {
+        let namer = &mut self.namer;
+        self.trees.retain(|_, tree| {
+            if tree.ended {
+                namer.write(pen, tree, true);
+                namer.stacks.let_go(tree.shadow);
+            }
+            !tree.ended
+        });
+        namer.stacks.reclaim();
+    }
+
+    /// Writes what the trees have grown by. `last`: nothing more of them will be written, so calls
+    /// that have not returned get the time up to now.
+    pub(super) fn flush(&mut self, pen: &mut Pen<'_, '_>, last: bool) {
+        self.namer.stacks.methods.reading_begins();
+        self.greet();
+        for tree in self.trees.values_mut() {
+            self.namer.write(pen, tree, last);
+        }
+        for number in self.namer.stacks.methods.reading_ended() {
+            self.namer.frames.remove(&number);
+        }
+    }
+
+    /// What found no room since the last call.
+    pub(super) fn lost(&mut self) -> [(&'static str, u64); 2] {
+        let stacks = self.namer.stacks;
+        [
+            ("no shadow stack", stacks.take_homeless()),
+            ("too many methods to hook", stacks.methods.take_refused()),
+        ]
+    }
+
+    /// Bytes held, by the threads' own memory too.
+    pub(super) fn memory(&self) -> u64 {
+        let of_tree =
+            |tree: &Tree| tree.shadow.memory() + (tree.nodes.capacity() * size_of::<Seen>()) as u64;
+        let trees: u64 = self.trees.values().map(of_tree).sum();
+        trees + self.namer.stacks.methods.memory() + (self.namer.frames.capacity() * 9) as u64
+    }
+}
+
+impl Namer {
+    /// Gives the nodes that are new their stacks.
+    fn name_nodes(&mut self, pen: &mut Pen<'_, '_>, tree: &mut Tree) {
+        let ready = tree.shadow.nodes_ready();
+        let known = u32::try_from(tree.nodes.len()).unwrap_or(u32::MAX);
+        for number in known..ready {
+            let Some(node) = tree.shadow.node(number) else {
+                return;
+            };
+            let method = node.method.load(Relaxed);
+            let parent = node.parent.load(Relaxed);
+            let mut seen = Seen::default();
+            if method != NO_METHOD {
+                let frame = self.frame(pen, method);
+                let above = tree
+                    .nodes
+                    .get(parent as usize)
+                    .filter(|_| parent != ROOT)
+                    .map(|above| above.stack);
+                seen.stack = pen.recorder.stack_of(above, frame);
+                seen.truncated = method == TRUNCATED;
+            }
+            tree.nodes.push(seen);
+        }
+    }
+
+    fn frame(&mut self, pen: &mut Pen<'_, '_>, method: u32) -> u32 {
+        if let Some(frame) = self.frames.get(&method) {
+            return *frame;
+        }
+        let value = match method {
+            TRUNCATED => Frame::Pseudo {
+                text: Cow::Borrowed("truncated"),
+            },
+            NO_ROOM => Frame::Pseudo {
+                text: Cow::Borrowed("call tree full"),
+            },
+            number => self.managed(pen, number),
+        };
+        let frame = pen.recorder.frame(value);
+        self.frames.insert(method, frame);
+        frame
+    }
+
+    fn managed(&self, pen: &mut Pen<'_, '_>, number: u32) -> Frame<'static> {
+        let Some(method) = self.stacks.methods.take(number) else {
+            return unnamed(0);
+        };
+        let runtime = method.runtime;
+        let known = match method.names {
+            Some(names) => Some(pen.recorder.method(runtime, MethodKind::Il, &names)),
+            None if method.unloadable => None,
+            None => {
+                let (target, runtimes) = (pen.target, &mut *pen.runtimes);
+                pen.recorder
+                    .method_of(target, runtimes, runtime, method.function)
+            }
+        };
+        match known {
+            Some(method) => Frame::Managed {
+                method,
+                // Calls of all the bodies that it has had.
+                tier: Tier::Unknown,
+                il_offset: None,
+            },
+            None => unnamed(runtime),
+        }
+    }
+
+    /// Writes what has grown. `last`: the running call's time up to now belongs to it.
+    fn write(&mut self, pen: &mut Pen<'_, '_>, tree: &mut Tree, last: bool) {
+        self.name_nodes(pen, tree);
+        let clock = &self.stacks.clock;
+        let rate = clock.rate();
+        let time_ns = proc::now_ns();
+        let running = (last && self.stacks.timed).then(|| {
+            let since = tree.shadow.charged();
+            (tree.shadow.current(), clock.now().saturating_sub(since))
+        });
+        for (number, seen) in (0u32..).zip(&mut tree.nodes) {
+            // Time outside every method is nobody's.
+            if number == ROOT {
+                continue;
+            }
+            let Some(node) = tree.shadow.node(number) else {
+                return;
+            };
+            let calls = node.calls.load(Relaxed);
+            let extra = running.filter(|(node, _)| *node == number);
+            let ticks = node.ticks.load(Relaxed) + extra.map_or(0, |(_, ticks)| ticks);
+            let ns = rate.ns(ticks);
+            for (event, now, before) in
+                [(Event::Call, calls, seen.calls), (Event::Wall, ns, seen.ns)]
+            {
+                if now > before {
+                    pen.recorder.record(&Record::Sample {
+                        thread: tree.thread,
+                        stack: seen.stack,
+                        time_ns,
+                        event,
+                        value: now - before,
+                        end: end_of(*seen),
+                        detail: None,
+                    });
+                }
+            }
+            seen.calls = calls;
+            seen.ns = seen.ns.max(ns);
+        }
+    }
+}
+
+impl Drop for Trees {
+    /// The session is over: a thread's next hook in another session begins anew.
+    fn drop(&mut self) {
+        self.greet();
+        for tree in self.trees.values() {
+            self.namer.stacks.let_go(tree.shadow);
+        }
+    }
+}
+
+fn end_of(seen: Seen) -> WalkEnd {
+    if seen.truncated {
+        WalkEnd::Truncated
+    } else {
+        WalkEnd::Root
+    }
+}
+
+fn unnamed(runtime: u8) -> Frame<'static> {
+    Frame::Stub {
+        runtime,
+        name: Cow::Borrowed("managed code without a name"),
+    }
+}

@@ -1,0 +1,443 @@
+//! The oracle: every walker that can walk a stopped thread, at the same instant.
+//!
+//! It stops each CLR at random moments, has each managed thread walk itself (`signal`), walks it by
+//! `DoStackSnapshot` with and without a seed (`seeded`, `suspend`), and tells `cargo xtask agree`
+//! all that it saw, as lines of text over the tool's socket in place of a recording. It judges
+//! nothing.
+//!
+//! | line | meaning |
+//! | --- | --- |
+//! | `R runtime version` | a CLR |
+//! | `T runtime stopping_ns stopped_ns` | it was stopped for so long |
+//! | `B reason` | it could not be stopped |
+//! | `W tid trace plain seeded seed` | a thread: how its walks ended |
+//! | `s kind flags ip sp bp function` | a frame of our own walk, leaf first; kinds: `n`ative, `m`anaged, `d`ynamic, stub of a `r`eady-to-run image, `u`nknown |
+//! | `p ip sp function` | a frame of `DoStackSnapshot`; function 0: a run of unmanaged frames |
+//! | `q ip sp function` | a frame of `DoStackSnapshot` with a seed |
+//! | `d ip code name` | what lies at an address of a thread whose walks differ: 16 bytes before and behind it |
+//! | `F refused walked` | random seeds, since the last such line |
+//! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
+//! | `.` | end of a thread |
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use agent::base::numbers::NumberMap;
+use agent::base::random::next_random;
+use agent::base::{proc, wake};
+use agent::clr::{Runtimes, names};
+use agent::model::EndCode;
+use agent::record::{Channel, Command};
+use agent::session::{Begun, Parts, begin};
+use agent::target::CodeHistory;
+use agent::walkers::seed::SeedState;
+use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
+use corprof::{AgentCx, FunctionId, FunctionKey};
+use recording::MethodKind;
+use sampler::{Reader, SlotId};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced};
+
+use crate::costs;
+use crate::random_seeds::RandomSeeds;
+
+/// Between two looks at /proc/self/task.
+const SCAN_NS: u64 = 50_000_000;
+/// Between two stops: up to so long, at random, microseconds.
+const PAUSE_US: u64 = 3000;
+/// Threads told with code and names at most: a walker that is wrong is wrong often.
+const MAX_DETAILS: u32 = 300;
+
+/// What an address was at the time of a stop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Meaning {
+    kind: char,
+    /// FunctionID of a managed one.
+    function: usize,
+}
+
+/// The agent thread's state in place of a session.
+pub(crate) struct Agree {
+    parts: &'static Parts,
+    reader: Reader,
+    channel: Channel,
+    stopped: Stopped,
+    history: CodeHistory,
+    /// ReadyToRun functions by their start; 0: a stub.
+    precompiled: NumberMap<u64, usize>,
+    names: HashMap<(u8, usize), String>,
+    text: String,
+    random: u64,
+    seeds: RandomSeeds,
+    details_left: u32,
+    announced: usize,
+    tid: u32,
+    ids: Vec<u32>,
+    closed: Vec<SlotId>,
+    scan_due: u64,
+}
+
+impl Agree {
+    /// Over the session that has begun; `random_seeds` as often.
+    pub(crate) fn new(
+        parts: &'static Parts,
+        begun: Begun,
+        channel: Channel,
+        random_seeds: u32,
+    ) -> Agree {
+        Agree {
+            parts,
+            stopped: Stopped::new(&parts.target, begun.settings.max_depth),
+            reader: begun.reader,
+            channel,
+            history: CodeHistory::default(),
+            precompiled: NumberMap::default(),
+            names: HashMap::new(),
+            text: String::new(),
+            random: u64::from(std::process::id()) << 32 | 0x9e37_79b9,
+            seeds: RandomSeeds::new(random_seeds),
+            details_left: MAX_DETAILS,
+            announced: 0,
+            tid: proc::own_tid(),
+            ids: Vec::new(),
+            closed: Vec::new(),
+            scan_due: 0,
+        }
+    }
+
+    /// Stops and walks until the tool says stop or is gone.
+    pub(crate) fn run(mut self, cx: &mut AgentCx) {
+        loop {
+            self.pause();
+            if self.channel.command() != Command::None {
+                begin::stop(self.parts);
+                return;
+            }
+            self.look();
+            let known = self.parts.registry.known();
+            for clr in known.iter().skip(self.announced) {
+                let _ = writeln!(self.text, "R {} {}", clr.number, clr.version);
+            }
+            self.announced = known.len();
+            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
+            for runtime in runtimes.recorded() {
+                self.stop(&mut runtimes, runtime);
+            }
+            let [walks, theirs, theirs_ns, own, own_ns] = costs::take();
+            if walks > 0 {
+                let _ = writeln!(self.text, "C {walks} {theirs} {theirs_ns} {own} {own_ns}");
+            }
+            for clr in known.iter().filter(|clr| clr.ending && clr.reach.is_some()) {
+                self.parts.registry.acknowledge(clr.number);
+            }
+            if self.channel.send(self.text.as_bytes()).is_err() {
+                return;
+            }
+            self.text.clear();
+        }
+    }
+
+    /// A random time, or until somebody calls.
+    fn pause(&mut self) {
+        let us = next_random(&mut self.random) % PAUSE_US;
+        let timeout = Duration::from_micros(us);
+        self.parts.wake.wait([self.channel.fd(), -1], Some(timeout));
+    }
+
+    /// Threads, modules and bodies that are new.
+    fn look(&mut self) {
+        let now = proc::now_ns();
+        wake::hear_call();
+        let target = &self.parts.target;
+        target.natives.refresh();
+        let threads = &target.threads;
+        if now >= self.scan_due {
+            self.scan_due = now + SCAN_NS;
+            threads.scan(self.tid, &mut self.ids, false, true);
+        }
+        threads.take_hellos(&mut self.reader);
+        self.reader.clear_wake();
+        let closed = &mut self.closed;
+        self.reader.drain_all(|_, _| {}, |slot| closed.push(slot));
+        for slot in self.closed.drain(..) {
+            threads.slot_closed(slot);
+        }
+        let _unwanted = (threads.take_news(), target.natives.take_changes());
+        self.history.absorb(&target.code);
+        self.history.forget_removed(now);
+        target.code.map().reclaim();
+    }
+
+    fn stop(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8) {
+        let ways = Ways {
+            plain: true,
+            trace: true,
+            seeded: true,
+        };
+        let targets = self.parts.target.threads.managed_of(runtime);
+        let stopped = self.stopped.stop(
+            runtimes,
+            &mut self.reader,
+            runtime,
+            ways,
+            targets.into_iter(),
+            &mut self.seeds,
+        );
+        let pause = match stopped {
+            Ok(pause) => pause,
+            Err(NotStopped::Gone) => return,
+            Err(NotStopped::Refused(error)) => {
+                let _ = writeln!(self.text, "B {error}");
+                return;
+            }
+        };
+        let _ = writeln!(
+            self.text,
+            "T {runtime} {} {}",
+            pause.stopping_ns, pause.stopped_ns
+        );
+        let (refused, walked) = self.seeds.take();
+        if refused + walked > 0 {
+            let _ = writeln!(self.text, "F {refused} {walked}");
+        }
+        self.history.absorb(&self.parts.target.code);
+        for seen in std::mem::take(&mut self.stopped.seen) {
+            if seen.plain.is_some() {
+                self.tell(runtimes, runtime, &seen, pause.at_ns);
+            }
+        }
+    }
+
+    /// Writes what was seen of one thread.
+    fn tell(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8, seen: &Seen, time_ns: u64) {
+        let trace = match &seen.trace {
+            Some(Ok(trace)) => match EndCode(trace.end).reason() {
+                None => "root".to_owned(),
+                Some(reason) => format!("broken:{}", reason.replace(' ', "_")),
+            },
+            Some(Err(refused)) => format!("none:{refused:?}").replace(' ', "_"),
+            None => "none".to_owned(),
+        };
+        let answer = |snap: &Option<agent::walkers::stopped::Snap>| match snap {
+            None => "none".to_owned(),
+            Some(snap) => match snap.error {
+                None => "ok".to_owned(),
+                Some(error) => format!("{error:?}").replace(' ', "_"),
+            },
+        };
+        let seed = match seen.seed {
+            SeedState::None => "none".to_owned(),
+            SeedState::Given => "given".to_owned(),
+            SeedState::Refused(refused) => format!("refused:{refused:?}"),
+        };
+        let _ = writeln!(
+            self.text,
+            "W {} {trace} {} {} {seed}",
+            seen.target.tid,
+            answer(&seen.plain),
+            answer(&seen.seeded)
+        );
+        let own: Vec<Traced> = match &seen.trace {
+            Some(Ok(trace)) => self.stopped.traces.get(trace.frames.clone()),
+            _ => None,
+        }
+        .unwrap_or_default()
+        .to_vec();
+        let mut functions = Vec::new();
+        for frame in &own {
+            let meaning = self.meaning(runtimes, runtime, frame.word, time_ns);
+            let mut flags = String::new();
+            for (flag, letter) in [(EXACT, 'e'), (BY_FRAME_POINTER, 'b'), (HEURISTIC, 'h')] {
+                if frame.word & flag != 0 {
+                    flags.push(letter);
+                }
+            }
+            if flags.is_empty() {
+                flags.push('-');
+            }
+            if meaning.kind == 'm' {
+                functions.push(meaning.function);
+            }
+            let _ = writeln!(
+                self.text,
+                "s {} {flags} {:x} {:x} {:x} {:x}",
+                meaning.kind,
+                frame.word & ADDRESS,
+                frame.sp,
+                frame.bp,
+                meaning.function
+            );
+        }
+        let mut differs = false;
+        let mut addresses: Vec<u64> = own.iter().map(|frame| frame.word & ADDRESS).collect();
+        for (letter, snap) in [('p', &seen.plain), ('q', &seen.seeded)] {
+            let Some(snap) = snap else { continue };
+            let frames: &[SnapFrame] = self
+                .stopped
+                .frames
+                .get(snap.frames.clone())
+                .unwrap_or_default();
+            let theirs = frames.iter().map(|frame| frame.function);
+            differs |= !theirs
+                .filter(|function| *function != 0)
+                .eq(functions.iter().copied());
+            for frame in frames {
+                addresses.push(frame.ip);
+                let _ = writeln!(
+                    self.text,
+                    "{letter} {:x} {:x} {:x}",
+                    frame.ip, frame.sp, frame.function
+                );
+            }
+        }
+        if differs && self.details_left > 0 {
+            self.details_left -= 1;
+            addresses.sort_unstable();
+            addresses.dedup();
+            for address in addresses {
+                self.detail(runtimes, runtime, address, time_ns);
+            }
+        }
+        self.text.push_str(".\n");
+    }
+
+    /// What the word of a frame was when the runtime stood still.
+    fn meaning(
+        &mut self,
+        runtimes: &mut Runtimes<'_>,
+        runtime: u8,
+        word: u64,
+        time_ns: u64,
+    ) -> Meaning {
+        let address = word & ADDRESS;
+        let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
+        let none = |kind| Meaning { kind, function: 0 };
+        if let Some(body) = self.history.at(lookup, time_ns) {
+            if body.kind != MethodKind::Il {
+                return none('d');
+            }
+            return Meaning {
+                kind: if body.runtime == runtime { 'm' } else { 'n' },
+                function: body.function,
+            };
+        }
+        match self.parts.target.code.map().lookup(lookup) {
+            Some(region) if region.kind == Kind::Native => none('n'),
+            Some(region) if region.kind == Kind::ReadyToRun => {
+                if region.user != u64::from(runtime) {
+                    return none('n');
+                }
+                let start = self
+                    .parts
+                    .target
+                    .code
+                    .map()
+                    .r2r_function_start(lookup)
+                    .unwrap_or(lookup);
+                let function = match self.precompiled.get(&start) {
+                    Some(function) => *function,
+                    None => {
+                        let found = runtimes.with(runtime, |_, cx| {
+                            let ip = usize::try_from(lookup).ok()?;
+                            let function = cx.info().get_function_from_ip(cx, ip).ok()?;
+                            Some(function.raw())
+                        });
+                        let function = found.flatten().unwrap_or(0);
+                        self.precompiled.insert(start, function);
+                        function
+                    }
+                };
+                Meaning {
+                    kind: if function == 0 { 'r' } else { 'm' },
+                    function,
+                }
+            }
+            _ => none('u'),
+        }
+    }
+
+    /// Code and name of an address.
+    fn detail(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8, address: u64, time_ns: u64) {
+        let mut code = String::new();
+        match code_around(address) {
+            Some(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    let _ = write!(code, "{}{byte:02x}", if at == 16 { "|" } else { "" });
+                }
+            }
+            None => code.push('-'),
+        }
+        let meaning = self.meaning(runtimes, runtime, address, time_ns);
+        let name = if meaning.function == 0 {
+            native_name(address)
+        } else {
+            self.name(runtimes, runtime, meaning.function)
+        };
+        let _ = writeln!(self.text, "d {address:x} {code} {name}");
+    }
+
+    fn name(&mut self, runtimes: &mut Runtimes<'_>, runtime: u8, function: usize) -> String {
+        let key = (runtime, function);
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
+        }
+        let names = runtimes.with(runtime, |clr, cx| {
+            // SAFETY: the id came from this runtime a moment ago; names are asked for in the
+            // oracle's runs only, whose workloads' collectible code is named when it is compiled.
+            let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
+            let function: FunctionId<'_> = cx.info().id(key)?;
+            names::of_function(clr, cx, function)
+        });
+        let name = names.flatten().map_or_else(
+            || "?".to_owned(),
+            |names| format!("{}.{}", names.type_name, names.name),
+        );
+        self.names.insert(key, name.clone());
+        name
+    }
+}
+
+/// 16 bytes before an address and 16 from it on. By a system call, which an unmapped address does
+/// not harm.
+fn code_around(address: u64) -> Option<[u8; 32]> {
+    let mut bytes = [0u8; 32];
+    let from = address.checked_sub(16)?;
+    let here = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let there = libc::iovec {
+        iov_base: from as *mut libc::c_void,
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the kernel writes at most 32 bytes into `bytes`, and checks what it reads.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
+    };
+    (read == 32).then_some(bytes)
+}
+
+/// `libcoreclr.so+0x1234` with the nearest exported symbol.
+fn native_name(address: u64) -> String {
+    // SAFETY: all-zero is a valid Dl_info; dladdr fills it in and keeps nothing.
+    let found = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        (libc::dladdr(address as *const libc::c_void, &raw mut info) != 0).then_some(info)
+    };
+    let text = |pointer: *const libc::c_char| {
+        // SAFETY: the strings of a Dl_info live as long as the module; the caller keeps none.
+        (!pointer.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(pointer) }.to_string_lossy())
+    };
+    match found {
+        None => "?".to_owned(),
+        Some(info) => {
+            let file = text(info.dli_fname).unwrap_or_default();
+            let file = file.rsplit('/').next().unwrap_or_default();
+            let offset = address.wrapping_sub(info.dli_fbase as u64);
+            match text(info.dli_sname) {
+                Some(symbol) => format!("{file}+{offset:#x} {symbol}"),
+                None => format!("{file}+{offset:#x}"),
+            }
+        }
+    }
+}

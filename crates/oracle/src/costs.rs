@@ -1,0 +1,68 @@
+//! What synchronous walks cost, measured in callbacks of the JIT.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agent::base::proc;
+use agent::clr::Clr;
+use agent::session::Parts;
+use agent::walkers::here::walk_here;
+use agent::walkers::snapshot::snapshot_here;
+use corprof::Cx;
+use corprof::context::Callback;
+
+/// Of this process.
+static COSTS: Costs = Costs {
+    walks: AtomicU64::new(0),
+    snapshot_frames: AtomicU64::new(0),
+    snapshot_ns: AtomicU64::new(0),
+    own_frames: AtomicU64::new(0),
+    own_ns: AtomicU64::new(0),
+};
+
+/// Sums of `DoStackSnapshot` against our own walk of the same stack, since they were last told.
+#[derive(Debug)]
+struct Costs {
+    walks: AtomicU64,
+    snapshot_frames: AtomicU64,
+    snapshot_ns: AtomicU64,
+    own_frames: AtomicU64,
+    own_ns: AtomicU64,
+}
+
+/// Walks the calling thread in both ways, twice, and counts the second time.
+pub(crate) fn measure(parts: &'static Parts, clr: &Clr, cx: &mut Cx<'_, Callback>) {
+    let Some(proof) = clr.snapshots() else { return };
+    let map = parts.target.code.map();
+    let max_depth = parts.settings().max_depth;
+    let mut words = Vec::new();
+    for counted in [false, true] {
+        let started = proc::now_ns();
+        let walked = snapshot_here(map, cx, proof, max_depth as usize, &mut words);
+        let between = proc::now_ns();
+        let (own, _) = walk_here(map, max_depth, parts.target.threads.own_hijacks());
+        let ended = proc::now_ns();
+        if counted && walked.is_ok() {
+            for (sum, more) in [
+                (&COSTS.walks, 1),
+                (&COSTS.snapshot_frames, words.len() as u64),
+                (&COSTS.snapshot_ns, between.saturating_sub(started)),
+                (&COSTS.own_frames, own.len() as u64),
+                (&COSTS.own_ns, ended.saturating_sub(between)),
+            ] {
+                sum.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The sums: walks, frames and nanoseconds of `DoStackSnapshot`, of our own.
+pub(crate) fn take() -> [u64; 5] {
+    [
+        &COSTS.walks,
+        &COSTS.snapshot_frames,
+        &COSTS.snapshot_ns,
+        &COSTS.own_frames,
+        &COSTS.own_ns,
+    ]
+    .map(|sum| sum.swap(0, Ordering::Relaxed))
+}
