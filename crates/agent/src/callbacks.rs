@@ -23,8 +23,7 @@ use crate::events::{
     self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
-use crate::process::Library;
-use crate::session::Parts;
+use crate::session::{Library, Parts};
 use crate::target::threads::{OwnThread, Started};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop

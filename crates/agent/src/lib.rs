@@ -27,4 +27,5 @@ pub mod session;
 mod callbacks;
 pub mod process;
 
-pub use process::{Library, SIDEWALK, create};
+pub use process::{SIDEWALK, create};
+pub use session::Library;

@@ -7,28 +7,15 @@
 
 use std::sync::OnceLock;
 
-use corprof::context::Callback;
-use corprof::{AgentCx, ClassRequest, Cx};
+use corprof::{AgentCx, ClassRequest};
 
 use crate::callbacks::ClrCallbacks;
-use crate::clr::{Clr, version};
+use crate::clr::version;
 use crate::model::Settings;
 use crate::record::Channel;
-use crate::session::{Begun, Parts, agent_thread, begin};
+use crate::session::{Library, Parts, agent_thread, begin};
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
-
-/// Seen in a callback of each compilation.
-pub type Watch = for<'rt> fn(&'static Parts, &Clr, &mut Cx<'rt, Callback>);
-
-/// What makes one profiler's library of these parts: Sidewalk's, or the oracle's.
-#[derive(Debug)]
-pub struct Library {
-    /// The agent thread, for the process's life.
-    pub main: fn(&'static Parts, Begun, Channel, &mut AgentCx),
-    /// Asked at each compilation.
-    pub compiling: Option<Watch>,
-}
 
 /// Sidewalk.
 pub const SIDEWALK: Library = Library {

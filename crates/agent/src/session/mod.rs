@@ -10,6 +10,7 @@
 
 pub mod agent_thread;
 pub mod begin;
+mod library;
 mod parts;
 pub mod phases;
 mod totals;
@@ -23,6 +24,7 @@ use recording::{Event, Record};
 use sampler::Reader;
 
 pub use self::begin::{Begun, NotBegun};
+pub use self::library::{Library, Watch};
 pub use self::parts::Parts;
 
 use self::totals::Totals;

@@ -241,3 +241,96 @@ fn the_last_clr_s_end_is_told_before_it_is_let_go() {
     );
     parts.target.threads.runtime_ended(7);
 }
+
+/// Resident memory of this process, bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// An hour of a busy program after its recording ended: 100 threads and 250 methods a second come and go,
+/// and libraries, and exceptions, and the agent thread sleeps but for code. At the speed of the callbacks.
+#[test]
+fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
+    const SECONDS: usize = 3600;
+    let process = Process::alone();
+    let parts = process.parts;
+    let begun = begin::begin(parts, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
+    let (channel, mut say, reads) = listen();
+    // For the life of the process, as in a program.
+    corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
+        agent_thread::main(parts, begun, channel, cx);
+    })
+    .unwrap();
+    parts.phases.runtime_starts();
+    std::io::Write::write_all(&mut say, b"S").unwrap();
+    let told = reads.join().unwrap();
+    assert_eq!(told.ends, 1);
+    // The end of the recording is told a moment before the session's.
+    while parts.phase.get() != Phase::Idle {
+        std::thread::yield_now();
+    }
+
+    let code = vec![0xccu8; 1 << 20].leak();
+    let base = code.as_ptr() as u64;
+    let churn = |seconds: std::ops::Range<usize>| {
+        for second in seconds {
+            for at in 0..100 {
+                let managed = (7, second * 100 + at + 1);
+                parts
+                    .target
+                    .threads
+                    .managed_named(managed, format!("worker {at}"));
+                parts.target.threads.managed_started(Started {
+                    managed,
+                    // A number that no thread of the kernel has.
+                    tid: (1 << 23) + at as u32,
+                    own: None,
+                    hijack: Some((0, 0x1000)),
+                });
+                parts
+                    .target
+                    .threads
+                    .at((1 << 23) + at as u32, proc::now_ns());
+                parts.target.threads.managed_ended(managed);
+            }
+            for at in 0..250u64 {
+                let range = base + at * 4096..base + at * 4096 + 3000;
+                let body = crate::model::CodeBody {
+                    code_start: range.start,
+                    range: range.clone(),
+                    runtime: 7,
+                    function: second * 250 + at as usize,
+                    kind: recording::MethodKind::Dynamic,
+                    tier: recording::Tier::Optimized,
+                    added_ns: proc::now_ns(),
+                    collectible: None,
+                };
+                // SAFETY: the range is within `code`, which is leaked.
+                let unwind = unsafe { stackwalk::jit::body_from_code(range.start, 3000) };
+                parts.target.code.added(body, unwind);
+                parts.target.code.removed([range]);
+            }
+            parts.target.natives.refresh();
+            parts
+                .events
+                .tell(EventNews::Note("nobody reads this".into()));
+            assert!(
+                !parts
+                    .events
+                    .take_sample(EventSample::for_test(Event::Exception, 1, 100))
+            );
+        }
+    };
+    churn(0..SECONDS / 10);
+    let before = resident();
+    churn(SECONDS / 10..SECONDS);
+    let after = resident();
+    assert!(
+        after < before + (4 << 20),
+        "{} KiB before, {} KiB after",
+        before >> 10,
+        after >> 10
+    );
+}

@@ -1,6 +1,7 @@
 //! Runs a program on a real CLR with a profiler of `examples/` in it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use testkit::{Runtime, workload};
 
@@ -47,10 +48,13 @@ pub(crate) fn run(
     program: &str,
     argument: &str,
 ) -> Run {
+    // Under plain `cargo test` several tests of one process may run the same program.
+    static RUNS: AtomicU32 = AtomicU32::new(0);
     let out = std::env::temp_dir().join(format!(
-        "corprof-{example}-{mode}-{program}-{}-{}",
+        "corprof-{example}-{mode}-{program}-{}-{}-{}",
         runtime.version,
-        std::process::id()
+        std::process::id(),
+        RUNS.fetch_add(1, Ordering::Relaxed)
     ));
     let mut command = runtime.command(&workload(program).dll);
     command.arg(argument);
