@@ -1,7 +1,9 @@
-//! What every floor above needs and no other knows: the kernel's facts, waking, random numbers.
+//! What every floor above needs and no other knows: the kernel's facts, waking, random numbers, a
+//! reader of a file format.
 //!
 //! Nothing here knows a CLR, a sample or a recording.
 
+pub mod metadata;
 pub mod numbers;
 pub mod proc;
 pub mod random;

@@ -75,6 +75,8 @@ impl Clr {
             path: found.path,
             base,
             precompiled: image.as_ref().map(pe::Image::code),
+            flat: found.flags.contains(ModuleFlags::FLAT_LAYOUT),
+            metadata: OnceLock::new(),
             mvid: OnceLock::new(),
             collectible: found.flags.contains(ModuleFlags::COLLECTIBLE),
         });

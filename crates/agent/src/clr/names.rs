@@ -11,7 +11,7 @@ use corprof::context::Synchronous;
 use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
 
 use super::Clr;
-use crate::model::{IlMap, MethodNames};
+use crate::model::{IlMap, ManagedModule, MethodNames};
 
 /// How deep type arguments are followed.
 const MAX_DEPTH: u32 = 4;
@@ -29,30 +29,84 @@ pub fn of_function<'rt, C: Synchronous>(
     let info = cx.info();
     let found = info.get_function_info2(cx, function).ok()??;
     let module = found.module?;
-    let metadata = info.get_module_meta_data(cx, module).ok()??;
     let facts = clr.module(module.raw());
+    let in_place = facts.as_ref().and_then(|facts| facts.metadata());
+    let (mut type_name, mut name) = match in_place.and_then(|own| own.method(found.token.0)) {
+        Some(method) => (method.type_name, method.name),
+        None => {
+            // No image in memory, or one that was changed since: see `base::metadata` for why the
+            // runtime is asked last.
+            let metadata = info.get_module_meta_data(cx, module).ok()??;
+            let method = metadata.get_method_props(found.token).ok()?;
+            (type_of(&metadata, method.class), method.name)
+        }
+    };
     if let Some(facts) = &facts
         && facts.mvid.get().is_none()
-        && let Ok(scope) = metadata.get_scope_props()
+        && let Some(mvid) = mvid_of(cx, facts, module)
     {
-        let _first = facts.mvid.set(guid_bytes(scope.mvid));
+        let _first = facts.mvid.set(mvid);
     }
-    let method = metadata.get_method_props(found.token).ok()?;
-    let mut type_name = type_of(&metadata, method.class);
-    drop(metadata);
     if let Some(class) = found.class
         && let Ok(Some(class)) = info.get_class_id_info2(cx, class)
     {
-        arguments(cx, &class.type_args, 0, &mut type_name);
+        arguments(clr, cx, &class.type_args, 0, &mut type_name);
     }
-    let mut name = method.name;
-    arguments(cx, &found.type_args, 0, &mut name);
+    arguments(clr, cx, &found.type_args, 0, &mut name);
     Some(MethodNames {
         module: facts,
         token: found.token.0,
         type_name,
         name,
     })
+}
+
+fn mvid_of<'rt, C: Synchronous>(
+    cx: &Cx<'rt, C>,
+    facts: &ManagedModule,
+    module: ModuleId<'rt>,
+) -> Option<[u8; 16]> {
+    if let Some(own) = facts.metadata() {
+        return own.mvid();
+    }
+    let metadata = cx.info().get_module_meta_data(cx, module).ok()??;
+    Some(guid_bytes(metadata.get_scope_props().ok()?.mvid))
+}
+
+/// The name of a TypeDef token of a module.
+fn type_of_token<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    module: ModuleId<'rt>,
+    token: Token,
+) -> Option<String> {
+    let facts = clr.module(module.raw());
+    let in_place = facts.as_ref().and_then(|facts| facts.metadata());
+    if let Some(name) = in_place.and_then(|own| own.type_name(token.0)) {
+        return Some(name);
+    }
+    let metadata = cx.info().get_module_meta_data(cx, module).ok()??;
+    Some(type_of(&metadata, token))
+}
+
+/// A class's own name, without type arguments, and the token of a field that it declares.
+pub fn class_and_field<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    (module, token): (ModuleId<'rt>, Token),
+    field: &str,
+) -> Option<(String, Option<u32>)> {
+    let name = type_of_token(clr, cx, module, token)?;
+    let facts = clr.module(module.raw());
+    let field = match facts.as_ref().and_then(|facts| facts.metadata()) {
+        Some(own) => own.field(token.0, field),
+        None => {
+            let metadata = cx.info().get_module_meta_data(cx, module).ok()??;
+            let fields = metadata.enum_fields_with_name(token, field).ok()?;
+            fields.first().map(|field| field.0)
+        }
+    };
+    Some((name, field))
 }
 
 /// The name of a method that has no metadata: a DynamicMethod or a stub in IL.
@@ -149,6 +203,7 @@ fn type_of(metadata: &MetadataImport<'_>, class: Token) -> String {
 
 /// Appends `[A,B]`.
 fn arguments<'rt, C: Synchronous>(
+    clr: &Clr,
     cx: &Cx<'rt, C>,
     classes: &[Option<ClassId<'rt>>],
     depth: u32,
@@ -167,7 +222,7 @@ fn arguments<'rt, C: Synchronous>(
             break;
         }
         match class {
-            Some(class) => class_name(cx, *class, depth + 1, into),
+            Some(class) => class_name(clr, cx, *class, depth + 1, into),
             None => into.push('?'),
         }
     }
@@ -178,13 +233,14 @@ fn arguments<'rt, C: Synchronous>(
 }
 
 /// The name of a class, array types and type arguments spelled out.
-pub fn of_class<'rt, C: Synchronous>(cx: &Cx<'rt, C>, class: ClassId<'rt>) -> String {
+pub fn of_class<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, class: ClassId<'rt>) -> String {
     let mut name = String::new();
-    class_name(cx, class, 0, &mut name);
+    class_name(clr, cx, class, 0, &mut name);
     name
 }
 
 fn class_name<'rt, C: Synchronous>(
+    clr: &Clr,
     cx: &Cx<'rt, C>,
     class: ClassId<'rt>,
     depth: u32,
@@ -197,7 +253,7 @@ fn class_name<'rt, C: Synchronous>(
     let info = cx.info();
     if let Ok(Some(array)) = info.is_array_class(cx, class) {
         match array.element_class {
-            Some(element) => class_name(cx, element, depth + 1, into),
+            Some(element) => class_name(clr, cx, element, depth + 1, into),
             None => into.push('?'),
         }
         into.push('[');
@@ -213,10 +269,9 @@ fn class_name<'rt, C: Synchronous>(
     };
     let name = found
         .module
-        .and_then(|module| info.get_module_meta_data(cx, module).ok().flatten())
-        .map(|metadata| type_of(&metadata, found.token));
+        .and_then(|module| type_of_token(clr, cx, module, found.token));
     into.push_str(name.as_deref().unwrap_or("?"));
-    arguments(cx, &found.type_args, depth, into);
+    arguments(clr, cx, &found.type_args, depth, into);
 }
 
 /// A GUID as files have it: the first three fields little-endian.

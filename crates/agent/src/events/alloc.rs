@@ -155,7 +155,10 @@ pub(crate) fn object_allocated<'rt>(
         return;
     };
     origin.happened(cx, Event::Alloc, value, |cx| {
-        (origin.own.names.class(cx, class), size_text(size))
+        (
+            origin.own.names.class(origin.clr, cx, class),
+            size_text(size),
+        )
     });
 }
 
@@ -250,7 +253,7 @@ fn keep<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, value: u64, allocat
         let key = unsafe { ClassKey::from_parts(cx.info().index(), allocated.class) };
         let class = key.and_then(|key| cx.info().id(key));
         let name = match class {
-            Some(class) => origin.own.names.class(cx, class),
+            Some(class) => origin.own.names.class(origin.clr, cx, class),
             None => allocated.type_name.as_str().into(),
         };
         (name, allocated.size.map(size_text).unwrap_or_default())

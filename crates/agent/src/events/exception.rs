@@ -10,12 +10,13 @@ use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use corprof::context::{Callback, Cooperative};
-use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId, Token};
+use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId};
 use recording::Event;
 
 use super::Origin;
 use super::sample::Catcher;
 use super::source::{Asked, EventSource, Need};
+use crate::clr::names;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
@@ -87,7 +88,10 @@ pub(crate) fn thrown<'rt>(
     begin_search(catcher.clone());
     let Some(place) = place else { return };
     let class = cx.info().get_class_from_object(cx, object).ok();
-    let name = class.map_or_else(|| "?".into(), |class| origin.own.names.class(cx, class));
+    let name = class.map_or_else(
+        || "?".into(),
+        |class| origin.own.names.class(origin.clr, cx, class),
+    );
     let text = class
         .and_then(|class| message(origin, cx, object, class))
         .unwrap_or_default();
@@ -145,7 +149,7 @@ fn message<'rt>(
         .own
         .exceptions
         .layout
-        .get_or_init(|| find_layout(cx, class));
+        .get_or_init(|| find_layout(origin, cx, class));
     let layout = (*layout)?;
     // SAFETY: `object` is an exception: it derives from System.Exception, whose layout says where
     // the reference to its message is. In cooperative mode neither it nor the string moves.
@@ -167,27 +171,28 @@ fn message<'rt>(
 }
 
 /// Looks for `System.Exception._message` among the base classes of a class.
-fn find_layout<'rt>(cx: &Cx<'rt, Cooperative>, class: ClassId<'rt>) -> Option<MessageLayout> {
+fn find_layout<'rt>(
+    origin: Origin<'_>,
+    cx: &Cx<'rt, Cooperative>,
+    class: ClassId<'rt>,
+) -> Option<MessageLayout> {
     let info = cx.info();
     let mut next = Some(class);
     for _ in 0..MAX_BASES {
         let class = next?;
         let found = info.get_class_id_info2(cx, class).ok()??;
-        let metadata = info.get_module_meta_data(cx, found.module?).ok()??;
-        let name = metadata.get_type_def_props(found.token).ok()?.name;
+        let place = (found.module?, found.token);
+        let (name, field) = names::class_and_field(origin.clr, cx, place, "_message")?;
         if name != "System.Exception" {
             next = found.parent;
             continue;
         }
-        let fields = metadata
-            .enum_fields_with_name(found.token, "_message")
-            .ok()?;
-        let field: &Token = fields.first()?;
+        let field = field?;
         let layout = info.get_class_layout(cx, class).ok()??;
         let offset = layout
             .fields
             .iter()
-            .find(|known| known.rid_of_field == field.0)?
+            .find(|known| known.rid_of_field == field)?
             .offset;
         let string = info.get_string_layout2(cx).ok()?;
         return Some(MessageLayout {

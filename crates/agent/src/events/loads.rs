@@ -40,7 +40,7 @@ impl EventSource for Classes {
 /// `ClassLoadFinished`.
 pub(crate) fn class<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, class: ClassId<'rt>) {
     origin.happened(cx, Event::ClassLoad, 1, |cx| {
-        (origin.own.names.class(cx, class), String::new())
+        (origin.own.names.class(origin.clr, cx, class), String::new())
     });
 }
 

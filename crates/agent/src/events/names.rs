@@ -40,13 +40,14 @@ impl NameCache {
     /// The name of a class with its type arguments.
     pub(crate) fn class<'rt, C: Synchronous>(
         &self,
+        clr: &Clr,
         cx: &Cx<'rt, C>,
         class: ClassId<'rt>,
     ) -> Arc<str> {
         if let Some(name) = lock(&self.classes).get(&class.raw()) {
             return Arc::clone(name);
         }
-        let name: Arc<str> = names::of_class(cx, class).into();
+        let name: Arc<str> = names::of_class(clr, cx, class).into();
         remember(&self.classes, class.raw(), &name);
         name
     }

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use recording::{MethodKind, Tier};
 
+use crate::base::metadata::Metadata;
+
 /// One contiguous piece of JITted code.
 #[derive(Clone, Debug)]
 pub struct CodeBody {
@@ -65,8 +67,22 @@ pub struct ManagedModule {
     pub base: u64,
     /// Its ReadyToRun code.
     pub precompiled: Option<Range<u64>>,
+    /// It is in memory as its file is, not laid out by section.
+    pub flat: bool,
+    /// Its names, once somebody has asked; `None` where the runtime must be asked.
+    pub metadata: OnceLock<Option<Metadata>>,
     /// Its identity, once somebody has asked.
     pub mvid: OnceLock<[u8; 16]>,
     /// It can be unloaded.
     pub collectible: bool,
+}
+
+impl ManagedModule {
+    /// Its names, read in place; `None` where there is no image in memory, or none that is understood.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        let known = self
+            .metadata
+            .get_or_init(|| Metadata::of_module(self.base, self.flat));
+        known.as_ref()
+    }
 }

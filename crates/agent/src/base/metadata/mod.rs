@@ -1,0 +1,436 @@
+//! Names out of a module's metadata, read where the runtime has the module in memory.
+//!
+//! Why not ask the runtime: `GetModuleMetaData`, also for reading, makes it convert the module's metadata to its
+//! writable form for the rest of its life (`Module::GetReadablePublicMetaDataInterface`, src/coreclr/vm/ceeload.cpp,
+//! to `ConvertMDInternalToReadWrite`), and from then on each look-up of the JIT and of the type loader takes a
+//! lock that all threads share. A program that compiled 20,000 methods became 3 to 5 % slower by it.
+//!
+//! It is no general reader: it knows what names need, and gives up on what a compiler does not make (the
+//! uncompressed stream `#-` of edit-and-continue); the runtime is asked then. Format: ECMA-335, partition II, 24 and 25.
+//!
+//! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module whose file was
+//! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; nothing but the
+//! positions of the tables is kept.
+
+mod schema;
+
+use std::ops::Range;
+
+use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF, columns};
+
+/// Longest name read, bytes.
+const MAX_NAME: usize = 1024;
+/// How deep types are nested at most.
+const MAX_NESTING: usize = 16;
+/// Most streams and sections looked at.
+const MAX_LIST: u16 = 96;
+
+/// Where a module's bytes are.
+trait Bytes {
+    /// Fills `into` with what lies at an offset from the module's base; whole or not at all.
+    fn read(&self, at: u64, into: &mut [u8]) -> Option<()>;
+}
+
+/// In this process.
+#[derive(Clone, Copy, Debug)]
+struct InProcess(u64);
+
+impl Bytes for InProcess {
+    fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
+        let address = self.0.checked_add(at)?;
+        let length = into.len();
+        let local = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: length,
+        };
+        let remote = libc::iovec {
+            iov_base: address as *mut libc::c_void,
+            iov_len: length,
+        };
+        // SAFETY: the kernel checks both ranges; `local` is `into`.
+        let read = unsafe {
+            libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+        };
+        (usize::try_from(read) == Ok(length)).then_some(())
+    }
+}
+
+/// Whole numbers out of bytes.
+trait Numbers: Bytes {
+    fn array<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(at, &mut bytes)?;
+        Some(bytes)
+    }
+    fn u16(&self, at: u64) -> Option<u16> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+    fn u32(&self, at: u64) -> Option<u32> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+    fn u64(&self, at: u64) -> Option<u64> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+
+    /// A text that ends with a zero byte, of at most [`MAX_NAME`] bytes, within `limit`.
+    fn text(&self, at: u64, limit: u64) -> Option<String> {
+        const AT_ONCE: u64 = 64;
+        let mut bytes = Vec::new();
+        let mut from = at;
+        while from < limit && bytes.len() < MAX_NAME {
+            // Not across the end of a page, behind which there may be nothing.
+            let mut piece = [0u8; AT_ONCE as usize];
+            let length = AT_ONCE.min(limit - from).min(4096 - from % 4096);
+            let piece = piece.get_mut(..length as usize)?;
+            self.read(from, piece)?;
+            if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+                bytes.extend_from_slice(piece.get(..end)?);
+                return Some(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            bytes.extend_from_slice(piece);
+            from += length;
+        }
+        None
+    }
+}
+
+impl<T: Bytes> Numbers for T {}
+
+/// One table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Table {
+    /// Offset of the first row from the base.
+    start: u64,
+    rows: u32,
+    width: u32,
+}
+
+/// The metadata of one module.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    bytes: InProcess,
+    parts: Parts,
+}
+
+/// Where its parts are, as offsets from the base.
+#[derive(Clone, Debug)]
+struct Parts {
+    strings: Range<u64>,
+    guids: u64,
+    heaps: u8,
+    rows: Box<[u32; TABLES]>,
+    module: Table,
+    type_def: Table,
+    field: Table,
+    method_def: Table,
+    nested_class: Table,
+}
+
+/// A method's own names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// `Namespace.Outer+Inner` of the type that declares it.
+    pub type_name: String,
+}
+
+impl Metadata {
+    /// Of the module that the runtime has at `base`: as a file is (`flat`), or laid out by section.
+    /// `None` where there is nothing that this reader knows.
+    pub fn of_module(base: u64, flat: bool) -> Option<Metadata> {
+        if base == 0 {
+            return None;
+        }
+        let bytes = InProcess(base);
+        Some(Metadata {
+            parts: Parts::find(&bytes, flat)?,
+            bytes,
+        })
+    }
+
+    /// The module's identity, as its PDB has it.
+    pub fn mvid(&self) -> Option<[u8; 16]> {
+        self.parts.mvid(&self.bytes)
+    }
+
+    /// A MethodDef token's names.
+    pub fn method(&self, token: u32) -> Option<Method> {
+        self.parts.method(&self.bytes, token)
+    }
+
+    /// `Namespace.Outer+Inner` of a TypeDef token.
+    pub fn type_name(&self, token: u32) -> Option<String> {
+        let row = row_of(token, TYPE_DEF)?;
+        self.parts.type_name(&self.bytes, row)
+    }
+
+    /// The token of the field of this name that a TypeDef token's type declares.
+    pub fn field(&self, token: u32, name: &str) -> Option<u32> {
+        self.parts.field(&self.bytes, token, name)
+    }
+}
+
+/// The row that a token of this table names.
+fn row_of(token: u32, table: usize) -> Option<u32> {
+    let row = token & 0xff_ffff;
+    (token >> 24 == table as u32 && row != 0).then_some(row)
+}
+
+/// From an address that the module would have when loaded to where it is.
+struct Layout {
+    /// RVA, length and file offset of each section; none where the layout is by section already.
+    sections: Vec<(u32, u32, u32)>,
+}
+
+impl Layout {
+    fn at(&self, rva: u32) -> Option<u64> {
+        if self.sections.is_empty() {
+            return Some(rva.into());
+        }
+        let section = |(start, length, offset): &(u32, u32, u32)| {
+            let within = rva.checked_sub(*start)?;
+            (within < *length).then(|| u64::from(*offset) + u64::from(within))
+        };
+        self.sections.iter().find_map(section)
+    }
+}
+
+impl Parts {
+    fn find(bytes: &impl Numbers, flat: bool) -> Option<Parts> {
+        let root = cli_metadata(bytes, flat)?;
+        // "BSJB", versions, reserved, length of the version's text.
+        if bytes.u32(root)? != 0x424a_5342 {
+            return None;
+        }
+        let version = bytes.u32(root + 12)?;
+        if version > 255 {
+            return None;
+        }
+        let list = root + 16 + u64::from(version);
+        let count = bytes.u16(list + 2)?.min(MAX_LIST);
+        let mut at = list + 4;
+        let (mut tables, mut strings, mut guids) = (None, None, None);
+        for _ in 0..count {
+            let start = root + u64::from(bytes.u32(at)?);
+            let length = u64::from(bytes.u32(at + 4)?);
+            let name = bytes.text(at + 8, at + 8 + 32)?;
+            match name.as_str() {
+                "#~" => tables = Some(start),
+                "#Strings" => strings = Some(start..start.checked_add(length)?),
+                "#GUID" => guids = Some(start),
+                _ => {}
+            }
+            at += 8 + (name.len() as u64 + 1).next_multiple_of(4);
+        }
+        Parts::read_tables(bytes, tables?, strings?, guids?)
+    }
+
+    fn read_tables(
+        bytes: &impl Numbers,
+        tables: u64,
+        strings: Range<u64>,
+        guids: u64,
+    ) -> Option<Parts> {
+        let [heaps] = bytes.array::<1>(tables + 6)?;
+        let present = bytes.u64(tables + 8)?;
+        // Tables that nobody knows have widths that nobody knows. Sorted behind the others, they harm
+        // nothing that is read here.
+        let mut rows = Box::new([0u32; TABLES]);
+        let mut at = tables + 24;
+        for table in 0..64 {
+            if present >> table & 1 == 0 {
+                continue;
+            }
+            if let Some(rows) = rows.get_mut(table) {
+                *rows = bytes.u32(at)?;
+            }
+            at += 4;
+        }
+        if DETOURS.iter().any(|table| rows.get(*table) != Some(&0)) {
+            return None;
+        }
+        // An edit-and-continue stream has four bytes more here.
+        if heaps & 0x40 != 0 {
+            at += 4;
+        }
+        let sizes = Sizes { heaps, rows: &rows };
+        let mut found = [Table::default(); TABLES];
+        for (number, table) in found.iter_mut().enumerate() {
+            *table = Table {
+                start: at,
+                rows: rows.get(number).copied().unwrap_or(0),
+                width: sizes.row(number),
+            };
+            at = at.checked_add(u64::from(table.rows) * u64::from(table.width))?;
+        }
+        let table = |number: usize| found.get(number).copied();
+        Some(Parts {
+            strings,
+            guids,
+            heaps,
+            module: table(MODULE)?,
+            type_def: table(TYPE_DEF)?,
+            field: table(FIELD)?,
+            method_def: table(METHOD_DEF)?,
+            nested_class: table(NESTED_CLASS)?,
+            rows,
+        })
+    }
+
+    /// What a column of a row holds; rows count from 1.
+    fn cell(
+        &self,
+        bytes: &impl Numbers,
+        (number, table): (usize, Table),
+        row: u32,
+        column: usize,
+    ) -> Option<u32> {
+        if row == 0 || row > table.rows {
+            return None;
+        }
+        let sizes = Sizes {
+            heaps: self.heaps,
+            rows: &self.rows,
+        };
+        let all = columns(number);
+        let before: u32 = all.iter().take(column).map(|one| sizes.width(*one)).sum();
+        let at = table.start + u64::from(row - 1) * u64::from(table.width) + u64::from(before);
+        match sizes.width(*all.get(column)?) {
+            2 => bytes.u16(at).map(u32::from),
+            4 => bytes.u32(at),
+            _ => None,
+        }
+    }
+
+    fn name(&self, bytes: &impl Numbers, offset: u32) -> Option<String> {
+        let at = self.strings.start.checked_add(offset.into())?;
+        bytes.text(at, self.strings.end)
+    }
+
+    fn mvid(&self, bytes: &impl Numbers) -> Option<[u8; 16]> {
+        let number = self.cell(bytes, (MODULE, self.module), 1, 2)?;
+        bytes.array(self.guids + u64::from(number.checked_sub(1)?) * 16)
+    }
+
+    fn method(&self, bytes: &impl Numbers, token: u32) -> Option<Method> {
+        let row = row_of(token, METHOD_DEF)?;
+        let name = self.cell(bytes, (METHOD_DEF, self.method_def), row, 3)?;
+        Some(Method {
+            name: self.name(bytes, name)?,
+            type_name: self.type_name(bytes, self.owner(bytes, 5, row)?)?,
+        })
+    }
+
+    /// The type whose run of rows, which begins where its `column` says, has `row`.
+    fn owner(&self, bytes: &impl Numbers, column: usize, row: u32) -> Option<u32> {
+        let first = |of: u32| self.cell(bytes, (TYPE_DEF, self.type_def), of, column);
+        // The last type that does not begin behind it; types without rows begin where the next does.
+        let (mut low, mut high) = (1, self.type_def.rows.checked_add(1)?);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if first(middle)? <= row {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        (first(low)? <= row).then_some(low)
+    }
+
+    fn type_name(&self, bytes: &impl Numbers, row: u32) -> Option<String> {
+        let mut parts = Vec::new();
+        let mut next = Some(row);
+        while let Some(row) = next
+            && parts.len() < MAX_NESTING
+        {
+            let cell = |column| self.cell(bytes, (TYPE_DEF, self.type_def), row, column);
+            let (name, namespace) = (self.name(bytes, cell(1)?)?, self.name(bytes, cell(2)?)?);
+            parts.push(if namespace.is_empty() {
+                name
+            } else {
+                format!("{namespace}.{name}")
+            });
+            next = self.enclosing(bytes, row);
+        }
+        parts.reverse();
+        Some(parts.join("+"))
+    }
+
+    /// The type that a type is nested in. The table is sorted by the nested one.
+    fn enclosing(&self, bytes: &impl Numbers, row: u32) -> Option<u32> {
+        let table = (NESTED_CLASS, self.nested_class);
+        let (mut low, mut high) = (1, self.nested_class.rows.checked_add(1)?);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.cell(bytes, table, middle, 0)?.cmp(&row) {
+                std::cmp::Ordering::Equal => return self.cell(bytes, table, middle, 1),
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    fn field(&self, bytes: &impl Numbers, token: u32, name: &str) -> Option<u32> {
+        let owner = row_of(token, TYPE_DEF)?;
+        let first = |of: u32| self.cell(bytes, (TYPE_DEF, self.type_def), of, 4);
+        let end = match owner == self.type_def.rows {
+            true => self.field.rows.checked_add(1)?,
+            false => first(owner + 1)?,
+        };
+        // No type has so many.
+        let rows = first(owner)?..end.min(first(owner)?.saturating_add(0xffff));
+        let is_it = |row: &u32| {
+            let offset = self.cell(bytes, (FIELD, self.field), *row, 1);
+            offset
+                .and_then(|offset| self.name(bytes, offset))
+                .as_deref()
+                == Some(name)
+        };
+        let row = rows.into_iter().find(is_it)?;
+        Some((FIELD as u32) << 24 | row)
+    }
+}
+
+/// Where the CLI header says that the metadata is: PE headers, directory 14 (ECMA-335 II.25.2, 25.3).
+fn cli_metadata(bytes: &impl Numbers, flat: bool) -> Option<u64> {
+    if bytes.array::<2>(0)? != *b"MZ" {
+        return None;
+    }
+    let pe = u64::from(bytes.u32(0x3c)?);
+    if bytes.u32(pe)? != 0x4550 {
+        return None;
+    }
+    let optional = pe + 24;
+    // PE32 and PE32+ differ in where the directories begin.
+    let directories = optional
+        + match bytes.u16(optional)? {
+            0x10b => 96,
+            0x20b => 112,
+            _ => return None,
+        };
+    let mut layout = Layout {
+        sections: Vec::new(),
+    };
+    if flat {
+        let first = optional + u64::from(bytes.u16(pe + 20)?);
+        for index in 0..u64::from(bytes.u16(pe + 6)?.min(MAX_LIST)) {
+            let at = first + index * 40;
+            let (start, length, offset) = (
+                bytes.u32(at + 12)?,
+                bytes.u32(at + 16)?,
+                bytes.u32(at + 20)?,
+            );
+            layout.sections.push((start, length, offset));
+        }
+    }
+    let cli = layout.at(bytes.u32(directories + 14 * 8)?)?;
+    if cli == 0 {
+        return None;
+    }
+    layout.at(bytes.u32(cli + 8)?)
+}
+
+#[cfg(test)]
+mod tests;

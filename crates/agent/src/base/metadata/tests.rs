@@ -1,0 +1,117 @@
+use super::*;
+
+/// A module as a file, for the reader: what `symbolize` has as a fixture.
+const LINES: &[u8] = include_bytes!("../../../../symbolize/tests/fixtures/Lines.dll");
+const POINTS: &str = include_str!("../../../../symbolize/tests/fixtures/Lines.points");
+
+impl Bytes for &[u8] {
+    fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
+        let bytes = self.get(usize::try_from(at).ok()?..)?.get(..into.len())?;
+        into.copy_from_slice(bytes);
+        Some(())
+    }
+}
+
+/// Names of all methods, in order, and of all types.
+fn all(bytes: &impl Numbers, parts: &Parts) -> (Vec<String>, Vec<String>) {
+    let methods = (1..=parts.method_def.rows).map(|row| {
+        let found = parts.method(bytes, 0x0600_0000 | row).unwrap();
+        format!("{}.{}", found.type_name, found.name)
+    });
+    let types = (1..=parts.type_def.rows).map(|row| parts.type_name(bytes, row).unwrap());
+    (methods.collect(), types.collect())
+}
+
+#[test]
+fn a_small_module_s_names() {
+    let parts = Parts::find(&LINES, true).unwrap();
+    let (methods, types) = all(&LINES, &parts);
+    for name in [
+        "Program.Main",
+        "Program.Twice",
+        "Program.Numbers",
+        "Program.Generated",
+        "Program+<Numbers>d__2.MoveNext",
+        "Program+<Later>d__3.MoveNext",
+    ] {
+        assert!(
+            methods.iter().any(|known| known == name),
+            "{name} in {methods:?}"
+        );
+    }
+    assert_eq!(types[0], "<Module>");
+    let mvid: String = parts
+        .mvid(&LINES)
+        .unwrap()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let told = POINTS.lines().find_map(|line| line.strip_prefix("mvid "));
+    assert_eq!(Some(mvid.as_str()), told);
+    let machine = types.iter().position(|name| name == "Program+<Later>d__3");
+    let token = 0x0200_0001 + machine.unwrap() as u32;
+    let state = parts.field(&LINES, token, "<>1__state").unwrap();
+    assert_eq!(state >> 24, 4);
+    assert_eq!(parts.field(&LINES, token, "no such field"), None);
+}
+
+#[test]
+fn the_same_from_memory() {
+    let flat = Metadata::of_module(LINES.as_ptr() as u64, true).unwrap();
+    assert_eq!(flat.method(0x0600_0001).unwrap().name, "Main");
+    assert_eq!(flat.type_name(0x0200_0002).as_deref(), Some("Program"));
+    for token in [0, 0x0600_0000, 0x0600_ffff, 0x0a00_0001, u32::MAX] {
+        assert_eq!(flat.method(token), None, "{token:#x}");
+    }
+    assert!(Metadata::of_module(0, true).is_none());
+    assert!(
+        Metadata::of_module(8, false).is_none(),
+        "nothing is mapped there"
+    );
+}
+
+/// `cargo xtask test` names the core libraries of its runtimes.
+#[test]
+fn every_name_of_real_modules_is_read() {
+    let named = std::env::var_os("SIDEWALK_TEST_R2R").unwrap_or_default();
+    for path in std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()) {
+        let file = std::fs::read(&path).unwrap();
+        let bytes = file.as_slice();
+        let parts = Parts::find(&bytes, true).unwrap();
+        let (methods, types) = all(&bytes, &parts);
+        assert!(methods.len() > 10_000, "{}", path.display());
+        for name in ["System.String.Concat", "System.Threading.Thread.Sleep"] {
+            assert!(methods.iter().any(|known| known == name), "{name}");
+        }
+        let exception = types.iter().position(|name| name == "System.Exception");
+        let token = 0x0200_0001 + exception.unwrap() as u32;
+        assert!(parts.field(&bytes, token, "_message").is_some());
+        assert!(types.iter().any(|name| name.contains('+')));
+    }
+}
+
+#[test]
+fn a_damaged_module_gives_no_name_and_nothing_worse() {
+    let mut random = 0x1234_5678_9abc_def1;
+    for round in 0..4000u64 {
+        let mut bytes = LINES.to_vec();
+        if round % 4 == 0 {
+            let length = crate::base::random::next_random(&mut random) as usize % bytes.len();
+            bytes.truncate(length);
+        }
+        for _ in 0..round % 16 {
+            let at = crate::base::random::next_random(&mut random) as usize % bytes.len().max(1);
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = crate::base::random::next_random(&mut random) as u8;
+            }
+        }
+        let bytes = bytes.as_slice();
+        let Some(parts) = Parts::find(&bytes, round % 3 != 0) else {
+            continue;
+        };
+        for token in [0x0600_0001, 0x0600_0005, 0x0600_ffff] {
+            let _any = parts.method(&bytes, token);
+        }
+        let _any = (parts.mvid(&bytes), parts.field(&bytes, 0x0200_0002, "x"));
+    }
+}
