@@ -3,6 +3,8 @@
 //! `DoStackSnapshot` uses the stack walker of the garbage collector, so it is the judge of our
 //! own. docs/unwinding.md explains each class of difference that is left.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 use testkit::{Agreement, Machine};
 
@@ -12,7 +14,7 @@ const USAGE: &str =
     "usage: cargo xtask agree [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
 
 /// Walks each workload on each runtime until `--walks` in all were compared on each runtime.
-pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let mut walks = 20_000u64;
     let mut random_seeds = 0;
     let mut only: Option<&str> = None;
@@ -28,7 +30,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
             program => programs.push(program.to_owned()),
         }
     }
-    let setup = setup::run(false)?;
+    let setup = setup::run(false, roots)?;
     if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
         test::build()?;
         test::test_doubles()?;

@@ -64,6 +64,7 @@ pub(crate) struct Ran {
 
 /// One program at one frequency.
 struct Row {
+    runtime: String,
     workload: &'static str,
     frequency: u32,
     engine: String,
@@ -78,17 +79,19 @@ struct Row {
 }
 
 /// Measures, prints, and with `--write` writes docs/overhead.md.
-pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(false)?;
+    let setup = setup::run(false, roots)?;
     test::build()?;
     let runtime = setup.runtimes.first().context("set-up found no runtime")?;
     let folder = testkit::target_dir().join("bench");
     fs::create_dir_all(&folder)?;
     let machine = Machine::alone();
     let mut rows = Vec::new();
-    for workload in WORKLOADS {
-        rows.extend(measure(runtime, workload, &options, &folder)?);
+    for runtime in &setup.runtimes {
+        for workload in WORKLOADS {
+            rows.extend(measure(runtime, workload, &options, &folder)?);
+        }
     }
     let convert = convert(runtime, &folder)?;
     let walks = walks()?;
@@ -98,7 +101,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let events = bench_events::table(&setup.runtimes, pairs, seconds, &folder)?;
     let shadow = bench_shadow::table(&setup.runtimes, pairs, &folder)?;
     drop(machine);
-    let mut text = table(runtime, &options, &rows, &convert, &walks);
+    let mut text = table(&setup.runtimes, &options, &rows, &convert, &walks);
     text += &walkers;
     text += &events;
     text += &shadow;
@@ -119,7 +122,7 @@ fn measure(
     folder: &Path,
 ) -> Result<Vec<Row>> {
     let work = work(runtime, workload, options.seconds)?;
-    let recording = |hertz: u32| folder.join(format!("{workload}-{hertz}.swk"));
+    let recording = |hertz: u32| folder.join(format!("{workload}-{}-{hertz}.swk", runtime.version));
     let mut pairs: Vec<Vec<(Ran, Ran)>> = vec![Vec::new(); FREQUENCIES.len()];
     // The frequencies take turns too.
     for number in 0..options.pairs {
@@ -129,7 +132,7 @@ fn measure(
             pairs.push(pair(
                 number,
                 options.pairs,
-                &format!("{workload} at {hertz} Hz"),
+                &format!("{workload} at {hertz} Hz on {}", runtime.version),
                 || bare(runtime, workload, &work),
                 || recorded(runtime, workload, &work, &rate, &recording(hertz)),
             )?);
@@ -142,6 +145,7 @@ fn measure(
         let samples = number("samples");
         let bytes = fs::metadata(recording(hertz))?.len() as f64;
         rows.push(Row {
+            runtime: runtime.version.clone(),
             workload,
             frequency: hertz,
             engine: inspected["engine"].as_str().unwrap_or_default().to_owned(),
@@ -361,30 +365,34 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn table(
-    runtime: &Runtime,
+    runtimes: &[Runtime],
     options: &Options,
     rows: &[Row],
     convert: &Converted,
     walks: &[Walked],
 ) -> String {
     let mut out = String::new();
+    let versions: Vec<&str> = runtimes.iter().map(|r| r.version.as_str()).collect();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let _ = writeln!(
         out,
         "Measured by `cargo xtask bench --pairs {} --seconds {}` on .NET {} and {cores} cores.\n",
-        options.pairs, options.seconds, runtime.version
+        options.pairs,
+        options.seconds,
+        versions.join(", ")
     );
     out += "Time is the program's own from Main on, recorded ÷ bare, the median of interleaved pairs; CPU time is the\n";
     out += "process's from Main on, the agent's thread included. Start is the CPU time that was added before Main. Memory is what\n";
     out += "the peak of resident memory grew by. Time in the handler is by the wall clock: where other programs want the\n";
     out += "processors too, it holds their turns.\n\n";
-    out += "| program | Hz | engine | time | CPU time | start | memory | samples | bytes a sample | in the handler, a sample | agent's CPU |\n";
-    out += "| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |\n";
+    out += "| program | .NET | Hz | engine | time | CPU time | start | memory | samples | bytes a sample | in the handler, a sample | agent's CPU |\n";
+    out += "| --- | --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |\n";
     for row in rows {
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {:.3}× | {:.3}× | {:.0} ms | {:.1} MiB | {} | {:.0} | {:.1} µs | {:.2} % |",
+            "| {} | {} | {} | {} | {:.3}× | {:.3}× | {:.0} ms | {:.1} MiB | {} | {:.0} | {:.1} µs | {:.2} % |",
             row.workload,
+            row.runtime,
             row.frequency,
             row.engine,
             row.wall,
@@ -406,7 +414,7 @@ fn table(
         let (wall, cpu) = at(hertz);
         let _ = writeln!(
             out,
-            "| **median** | {hertz} | | **{wall:.3}×** | {cpu:.3}× | | | | | | |"
+            "| **median** | | {hertz} | | **{wall:.3}×** | {cpu:.3}× | | | | | | |"
         );
     }
     out += "\nOne walk, by the walker's own bench:\n\n";

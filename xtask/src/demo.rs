@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: from a fresh checkout to a flame graph.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -12,8 +13,8 @@ use crate::{setup, test};
 const SECONDS: &str = "4";
 
 /// Records the sample program and shows what it did.
-pub(crate) fn run_demo() -> Result<()> {
-    let setup = setup::run(false)?;
+pub(crate) fn run_demo(roots: &[PathBuf]) -> Result<()> {
+    let setup = setup::run(false, roots)?;
     test::build()?;
     let runtime = setup.runtimes.first().context("set-up found no runtime")?;
     let sidewalk = testkit::sidewalk();

@@ -11,6 +11,7 @@ mod bench_walkers;
 mod demo;
 mod fetch;
 mod process;
+mod runtimes;
 mod setup;
 mod test;
 mod workloads;
@@ -34,6 +35,9 @@ Usage: cargo xtask COMMAND
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
+Each takes --runtimes DIR… too: dotnet roots, whose runtimes are used beside
+those that setup finds (DOTNET_ROOT, dotnet on PATH) or fetches.
+
 Everything that is fetched is kept in a cache (SIDEWALK_CACHE, else
 ~/.cache/sidewalk), so only the first run needs the network.
 ";
@@ -50,28 +54,31 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<()> {
+    let mut arguments = arguments.to_vec();
+    let roots = runtimes::take(&mut arguments)?;
+    let roots = roots.as_slice();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["setup"] => setup::run(false).map(drop),
-        ["setup", "--all"] => setup::run(true).map(drop),
-        ["demo"] => demo::run_demo(),
-        ["test"] => test::all(),
-        ["stress"] => test::stress(60.0),
+        ["setup"] => setup::run(false, roots).map(drop),
+        ["setup", "--all"] => setup::run(true, roots).map(drop),
+        ["demo"] => demo::run_demo(roots),
+        ["test"] => test::all(roots),
+        ["stress"] => test::stress(60.0, roots),
         ["stress", "--minutes", minutes] => match minutes.parse() {
-            Ok(minutes) => test::stress_events(minutes),
+            Ok(minutes) => test::stress_events(minutes, roots),
             Err(_) => bail!("not a number of minutes: {minutes}"),
         },
-        ["stress", "--side-by-side"] => test::stress_side_by_side(50),
+        ["stress", "--side-by-side"] => test::stress_side_by_side(50, roots),
         ["stress", "--side-by-side", runs] => match runs.parse() {
-            Ok(runs) => test::stress_side_by_side(runs),
+            Ok(runs) => test::stress_side_by_side(runs, roots),
             Err(_) => bail!("not a number of runs: {runs}"),
         },
         ["stress", seconds] => match seconds.parse() {
-            Ok(seconds) => test::stress(seconds),
+            Ok(seconds) => test::stress(seconds, roots),
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
-        ["agree", options @ ..] => agree::run(options),
-        ["bench", options @ ..] => bench::run(options),
+        ["agree", options @ ..] => agree::run(options, roots),
+        ["bench", options @ ..] => bench::run(options, roots),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

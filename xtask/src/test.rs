@@ -31,9 +31,9 @@ pub(crate) fn test_doubles() -> Result<()> {
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
-pub(crate) fn all() -> Result<()> {
+pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     let start = Instant::now();
-    let setup = setup::run(true)?;
+    let setup = setup::run(true, roots)?;
     step("cargo fmt");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     step("cargo clippy");
@@ -95,18 +95,21 @@ fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// The acceptance tests that run for so long each, at 5,000 Hz.
-pub(crate) fn stress(seconds: f64) -> Result<()> {
+pub(crate) fn stress(seconds: f64, roots: &[PathBuf]) -> Result<()> {
+    setup::run(true, roots)?;
     stress_tests("stress::", seconds)
 }
 
-/// Three programs with every event, by every walker, on both runtimes: so many minutes in all.
-pub(crate) fn stress_events(minutes: f64) -> Result<()> {
-    const RUNS: f64 = 3.0 * 5.0 * 2.0;
-    stress_tests("stress::events_", minutes * 60.0 / RUNS)
+/// Three programs with every event, by every walker, on each runtime: so many minutes in all.
+pub(crate) fn stress_events(minutes: f64, roots: &[PathBuf]) -> Result<()> {
+    const RUNS: f64 = 3.0 * 5.0;
+    let runtimes = setup::run(true, roots)?.runtimes.len() as f64;
+    stress_tests("stress::events_", minutes * 60.0 / (RUNS * runtimes))
 }
 
 /// Several CLRs in one process, every order so many times.
-pub(crate) fn stress_side_by_side(runs: u32) -> Result<()> {
+pub(crate) fn stress_side_by_side(runs: u32, roots: &[PathBuf]) -> Result<()> {
+    setup::run(true, roots)?;
     stress_tests_with("side_by_side::", "SIDEWALK_SXS_RUNS", runs.to_string())
 }
 
@@ -115,7 +118,6 @@ fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
 }
 
 fn stress_tests_with(filter: &str, variable: &str, value: String) -> Result<()> {
-    setup::run(true)?;
     build()?;
     let mut test = cargo(&[
         "test",

@@ -50,13 +50,14 @@ struct Job {
 }
 
 /// Compiles what is out of date.
-pub(crate) fn compile(cache: &Cache, own: Option<&Path>, setup: &Setup) -> Result<()> {
-    let compiler = own.and_then(sdk_compiler);
-    let who = compiler
-        .as_deref()
-        .unwrap_or(Path::new(DRIVER))
-        .to_string_lossy()
-        .into_owned();
+pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<()> {
+    let compiler = own
+        .iter()
+        .find_map(|root| Some((root, sdk_compiler(root)?)));
+    let who = match &compiler {
+        Some((_, csc)) => csc.to_string_lossy().into_owned(),
+        None => DRIVER.to_owned(),
+    };
     let mut jobs = Vec::new();
     for name in testkit::workload_names()? {
         let sources = sources(&name)?;
@@ -84,7 +85,7 @@ pub(crate) fn compile(cache: &Cache, own: Option<&Path>, setup: &Setup) -> Resul
         fs::remove_file(stamp_path(&job.workload)).ok();
     }
     match compiler {
-        Some(csc) => with_sdk(&csc, own, &references, &jobs)?,
+        Some((root, csc)) => with_sdk(root, &csc, &references, &jobs)?,
         None => with_package(cache, &net8, &references, &jobs)?,
     }
     for job in &jobs {
@@ -195,10 +196,8 @@ fn sdk_compiler(root: &Path) -> Option<PathBuf> {
     found.pop().map(|(_, csc)| csc)
 }
 
-fn with_sdk(csc: &Path, own: Option<&Path>, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
-    let dotnet = own
-        .context("an SDK without its installation")?
-        .join("dotnet");
+fn with_sdk(root: &Path, csc: &Path, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
+    let dotnet = root.join("dotnet");
     for job in jobs {
         run_quietly(
             Command::new(&dotnet)

@@ -10,7 +10,8 @@ use crate::layout::target_dir;
 /// What `cargo xtask setup` leaves behind for tests, in `target/setup.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Setup {
-    /// The runtimes to test on, the default one (.NET 8) first.
+    /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then those
+    /// that set-up was told of or found beside them, by age.
     pub runtimes: Vec<Runtime>,
     /// What only tests need, after `cargo xtask setup --all`.
     pub tools: Option<Tools>,
@@ -32,10 +33,16 @@ pub struct Tools {
 /// One installed .NET runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Runtime {
+    /// What its tests are called: `net8` and `core31` for the two that are always there, else by the
+    /// version, such as `net10_0_14`.
+    pub name: String,
     /// Version of the shared framework, such as `8.0.4`.
     pub version: String,
     /// The `dotnet` executable.
     pub dotnet: PathBuf,
+    /// The version of Microsoft.AspNetCore.App beside it, where there is one: it can run web
+    /// servers.
+    pub aspnetcore: Option<String>,
 }
 
 /// A real third-party app with CoreCLR linked into its executable.
@@ -77,7 +84,7 @@ fn advice(path: &Path, why: &str) -> String {
 }
 
 impl Runtime {
-    /// Every runtime that tests run on: .NET 8, then .NET Core 3.1.
+    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then what else set-up was told of.
     ///
     /// # Panics
     /// When set-up has not been run.
@@ -96,7 +103,7 @@ impl Runtime {
     /// # Panics
     /// When set-up has not been run.
     pub fn net8() -> Runtime {
-        Self::with_prefix("8.")
+        Self::named("net8")
     }
 
     /// The oldest supported runtime, .NET Core 3.1.
@@ -104,17 +111,21 @@ impl Runtime {
     /// # Panics
     /// When set-up has not been run.
     pub fn core31() -> Runtime {
-        Self::with_prefix("3.1.")
+        Self::named("core31")
     }
 
-    fn with_prefix(prefix: &str) -> Runtime {
+    /// The runtime whose tests are called so.
+    ///
+    /// # Panics
+    /// When set-up has not been run, or knows none of that name.
+    pub fn named(name: &str) -> Runtime {
         Self::all()
             .into_iter()
-            .find(|r| r.version.starts_with(prefix))
+            .find(|runtime| runtime.name == name)
             .unwrap_or_else(|| {
                 panic!(
                     "{}",
-                    advice(&Setup::path(), &format!("no runtime {prefix}x"))
+                    advice(&Setup::path(), &format!("no runtime called {name}"))
                 )
             })
     }
@@ -130,6 +141,12 @@ impl Runtime {
         self.root()
             .join("shared/Microsoft.NETCore.App")
             .join(&self.version)
+    }
+
+    /// The folder of ASP.NET Core's assemblies, where this runtime has them.
+    pub fn aspnetcore_dir(&self) -> Option<PathBuf> {
+        let folder = self.root().join("shared/Microsoft.AspNetCore.App");
+        Some(folder.join(self.aspnetcore.as_ref()?))
     }
 
     /// The folder of the `dotnet` executable.

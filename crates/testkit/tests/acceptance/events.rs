@@ -5,7 +5,7 @@ use testkit::{Record, Recorded, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_each_runtime!(
+on_net8_and_core31!(
     exceptions,
     limited_exceptions,
     exception_that_ends_the_program,

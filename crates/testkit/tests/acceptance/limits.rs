@@ -4,7 +4,7 @@ use testkit::{Record, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_each_runtime!(
+on_net8_and_core31!(
     async_methods,
     churn,
     collectible,

@@ -5,21 +5,33 @@
 
 use testkit::Runtime;
 
-/// Makes tests `NAME::net8` and `NAME::core31` of `fn NAME(&Runtime)`.
-macro_rules! on_each_runtime {
-    ($($name:ident),+ $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn net8() {
-                super::$name(&testkit::Runtime::net8());
-            }
-            #[test]
-            fn core31() {
-                super::$name(&testkit::Runtime::core31());
-            }
+/// Makes tests `NAME::RUNTIME` of `fn NAME(&Runtime)`.
+macro_rules! tests_of {
+    ($test:ident: $($runtime:ident),* $(,)?) => {
+        mod $test {
+            // Where there is no such runtime.
+            const _: fn(&testkit::Runtime) = super::$test;
+            $(
+                #[test]
+                fn $runtime() {
+                    super::$test(&testkit::Runtime::named(stringify!($runtime)));
+                }
+            )*
         }
-    )+};
+    };
 }
+
+/// Makes tests `NAME::net8` and `NAME::core31` of `fn NAME(&Runtime)`: of what depends on the band
+/// of the runtime at most. What can differ from one runtime to the next takes `on_each_runtime!`,
+/// which also makes `NAME::net10_0_14` and the like, one for each runtime of the set-up; a test that
+/// needs ASP.NET Core takes `on_each_web_runtime!`.
+macro_rules! on_net8_and_core31 {
+    ($($test:ident),+ $(,)?) => {
+        $(tests_of! { $test: net8, core31 })+
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/on_each_runtime.rs"));
 
 mod agree;
 mod app10;

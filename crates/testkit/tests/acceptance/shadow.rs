@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testkit::{Answer, Record, Recorded, Runtime, Stacks};
 
-on_each_runtime!(
+on_net8_and_core31!(
     rule_21_shadow_counts_every_call_of_a_known_tree,
     shadow_gives_the_time_of_a_tree,
     shadow_cuts_deep_trees_and_says_so,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Machine, Record, Recorded, Runtime};
 
-on_each_runtime!(
+on_net8_and_core31!(
     events_churn,
     events_gc,
     events_nullref,

@@ -11,7 +11,7 @@ use testkit::{
 use crate::side_by_side::both;
 use crate::stress;
 
-on_each_runtime!(
+on_net8_and_core31!(
     rule_12_no_seed_no_walk_while_an_exception_is_dispatched,
     rule_15_the_ballet_agrees_with_our_own_walk,
     rule_15_the_holes_of_the_articles_stack_are_filled,
