@@ -51,7 +51,7 @@ namespace Workloads
             over = true;
             loop.Join();
             times.Sort();
-            Run.Result("collections", times.Count);
+            Run.Measured("collections", times.Count);
             Run.Measured("median_ms", times[times.Count / 2].ToString("F3", CultureInfo.InvariantCulture));
             Run.Measured("longest_ms", times[times.Count - 1].ToString("F3", CultureInfo.InvariantCulture));
             run.End();

@@ -15,6 +15,9 @@ namespace Workloads
     /// </summary>
     public static class Storm
     {
+        /// <summary>Counts the chains of calls: whether the thread gets on between two collections.</summary>
+        private static int calls;
+
         public static int Main(string[] args)
         {
             var run = new Run(args);
@@ -34,10 +37,19 @@ namespace Workloads
             long collections = 0;
             var collector = new Thread(() =>
             {
+                int before = 0;
+                int starved = 0;
                 while (!Volatile.Read(ref over))
                 {
                     GC.Collect(0, GCCollectionMode.Forced, blocking: true);
                     collections++;
+                    starved = Volatile.Read(ref calls) == before ? starved + 1 : 0;
+                    // .NET 10 begins the next one before the other thread has run again, for ever.
+                    while (starved > 10 && Volatile.Read(ref calls) == before && !Volatile.Read(ref over))
+                    {
+                        Thread.Yield();
+                    }
+                    before = Volatile.Read(ref calls);
                 }
             })
             { Name = "collector" };
@@ -90,6 +102,7 @@ namespace Workloads
             for (int i = 0; i < 400; i++)
             {
                 at = Straight(at, Next);
+                Volatile.Write(ref calls, calls + 1);
             }
             return (ulong)at;
         }
@@ -130,6 +143,7 @@ namespace Workloads
             for (int i = 0; i < 60; i++)
             {
                 x += Over(x, Next);
+                Volatile.Write(ref calls, calls + 1);
             }
             return x;
         }
@@ -159,6 +173,7 @@ namespace Workloads
             for (int i = 0; i < 40_000; i++)
             {
                 x += Small1(x);
+                Volatile.Write(ref calls, calls + 1);
             }
             return x;
         }
@@ -187,6 +202,7 @@ namespace Workloads
             for (int i = 0; i < 20_000; i++)
             {
                 x += Framed(x, x + 1, x + 2);
+                Volatile.Write(ref calls, calls + 1);
             }
             return x;
         }
