@@ -4,7 +4,7 @@
 //! (`crates/oracle/src/agree.rs` has the lines). Here the managed frames are held against
 //! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not tell of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -63,8 +63,9 @@ pub struct Pair {
     pub same: u64,
     /// And the same addresses in them.
     pub same_addresses: u64,
-    /// Not the same, but for a funclet and what lies between it and its method, which
-    /// `DoStackSnapshot` leaves out by design (docs/unwinding.md).
+    /// Not the same, but for frames that `DoStackSnapshot` leaves out by design: a funclet and what
+    /// lies between it and its method, and the runtime's own exception handling where that is
+    /// managed code (docs/unwinding.md).
     pub explained: u64,
 }
 
@@ -164,6 +165,8 @@ pub struct Agreement {
     pub costs: Costs,
     /// Seeds of real walks by what became of them.
     pub seeds: BTreeMap<String, u64>,
+    /// The functions of one program that are the runtime's own exception handling.
+    handling: BTreeSet<u64>,
 }
 
 impl Agreement {
@@ -220,11 +223,21 @@ impl Agreement {
             *self.not_compared.entry(answer.to_owned()).or_default() += 1;
             return;
         }
+        // Names come with the first walks that differ; ids stay the same.
+        let named = own.iter().filter(|own| {
+            let detail = thread.details.get(&own.ip);
+            detail.is_some_and(|detail| detail.contains(" System.Runtime.EH."))
+        });
+        self.handling.extend(named.map(|own| own.function));
         let against = |theirs: &[Theirs]| {
             let functions = own.iter().map(|own| own.function);
             let addresses = own.iter().map(|own| own.ip);
             let same = functions.eq(theirs.iter().map(|frame| frame.function));
-            let explained = !same && is_explained(thread, &own, theirs).unwrap_or(false);
+            let explained = if same {
+                None
+            } else {
+                explanation(thread, &own, theirs, &self.handling)
+            };
             (
                 same,
                 addresses.eq(theirs.iter().map(|frame| frame.ip)),
@@ -232,12 +245,12 @@ impl Agreement {
             )
         };
         let (same, same_addresses, explained) = against(&with_plain);
-        self.suspend.add(same, same_addresses, explained);
+        let (same_seeded, same_addresses_seeded, explained_seeded) = against(&with_seed);
+        self.suspend.add(same, same_addresses, explained.is_some());
         if !same {
-            let class = if explained {
-                "explained: a funclet, and what lies between it and its method".to_owned()
-            } else {
-                class_of(thread, &own, &with_plain)
+            let class = match explained {
+                Some(why) => format!("explained: {why}"),
+                None => class_of(thread, &own, &with_plain),
             };
             let class = self.classes.entry(class).or_default();
             class.count += 1;
@@ -246,8 +259,11 @@ impl Agreement {
                 class.examples.push(example(program, thread));
             }
         }
-        let (same, same_addresses, explained) = against(&with_seed);
-        self.seeded.add(same, same_addresses, explained);
+        self.seeded.add(
+            same_seeded,
+            same_addresses_seeded,
+            explained_seeded.is_some(),
+        );
         self.snapshots.add(
             with_plain
                 .iter()
@@ -319,9 +335,13 @@ impl Agreement {
     }
 }
 
-/// Whether the runtime leaves out one run of frames that begins with a funclet and ends before the
-/// method that it belongs to, and nothing else differs.
-fn is_explained(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
+/// Why the runtime leaves out frames that we have, where that is known and nothing else differs.
+fn explanation(
+    thread: &Thread,
+    own: &[&Own],
+    theirs: &[Theirs],
+    handling: &BTreeSet<u64>,
+) -> Option<&'static str> {
     // Native frames on top may have been guessed; where the managed ones are was not.
     let guessed = thread
         .own
@@ -331,6 +351,26 @@ fn is_explained(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> Option<bool
     if thread.head.get(1)? != "root" || guessed {
         return None;
     }
+    if is_without_a_funclet(own, theirs) == Some(true) {
+        return Some("a funclet, and what lies between it and its method");
+    }
+    // .NET 9 and later throw by managed code.
+    let others: Vec<&Own> = own
+        .iter()
+        .copied()
+        .filter(|own| !handling.contains(&own.function))
+        .collect();
+    let same = others
+        .iter()
+        .map(|own| (own.function, own.sp))
+        .eq(theirs.iter().map(|frame| (frame.function, frame.sp)));
+    (same || is_without_a_funclet(&others, theirs) == Some(true))
+        .then_some("the runtime's own exception handling, which is managed code")
+}
+
+/// Whether what they have is what we have but for one run of frames that begins with a funclet and
+/// ends before the method that it belongs to.
+fn is_without_a_funclet(own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
     // What they have lies in what we have, in the same places.
     let is = |own: &Own, frame: &Theirs| (own.function, own.sp) == (frame.function, frame.sp);
     let left = own.len().checked_sub(theirs.len())?;
