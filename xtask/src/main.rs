@@ -13,6 +13,9 @@ mod fetch;
 mod process;
 mod runtimes;
 mod setup;
+mod soak;
+mod soak_plan;
+mod soak_run;
 mod test;
 mod workloads;
 
@@ -30,6 +33,9 @@ Usage: cargo xtask COMMAND
   stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
+  soak            random programs, settings, options and circumstances, each run bare
+                  and recorded, for an hour unless told otherwise (docs/reliability.md)
+                  [--hours N] [--seed S] [--only RUN [--times N]] [--plan] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--write] (docs/overhead.md)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
@@ -78,6 +84,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
         ["agree", options @ ..] => agree::run(options, roots),
+        ["soak", options @ ..] => soak::run(options, roots),
         ["bench", options @ ..] => bench::run(options, roots),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -8,7 +8,7 @@ use anyhow::Result;
 use testkit::Setup;
 
 use crate::process::{on_path, run};
-use crate::setup;
+use crate::{setup, soak};
 
 /// Builds what users get: the commands and the agent, optimised.
 pub(crate) fn build() -> Result<()> {
@@ -52,6 +52,8 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    step("a minute of soak");
+    soak::short(&setup, roots)?;
     // Last, so that its summary closes the output.
     step("tests");
     let mut tests = if on_path("cargo-nextest").is_some() {
