@@ -2,7 +2,7 @@
 
 use testkit::{Agreement, Machine, Runtime};
 
-on_net8_and_core31!(
+on_each_runtime!(
     walkers_agree,
     rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without,
 );

@@ -5,7 +5,7 @@ use testkit::{Record, Recorded, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_net8_and_core31!(leaf, frameless, storm);
+on_each_runtime!(leaf, frameless, storm);
 
 /// Percent of the frames of these methods that may have another caller.
 const WRONG: f64 = 0.1;

@@ -4,7 +4,8 @@ use testkit::{Record, Runtime, Stacks, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_net8_and_core31!(deep_is_whole, deep_is_cut_and_says_so);
+on_each_runtime!(deep_is_whole);
+on_net8_and_core31!(deep_is_cut_and_says_so);
 
 const DEPTH: usize = 5000;
 

@@ -5,10 +5,9 @@ use testkit::{Record, Recorded, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_net8_and_core31!(
+on_each_runtime!(
     exceptions,
     limited_exceptions,
-    exception_that_ends_the_program,
     allocation_by_type,
     gc_allocation_by_type,
     contention,
@@ -17,6 +16,7 @@ on_net8_and_core31!(
     all_at_once,
     snapshot_walker,
 );
+on_net8_and_core31!(exception_that_ends_the_program);
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str], options: &[&str]) -> Recorded {
     let recorded = Record::workload(runtime, workload, arguments)

@@ -4,7 +4,7 @@ use testkit::{Record, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_net8_and_core31!(
+on_each_runtime!(
     async_methods,
     churn,
     collectible,
@@ -12,9 +12,9 @@ on_net8_and_core31!(
     exceptions,
     gc,
     generic,
-    nullref,
     sleepy,
 );
+on_net8_and_core31!(nullref);
 
 fn async_methods(runtime: &Runtime) {
     check(runtime, "async");

@@ -4,7 +4,7 @@ use testkit::{Record, Runtime, is_stack};
 
 use crate::{LOST_LIMIT, broken_limit};
 
-on_net8_and_core31!(mixed);
+on_each_runtime!(mixed);
 
 fn mixed(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "mixed", &["5"])

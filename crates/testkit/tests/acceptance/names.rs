@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use testkit::{Record, Recorded, Runtime};
 
-on_net8_and_core31!(generics, compiler_made_methods, threads, unmanaged_code);
+on_each_runtime!(generics, compiler_made_methods, threads, unmanaged_code);
 
 fn frames(recorded: &Recorded) -> BTreeSet<String> {
     recorded

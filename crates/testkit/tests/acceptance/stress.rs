@@ -11,15 +11,12 @@ use std::time::{Duration, Instant};
 
 use testkit::{Machine, Record, Recorded, Runtime};
 
+on_each_runtime!(collectible, churn, exceptions, gc);
 on_net8_and_core31!(
     events_churn,
     events_gc,
     events_nullref,
-    collectible,
-    churn,
     nullref,
-    exceptions,
-    gc,
     recorder_killed_collectible,
     recorder_killed_churn,
     recorder_killed_nullref,

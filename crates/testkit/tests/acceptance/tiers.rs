@@ -5,7 +5,7 @@ use std::fs;
 
 use testkit::{Record, Recorded, Runtime};
 
-on_net8_and_core31!(tiers_are_those_of_the_perf_map);
+on_each_runtime!(tiers_are_those_of_the_perf_map);
 
 /// How often each method was compiled to each tier.
 type Compiled = BTreeMap<String, BTreeMap<String, u64>>;
