@@ -120,5 +120,5 @@ fn here() -> Regs {
             out(reg) ip, out(reg) sp, out(reg) bp, options(nomem, nostack)
         );
     }
-    Regs { ip, sp, bp }
+    Regs { ip, sp, bp, all: 0 }
 }

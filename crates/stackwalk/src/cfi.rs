@@ -1,7 +1,8 @@
 //! Unwind rules of native code: `.eh_frame_hdr` and `.eh_frame`, interpreted in the handler.
 //!
-//! It tracks of a row the CFA, the return address and `rbp` (and `rbx`, which a trampoline of the
-//! dynamic linker needs); what else a table says is skipped over. It is not a DWARF library: the tests hold it against `gimli` over every
+//! It tracks of a row the CFA, the return address and `rbp`, and one register more where it is asked
+//! about one; what the table says of others is skipped over. Expressions become rules where they can
+//! (`expression`). It is not a DWARF library: the tests hold it against `gimli` over every
 //! row of every module of the test process. The invariant: it reads only the slices that
 //! [`NativeCode::bytes_at`] gives, and every loop is bounded by their length.
 //!
@@ -11,17 +12,30 @@
 //! Format: LSB core specification, "Exception Frames"; DWARF 5, section 6.4.
 
 use crate::native::NativeCode;
-use crate::rule::{Bp, Cfa, LEAF, Rule};
+use crate::rule::{Base, Bp, Cfa, LEAF, Rule};
 use crate::x86;
+use cursor::Cursor;
+use expression::{Value, Values, symbolic};
 
-/// The table says something that a [`Rule`] cannot say, or is malformed.
+pub(crate) use expression::Frame;
+
+mod cursor;
+mod expression;
+
+/// The table is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unsupported;
 
-const RBX: u64 = 3;
 const RBP: u64 = 6;
 const RSP: u64 = 7;
 const RETURN_ADDRESS: u64 = 16;
+
+/// An expression: where in the module, and how many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Span {
+    at: u64,
+    len: u64,
+}
 
 /// Where a register's value of the caller is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,16 +45,20 @@ enum Saved {
     Undefined,
     /// At CFA + offset.
     Offset(i64),
-    /// At the address that the expression gives: its place in the module, and its length.
-    Expression(u64, u64),
-    /// In any other way.
-    Other,
+    /// It is CFA + offset.
+    IsOffset(i64),
+    /// At the address that the expression gives.
+    Expression(Span),
+    /// It is what the expression gives.
+    IsExpression(Span),
+    /// In another register.
+    Register(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CfaRule {
     Register(u64, i64),
-    Expression(u64, u64),
+    Expression(Span),
 }
 
 /// One row of the table, as far as it is tracked.
@@ -49,8 +67,8 @@ struct Row {
     cfa: CfaRule,
     ra: Saved,
     bp: Saved,
-    /// Tracked for [`saved_rbx`] alone.
-    bx: Saved,
+    /// The register that [`kept`] asks about.
+    asked: Saved,
 }
 
 impl Row {
@@ -58,15 +76,14 @@ impl Row {
         cfa: CfaRule::Register(RSP, 8),
         ra: Saved::Undefined,
         bp: Saved::Same,
-        bx: Saved::Same,
+        asked: Saved::Same,
     };
 
-    fn saved(&mut self, register: u64) -> Option<&mut Saved> {
+    fn saved(&mut self, register: u64, asked: u64) -> Option<&mut Saved> {
         match register {
             RBP => Some(&mut self.bp),
-            RBX => Some(&mut self.bx),
             RETURN_ADDRESS => Some(&mut self.ra),
-            _ => None,
+            _ => (register == asked).then_some(&mut self.asked),
         }
     }
 }
@@ -83,6 +100,14 @@ pub(crate) struct State {
     depth: usize,
     /// The last row before the one found whose CFA is in `rbp`.
     framed: Option<Row>,
+    /// The register that [`Row::asked`] is of.
+    asked: u64,
+    /// The row is that of a signal frame: its caller was interrupted, and did not call.
+    signal: bool,
+    /// The first address behind the row found, as far as its program says: at most the end of its
+    /// function.
+    pub(crate) until: u64,
+    values: Values,
 }
 
 impl State {
@@ -93,6 +118,10 @@ impl State {
             remembered: [Row::START; REMEMBERED],
             depth: 0,
             framed: None,
+            asked: RSP,
+            signal: false,
+            until: 0,
+            values: [0; expression::DEPTH],
         }
     }
 }
@@ -143,33 +172,68 @@ fn behind_the_end(code: &NativeCode, address: u64, state: &State) -> Rule {
         .unwrap_or(LEAF)
 }
 
-/// A frame whose CFA is `rbx + cfa`, with the rest of its rule.
-pub(crate) struct FromRbx {
-    pub(crate) cfa: i64,
-    pub(crate) ra: i32,
-    pub(crate) bp: Bp,
+/// A caller that was worked out of the registers and the memory of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    pub(crate) cfa: u64,
+    pub(crate) ip: u64,
+    pub(crate) bp: u64,
+    /// It was interrupted: its instruction has not run yet.
+    pub(crate) exact: bool,
 }
 
-/// What a call of [`rule`] that answered [`Unsupported`] found, if it is a frame that `rbx` leads
-/// to: the dynamic linker's trampoline for functions that are bound when they are first called.
-pub(crate) fn from_rbx(state: &State) -> Option<FromRbx> {
-    let (CfaRule::Register(RBX, cfa), Saved::Offset(ra)) = (state.row.cfa, state.row.ra) else {
-        return None;
+/// What the row says that [`rule`] has just answered [`Rule::Evaluate`] for; `None` where that
+/// needs a register that is not known, or memory that may not be read. Async-signal-safe.
+pub(crate) fn evaluate(code: &NativeCode, frame: &impl Frame, state: &mut State) -> Option<Caller> {
+    let State { row, values, .. } = state;
+    let cfa = match row.cfa {
+        CfaRule::Register(register, offset) => {
+            frame.register(register)?.wrapping_add_signed(offset)
+        }
+        CfaRule::Expression(span) => expression::evaluate(code, span, None, frame, values)?,
     };
-    let bp = match state.row.bp {
-        Saved::Same => Bp::Same,
-        Saved::Offset(at) => Bp::FromCfa(at.try_into().ok()?),
-        _ => return None,
+    let mut value = |register: u64, saved: Saved| match saved {
+        // Undefined: the function has destroyed it; whatever it holds is as good.
+        Saved::Same | Saved::Undefined => frame.register(register),
+        Saved::Offset(offset) => frame.word(cfa.wrapping_add_signed(offset)),
+        Saved::IsOffset(offset) => Some(cfa.wrapping_add_signed(offset)),
+        Saved::Expression(span) => {
+            frame.word(expression::evaluate(code, span, Some(cfa), frame, values)?)
+        }
+        Saved::IsExpression(span) => expression::evaluate(code, span, Some(cfa), frame, values),
+        Saved::Register(other) => frame.register(other),
     };
-    let ra = ra.try_into().ok()?;
-    Some(FromRbx { cfa, ra, bp })
+    Some(Caller {
+        cfa,
+        ip: value(RETURN_ADDRESS, row.ra)?,
+        bp: value(RBP, row.bp)?,
+        exact: state.signal,
+    })
 }
 
-/// Where, relative to its CFA, the code at `address` has saved its caller's `rbx`.
-pub(crate) fn saved_rbx(code: &NativeCode, address: u64, state: &mut State) -> Option<i64> {
-    table_rule(code, address, state).ok()??;
-    match state.row.bx {
-        Saved::Offset(at) => Some(at),
+/// What has become of a register of the caller.
+pub(crate) enum Kept {
+    /// It is still in the register.
+    Same,
+    /// It lies at CFA + this.
+    At(i64),
+}
+
+/// What the code at `address` has done with a register of its caller, by its DWARF number; `None`
+/// where the table does not say so simply. Async-signal-safe.
+pub(crate) fn kept(
+    code: &NativeCode,
+    address: u64,
+    register: u64,
+    state: &mut State,
+) -> Option<Kept> {
+    state.asked = register;
+    let rule = table_rule(code, address, state);
+    state.asked = RSP;
+    rule.ok()??;
+    match state.row.asked {
+        Saved::Same => Some(Kept::Same),
+        Saved::Offset(at) => Some(Kept::At(at)),
         _ => None,
     }
 }
@@ -189,22 +253,40 @@ fn table_rule(
     if !(fde.start..fde.end).contains(&address) {
         return Ok(None);
     }
-    if fde.cie.signal {
-        return Ok(Some(Rule::SignalFrame));
-    }
     state.row = Row::START;
     state.depth = 0;
     state.framed = None;
+    state.signal = fde.cie.signal;
     let mut program = fde.cie.program;
     run(&mut program, &fde, u64::MAX, state).ok_or(Unsupported)?;
     state.initial = state.row;
     let mut program = fde.program;
     run(&mut program, &fde, address, state).ok_or(Unsupported)?;
-    let rule = to_rule(code, state.row, address).ok_or(Unsupported)?;
+    state.until = state.until.min(fde.end);
+    if state.signal {
+        return Ok(Some(signal_rule(code, state.row, address)));
+    }
+    let rule = to_rule(code, state.row, address).unwrap_or(Rule::Evaluate);
     if x86::is_hijack_stub(code.bytes_at(fde.start)) {
         return Ok(hijacked(rule));
     }
     Ok(Some(rule))
+}
+
+/// The rule of code that the kernel's signal frame returns to. The C library's has expressions for
+/// all registers, of which one is enough to know it by: the instruction pointer's place in a
+/// `ucontext_t` at the stack pointer. What anybody else says is taken by the word.
+fn signal_rule(code: &NativeCode, row: Row, address: u64) -> Rule {
+    const RIP_IN_CONTEXT: i64 = 40 + 8 * libc::REG_RIP as i64;
+    match row.ra {
+        Saved::Undefined => Rule::Root,
+        Saved::Expression(span)
+            if symbolic(code, span, address) == Some(Value::Register(RSP, RIP_IN_CONTEXT)) =>
+        {
+            Rule::SignalFrame
+        }
+        _ => Rule::Evaluate,
+    }
 }
 
 /// The rule in the stub that a hijacked method returns to: nobody called it, so it makes room for
@@ -219,115 +301,6 @@ fn hijacked(rule: Rule) -> Option<Rule> {
             assumed: false,
         } => Some(Rule::HijackStub(offset - 8)),
         _ => None,
-    }
-}
-
-/// Bytes of a module with their address.
-#[derive(Clone, Copy)]
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: u64,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(code: &'a NativeCode, at: u64) -> Self {
-        Self {
-            bytes: code.bytes_at(at),
-            at,
-        }
-    }
-
-    fn take(&mut self, len: u64) -> Option<Cursor<'a>> {
-        let (head, tail) = self.bytes.split_at_checked(usize::try_from(len).ok()?)?;
-        let taken = Cursor {
-            bytes: head,
-            at: self.at,
-        };
-        self.bytes = tail;
-        self.at = self.at.wrapping_add(len);
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N as u64)?.bytes.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        let [byte] = self.array()?;
-        Some(byte)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn uleb(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        let mut shift = 0u32;
-        loop {
-            let byte = self.u8()?;
-            // Bits beyond the 64th are dropped, as every reader does.
-            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-            shift = shift.saturating_add(7);
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-    }
-
-    fn sleb(&mut self) -> Option<i64> {
-        let mut value = 0u64;
-        let mut shift = 0u32;
-        loop {
-            let byte = self.u8()?;
-            value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-            shift = shift.saturating_add(7);
-            if byte & 0x80 == 0 {
-                let sign = u64::MAX.checked_shl(shift).unwrap_or(0);
-                return Some(
-                    (if byte & 0x40 != 0 {
-                        value | sign
-                    } else {
-                        value
-                    })
-                    .cast_signed(),
-                );
-            }
-        }
-    }
-
-    /// A value in one of the DW_EH_PE formats, not yet applied to anything.
-    fn format(&mut self, encoding: u8) -> Option<u64> {
-        Some(match encoding & 0x0f {
-            0x00 | 0x04 => self.u64()?,
-            0x01 => self.uleb()?,
-            0x02 => self.u16()?.into(),
-            0x03 => self.u32()?.into(),
-            0x09 => self.sleb()?.cast_unsigned(),
-            0x0a => i64::from(self.u16()?.cast_signed()).cast_unsigned(),
-            0x0b => i64::from(self.u32()?.cast_signed()).cast_unsigned(),
-            0x0c => self.u64()?,
-            _ => return None,
-        })
-    }
-
-    /// A pointer to code: absolute or relative to its own place. Indirect ones are not code.
-    fn pointer(&mut self, encoding: u8) -> Option<u64> {
-        let at = self.at;
-        let value = self.format(encoding)?;
-        match encoding & 0xf0 {
-            0x00 => Some(value),
-            0x10 => Some(at.wrapping_add(value)),
-            _ => None,
-        }
     }
 }
 
@@ -465,7 +438,8 @@ impl<'a> Fde<'a> {
 /// Runs a program up to the row that holds at `address`.
 fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State) -> Option<()> {
     let mut location = fde.start;
-    let cie = &fde.cie;
+    state.until = u64::MAX;
+    let (cie, asked) = (&fde.cie, state.asked);
     let factored = |offset: u64| offset.cast_signed().wrapping_mul(cie.data_align);
     while let Some(op) = program.u8() {
         let low = u64::from(op & 0x3f);
@@ -477,16 +451,17 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
             // DW_CFA_offset
             (2, _) => {
                 let offset = factored(program.uleb()?);
-                set(row, low, Saved::Offset(offset));
+                set(row, asked, low, Saved::Offset(offset));
             }
             // DW_CFA_restore
-            (3, _) => restore(row, &state.initial, low),
+            (3, _) => restore(row, asked, &state.initial, low),
             // DW_CFA_nop
             (_, 0x00) => {}
             // DW_CFA_set_loc
             (_, 0x01) => {
                 location = program.pointer(cie.pointer_encoding)?;
                 if location > address {
+                    state.until = location;
                     return Some(());
                 }
             }
@@ -498,19 +473,19 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
             (_, 0x05) => {
                 let register = program.uleb()?;
                 let offset = factored(program.uleb()?);
-                set(row, register, Saved::Offset(offset));
+                set(row, asked, register, Saved::Offset(offset));
             }
             // DW_CFA_restore_extended
-            (_, 0x06) => restore(row, &state.initial, program.uleb()?),
+            (_, 0x06) => restore(row, asked, &state.initial, program.uleb()?),
             // DW_CFA_undefined
-            (_, 0x07) => set(row, program.uleb()?, Saved::Undefined),
+            (_, 0x07) => set(row, asked, program.uleb()?, Saved::Undefined),
             // DW_CFA_same_value
-            (_, 0x08) => set(row, program.uleb()?, Saved::Same),
+            (_, 0x08) => set(row, asked, program.uleb()?, Saved::Same),
             // DW_CFA_register
             (_, 0x09) => {
                 let register = program.uleb()?;
-                program.uleb()?;
-                set(row, register, Saved::Other);
+                let other = program.uleb()?;
+                set(row, asked, register, Saved::Register(other));
             }
             // DW_CFA_remember_state
             (_, 0x0a) => {
@@ -545,22 +520,18 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
             }
             // DW_CFA_def_cfa_expression
             (_, 0x0f) => {
-                let len = program.uleb()?;
-                row.cfa = CfaRule::Expression(program.at, len);
-                program.take(len)?;
+                row.cfa = CfaRule::Expression(span(program)?);
             }
             // DW_CFA_expression
             (_, 0x10) => {
                 let register = program.uleb()?;
-                let len = program.uleb()?;
-                set(row, register, Saved::Expression(program.at, len));
-                program.take(len)?;
+                set(row, asked, register, Saved::Expression(span(program)?));
             }
             // DW_CFA_offset_extended_sf
             (_, 0x11) => {
                 let register = program.uleb()?;
                 let offset = program.sleb()?.wrapping_mul(cie.data_align);
-                set(row, register, Saved::Offset(offset));
+                set(row, asked, register, Saved::Offset(offset));
             }
             // DW_CFA_def_cfa_sf
             (_, 0x12) => {
@@ -576,18 +547,20 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
                 row.cfa = CfaRule::Register(register, offset);
             }
             // DW_CFA_val_offset, DW_CFA_val_offset_sf
-            (_, 0x14 | 0x15) => {
+            (_, 0x14) => {
                 let register = program.uleb()?;
-                // A signed and an unsigned LEB128 have the same length.
-                program.uleb()?;
-                set(row, register, Saved::Other);
+                let offset = factored(program.uleb()?);
+                set(row, asked, register, Saved::IsOffset(offset));
+            }
+            (_, 0x15) => {
+                let register = program.uleb()?;
+                let offset = program.sleb()?.wrapping_mul(cie.data_align);
+                set(row, asked, register, Saved::IsOffset(offset));
             }
             // DW_CFA_val_expression
             (_, 0x16) => {
                 let register = program.uleb()?;
-                let len = program.uleb()?;
-                program.take(len)?;
-                set(row, register, Saved::Other);
+                set(row, asked, register, Saved::IsExpression(span(program)?));
             }
             // DW_CFA_GNU_args_size
             (_, 0x2e) => drop(program.uleb()?),
@@ -596,6 +569,7 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
         if let Some(units) = advance {
             location = location.wrapping_add(units.wrapping_mul(cie.code_align));
             if location > address {
+                state.until = location;
                 return Some(());
             }
             if matches!(state.row.cfa, CfaRule::Register(RBP, _)) {
@@ -606,144 +580,75 @@ fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State)
     Some(())
 }
 
-fn set(row: &mut Row, register: u64, saved: Saved) {
-    if let Some(slot) = row.saved(register) {
+/// An expression with its length before it.
+fn span(program: &mut Cursor<'_>) -> Option<Span> {
+    let len = program.uleb()?;
+    let at = program.at;
+    program.take(len)?;
+    Some(Span { at, len })
+}
+
+fn set(row: &mut Row, asked: u64, register: u64, saved: Saved) {
+    if let Some(slot) = row.saved(register, asked) {
         *slot = saved;
     }
 }
 
-fn restore(row: &mut Row, initial: &Row, register: u64) {
+fn restore(row: &mut Row, asked: u64, initial: &Row, register: u64) {
     let mut initial = *initial;
-    if let (Some(slot), Some(saved)) = (row.saved(register), initial.saved(register)) {
+    if let (Some(slot), Some(saved)) = (row.saved(register, asked), initial.saved(register, asked))
+    {
         *slot = *saved;
     }
 }
 
-/// A value that an expression has worked out without reading any register.
-#[derive(Clone, Copy)]
-enum Value {
-    Constant(i64),
-    /// Register + offset.
-    Register(u64, i64),
-    /// The word at register + offset.
-    At(u64, i64),
-}
-
-/// Evaluates an expression for the instruction at `ip`. It knows what compilers and the linker
-/// write: PLT entries, slots of realigned frames.
-fn evaluate(code: &NativeCode, at: u64, len: u64, ip: u64) -> Option<Value> {
-    let mut cursor = Cursor::new(code, at).take(len)?;
-    let mut stack = [Value::Constant(0); 8];
-    let mut depth = 0usize;
-    while let Some(op) = cursor.u8() {
-        let top = |below: usize| stack.get(depth.checked_sub(below)?).copied();
-        let (pops, value) = match op {
-            // DW_OP_lit0 … 31
-            0x30..=0x4f => (0, Value::Constant(i64::from(op) - 0x30)),
-            // DW_OP_const1u … const8s
-            0x08 => (0, Value::Constant(cursor.u8()?.into())),
-            0x09 => (0, Value::Constant(cursor.u8()?.cast_signed().into())),
-            0x0a => (0, Value::Constant(cursor.u16()?.into())),
-            0x0b => (0, Value::Constant(cursor.u16()?.cast_signed().into())),
-            0x0c => (0, Value::Constant(cursor.u32()?.into())),
-            0x0d => (0, Value::Constant(cursor.u32()?.cast_signed().into())),
-            0x0e | 0x0f => (0, Value::Constant(cursor.u64()?.cast_signed())),
-            0x10 => (0, Value::Constant(cursor.uleb()?.cast_signed())),
-            0x11 => (0, Value::Constant(cursor.sleb()?)),
-            // DW_OP_breg0 … 31
-            0x70..=0x8f => {
-                let (register, offset) = (u64::from(op) - 0x70, cursor.sleb()?);
-                let value = if register == RETURN_ADDRESS {
-                    Value::Constant(ip.cast_signed().wrapping_add(offset))
-                } else {
-                    Value::Register(register, offset)
-                };
-                (0, value)
-            }
-            // DW_OP_deref
-            0x06 => match top(1)? {
-                Value::Register(register, offset) => (1, Value::At(register, offset)),
-                Value::Constant(_) | Value::At(..) => return None,
-            },
-            // DW_OP_plus_uconst
-            0x23 => {
-                let addend = cursor.uleb()?.cast_signed();
-                (1, sum(top(1)?, Value::Constant(addend))?)
-            }
-            // DW_OP_plus
-            0x22 => (2, sum(top(2)?, top(1)?)?),
-            // DW_OP_and, minus, shl, ge
-            0x1a | 0x1c | 0x24 | 0x2a => {
-                let (Value::Constant(left), Value::Constant(right)) = (top(2)?, top(1)?) else {
-                    return None;
-                };
-                let value = match op {
-                    0x1a => left & right,
-                    0x1c => left.wrapping_sub(right),
-                    0x24 => left.checked_shl(u32::try_from(right).ok()?).unwrap_or(0),
-                    _ => i64::from(left >= right),
-                };
-                (2, Value::Constant(value))
-            }
-            _ => return None,
-        };
-        depth = depth.checked_sub(pops)?;
-        *stack.get_mut(depth)? = value;
-        depth += 1;
-    }
-    stack.get(depth.checked_sub(1)?).copied()
-}
-
-fn sum(left: Value, right: Value) -> Option<Value> {
-    Some(match (left, right) {
-        (Value::Constant(left), Value::Constant(right)) => {
-            Value::Constant(left.wrapping_add(right))
-        }
-        (Value::Register(register, offset), Value::Constant(addend))
-        | (Value::Constant(addend), Value::Register(register, offset)) => {
-            Value::Register(register, offset.wrapping_add(addend))
-        }
-        _ => return None,
-    })
-}
-
+/// The row as a rule; `None` for one that only [`evaluate`] can tell.
 fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
     if row.ra == Saved::Undefined {
         return Some(Rule::Root);
     }
     let cfa = match row.cfa {
         CfaRule::Register(register, offset) => Value::Register(register, offset),
-        CfaRule::Expression(at, len) => evaluate(code, at, len, ip)?,
+        CfaRule::Expression(span) => symbolic(code, span, ip)?,
     };
+    let narrow = |offset: i64| i32::try_from(offset).ok();
     let cfa = match cfa {
-        Value::Register(RSP, offset) => Cfa::Sp(offset.try_into().ok()?),
-        Value::Register(RBP, offset) => Cfa::Bp(offset.try_into().ok()?),
-        Value::At(RBP, offset) => Cfa::Slot(offset.try_into().ok()?),
+        Value::Register(RSP, offset) => Cfa::Sp(narrow(offset)?),
+        Value::Register(RBP, offset) => Cfa::Bp(narrow(offset)?),
+        Value::Register(register, offset) => Cfa::Other(
+            u8::try_from(register)
+                .ok()
+                .filter(|register| *register < 16)?,
+            narrow(offset)?,
+        ),
+        Value::Word(RBP, at, 0) => Cfa::Slot(narrow(at)?),
+        Value::Word(RBP, at, add) => Cfa::Word(Base::Bp, narrow(at)?, narrow(add)?),
+        Value::Word(RSP, at, add) => Cfa::Word(Base::Sp, narrow(at)?, narrow(add)?),
         _ => return None,
     };
     // An address that an expression gives, relative to the CFA where that is possible.
-    let relative = |at: u64, len: u64| match (evaluate(code, at, len, ip)?, cfa) {
+    let relative = |span: Span| match (symbolic(code, span, ip)?, cfa) {
         (Value::Register(RSP, offset), Cfa::Sp(base))
-        | (Value::Register(RBP, offset), Cfa::Bp(base)) => Some(Bp::FromCfa(
-            offset.checked_sub(base.into())?.try_into().ok()?,
-        )),
-        (Value::Register(RBP, offset), _) => Some(Bp::FromOwn(offset.try_into().ok()?)),
+        | (Value::Register(RBP, offset), Cfa::Bp(base)) => {
+            Some(Bp::FromCfa(narrow(offset.checked_sub(base.into())?)?))
+        }
+        (Value::Register(RBP, offset), _) => Some(Bp::FromOwn(narrow(offset)?)),
         _ => None,
     };
     let ra = match row.ra {
-        Saved::Offset(offset) => offset.try_into().ok()?,
-        Saved::Expression(at, len) => match relative(at, len)? {
+        Saved::Offset(offset) => narrow(offset)?,
+        Saved::Expression(span) => match relative(span)? {
             Bp::FromCfa(offset) => offset,
             Bp::Same | Bp::FromOwn(_) => return None,
         },
-        Saved::Same | Saved::Undefined | Saved::Other => return None,
+        _ => return None,
     };
     let bp = match row.bp {
         // Undefined: the function has destroyed it; whatever it holds is as good.
         Saved::Same | Saved::Undefined => Bp::Same,
-        Saved::Offset(offset) => Bp::FromCfa(offset.try_into().ok()?),
-        Saved::Expression(at, len) => relative(at, len)?,
-        Saved::Other => return None,
+        Saved::Offset(offset) => Bp::FromCfa(narrow(offset)?),
+        Saved::Expression(span) => relative(span)?,
+        _ => return None,
     };
     // gcc does not say that a pop has restored a register: a slot below the stack pointer is one
     // that was popped.

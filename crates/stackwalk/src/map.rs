@@ -12,7 +12,8 @@
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
 use crate::native::{Loaded, ModuleChange, NativeCode};
-use crate::{jit, pe};
+use crate::rule::Rule;
+use crate::{cfi, jit, pe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,6 +63,23 @@ pub(crate) enum Code {
     Jit(jit::Body),
     ReadyToRun(pe::Image),
     Native(NativeCode),
+}
+
+impl Code {
+    /// The rule for the instruction at `lookup`; `Ok(None)` where nothing is known of it. With
+    /// `exact` the instruction is about to run. Async-signal-safe.
+    pub(crate) fn rule(
+        &self,
+        lookup: u64,
+        exact: bool,
+        state: &mut cfi::State,
+    ) -> Result<Option<Rule>, cfi::Unsupported> {
+        match self {
+            Code::Native(code) => cfi::rule(code, lookup, exact, state),
+            Code::Jit(body) => Ok(body.rule(lookup, exact)),
+            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
+        }
+    }
 }
 
 /// A region with its unwind information. Immutable once published.

@@ -9,6 +9,13 @@
 //! few hand-written functions. That is what makes a rule fit into half a word, and a walk into a
 //! few loads per frame.
 
+/// A register that every frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Base {
+    Sp,
+    Bp,
+}
+
 /// Where the canonical frame address lies: the stack pointer of the caller after the return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cfa {
@@ -18,6 +25,11 @@ pub(crate) enum Cfa {
     Bp(i32),
     /// `*(bp + offset)`: functions that realign their stack keep the address in a slot.
     Slot(i32),
+    /// `*(register + at) + add`: OpenSSL's assembler keeps its caller's stack pointer in a slot.
+    Word(Base, i32, i32),
+    /// Another register, by its DWARF number, + offset. It is known where a frame was interrupted,
+    /// and of a caller where its callee has saved it.
+    Other(u8, i32),
 }
 
 /// Where the caller's frame pointer is.
@@ -44,6 +56,9 @@ pub(crate) enum Rule {
     /// return address was replaced. Not packed: whether that word is the true return address
     /// again must be asked each time.
     HijackStub(i32),
+    /// What the table says takes the frame's registers and memory to tell (`cfi::evaluate`). Not
+    /// packed.
+    Evaluate,
     /// An ordinary frame.
     Frame {
         /// Canonical frame address.
@@ -73,12 +88,17 @@ pub(crate) const LEAF: Rule = Rule::Frame {
     assumed: false,
 };
 
-// Bits: 0..3 kind, 3..19 CFA offset / 8 (signed), 19..30 frame-pointer field, 30 assumed.
+// Bits: 0..3 kind, 3..19 CFA offset / 8 (signed), 19..30 frame-pointer field, 30 assumed. Of the
+// kinds that read a word for the CFA: 3..14 its offset / 8, 14..19 what is added / 8 (both signed).
+// Of another register: 3..7 its number, 7..19 the offset / 8 (signed).
+const KIND_OTHER: u32 = 0;
 const KIND_ROOT: u32 = 1;
 const KIND_SP: u32 = 2;
 const KIND_BP: u32 = 3;
 const KIND_SIGNAL: u32 = 4;
 const KIND_AT_BP: u32 = 5;
+const KIND_WORD_SP: u32 = 6;
+const KIND_WORD_BP: u32 = 7;
 /// Number of bits in a packed rule.
 pub(crate) const PACKED_BITS: u32 = 31;
 
@@ -131,54 +151,81 @@ impl Rule {
                 bp,
                 assumed,
             } => (cfa, bp, assumed),
-            Rule::Frame { .. } | Rule::HijackStub(_) => return None,
+            Rule::Frame { .. } | Rule::HijackStub(_) | Rule::Evaluate => return None,
         };
-        let (kind, offset) = match cfa {
-            Cfa::Sp(offset) => (KIND_SP, offset),
-            Cfa::Bp(offset) => (KIND_BP, offset),
-            Cfa::Slot(offset) => (KIND_AT_BP, offset),
+        let (kind, where_from) = match cfa {
+            Cfa::Sp(offset) => (KIND_SP, words(offset, 16)?),
+            Cfa::Bp(offset) => (KIND_BP, words(offset, 16)?),
+            Cfa::Slot(offset) => (KIND_AT_BP, words(offset, 16)?),
+            Cfa::Word(base, at, add) => {
+                let kind = match base {
+                    Base::Sp => KIND_WORD_SP,
+                    Base::Bp => KIND_WORD_BP,
+                };
+                (kind, words(at, 11)? | words(add, 5)? << 11)
+            }
+            Cfa::Other(register @ 0..16, offset) => {
+                (KIND_OTHER, u32::from(register) | words(offset, 12)? << 4)
+            }
+            Cfa::Other(..) => return None,
         };
-        if offset % 8 != 0 {
-            return None;
-        }
-        let words = i16::try_from(offset / 8).ok()?;
-        // For the deref kind the field is an offset from this frame's bp, biased so that 0 still
-        // means "same register"; for the others it counts words below the CFA.
+        // The field counts words below the CFA; for a slot's kind it is an offset from this frame's
+        // bp, biased so that 0 still means "same register"; for another register it is either.
         let field = match (bp, cfa) {
             (Bp::Same, _) => 0,
-            (Bp::FromCfa(at), Cfa::Sp(_) | Cfa::Bp(_)) if at % 8 == 0 => u32::try_from(-(at / 8))
-                .ok()
-                .filter(|words| (1..1 << 11).contains(words))?,
-            (Bp::FromOwn(at), Cfa::Slot(_)) if at % 8 == 0 => u32::try_from(at / 8 + 1024)
-                .ok()
-                .filter(|words| (1..1 << 11).contains(words))?,
+            (Bp::FromOwn(at), Cfa::Slot(_)) => words(at, 11)? ^ 1024,
+            (Bp::FromOwn(at), Cfa::Other(..)) => words(at, 10)? | 1024,
+            (Bp::FromCfa(at), Cfa::Other(..)) => words(at.checked_neg()?, 11)?,
+            (Bp::FromCfa(at), Cfa::Sp(_) | Cfa::Bp(_) | Cfa::Word(..)) => {
+                words(at.checked_neg()?, 12)?
+            }
             _ => return None,
         };
-        Some(kind | u32::from(words as u16) << 3 | field << 19 | u32::from(assumed) << 30)
+        // Only "same register" is 0, and nothing lies above the CFA.
+        let below = matches!(bp, Bp::FromCfa(_));
+        let limit = if matches!(cfa, Cfa::Other(..)) {
+            1024
+        } else {
+            1 << 11
+        };
+        if (field == 0) != (bp == Bp::Same) || field >= 1 << 11 || below && field >= limit {
+            return None;
+        }
+        let packed = kind | where_from << 3 | field << 19 | u32::from(assumed) << 30;
+        // 0 would say that there is none.
+        (packed != 0).then_some(packed)
     }
 
     /// The inverse of [`Rule::pack`]. Any other value gives some rule or `None`, never a panic.
     #[inline]
     pub(crate) fn unpack(packed: u32) -> Option<Rule> {
+        if packed == 0 {
+            return None;
+        }
         let offset = i32::from((packed >> 3) as u16 as i16) * 8;
-        let field = (packed >> 19 & 0x7ff) as i32;
+        let field = packed >> 19 & 0x7ff;
         let assumed = packed >> 30 & 1 != 0;
         let below_cfa = if field == 0 {
             Bp::Same
         } else {
-            Bp::FromCfa(field * -8)
+            Bp::FromCfa(field.cast_signed() * -8)
         };
+        let word = |base| Cfa::Word(base, bytes(packed >> 3, 11), bytes(packed >> 14, 5));
         let (cfa, bp) = match packed & 7 {
             KIND_SP => (Cfa::Sp(offset), below_cfa),
             KIND_BP => (Cfa::Bp(offset), below_cfa),
-            KIND_AT_BP => (
-                Cfa::Slot(offset),
-                if field == 0 {
-                    Bp::Same
+            KIND_WORD_SP => (word(Base::Sp), below_cfa),
+            KIND_WORD_BP => (word(Base::Bp), below_cfa),
+            KIND_AT_BP if field == 0 => (Cfa::Slot(offset), Bp::Same),
+            KIND_AT_BP => (Cfa::Slot(offset), Bp::FromOwn(bytes(field ^ 1024, 11))),
+            KIND_OTHER => {
+                let cfa = Cfa::Other((packed >> 3 & 15) as u8, bytes(packed >> 7, 12));
+                if field & 1024 == 0 {
+                    (cfa, below_cfa)
                 } else {
-                    Bp::FromOwn((field - 1024) * 8)
-                },
-            ),
+                    (cfa, Bp::FromOwn(bytes(field, 10)))
+                }
+            }
             KIND_ROOT => return Some(Rule::Root),
             KIND_SIGNAL => return Some(Rule::SignalFrame),
             _ => return None,
@@ -192,6 +239,18 @@ impl Rule {
     }
 }
 
+/// An offset in words, as a signed field of so many bits.
+fn words(offset: i32, bits: u32) -> Option<u32> {
+    let words = offset / 8;
+    let fits = offset % 8 == 0 && (-(1 << (bits - 1))..1 << (bits - 1)).contains(&words);
+    fits.then_some(words.cast_unsigned() & ((1 << bits) - 1))
+}
+
+/// The inverse of [`words`]; what lies above the field is ignored.
+fn bytes(field: u32, bits: u32) -> i32 {
+    ((field << (32 - bits)).cast_signed() >> (32 - bits)) * 8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +262,15 @@ mod tests {
             (-40000i32..40000).prop_map(|words| Cfa::Sp(words * 8)),
             (-40000i32..40000).prop_map(|words| Cfa::Bp(words * 8)),
             (-40000i32..40000).prop_map(|words| Cfa::Slot(words * 8)),
+            (any::<bool>(), -1100i32..1100, -20i32..20).prop_map(|(sp, at, add)| {
+                Cfa::Word(if sp { Base::Sp } else { Base::Bp }, at * 8, add * 8)
+            }),
+            (any::<bool>(), any::<i32>(), any::<i32>()).prop_map(|(sp, at, add)| Cfa::Word(
+                if sp { Base::Sp } else { Base::Bp },
+                at,
+                add
+            )),
+            (0u8..17, -2100i32..2100).prop_map(|(register, words)| Cfa::Other(register, words * 8)),
         ];
         let bp = prop_oneof![
             Just(Bp::Same),
@@ -237,7 +305,7 @@ mod tests {
                 let (base, offset) = match cfa {
                     Cfa::Sp(offset) => (sp, offset),
                     Cfa::Bp(offset) => (bp, offset),
-                    Cfa::Slot(_) => return Err(TestCaseError::fail("not a usual rule")),
+                    _ => return Err(TestCaseError::fail("not a usual rule")),
                 };
                 prop_assert_eq!(usual.cfa(sp, bp), base.wrapping_add_signed(offset.into()));
                 match saved {
@@ -281,6 +349,25 @@ mod tests {
                 cfa: Cfa::Slot(-8),
                 ra: -8,
                 bp: Bp::FromOwn(0),
+                assumed: false,
+            },
+            // OpenSSL's assembler: in the body, in a prologue, in an epilogue.
+            Rule::Frame {
+                cfa: Cfa::Word(Base::Sp, 4096, 8),
+                ra: -8,
+                bp: Bp::FromCfa(-24),
+                assumed: false,
+            },
+            Rule::Frame {
+                cfa: Cfa::Word(Base::Sp, -8, 8),
+                ra: -8,
+                bp: Bp::FromCfa(-24),
+                assumed: false,
+            },
+            Rule::Frame {
+                cfa: Cfa::Other(0, 8),
+                ra: -8,
+                bp: Bp::Same,
                 assumed: false,
             },
         ] {

@@ -5,8 +5,9 @@
 //! one stack, and a walk changes stacks at most once; so a walk ends.
 
 use crate::cache::ADDRESS_LIMIT;
+use crate::cfi::Frame as _;
 use crate::map::{Code, CodeMap, Entry};
-use crate::rule::{Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
+use crate::rule::{Base, Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
 use crate::{cfi, x86};
 use std::ops::Range;
 
@@ -33,6 +34,10 @@ pub struct Regs {
     pub sp: u64,
     /// Frame pointer, `rbp`.
     pub bp: u64,
+    /// Address of all registers of the interrupted context (`uc_mcontext.gregs`), readable while
+    /// the walk lasts; 0 where they are not known. Hand-written functions that keep their caller's
+    /// stack pointer in another register need them.
+    pub all: u64,
 }
 
 /// Where a thread's stacks are.
@@ -202,6 +207,8 @@ pub(crate) trait Load {
     /// # Safety
     /// `address` is 8-aligned and the eight bytes are readable.
     unsafe fn load(&self, address: u64) -> u64;
+    /// Whether a frame interrupted at `sp` may be read below it, in its red zone.
+    fn reaches_below(&self, sp: u64, stack: &Stack) -> bool;
 }
 
 /// This process's memory.
@@ -213,6 +220,18 @@ impl Load for Process {
         // SAFETY: promised by the caller. Volatile: the word may belong to another function's
         // live frame, which the compiler must not reason about.
         unsafe { (address as *const u64).read_volatile() }
+    }
+
+    /// The walk itself runs below, on the same stack: all that lies between is mapped. On another
+    /// stack nothing says so.
+    fn reaches_below(&self, sp: u64, stack: &Stack) -> bool {
+        let here = 0u8;
+        let here = &raw const here as u64;
+        let apart = stack
+            .alt
+            .as_ref()
+            .is_some_and(|alt| alt.contains(&here) != alt.contains(&sp));
+        here < sp && !apart
     }
 }
 
@@ -253,7 +272,8 @@ impl Window {
 /// signal handler, or they were captured by this very thread in a caller), and all memory from
 /// `regs.sp` to the end of the stack it lies in (`stack.end`, or the end of `stack.alt`) is
 /// mapped and readable; if it lies in `stack.alt`, so is the thread's stack from the stack
-/// pointer interrupted by the signal on. Each of `scratch.hijacks` is 0 or the address of two
+/// pointer interrupted by the signal on. `regs.all` is 0 or the address of a `gregset_t` that
+/// stays readable until the walk has ended. Each of `scratch.hijacks` is 0 or the address of two
 /// aligned words that stay readable until the walk has ended.
 pub unsafe fn walk(
     map: &CodeMap,
@@ -280,15 +300,35 @@ pub unsafe fn trace(
     walk_in(&Process, map, regs, stack, scratch, out)
 }
 
+/// The frame that a step leaves.
+#[derive(Clone, Copy)]
+struct Here {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+    /// Its instruction has not run yet.
+    exact: bool,
+}
+
+/// The frame that a step leads to.
+#[derive(Clone, Copy)]
+struct To {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+}
+
 /// Where a step leads.
 enum Step {
     To {
-        regs: Regs,
+        regs: To,
         flags: u64,
     },
     /// The frame's return address was replaced; this is the true one.
     Instead(u64),
     Root,
+    /// The return address is 0.
+    Zero,
     Broken(Reason),
 }
 
@@ -313,6 +353,7 @@ pub(crate) fn walk_in(
         bottom: 0,
         callee: None,
         assumed: 0,
+        all: regs.all,
     };
     let window = if on_alt.is_some() || regs.sp >= stack.low {
         Window::new(regs.sp, end)
@@ -325,6 +366,7 @@ pub(crate) fn walk_in(
         mut ip,
         mut sp,
         mut bp,
+        all: _,
     } = regs;
     let end = loop {
         if !out.put(depth, ip & ADDRESS | flags, sp, bp) {
@@ -357,16 +399,17 @@ pub(crate) fn walk_in(
             (ip, sp) = (ra, cfa);
             match ip {
                 1..ADDRESS_LIMIT => continue,
-                0 => break End::Root,
+                0 => break walker.end_at_zero(lookup),
                 _ => break End::Broken(Reason::BadReturnAddress),
             }
         }
         walker.window.low = sp;
         walker.callee = depth.checked_sub(2).and_then(|at| out.word(at));
-        match walker.step(Regs { ip, sp, bp }, lookup, exact) {
+        match walker.step(Here { ip, sp, bp, exact }, lookup) {
             Step::To { regs, flags: how } => (ip, sp, bp, flags) = (regs.ip, regs.sp, regs.bp, how),
             Step::Instead(true_ip) => (ip, flags, depth) = (true_ip, 0, depth.saturating_sub(1)),
             Step::Root => break End::Root,
+            Step::Zero => break walker.end_at_zero(lookup),
             Step::Broken(reason) => break End::Broken(reason),
         }
     };
@@ -387,27 +430,85 @@ struct Walker<'a, M> {
     callee: Option<u64>,
     /// Steps in a row that went by the frame pointer through code we do not know.
     assumed: u32,
+    /// Where all registers of the frame that was interrupted last are, 0 if that is not known.
+    all: u64,
+}
+
+/// A frame's registers and memory, as far as they are known.
+struct Sight<'a, M> {
+    memory: &'a M,
+    stack: &'a Stack,
+    window: Window,
+    all: u64,
+    here: Here,
+}
+
+impl<M: Load> cfi::Frame for Sight<'_, M> {
+    fn register(&self, register: u64) -> Option<u64> {
+        let here = self.here;
+        match register {
+            6 => return Some(here.bp),
+            7 => return Some(here.sp),
+            16 => return Some(here.ip),
+            _ => {}
+        }
+        let index = *GREGS.get(usize::try_from(register).ok()?)?;
+        (here.exact && self.all != 0).then(|| {
+            // SAFETY: `all` is what the caller of `walk` vouches for, or lies in the window that
+            // `leave_signal` has checked to the end of the context's registers.
+            unsafe { self.memory.load(self.all.wrapping_add(index as u64 * 8)) }
+        })
+    }
+
+    /// From the frame's stack pointer up, or in its red zone.
+    fn word(&self, address: u64) -> Option<u64> {
+        let here = self.here;
+        let below = here.sp.wrapping_sub(address);
+        let mut window = self.window;
+        if here.exact
+            && (1..=RED_ZONE.unsigned_abs().into()).contains(&below)
+            && self.memory.reaches_below(here.sp, self.stack)
+        {
+            window.low = address;
+        }
+        window.word(self.memory, address)
+    }
 }
 
 /// How many frames of unknown code in a row are believed.
 const ASSUMED_LIMIT: u32 = 16;
 
-impl<M: Load> Walker<'_, M> {
+impl<'a, M: Load> Walker<'a, M> {
     /// The long way: any other rule, or one that must be found first.
     #[inline(never)]
-    fn step(&mut self, regs: Regs, lookup: u64, exact: bool) -> Step {
+    fn step(&mut self, here: Here, lookup: u64) -> Step {
         match self.map.rules.get(lookup).and_then(Rule::unpack) {
-            Some(rule) => self.apply(rule, regs),
-            None => self.step_cold(regs, lookup, exact),
+            Some(rule) => self.apply(rule, here),
+            None => self.step_cold(here, lookup),
+        }
+    }
+
+    /// How a walk ends at a return address of 0. Native code may have no caller: a thread or a
+    /// coroutine may begin so. Managed code always has one; there it is memory that nobody has
+    /// written yet, or none of a frame.
+    #[cold]
+    #[inline(never)]
+    fn end_at_zero(&self, lookup: u64) -> End {
+        let reader = self.map.grace.enter();
+        match self.map.find(&reader, lookup).map(|entry| &entry.code) {
+            Some(Code::Jit(_) | Code::ReadyToRun(_)) => End::Broken(Reason::BadReturnAddress),
+            Some(Code::Native(_)) | None => End::Root,
         }
     }
 
     /// The caller by a rule that is known.
-    fn apply(&mut self, rule: Rule, regs: Regs) -> Step {
+    fn apply(&mut self, rule: Rule, here: Here) -> Step {
         let (cfa, ra, bp, assumed) = match rule {
             Rule::Root => return Step::Root,
-            Rule::SignalFrame => return self.leave_signal(regs),
-            Rule::HijackStub(offset) => return self.leave_hijack_stub(regs, offset),
+            Rule::SignalFrame => return self.leave_signal(here),
+            Rule::HijackStub(offset) => return self.leave_hijack_stub(here, offset),
+            // Never from the cache, and what was found in the table is evaluated there.
+            Rule::Evaluate => return Step::Broken(Reason::UnsupportedRule),
             Rule::Frame {
                 cfa,
                 ra,
@@ -416,49 +517,85 @@ impl<M: Load> Walker<'_, M> {
             } => (cfa, ra, bp, assumed),
         };
         let cfa = match cfa {
-            Cfa::Sp(offset) => regs.sp.checked_add_signed(offset.into()),
-            Cfa::Bp(offset) => regs.bp.checked_add_signed(offset.into()),
-            Cfa::Slot(offset) => (regs.bp.checked_add_signed(offset.into()))
-                .and_then(|address| self.window.word(self.memory, address)),
+            Cfa::Sp(offset) => here.sp.checked_add_signed(offset.into()),
+            Cfa::Bp(offset) => here.bp.checked_add_signed(offset.into()),
+            Cfa::Slot(offset) => (here.bp.checked_add_signed(offset.into()))
+                .and_then(|address| self.sight(here).word(address)),
+            Cfa::Word(base, at, add) => {
+                let base = match base {
+                    Base::Sp => here.sp,
+                    Base::Bp => here.bp,
+                };
+                (base.checked_add_signed(at.into()))
+                    .and_then(|address| self.sight(here).word(address))
+                    .and_then(|word| word.checked_add_signed(add.into()))
+            }
+            Cfa::Other(register, offset) => {
+                let register = register.into();
+                (self.sight(here).register(register))
+                    .or_else(|| self.kept_by_callee(here, register))
+                    .and_then(|value| value.checked_add_signed(offset.into()))
+                    .filter(|cfa| here.exact || self.is_caller_at(*cfa, ra))
+            }
         };
+        if cfa.is_none()
+            && let Rule::Frame {
+                cfa: Cfa::Other(..),
+                ..
+            } = rule
+        {
+            return self.guess(here, Reason::UnsupportedRule);
+        }
         let mut flags = if assumed { BY_FRAME_POINTER } else { 0 };
         if ra <= -8 - RED_ZONE {
             // A frame that was made for a fault: its "return address" is the instruction that
             // faulted, and its CFA that instruction's stack pointer (the runtime's
             // `CallSignalHandlerWrapper`, pal/src/arch/amd64/signalhandlerhelper.cpp).
             flags |= EXACT;
+            self.all = 0;
         }
-        self.caller_at(regs, cfa, ra, bp, flags)
+        self.caller_at(here, cfa, ra, bp, flags)
             .unwrap_or(Step::Broken(Reason::OutOfBounds))
+    }
+
+    /// What is known of a frame.
+    fn sight(&self, here: Here) -> Sight<'a, M> {
+        Sight {
+            memory: self.memory,
+            stack: self.stack,
+            window: self.window,
+            all: self.all,
+            here,
+        }
     }
 
     /// The caller whose frame begins at `cfa`; `None` if that is not upwards on this stack.
     fn caller_at(
         &mut self,
-        regs: Regs,
+        here: Here,
         cfa: Option<u64>,
         ra: i32,
         bp: Bp,
         flags: u64,
     ) -> Option<Step> {
-        let cfa = cfa.filter(|cfa| *cfa > regs.sp && cfa.is_multiple_of(8))?;
+        let cfa = cfa.filter(|cfa| *cfa > here.sp && cfa.is_multiple_of(8))?;
         let ip = self
             .window
             .word(self.memory, cfa.checked_add_signed(ra.into())?)?;
         let bp = match bp {
-            Bp::Same => regs.bp,
+            Bp::Same => here.bp,
             Bp::FromCfa(at) => self
                 .window
                 .word(self.memory, cfa.checked_add_signed(at.into())?)?,
             Bp::FromOwn(at) => self
                 .window
-                .word(self.memory, regs.bp.checked_add_signed(at.into())?)?,
+                .word(self.memory, here.bp.checked_add_signed(at.into())?)?,
         };
         self.window.low = cfa;
         Some(match ip {
-            0 => Step::Root,
+            0 => Step::Zero,
             1..ADDRESS_LIMIT => Step::To {
-                regs: Regs { ip, sp: cfa, bp },
+                regs: To { ip, sp: cfa, bp },
                 flags,
             },
             _ => Step::Broken(Reason::BadReturnAddress),
@@ -468,82 +605,120 @@ impl<M: Load> Walker<'_, M> {
     /// The caller by a rule that must be found first.
     #[cold]
     #[inline(never)]
-    fn step_cold(&mut self, regs: Regs, lookup: u64, exact: bool) -> Step {
+    fn step_cold(&mut self, here: Here, lookup: u64) -> Step {
         self.scratch.cold += 1;
         let map = self.map;
         let epoch = map.epoch();
         let reader = map.grace.enter();
         let Some(entry) = map.find(&reader, lookup) else {
-            return self.guess(regs, exact, Reason::UnknownCode);
+            return self.guess(here, Reason::UnknownCode);
         };
         let before_stub = hijack::is_before_stub(&entry.code, lookup);
         if before_stub
-            && !exact
-            && let Some(step) = self.step_hijacked(regs, lookup)
+            && !here.exact
+            && let Some(step) = self.step_hijacked(here, lookup)
         {
             return step;
         }
         self.assumed = 0;
-        let rule = match &entry.code {
-            Code::Native(code) => cfi::rule(code, lookup, exact, &mut self.scratch.cfi),
-            Code::Jit(body) => Ok(body.rule(lookup, exact)),
-            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
-        };
-        match rule {
+        match entry.code.rule(lookup, here.exact, &mut self.scratch.cfi) {
+            Ok(Some(Rule::Evaluate)) => self.step_evaluated(&entry.code, here),
             Ok(Some(rule)) => {
                 if let Some(packed) = rule.pack()
                     && !before_stub
                 {
                     map.keep_rule(lookup, packed, epoch);
                 }
-                self.apply(rule, regs)
+                self.apply(rule, here)
             }
-            Ok(None) => self.guess(regs, exact, Reason::NoRule),
-            Err(cfi::Unsupported) => self
-                .step_by_rbx(regs)
-                .unwrap_or_else(|| self.guess(regs, exact, Reason::UnsupportedRule)),
+            Ok(None) => self.guess(here, Reason::NoRule),
+            Err(cfi::Unsupported) => self.guess(here, Reason::UnsupportedRule),
         }
     }
 
-    /// The caller of a frame whose CFA is in `rbx`, which its callee has saved. Called right after
-    /// the table was asked for this frame.
-    fn step_by_rbx(&mut self, regs: Regs) -> Option<Step> {
-        let frame = cfi::from_rbx(&self.scratch.cfi)?;
-        let callee = self.callee?;
-        let lookup = (callee & ADDRESS).checked_sub(u64::from(callee & EXACT == 0))?;
+    /// The caller of a frame whose table, which was read a moment ago, must be evaluated with its
+    /// registers and its memory.
+    #[cold]
+    #[inline(never)]
+    fn step_evaluated(&mut self, code: &Code, here: Here) -> Step {
+        let sight = self.sight(here);
+        let caller = match code {
+            Code::Native(code) => cfi::evaluate(code, &sight, &mut self.scratch.cfi),
+            Code::Jit(_) | Code::ReadyToRun(_) => None,
+        };
+        let Some(caller) = caller else {
+            return self.guess(here, Reason::UnsupportedRule);
+        };
+        let cfi::Caller { cfa, ip, bp, exact } = caller;
+        if cfa <= here.sp || !cfa.is_multiple_of(8) || cfa > self.window.last.wrapping_add(8) {
+            return Step::Broken(Reason::OutOfBounds);
+        }
+        self.window.low = cfa;
+        let flags = if exact {
+            self.all = 0;
+            EXACT
+        } else {
+            0
+        };
+        match ip {
+            0 => Step::Zero,
+            1..ADDRESS_LIMIT => Step::To {
+                regs: To { ip, sp: cfa, bp },
+                flags,
+            },
+            _ => Step::Broken(Reason::BadReturnAddress),
+        }
+    }
+
+    /// A register of a frame as its callee has kept it. Saved: the dynamic linker's trampoline for
+    /// functions that are bound when they are first called has its frame in `rbx`. Or left alone,
+    /// by an interrupted callee: OpenSSL's assembler calls its own functions, which do not touch
+    /// the register that holds the caller's frame.
+    fn kept_by_callee(&mut self, here: Here, register: u64) -> Option<u64> {
+        let callee = self.callee.filter(|_| !here.exact)?;
+        let exact = callee & EXACT != 0;
+        let lookup = (callee & ADDRESS).checked_sub(u64::from(!exact))?;
         let reader = self.map.grace.enter();
         let Code::Native(code) = &self.map.find(&reader, lookup)?.code else {
             return None;
         };
-        // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
-        // walked already.
-        let below = cfi::saved_rbx(code, lookup, &mut self.scratch.cfi)?;
-        let walked = Window {
-            low: self.bottom,
-            last: self.window.last,
-        };
-        let rbx = walked.word(self.memory, regs.sp.checked_add_signed(below)?)?;
-        let cfa = rbx.checked_add_signed(frame.cfa);
-        self.caller_at(regs, cfa, frame.ra, frame.bp, 0)
+        match cfi::kept(code, lookup, register, &mut self.scratch.cfi)? {
+            // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
+            // walked already.
+            cfi::Kept::At(below) => Window {
+                low: self.bottom,
+                last: self.window.last,
+            }
+            .word(self.memory, here.sp.checked_add_signed(below)?),
+            cfi::Kept::Same => self.sight(Here { exact, ..here }).register(register),
+        }
+    }
+
+    /// Whether a return address lies where one should be. A register of a frame that was not
+    /// interrupted may hold anything.
+    fn is_caller_at(&self, cfa: u64, ra: i32) -> bool {
+        let slot = cfa.checked_add_signed(ra.into());
+        let ip = slot.and_then(|slot| self.window.word(self.memory, slot));
+        ip.is_some_and(|ip| self.map.is_behind_call(ip))
     }
 
     /// The caller of code without a rule.
-    fn guess(&mut self, regs: Regs, exact: bool, reason: Reason) -> Step {
-        if exact {
+    fn guess(&mut self, here: Here, reason: Reason) -> Step {
+        if here.exact {
             // Stubs push at most two words, and most none: the return address is at the top.
             for pushed in 0..3u64 {
-                let slot = regs.sp.wrapping_add(pushed * 8);
+                let slot = here.sp.wrapping_add(pushed * 8);
                 if let Some(ip) = self.window.word(self.memory, slot)
                     && self.map.is_behind_call(ip)
                 {
                     let cfa = slot.checked_add(8);
                     return self
-                        .caller_at(regs, cfa, LEAF_RA, Bp::Same, HEURISTIC)
+                        .caller_at(here, cfa, LEAF_RA, Bp::Same, HEURISTIC)
                         .unwrap_or(Step::Broken(reason));
                 }
             }
         }
-        let saved_ip = regs
+        let saved_ip = here
             .bp
             .checked_add(8)
             .and_then(|slot| self.window.word(self.memory, slot));
@@ -561,7 +736,7 @@ impl<M: Load> Walker<'_, M> {
                 return Step::Broken(reason);
             }
         }
-        match self.apply(FRAME_POINTER, regs) {
+        match self.apply(FRAME_POINTER, here) {
             Step::Broken(_) => Step::Broken(reason),
             step => step,
         }
@@ -570,9 +745,9 @@ impl<M: Load> Walker<'_, M> {
     /// From the kernel's signal frame to the interrupted registers.
     #[cold]
     #[inline(never)]
-    fn leave_signal(&mut self, regs: Regs) -> Step {
+    fn leave_signal(&mut self, here: Here) -> Step {
         let at = |offset: u64| {
-            regs.sp
+            here.sp
                 .checked_add(offset)
                 .and_then(|slot| self.window.word(self.memory, slot))
         };
@@ -581,9 +756,9 @@ impl<M: Load> Walker<'_, M> {
             let segments = at(UC_SEGMENTS)?;
             let fpu = at(UC_FPU)?;
             let user = segments as u16 == USER_CODE_SEGMENT;
-            let fpu_near = fpu == 0 || (regs.sp..=self.window.last).contains(&fpu);
+            let fpu_near = fpu == 0 || (here.sp..=self.window.last).contains(&fpu);
             let ip = at(UC_RIP)?;
-            (user && fpu_near && (1..ADDRESS_LIMIT).contains(&ip)).then_some(Regs {
+            (user && fpu_near && (1..ADDRESS_LIMIT).contains(&ip)).then_some(To {
                 ip,
                 sp: at(UC_RSP)?,
                 bp: at(UC_RBP)?,
@@ -603,12 +778,13 @@ impl<M: Load> Walker<'_, M> {
             let low = to.sp.max(self.stack.low);
             Window::new(to.sp, self.stack.end).filter(|_| low == to.sp)
         } else {
-            Window::new(to.sp, self.window.last.saturating_add(8)).filter(|_| to.sp > regs.sp)
+            Window::new(to.sp, self.window.last.saturating_add(8)).filter(|_| to.sp > here.sp)
         };
         match window {
             Some(window) => {
                 self.window = window;
                 self.bottom = window.low;
+                self.all = here.sp.wrapping_add(UC_GREGS);
                 Step::To {
                     regs: to,
                     flags: EXACT,
@@ -623,6 +799,26 @@ impl<M: Load> Walker<'_, M> {
 /// x86-64, section 3.2.2. Bytes.
 const RED_ZONE: i32 = 128;
 
+/// Where in a `gregset_t` the registers are, by their DWARF numbers: `rax` … `r15`.
+const GREGS: [i32; 16] = [
+    libc::REG_RAX,
+    libc::REG_RDX,
+    libc::REG_RCX,
+    libc::REG_RBX,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_RBP,
+    libc::REG_RSP,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
 /// The return address is the word below the CFA.
 const LEAF_RA: i32 = match LEAF {
     Rule::Frame { ra, .. } => ra,
@@ -631,6 +827,7 @@ const LEAF_RA: i32 = match LEAF {
 
 // Offsets in the kernel's `struct ucontext` of x86-64 (asm/ucontext.h, asm/sigcontext.h): flags,
 // link and the stack are 40 bytes, then the registers.
+const UC_GREGS: u64 = 40;
 const UC_RBP: u64 = 40 + 8 * libc::REG_RBP as u64;
 const UC_RSP: u64 = 40 + 8 * libc::REG_RSP as u64;
 const UC_RIP: u64 = 40 + 8 * libc::REG_RIP as u64;
@@ -669,7 +866,8 @@ impl Entry {
     }
 }
 
-/// The registers and the alternate stack of an interrupted context.
+/// The registers and the alternate stack of an interrupted context. The registers hold for as long
+/// as the context does.
 ///
 /// The alternate stack is the thread's own as it was set when the signal came; `None` where it
 /// has none. Async-signal-safe.
@@ -692,6 +890,7 @@ pub unsafe fn regs_from_ucontext(context: *const libc::ucontext_t) -> (Regs, Opt
             ip: ip as u64,
             sp: sp as u64,
             bp: bp as u64,
+            all: context.uc_mcontext.gregs.as_ptr() as u64,
         },
         alt,
     )

@@ -87,7 +87,15 @@ fn each_change_is_reported_once_and_looked_up() {
         // Its unwind table is found: at its first instruction the return address is on top.
         let mut words = [0u64; 4];
         let sp = words.as_mut_ptr() as u64;
-        let (regs, mut out) = (stackwalk::Regs { ip: cos, sp, bp: 0 }, [0; 4]);
+        let (regs, mut out) = (
+            stackwalk::Regs {
+                ip: cos,
+                sp,
+                bp: 0,
+                all: 0,
+            },
+            [0; 4],
+        );
         let stack = Stack {
             low: 0,
             end: sp + 32,

@@ -4,6 +4,7 @@
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, End, HEURISTIC, Scratch, Stack};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::CStr;
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -281,7 +282,7 @@ unsafe fn here() -> stackwalk::Regs {
             out(reg) ip, out(reg) sp, out(reg) bp, options(nomem, nostack)
         );
     }
-    stackwalk::Regs { ip, sp, bp }
+    stackwalk::Regs { ip, sp, bp, all: 0 }
 }
 
 #[test]
@@ -411,4 +412,111 @@ fn signal_handler_of_the_program() {
             unsafe { libc::raise(libc::SIGUSR2) };
         });
     }
+}
+
+/// A function of libcrypto.
+///
+/// # Safety
+/// `F` is the function's type.
+unsafe fn crypto<F: Copy>(name: &CStr) -> F {
+    assert_eq!(size_of::<F>(), size_of::<*const ()>());
+    // SAFETY: opens a library by its name, and looks up a name in it; a pointer to a function is a
+    // pointer in size.
+    unsafe {
+        let library = libc::dlopen(c"libcrypto.so.3".as_ptr(), libc::RTLD_NOW);
+        assert!(
+            !library.is_null(),
+            "no libcrypto.so.3: install Debian's package libssl3"
+        );
+        let function = libc::dlsym(library, name.as_ptr());
+        assert!(!function.is_null(), "{name:?}");
+        std::mem::transmute_copy(&function)
+    }
+}
+
+type Object = *mut libc::c_void;
+type Hash = unsafe extern "C" fn(*const u8, usize, *mut u8) -> *mut u8;
+type New = unsafe extern "C" fn() -> Object;
+type Number = unsafe extern "C" fn(*const u8, i32, Object) -> Object;
+type Power = unsafe extern "C" fn(Object, Object, Object, Object, Object, Object) -> i32;
+type Init = unsafe extern "C" fn(Object, Object, Object, *const u8, *const u8) -> i32;
+type Update = unsafe extern "C" fn(Object, *mut u8, *mut i32, *const u8, i32) -> i32;
+
+/// Hashes, large numbers and ciphers of OpenSSL, whose assembler keeps its caller's stack pointer
+/// in slots and in registers that no other code uses for that. `without`: what OpenSSL shall not
+/// find of the processor (OPENSSL_ia32cap), because it has other code for each.
+fn openssl(name: &str, without: &str) {
+    let bytes: Vec<u8> = (0..16384u32).map(|n| (n * 7 + n / 255) as u8 | 1).collect();
+    let mut out = vec![0u8; bytes.len() + 64];
+    let (from, to, none) = (bytes.as_ptr(), out.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY: the functions have these types and take these arguments by OpenSSL's manual; what
+    // they write fits into `out`; what they make is never freed. Nobody else reads the environment
+    // while it is set.
+    unsafe {
+        std::env::set_var("OPENSSL_ia32cap", without);
+        let hashes: [Hash; 4] = [
+            crypto(c"SHA1"),
+            crypto(c"SHA256"),
+            crypto(c"SHA512"),
+            crypto(c"MD5"),
+        ];
+        let number: Number = crypto(c"BN_bin2bn");
+        let new = |name| crypto::<New>(name)();
+        let powers: [Power; 2] = [
+            crypto(c"BN_mod_exp_mont"),
+            crypto(c"BN_mod_exp_mont_consttime"),
+        ];
+        let ciphers = [
+            new(c"EVP_chacha20_poly1305"),
+            new(c"EVP_aes_256_gcm"),
+            new(c"EVP_aes_128_cbc_hmac_sha256"),
+            new(c"EVP_aes_256_cbc"),
+        ];
+        let init: Init = crypto(c"EVP_EncryptInit_ex");
+        let update: Update = crypto(c"EVP_EncryptUpdate");
+        let (context, cipher) = (new(c"BN_CTX_new"), new(c"EVP_CIPHER_CTX_new"));
+        // 512, 1,024 and 2,048 bits have code of their own, 1,536 has not.
+        let numbers = [64, 128, 192, 256].map(|len| number(from, len, none));
+        let (result, base) = (new(c"BN_new"), number(from.add(100), 60, none));
+        let exponent = number(from.add(200), 16, none);
+        under_signals(name, 20_000, || {
+            for hash in hashes {
+                assert!(!hash(from, bytes.len(), to).is_null());
+            }
+            for modulus in numbers {
+                for power in powers {
+                    assert_eq!(power(result, base, exponent, modulus, context, none), 1);
+                }
+            }
+            for kind in ciphers {
+                let mut len = 0;
+                assert_eq!(init(cipher, kind, none, from, from), 1);
+                assert_eq!(update(cipher, to, &mut len, from, bytes.len() as i32), 1);
+            }
+        });
+    }
+    drop(out);
+}
+
+#[test]
+fn openssl_with_all_of_the_processor() {
+    openssl("openssl", "");
+}
+
+/// SHA by AVX2.
+#[test]
+fn openssl_without_sha_instructions() {
+    openssl("openssl avx2", ":~0x20000000");
+}
+
+/// Multiplication and SHA by AVX.
+#[test]
+fn openssl_without_avx2() {
+    openssl("openssl avx", ":~0x20080128");
+}
+
+/// SSE alone.
+#[test]
+fn openssl_without_avx() {
+    openssl("openssl sse", "~0x1000020000000000:~0x20080128");
 }

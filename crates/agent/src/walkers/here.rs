@@ -94,7 +94,7 @@ fn walk_into(
     let walk = unsafe {
         stackwalk::walk(
             map,
-            Regs { ip, sp, bp },
+            Regs { ip, sp, bp, all: 0 },
             &stack,
             &mut scratch,
             &mut own.words,

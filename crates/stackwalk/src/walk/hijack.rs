@@ -11,7 +11,7 @@
 //! a time and believed only if they name that very slot and an address behind a call; so stale
 //! or foreign words change nothing.
 
-use super::{Bp, LEAF_RA, Load, Reason, Regs, Step, Walker};
+use super::{Bp, Here, LEAF_RA, Load, Reason, Step, To, Walker};
 use crate::map::Code;
 use crate::{jit, x86};
 
@@ -64,19 +64,19 @@ impl<M: Load> Walker<'_, M> {
 
     /// The step from a return address that is the hijack stub's start, where `lookup` is the byte
     /// before. `None` if it is the return address of a call after all.
-    pub(super) fn step_hijacked(&mut self, regs: Regs, lookup: u64) -> Option<Step> {
+    pub(super) fn step_hijacked(&mut self, here: Here, lookup: u64) -> Option<Step> {
         // The return address that was followed lies below the stack pointer it led to.
-        if let Some(ip) = self.replaced(regs.sp.wrapping_sub(8)) {
+        if let Some(ip) = self.replaced(here.sp.wrapping_sub(8)) {
             return Some(Step::Instead(ip));
         }
         // Nothing before the stub has called: the rule there is that of another function.
         let called = self.map.is_behind_call(lookup.wrapping_add(1));
-        (!called).then(|| self.guess(regs, false, Reason::NoRule))
+        (!called).then(|| self.guess(here, Reason::NoRule))
     }
 
     /// The caller of the stub itself; see `Rule::HijackStub`.
-    pub(super) fn leave_hijack_stub(&mut self, regs: Regs, offset: i32) -> Step {
-        let cfa = regs.sp.checked_add_signed(offset.into());
+    pub(super) fn leave_hijack_stub(&mut self, here: Here, offset: i32) -> Step {
+        let cfa = here.sp.checked_add_signed(offset.into());
         let slot = cfa.and_then(|cfa| cfa.checked_sub(8));
         // Until `OnHijackWorker` has put the return address back, its place holds what the method
         // returned.
@@ -84,11 +84,23 @@ impl<M: Load> Walker<'_, M> {
             && let Some(ip) = self.replaced(slot)
         {
             self.window.low = sp;
-            let regs = Regs { ip, sp, ..regs };
+            let regs = To {
+                ip,
+                sp,
+                bp: here.bp,
+            };
             return Step::To { regs, flags: 0 };
         }
-        self.caller_at(regs, cfa, LEAF_RA, Bp::Same, 0)
-            .unwrap_or_else(|| self.guess(regs, true, Reason::NoRule))
+        self.caller_at(here, cfa, LEAF_RA, Bp::Same, 0)
+            .unwrap_or_else(|| {
+                self.guess(
+                    Here {
+                        exact: true,
+                        ..here
+                    },
+                    Reason::NoRule,
+                )
+            })
     }
 }
 

@@ -16,6 +16,12 @@ pub(super) struct Fake {
 }
 
 impl Load for Fake {
+    fn reaches_below(&self, sp: u64, _: &Stack) -> bool {
+        self.parts
+            .iter()
+            .any(|part| part.0.contains(&sp.wrapping_sub(RED_ZONE as u64)))
+    }
+
     unsafe fn load(&self, address: u64) -> u64 {
         assert_eq!(address % 8, 0, "{address:#x} is not aligned");
         self.reads.set(self.reads.get() + 1);
@@ -34,6 +40,19 @@ const ALT: u64 = 0x7f00_0000_0000;
 /// What the code map of these tests holds.
 pub(super) const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
 
+/// The code that calls a thread's first method: its return address is undefined, as `_start`'s.
+const OUTERMOST: Range<u64> = 0x55_1000_0000..0x55_1000_1000;
+/// A return address in it.
+pub(super) const ROOT: u64 = OUTERMOST.start + 0x805;
+
+/// Takes the outermost frame off a whole stack.
+pub(super) fn without_root(mut frames: Vec<u64>, end: End) -> Vec<u64> {
+    if end == End::Root {
+        assert_eq!(frames.pop(), Some(ROOT), "a whole stack ends at its root");
+    }
+    frames
+}
+
 pub(super) fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> {
     let map = Box::new(CodeMap::new());
     for body in bodies {
@@ -41,6 +60,9 @@ pub(super) fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> 
     }
     let code = NativeCode::of_bytes(eh_frame, NATIVE.start);
     assert!(map.add_native(NATIVE, code));
+    let root = (OUTERMOST.start + 0x800, 0x10, [0x07, 16].as_slice());
+    let code = NativeCode::of_bytes(table(OUTERMOST.start, b"zR", &[root]), OUTERMOST.start);
+    assert!(map.add_native(OUTERMOST, code));
     map
 }
 
@@ -101,7 +123,7 @@ proptest! {
         tables.extend(hijack::tests::STUB);
         let map = map_with(&[body], tables);
         let values: Vec<u64> = words.iter().map(|word| word.value(jit)).collect();
-        let regs = Regs { ip: ip.value(jit), sp: sp.value(jit), bp: bp.value(jit) };
+        let regs = Regs { ip: ip.value(jit), sp: sp.value(jit), bp: bp.value(jit), all: 0 };
         let end = STACK + values.len() as u64 * 8;
         // With an alternate stack the walk begins on it and may cross over.
         let (stack, regs, low) = if alt {
@@ -174,7 +196,7 @@ fn walk_words(map: &CodeMap, regs: Regs, words: &[u64]) -> (Vec<u64>, End) {
         frames.first().map(|_| (regs.sp, regs.bp))
     );
     assert!(traced.is_sorted_by(|callee, caller| callee.sp < caller.sp));
-    (frames, cold.end)
+    (without_root(frames, cold.end), cold.end)
 }
 
 /// `push rbp; mov rbp, rsp; sub rsp, 16; call rax; add rsp, 16; pop rbp; ret`
@@ -201,7 +223,7 @@ fn a_framed_callee_in_each_state_leads_to_its_caller() {
     // The caller's own frame: two words, its rbp, the root's return address 0.
     let frame = |at: u64| STACK + at * 8;
     //            0  1  2     3 (rbp)    4 (ra)  5  6  7 (rbp) 8 (ra)
-    let words = [0, 0, 0, frame(7), caller, 0, 0, 0, 0];
+    let words = [0, 0, 0, frame(7), caller, 0, 0, 0, ROOT];
     for (ip, sp, bp) in [
         (0, 4, frame(7)),
         (1, 3, frame(7)),
@@ -215,6 +237,7 @@ fn a_framed_callee_in_each_state_leads_to_its_caller() {
             ip: start + ip,
             sp: frame(sp),
             bp,
+            all: 0,
         };
         let (frames, end) = walk_words(&map, regs, &words);
         assert_eq!(frames, [regs.ip | EXACT, caller], "at {ip}");
@@ -229,14 +252,15 @@ fn unknown_code_is_left_by_the_return_address_on_top() {
     let caller = start + RETURN;
     let bp = STACK + 5 * 8;
     for (pushed, words) in [
-        (0u64, [caller, 0, 0, 0, 0, 0, 0]),
-        (1, [7, caller, 0, 0, 0, 0, 0]),
-        (2, [7, 7, caller, 0, 0, 0, 0]),
+        (0u64, [caller, 0, 0, 0, 0, 0, ROOT]),
+        (1, [7, caller, 0, 0, 0, 0, ROOT]),
+        (2, [7, 7, caller, 0, 0, 0, ROOT]),
     ] {
         let regs = Regs {
             ip: 0x1234_5678,
             sp: STACK,
             bp,
+            all: 0,
         };
         let (frames, end) = walk_words(&map, regs, &words);
         assert_eq!(
@@ -247,11 +271,12 @@ fn unknown_code_is_left_by_the_return_address_on_top() {
         assert_eq!(end, End::Root);
     }
     // An address in the code that is behind no call is not believed; then the frame pointer.
-    let words = [start + 3, 0, 0, bp, caller, 0, 0];
+    let words = [start + 3, 0, 0, bp, caller, 0, ROOT];
     let regs = Regs {
         ip: 0x1234_5678,
         sp: STACK,
         bp: STACK + 24,
+        all: 0,
     };
     let (frames, end) = walk_words(&map, regs, &words);
     assert_eq!(frames, [regs.ip | EXACT, caller | BY_FRAME_POINTER]);
@@ -270,6 +295,7 @@ fn every_way_to_break_has_its_name() {
         ip: start + 8,
         sp: STACK,
         bp: STACK + 16,
+        all: 0,
     };
     let cases = [
         (
@@ -402,6 +428,7 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
             ip: start + RETURN,
             sp: ALT,
             bp: on_alt(2),
+            all: 0,
         };
         let mut out = [0; 8];
         let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out[..]);
@@ -434,7 +461,12 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
 
 /// A table at NATIVE whose only FDE, of a signal frame, covers 0x800..0x810.
 fn signal_table() -> Vec<u8> {
-    let mut bytes = table(NATIVE.start, b"zRS", &[(NATIVE.start + 0x800, 0x10, &[])]);
+    // As the C library's `__restore_rt`: the CFA is *(rsp + 160), the return address at rsp + 168.
+    let program = [
+        0x0f, 4, 0x77, 0xa0, 0x01, 0x06, 0x10, 16, 3, 0x77, 0xa8, 0x01,
+    ];
+    let at = NATIVE.start + 0x800;
+    let mut bytes = table(NATIVE.start, b"zRS", &[(at, 0x10, &program)]);
     bytes.resize(0x900, 0);
     bytes
 }
@@ -459,11 +491,12 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     // 9-10 two words of the PLT, 11 return address; the caller's frame: 14 rbp, 15.
     let mut words = [7; 18];
     (words[2], words[3], words[11]) = (at(8), trampoline, caller);
-    (words[14], words[15]) = (0, 0);
+    (words[14], words[15]) = (0, ROOT);
     let regs = Regs {
         ip: callee,
         sp: at(0),
         bp: at(14),
+        all: 0,
     };
     let (frames, end) = walk_words(&map, regs, &words);
     assert_eq!(frames, [callee | EXACT, trampoline, caller]);
@@ -473,6 +506,80 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     words[14] = 1;
     let (_, end) = walk_words(&map, Regs { bp: 5, ..regs }, &words);
     assert_eq!(end, End::Broken(Reason::UnsupportedRule));
+}
+
+/// Hand-written code keeps its caller's stack pointer in a slot, in a slot that it computes, in a
+/// register, below the stack pointer.
+#[test]
+fn frames_of_hand_written_code_are_found_by_their_expressions() {
+    let (start, body) = framed();
+    let caller = start + RETURN;
+    let at = |word: u64| STACK + word * 8;
+    let code = NATIVE.start + 0x800;
+    // Two words at the top, the slot of the caller's stack pointer, then the caller's own frame.
+    let words = [7, 7, at(4), 7, 7, caller, 7, 7, 0, ROOT];
+    let programs: [(&[u8], u64, u64); 6] = [
+        // CFA = *(rsp + 16) + 16
+        (&[0x0f, 5, 0x77, 16, 0x06, 0x23, 16], 0, 0),
+        // CFA = *(rsp + 8 + 8 × r9) + 16
+        (
+            &[0x0f, 10, 0x77, 8, 0x79, 0, 0x38, 0x1e, 0x22, 0x06, 0x23, 16],
+            0,
+            1,
+        ),
+        // CFA = r9 + 16
+        (&[0x0c, 9, 16], 0, at(4)),
+        // CFA = *(rsp − 8) + 16: the red zone
+        (&[0x0f, 5, 0x77, 0x78, 0x06, 0x23, 16], 3, 0),
+        // CFA = rsp + 48, the return address in r9
+        (&[0x0e, 48, 0x09, 16, 9], 0, caller),
+        // CFA = rsp + 48, the return address at the CFA − lit8
+        (&[0x0e, 48, 0x10, 16, 2, 0x38, 0x1c], 0, 0),
+    ];
+    for (program, sp, r9) in programs {
+        let mut bytes = table(NATIVE.start, b"zR", &[(code, 0x100, program)]);
+        bytes.resize(0x1000, 0x90);
+        let map = map_with(std::slice::from_ref(&body), bytes);
+        let mut registers = vec![0; 23];
+        registers[libc::REG_R9 as usize] = r9;
+        let end = at(words.len() as u64);
+        let fake = Fake {
+            parts: vec![
+                (STACK - 128..STACK, vec![7; 16]),
+                (STACK..end, words.to_vec()),
+                (THREAD..THREAD + 23 * 8, registers),
+            ],
+            reads: Cell::new(0),
+        };
+        let stack = Stack {
+            low: STACK,
+            end,
+            alt: None,
+        };
+        let mut regs = Regs {
+            ip: code + 0x10,
+            sp: at(sp),
+            bp: at(8),
+            all: THREAD,
+        };
+        let walk = |regs| {
+            let mut out = [0; 8];
+            let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out[..]);
+            (without_root(out[..walk.depth].to_vec(), walk.end), walk.end)
+        };
+        for cache in ["cold", "warm"] {
+            let (frames, end) = walk(regs);
+            assert_eq!(frames, [regs.ip | EXACT, caller], "{program:x?} {cache}");
+            assert_eq!(end, End::Root, "{program:x?} {cache}");
+        }
+        // Without the register nothing is made up: the frame pointer is told apart.
+        regs.all = 0;
+        let (frames, end) = walk(regs);
+        if r9 != 0 {
+            assert_eq!(frames, [regs.ip | EXACT], "{program:x?}");
+            assert_eq!(end, End::Broken(Reason::UnsupportedRule), "{program:x?}");
+        }
+    }
 }
 
 #[test]

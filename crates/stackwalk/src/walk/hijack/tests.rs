@@ -1,7 +1,7 @@
 //! Thread objects that are made up: what they say is believed of the slot they name, and of no
 //! other.
 
-use super::super::tests::{Fake, NATIVE, RETURN, STACK, framed, map_with};
+use super::super::tests::{Fake, NATIVE, RETURN, ROOT, STACK, framed, map_with, without_root};
 use super::super::{ADDRESS, BY_FRAME_POINTER, EXACT, End, Regs, Scratch, Stack, walk_in};
 use super::*;
 use crate::cfi::tests::table;
@@ -61,12 +61,13 @@ fn hijacked() -> Case {
         start + RETURN,
         0,
         0,
-        0,
+        ROOT,
     ];
     let regs = Regs {
         ip: start + 8,
         sp: STACK,
         bp: at(3),
+        all: 0,
     };
     Case {
         map: map_with(&[body], runtime()),
@@ -98,7 +99,7 @@ impl Case {
         };
         let mut out = [0u64; 16];
         let walk = walk_in(&fake, &self.map, regs, &stack, &mut scratch, &mut out[..]);
-        (out[..walk.depth].to_vec(), walk.end)
+        (without_root(out[..walk.depth].to_vec(), walk.end), walk.end)
     }
 }
 
@@ -128,6 +129,7 @@ fn a_sample_of_the_instruction_before_the_stub_leaves_nothing_behind() {
         ip: STUB_AT - 1,
         sp: STACK + 8 * 8,
         bp: STACK + 10 * 8,
+        all: 0,
     };
     for _ in 0..2 {
         let (frames, end) = case.walk(ret, &[]);
@@ -185,6 +187,7 @@ fn the_stub_itself_is_left_by_the_true_return_address() {
         ip: STUB_AT,
         sp: SLOT + 8,
         bp: STACK + 7 * 8,
+        all: 0,
     };
     let pushed = |words: u64, ip: u64| Regs {
         ip: STUB_AT + ip,
