@@ -239,7 +239,7 @@ pub(crate) fn kept(
 }
 
 /// The rule at `address` as the module's table has it; `Ok(None)` where it has nothing.
-fn table_rule(
+pub(crate) fn table_rule(
     code: &NativeCode,
     address: u64,
     state: &mut State,
@@ -304,8 +304,29 @@ fn hijacked(rule: Rule) -> Option<Rule> {
     }
 }
 
-/// Where the FDE for `address` is, by the binary search table of `.eh_frame_hdr`.
-fn find_fde(code: &NativeCode, address: u64) -> Option<u64> {
+/// Start and end of every function that the binary search table knows, in order.
+pub(crate) fn functions(code: &NativeCode) -> impl Iterator<Item = (u64, u64)> {
+    search_table(code)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|entry| {
+            let (_, fde) = relative(entry);
+            let fde = Fde::parse(code, code.eh_frame_hdr.checked_add_signed(fde.into())?)?;
+            Some((fde.start, fde.end))
+        })
+}
+
+/// An entry of the search table: a function's start and its FDE, relative to the header.
+fn relative(entry: &[u8; 8]) -> (i32, i32) {
+    let [a, b, c, d, e, f, g, h] = *entry;
+    (
+        i32::from_le_bytes([a, b, c, d]),
+        i32::from_le_bytes([e, f, g, h]),
+    )
+}
+
+/// The binary search table of `.eh_frame_hdr`.
+fn search_table(code: &NativeCode) -> Option<&[[u8; 8]]> {
     if code.eh_frame_hdr == 0 {
         return None;
     }
@@ -318,13 +339,12 @@ fn find_fde(code: &NativeCode, address: u64) -> Option<u64> {
     header.format(eh_frame_encoding)?;
     let count = header.format(count_encoding)?;
     let (table, _) = header.take(count.checked_mul(8)?)?.bytes.as_chunks::<8>();
-    let relative = |entry: &[u8; 8]| {
-        let [a, b, c, d, e, f, g, h] = *entry;
-        (
-            i32::from_le_bytes([a, b, c, d]),
-            i32::from_le_bytes([e, f, g, h]),
-        )
-    };
+    Some(table)
+}
+
+/// Where the FDE for `address` is.
+fn find_fde(code: &NativeCode, address: u64) -> Option<u64> {
+    let table = search_table(code)?;
     let wanted = address.wrapping_sub(code.eh_frame_hdr).cast_signed();
     let behind = table.partition_point(|entry| i64::from(relative(entry).0) <= wanted);
     let (_, fde) = relative(table.get(behind.checked_sub(1)?)?);

@@ -42,6 +42,7 @@ mod native;
 mod oracle;
 pub mod pe;
 mod rule;
+pub mod survey;
 mod unwind_info;
 mod walk;
 mod x86;

@@ -537,23 +537,37 @@ impl NativeCode {
     }
 }
 
-/// A module's file, as if it were loaded at address 0.
-#[cfg(test)]
+/// A module's file, as if it were loaded at address 0; `None` if it is none for x86-64.
 pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
+    const X86_64: [u8; 2] = [62, 0];
     let bytes = map_file(path)?;
     let file = bytes.get();
     let u64_at = |at: usize| Some(u64::from_le_bytes(*file.get(at..)?.first_chunk()?));
-    let phoff = u64_at(32)? as usize;
+    // 64 bits, little end first.
+    if !file.starts_with(b"\x7fELF\x02\x01") || *file.get(18..)?.first_chunk()? != X86_64 {
+        return None;
+    }
+    let phoff = usize::try_from(u64_at(32)?).ok()?;
     let count = usize::from(*file.get(56)?);
-    let (mut segments, mut eh_frame_hdr) = (Vec::new(), 0);
-    for at in (0..count).map(|index| phoff + index * 56) {
-        let avma = u64_at(at + 16)?;
-        match u64_at(at)? as u32 {
-            libc::PT_LOAD => segments.push(Segment {
-                avma,
-                len: u64_at(at + 32)?,
-                offset: u64_at(at + 8)? as usize,
-            }),
+    let (mut segments, mut eh_frame_hdr, mut code) = (Vec::new(), 0, None::<Range<u64>>);
+    for index in 0..count {
+        let at = phoff.checked_add(index * 56)?;
+        let kind_and_flags = u64_at(at)?;
+        let (avma, len) = (u64_at(at + 16)?, u64_at(at + 32)?);
+        match kind_and_flags as u32 {
+            libc::PT_LOAD => {
+                let range = avma..avma.checked_add(len)?;
+                if (kind_and_flags >> 32) as u32 & libc::PF_X != 0 {
+                    code = Some(code.map_or(range.clone(), |code| {
+                        code.start.min(range.start)..code.end.max(range.end)
+                    }));
+                }
+                segments.push(Segment {
+                    avma,
+                    len,
+                    offset: u64_at(at + 8)? as usize,
+                });
+            }
             libc::PT_GNU_EH_FRAME => eh_frame_hdr = avma,
             _ => {}
         }
@@ -562,7 +576,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
         path: path.into(),
         bias: 0,
         range: 0..0,
-        code: 0..0,
+        code: code?,
         build_id: Vec::new(),
     };
     let code = NativeCode {
