@@ -4,7 +4,7 @@
 //! `formats`'. The invariant: results go to stdout, messages to stderr, and the exit code is 0
 //! (done), 1 (failed, the message says what and what to do), 2 (wrong usage), or after
 //! `record -- COMMAND` the command's own.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod console;

@@ -2,10 +2,11 @@
 //!
 //! It neither decodes blocks nor writes outputs. The invariants: the recorded program never waits
 //! for us (its agents are answered at once, and a connection that is of no more use is closed),
-//! and the loop ends a bounded time after recording should end.
+//! and the loop ends a bounded time after recording should end. A connection is at its end when its
+//! process is: a child that was forked and never execs holds the socket open, and says nothing on it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 use recording::BlockSplitter;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::signals::{Received, Signals};
 use super::sink::Sink;
@@ -59,6 +61,11 @@ struct Connection {
     stream: UnixStream,
     splitter: BlockSplitter,
     pid: i32,
+    /// Readable when the process has ended. `None` where it cannot be had: the process is in
+    /// another namespace, or has ended already.
+    process: Option<OwnedFd>,
+    /// It had ended when we last waited: all that it sent is there to be read.
+    has_ended: bool,
     is_open: bool,
 }
 
@@ -181,11 +188,25 @@ impl<'s> Session<'s> {
         }
         for connection in &self.connections {
             waiting.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
+            if let Some(process) = &connection.process {
+                waiting.push(PollFd::new(process.as_fd(), PollFlags::POLLIN));
+            }
         }
         match poll(&mut waiting, timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(error) => Err(error).context("cannot wait for the program"),
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(()),
+            Err(error) => return Err(error).context("cannot wait for the program"),
         }
+        let mut ready: Vec<bool> = waiting.iter().map(|fd| fd.any() == Some(true)).collect();
+        // Those of the processes come in pairs or alone, behind the others.
+        let mut ready = ready.drain(1 + usize::from(self.listener.is_some())..);
+        for connection in &mut self.connections {
+            let _ = ready.next();
+            if connection.process.is_some() {
+                connection.has_ended = ready.next() == Some(true);
+            }
+        }
+        Ok(())
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -207,17 +228,22 @@ impl<'s> Session<'s> {
             };
             let is_wanted = !self.only_first || self.processes == 0;
             // A new connection has room for a byte; an agent that has gone already needs none.
+            let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+            // Before it is answered: it waits, so the number is still its own.
+            let process = rustix::process::Pid::from_raw(pid)
+                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
             if !is_wanted || answered.is_err() {
                 continue;
             }
             stream.set_nonblocking(true)?;
-            let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
             self.processes += 1;
             self.connections.push(Connection {
                 stream,
                 splitter: BlockSplitter::new(),
                 pid,
+                process,
+                has_ended: false,
                 is_open: true,
             });
         }
@@ -242,6 +268,7 @@ impl<'s> Session<'s> {
         while let Some(received) = self.signals.next().context("cannot read signals")? {
             match received {
                 Received::ChildChanged => self.reap()?,
+                Received::Passed(signal) => self.forward(signal),
                 Received::Ending {
                     signal,
                     from_kernel,
@@ -358,7 +385,10 @@ impl Connection {
                     }
                 }
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::WouldBlock => {
+                        self.is_open = !self.has_ended;
+                        return Ok(());
+                    }
                     ErrorKind::Interrupted => {}
                     // A process that is killed may leave unread bytes behind.
                     ErrorKind::ConnectionReset => {

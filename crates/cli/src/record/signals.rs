@@ -3,16 +3,20 @@
 //! The recorded program must find the signal mask and dispositions that it would find without us:
 //! what was ignored stays ignored, what was blocked stays blocked. So the tool blocks signals for
 //! itself and unblocks them only around the spawn; handlers that do nothing (exec resets them)
-//! keep the tool alive in that moment.
+//! keep the tool alive in that moment. What Rust or we changed of SIGPIPE and SIGCHLD is put back in
+//! the child, between fork and exec. And a signal that somebody sends to the tool because it stands
+//! where the program would stand (a service manager's SIGUSR1, an `alarm` that was set before the
+//! tool was started) reaches the program.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Signals that a user or the system sends to end a program.
@@ -22,6 +26,64 @@ const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
 ];
+
+/// Signals that have no meaning for the tool, and would end it: they are the program's.
+const PASSED: [Signal; 8] = [
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+    Signal::SIGSTKFLT,
+];
+
+/// Signals whose disposition is another in the tool than in its parent, whatever the parent's:
+/// Rust ignores the first at its start and lets a child have its default action, and we need the
+/// second.
+const CHANGED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGCHLD];
+
+/// Which of [`CHANGED`] the tool's parent left ignored; bit 0 is the first.
+static IGNORED_AT_START: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks at the dispositions before Rust's own start changes that of SIGPIPE: `main` would be too
+/// late.
+#[expect(
+    unsafe_code,
+    reason = "the loader calls what is in this section; there is no other moment"
+)]
+// SAFETY: glibc and musl call each word of `.init_array` as a function `extern "C" fn(c_int, argv,
+// envp)`; one that takes no arguments may be called so on x86-64. The function only reads signal
+// dispositions and writes an atomic, so it needs nothing of Rust's runtime, which has not started.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static LOOK_AT_START: extern "C" fn() = look_at_start;
+
+extern "C" fn look_at_start() {
+    let mut ignored = 0;
+    for (bit, signal) in CHANGED.into_iter().enumerate() {
+        if is_ignored(signal) {
+            ignored |= 1 << bit;
+        }
+    }
+    IGNORED_AT_START.store(ignored, Ordering::Relaxed);
+}
+
+#[expect(
+    unsafe_code,
+    reason = "nix can only set a disposition, and returns the old one"
+)]
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given, so none is set; the old one is written to `action`, which is
+    // as large as it. All bytes were zero before, which is a valid `sigaction`, should it fail.
+    let action = unsafe {
+        libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
 
 /// A signal that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +98,8 @@ pub(super) enum Received {
         /// recorded program has got it too.
         from_kernel: bool,
     },
+    /// One of [`PASSED`], sent to the tool alone, whoever sent it.
+    Passed(Signal),
 }
 
 /// The blocked signals and the descriptor that gives them.
@@ -43,7 +107,7 @@ pub(super) struct Signals {
     fd: SignalFd,
     taken: SigSet,
     original: SigSet,
-    /// Number of an ending signal that arrived during the spawn, else 0.
+    /// Number of a signal that arrived during the spawn, else 0.
     missed: Arc<AtomicUsize>,
     /// From then on a signal ends the tool, as it would without handlers.
     released: Arc<AtomicBool>,
@@ -56,7 +120,7 @@ impl Signals {
         let mut taken = SigSet::empty();
         let missed = Arc::new(AtomicUsize::new(0));
         let released = Arc::new(AtomicBool::new(false));
-        for signal in ENDING {
+        for signal in ENDING.into_iter().chain(PASSED) {
             let number = signal as i32;
             if ignored & 1 << (number - 1) != 0 {
                 continue;
@@ -93,8 +157,37 @@ impl Signals {
         })
     }
 
-    /// Starts `command` with the signal mask that the tool was started with.
+    /// Starts `command` with the signal mask that the tool was started with, and what was ignored
+    /// then ignored.
+    #[expect(
+        unsafe_code,
+        reason = "dispositions must be set behind Rust's own resetting of them in the child"
+    )]
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let ignored = IGNORED_AT_START.load(Ordering::Relaxed);
+        if ignored != 0 {
+            let ignore = move || {
+                for (bit, signal) in CHANGED.into_iter().enumerate() {
+                    if ignored & 1 << bit != 0 {
+                        // SAFETY: SIG_IGN is no function that could be called.
+                        unsafe {
+                            sigaction(
+                                signal,
+                                &SigAction::new(
+                                    SigHandler::SigIgn,
+                                    SaFlags::empty(),
+                                    SigSet::empty(),
+                                ),
+                            )
+                        }?;
+                    }
+                }
+                Ok(())
+            };
+            // SAFETY: between fork and exec it calls sigaction(2) alone, which is async-signal-safe,
+            // and allocates nothing.
+            unsafe { command.pre_exec(ignore) };
+        }
         let blocked = SigSet::thread_get_mask()?;
         self.original.thread_set_mask()?;
         let child = command.spawn();
@@ -115,6 +208,9 @@ impl Signals {
                 .ok()
                 .and_then(|number| Signal::try_from(number).ok())
         {
+            if PASSED.contains(&signal) {
+                return Ok(Some(Received::Passed(signal)));
+            }
             // Who sent it is not known; most likely a key, in the moment of starting.
             return Ok(Some(Received::Ending {
                 signal,
@@ -131,6 +227,7 @@ impl Signals {
             let number = i32::try_from(info.ssi_signo).unwrap_or_default();
             let received = match Signal::try_from(number) {
                 Ok(Signal::SIGCHLD) => Received::ChildChanged,
+                Ok(signal) if PASSED.contains(&signal) => Received::Passed(signal),
                 Ok(signal) => Received::Ending {
                     signal,
                     from_kernel: info.ssi_code == libc::SI_KERNEL,

@@ -124,6 +124,9 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                 let mut byte = [0];
                 child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
             }
+            // A child that goes on in the same program and holds what we hold, as pre-forking
+            // servers do. It says its number, and lets go of our output, which a test reads.
+            "fork" => fork(),
             "exit" => return ExitCode::from(value.parse::<u8>().unwrap()),
             _ => panic!("what is {action}?"),
         }
@@ -157,6 +160,21 @@ fn print_signals() {
         say(nix::sys::signal::Signal::try_from(signal).unwrap().as_str());
         if signal == SIGTERM {
             return;
+        }
+    }
+}
+
+fn fork() {
+    // SAFETY: this program has one thread, and the child only closes two files and sleeps.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Parent { child } => say(&child.to_string()),
+        nix::unistd::ForkResult::Child => {
+            let nothing = std::fs::File::open("/dev/null").unwrap();
+            rustix::stdio::dup2_stdout(&nothing).unwrap();
+            rustix::stdio::dup2_stderr(&nothing).unwrap();
+            // Longer than the tool could wait for it; not for ever, should nobody end it.
+            std::thread::sleep(std::time::Duration::from_secs(60));
+            std::process::exit(0);
         }
     }
 }

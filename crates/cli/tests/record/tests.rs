@@ -42,6 +42,10 @@ pub(crate) fn all() -> Vec<Trial> {
         hangup_is_forwarded,
         interrupt_by_kill_is_forwarded,
         ignored_signals_stay_ignored,
+        a_pipeline_that_ignores_sigpipe_ends_as_without_us,
+        a_child_that_never_execs_does_not_delay_the_end,
+        signals_to_the_tool_reach_the_program,
+        an_alarm_set_before_the_tool_reaches_the_program,
         killed_agent_leaves_whole_blocks,
         garbage_on_the_socket,
         several_processes,
@@ -473,12 +477,106 @@ fn by_shell(script: &str, folder: &Path) -> Output {
 /// `nohup sidewalk record -- …` must give a program that ignores SIGHUP.
 fn ignored_signals_stay_ignored() {
     let folder = tempfile::tempdir().unwrap();
-    let script = "trap '' HUP; exec \"$0\" record -q -o x.swk -- \"$1\" --play print-status=SigIgn";
-    let output = by_shell(script, folder.path());
-    let line = String::from_utf8(output.stdout).unwrap();
-    let mask = line.trim().strip_prefix("SigIgn:").unwrap().trim();
-    let mask = u64::from_str_radix(mask, 16).unwrap();
-    assert_eq!(mask & 1, 1, "{line}");
+    // The player prints what it was started with, but for SIGPIPE, which Rust changes; so a shell
+    // prints it for the program.
+    let inside = "grep SigIgn /proc/self/status";
+    for signals in ["", "HUP", "PIPE", "CHLD", "PIPE CHLD USR1 ALRM TSTP"] {
+        let trap = if signals.is_empty() {
+            String::new()
+        } else {
+            format!("trap '' {signals}; ")
+        };
+        let bare = by_shell(&format!("{trap}exec {inside}"), folder.path());
+        let script = format!("{trap}exec \"$0\" record -q -o x.swk -- {inside}");
+        let recorded = by_shell(&script, folder.path());
+        assert_eq!(
+            String::from_utf8_lossy(&recorded.stdout),
+            String::from_utf8_lossy(&bare.stdout),
+            "{signals}"
+        );
+        assert!(!bare.stdout.is_empty());
+    }
+}
+
+fn a_pipeline_that_ignores_sigpipe_ends_as_without_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = |command: &str| {
+        let script = format!(
+            "exec bash -c 'trap \"\" PIPE; set -o pipefail; \"$@\" | head -n 1; echo $?' - {command}"
+        );
+        let output = by_shell(&script, folder.path());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let bare = outcome("seq 1000000");
+    assert_ne!(bare, "1\n0\n", "seq notices that nobody reads");
+    assert_eq!(outcome("\"$0\" record -q -o x.swk -- seq 1000000"), bare);
+}
+
+/// It has the agent's socket, and outlives the program by far.
+fn a_child_that_never_execs_does_not_delay_the_end() {
+    let ran = scene(&["-o", "x.swk"], &["connect", "samples=7", "end", "fork"]).run();
+    ran.code(0);
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+    assert_eq!(ran.profile("x.swk").samples.len(), 7);
+    // It is there still, or the test would prove nothing.
+    let pid = ran.stdout.trim().parse().unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+fn signals_to_the_tool_reach_the_program() {
+    for signal in [
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+        Signal::SIGVTALRM,
+        Signal::SIGPROF,
+        Signal::SIGIO,
+        Signal::SIGPWR,
+        Signal::SIGSTKFLT,
+    ] {
+        let await_it = format!("signal={}", signal.as_str());
+        let actions = [
+            "connect",
+            "samples=1",
+            &await_it,
+            "samples=2",
+            "end",
+            "exit=3",
+        ];
+        let mut running = scene(&["-o", "x.swk"], &actions).start();
+        running.expect_line("ready");
+        running.signal(signal);
+        running.expect_line(signal.as_str());
+        let ran = running.finish();
+        ran.code(3);
+        assert_eq!(ran.profile("x.swk").samples.len(), 3);
+    }
+}
+
+/// `perl -e 'alarm 1; exec …'`: a clock that runs on through exec, but not through fork.
+fn an_alarm_set_before_the_tool_reaches_the_program() {
+    let set = "import signal,os,sys; signal.setitimer(signal.ITIMER_REAL, 0.5); \
+               os.execv(sys.argv[1], sys.argv[1:])";
+    let mut scene = scene(
+        &["-q", "-o", "x.swk"],
+        &["connect", "samples=1", "signal=SIGALRM"],
+    );
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", set])
+        .arg(scene.command.get_program())
+        .args(scene.command.get_args());
+    command.current_dir(scene.folder.path());
+    for (name, value) in scene.command.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    scene.command = command;
+    let ran = scene.run();
+    ran.code(0);
+    assert_eq!(ran.stdout, "ready\nSIGALRM\n");
 }
 
 fn killed_agent_leaves_whole_blocks() {
