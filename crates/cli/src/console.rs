@@ -1,13 +1,24 @@
 //! Messages to the user, on stderr.
 //!
-//! Not results: those go to stdout. The invariant: a message is whole lines, and a progress line
-//! on the terminal is wiped before anything else is written there.
+//! Not results: those go to stdout. The invariants: a message is whole lines, and a progress line
+//! on the terminal is wiped before anything else is written there. And nothing that comes from
+//! outside acts on the terminal: control characters and marks that turn text around are written out
+//! here, whatever a message was made of; what may hold a line end (a path, a process's name) goes
+//! through [`shown`] or [`formats::visible`] before, or it could look like a message of its own.
 
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
+use formats::{visible, visible_lines};
+
+/// A path or another word of the system as a message shows it: one line, with what would act written
+/// out.
+pub(crate) fn shown(path: impl AsRef<Path>) -> String {
+    visible(&path.as_ref().to_string_lossy()).into_owned()
+}
 
 /// When to colour messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -82,6 +93,8 @@ impl Console {
         } else {
             ("", "")
         };
+        let text = text.to_string();
+        let text = visible(&text);
         let line = format!("\r\x1b[2K{dim}sidewalk: {text}{plain}\r");
         self.write(&line);
         self.has_progress.set(true);
@@ -96,6 +109,8 @@ impl Console {
 
     fn line(&self, color: &str, label: &str, text: impl Display) {
         self.end_progress();
+        let text = text.to_string();
+        let text = visible_lines(&text);
         let line = if self.color {
             format!("\x1b[1;{color}m{label}\x1b[0m: {text}\n")
         } else {

@@ -14,7 +14,7 @@ mod saved;
 mod units;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -27,18 +27,22 @@ use crate::console::Console;
 
 /// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let parsed = Cli::try_parse_from(arguments).and_then(|cli| match &cli.command {
-        Command::Record(args) => match args.contradiction() {
-            Some(text) => Err(Cli::command().error(ErrorKind::ArgumentConflict, text)),
-            None => Ok(cli),
-        },
-        _ => Ok(cli),
-    });
-    let cli = match parsed {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
+            // An error repeats what was typed, and a script may have typed any file's name: the
+            // error is then that of the same words with what would act written out.
+            let visible: Vec<OsString> = arguments.iter().map(written_out).collect();
             // Help that nobody reads to its end is no failure.
-            let _ = error.print();
+            let _ = match parse(&visible) {
+                _ if visible == arguments => error.print(),
+                Err(error) => error.print(),
+                Ok(_) => {
+                    let text = error.render().to_string();
+                    io::stderr().write_all(formats::visible_lines(&text).as_bytes())
+                }
+            };
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -56,6 +60,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         console.error(&error);
         ExitCode::FAILURE
     })
+}
+
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let cli = Cli::try_parse_from(arguments)?;
+    match &cli.command {
+        Command::Record(args) => match args.contradiction() {
+            Some(text) => Err(Cli::command().error(ErrorKind::ArgumentConflict, text)),
+            None => Ok(cli),
+        },
+        _ => Ok(cli),
+    }
+}
+
+/// A word of the command line without what a terminal would obey. An empty one stays empty.
+fn written_out(word: &OsString) -> OsString {
+    if word.is_empty() {
+        return OsString::new();
+    }
+    console::shown(word).into()
 }
 
 /// The reader of our output has gone, as `head` does: it has what it wanted.

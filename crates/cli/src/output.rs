@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use formats::Format;
 
+use crate::console::shown;
+
 /// What a file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -62,7 +64,7 @@ impl Destination {
             }
             check_writable(&self.path)
         };
-        check().with_context(|| format!("cannot write {}", self.path.display()))
+        check().with_context(|| format!("cannot write {}", shown(&self.path)))
     }
 }
 
@@ -78,7 +80,7 @@ fn check_writable(path: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = folder_of(path);
             if !folder.is_dir() {
-                bail!("there is no folder {}", folder.display());
+                bail!("there is no folder {}", shown(folder));
             }
             // Not `path` itself: somebody may be waiting for that name to appear.
             tempfile::Builder::new()

@@ -1,7 +1,7 @@
 //! What is done with a recording that is already there: load it, print it, convert it.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
-use crate::console::Console;
+use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, USUAL, write_whole};
 
 /// How often a recording says what is wrong with it before the rest is counted only.
@@ -39,7 +39,7 @@ pub(crate) fn load(path: &Path) -> Result<Loaded> {
         let reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
         Ok(Import::read(reader)?)
     };
-    let mut profile = read().with_context(|| format!("cannot read {}", path.display()))?;
+    let mut profile = read().with_context(|| format!("cannot read {}", shown(path)))?;
     let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
     Ok(Loaded { profile, looked_up })
 }
@@ -57,7 +57,7 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
 pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
     let notes = &profile.health.notes;
     for note in notes.iter().take(MOST_NOTES) {
-        console.warning(note);
+        console.warning(formats::visible(note));
     }
     if notes.len() > MOST_NOTES {
         let more = notes.len() - MOST_NOTES;
@@ -105,8 +105,16 @@ fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()> {
 
 /// Prints the report on stdout.
 pub(crate) fn print_report(profile: &Profile, options: &Options) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    formats::text::write(profile, options, &mut out)?;
+    let mut text = Vec::new();
+    formats::text::write(profile, options, &mut text)?;
+    print(&String::from_utf8_lossy(&text))
+}
+
+/// Prints a text of ours on stdout, where a terminal may be: what `formats` should have written out
+/// and has not is written out here.
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(formats::visible_lines(text).as_bytes())?;
     out.flush()?;
     Ok(())
 }
@@ -117,7 +125,7 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         if output.kind == Kind::Recording {
             bail!(
                 "{} would be a recording again; convert writes other formats",
-                output.path.display()
+                shown(&output.path)
             );
         }
         output.check_writable()?;
@@ -153,9 +161,9 @@ pub(crate) fn write_outputs(
             Ok(formats::write(format, profile, &options, out)?)
         });
         match written {
-            Ok(()) => console.note(format_args!("wrote {}", output.path.display())),
+            Ok(()) => console.note(format_args!("wrote {}", shown(&output.path))),
             Err(error) => {
-                let error = error.context(format!("cannot write {}", output.path.display()));
+                let error = error.context(format!("cannot write {}", shown(&output.path)));
                 if first_failure.is_none() {
                     first_failure = Some(error);
                 } else {
@@ -171,7 +179,7 @@ pub(crate) fn write_outputs(
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let Loaded { profile, looked_up } = load(&args.file)?;
     let text = if args.json {
-        formats::inspect_json(&profile)
+        formats::inspect_json(&profile) + "\n"
     } else {
         let text = formats::inspect_text(&profile);
         // The honest line stays the last one.
@@ -179,13 +187,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
         let body = text.trim_end().strip_suffix(&honest).unwrap_or(&text);
         format!("{body}{}{honest}\n", unnamed(&looked_up))
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
-    }
-    out.flush()?;
-    Ok(())
+    print(&text)
 }
 
 /// Lines about the modules in which functions or lines could not be told, and why.
@@ -199,7 +201,7 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
             SymbolSource::NoSymbols if module.managed => continue,
             SymbolSource::Pdb(_) | SymbolSource::EmbeddedPdb => continue,
             SymbolSource::PdbOfOtherBuild(path) => {
-                format!("{} belongs to another build", path.display())
+                format!("{} belongs to another build", shown(path))
             }
             SymbolSource::Changed => "the file has changed since it was recorded".to_owned(),
             SymbolSource::Unreadable(why) => why.clone(),
@@ -210,8 +212,9 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
         };
         let what = if module.managed { "lines" } else { "places" };
         text.push_str(&format!(
-            "unnamed     {missing} {what} in {}: {why}\n",
-            module.path
+            "unnamed     {missing} {what} in {}: {}\n",
+            formats::visible(&module.path),
+            formats::visible(&why)
         ));
     }
     text

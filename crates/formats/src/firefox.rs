@@ -22,7 +22,7 @@ use crate::labels::{Labels, kind_name, tier_name};
 use crate::options::{Options, Weight};
 use crate::select::{Selection, shown, unit_name};
 use crate::text::{amount, with_module};
-use crate::visible::visible;
+use crate::visible::{visible, write_json};
 
 /// Writes `profile`, the samples of [`Options::event`] as the tracks of threads.
 ///
@@ -156,7 +156,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         let marker = EventMarker::pause(&mut to, stacks.categories.events, pause);
         to.add_marker(thread, at, marker);
     }
-    serde_json::to_writer(&mut out, &to)?;
+    write_json(&mut out, &to)?;
     out.flush()
 }
 

@@ -12,7 +12,7 @@ use crate::health::{honest_line, percent, said, seconds, sum};
 use crate::labels::Labels;
 use crate::select::{events, unit_name};
 use crate::text::{amount, duration_ns, plural};
-use crate::visible::visible;
+use crate::visible::{visible, write_json};
 
 /// The keys that `inspect --json` and the JSON report share.
 #[derive(Serialize)]
@@ -307,8 +307,10 @@ pub fn inspect_json(profile: &Profile) -> String {
         modules: profile.modules.len() as u64,
         stacks: profile.stacks.len() as u64,
     };
+    let mut text = Vec::new();
     // Strings, numbers and maps with string keys: there is nothing that could fail.
-    serde_json::to_string(&json).unwrap_or_default()
+    let _ = write_json(&mut text, &json);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// The same for people; its last line is the honest line. Ends in a line end.

@@ -27,7 +27,7 @@ pub use inspect::{inspect_json, inspect_text};
 pub use options::{Options, Weight};
 pub use profile::Profile;
 pub use profile::ops::By;
-pub use visible::visible;
+pub use visible::{visible, visible_lines};
 
 /// An output, named by the ending of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

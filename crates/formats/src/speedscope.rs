@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::labels::Labels;
 use crate::options::Options;
 use crate::select::{Selection, events, shown};
-use crate::visible::visible;
+use crate::visible::{visible, write_json};
 
 /// Frames of the deepest stack that is written whole. speedscope sorts by recursion: it opened
 /// stacks of 3,000 frames and failed on 4,000 (version 1.25). Of a deeper one the leaf part is
@@ -117,7 +117,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
         },
         profiles,
     };
-    serde_json::to_writer(&mut out, &file)?;
+    write_json(&mut out, &file)?;
     out.flush()
 }
 

@@ -1,10 +1,14 @@
 //! Makes a name safe to show. Not an escape for any one format: those come on top.
 //!
 //! The invariant: what comes out has no control character, no line end, and nothing that moves or
-//! hides other text.
+//! hides other text. [`visible`] is for one name, [`visible_lines`] for a text of ours that may have
+//! names in it which nobody looked at, [`VisibleJson`] for all strings of a JSON text, keys too.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io;
+
+use serde::Serialize;
 
 /// `name` with every character that would act instead of being seen written as `\u{…}`: control
 /// characters (a terminal obeys them), line and paragraph separators, direction marks,
@@ -13,11 +17,20 @@ pub fn visible(name: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         return Cow::Borrowed("[no name]");
     }
-    if !name.chars().any(acts) {
-        return Cow::Borrowed(name);
+    written_out(name, acts)
+}
+
+/// `text` with the same characters written out, but for the ends of its lines.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    written_out(text, |c| acts(c) && c != '\n')
+}
+
+fn written_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&acts) {
+        return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(name.len() + 16);
-    for c in name.chars() {
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
         if acts(c) {
             // Writing to a String cannot fail.
             let _ = write!(shown, "{}", c.escape_unicode());
@@ -26,6 +39,41 @@ pub fn visible(name: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown)
+}
+
+/// Writes a value as JSON in which the characters that act are escaped as JSON escapes them
+/// (`\u202e`): a program that reads it gets them as they are, a terminal does not.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(out, VisibleJson);
+    value.serialize(&mut serializer)?;
+    Ok(())
+}
+
+/// `serde_json` asks it for each piece of a string that it does not escape itself.
+struct VisibleJson;
+
+impl serde_json::ser::Formatter for VisibleJson {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        // Nothing below U+007F gets here but what can be seen, and that is most of all text.
+        if fragment.is_ascii() && !fragment.contains('\u{7f}') {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| acts(*c)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + c.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
 }
 
 /// Characters that change how others look, or that a terminal or parser obeys.
@@ -42,7 +90,7 @@ fn acts(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::visible;
+    use super::{visible, visible_lines, write_json};
 
     #[test]
     fn what_acts_is_written_out() {
@@ -59,5 +107,25 @@ mod tests {
         ] {
             assert_eq!(visible(name), shown);
         }
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(visible_lines("a\nb\r\n\u{9b}c"), "a\nb\\u{d}\n\\u{9b}c");
+        assert_eq!(visible_lines(""), "");
+    }
+
+    #[test]
+    fn json_has_the_same_strings_written_out() {
+        let text = "a\n\u{7f}\u{9b}\u{202e}\u{e0041}日\u{2028}\"";
+        let mut out = Vec::new();
+        let map = std::collections::BTreeMap::from([(text, text)]);
+        write_json(&mut out, &map).expect("a Vec takes everything");
+        let json = String::from_utf8(out).expect("it is text");
+        let string = r#""a\n\u007f\u009b\u202e\udb40\udc41日\u2028\"""#;
+        assert_eq!(json, format!("{{{string}:{string}}}"));
+        let back: std::collections::BTreeMap<String, String> =
+            serde_json::from_str(&json).expect("it is JSON");
+        assert_eq!(back[text], text);
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::console::shown;
+
 /// Names another agent, for packagers and tests.
 const VARIABLE: &str = "SIDEWALK_AGENT";
 const NAME: &str = "libsidewalk.so";
@@ -20,7 +22,7 @@ pub(super) fn find() -> Result<PathBuf> {
         check(path).with_context(|| {
             format!(
                 "{VARIABLE} names the agent {}, which cannot be used",
-                path.display()
+                shown(path)
             )
         })?;
         return Ok(std::path::absolute(path)?);
@@ -32,14 +34,14 @@ pub(super) fn find() -> Result<PathBuf> {
     let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
     for place in &places {
         if place.exists() {
-            check(place).with_context(|| format!("cannot use the agent {}", place.display()))?;
+            check(place).with_context(|| format!("cannot use the agent {}", shown(place)))?;
             return Ok(std::fs::canonicalize(place)?);
         }
     }
     bail!(
         "the agent {NAME} is missing: it is neither in {} nor in ../lib beside it.\n\
          Reinstall sidewalk, build it (cargo build makes both), or set {VARIABLE} to its path",
-        folder.display()
+        shown(folder)
     )
 }
 

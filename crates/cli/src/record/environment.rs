@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::args::RecordArgs;
+use crate::console::shown;
 use crate::units;
 
 /// CLSID of the agent, as `CORECLR_PROFILER` has it.
@@ -42,7 +43,7 @@ pub(super) struct Obstacles {
 impl Obstacles {
     /// Reads an environment.
     pub(super) fn find(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let text = |name: &str| variable(name).map(|v| v.to_string_lossy().into_owned());
+        let text = |name: &str| variable(name).map(shown);
         let mut found = Self::default();
         for prefix in PREFIXES {
             let enabled = text(&format!("{prefix}_ENABLE_PROFILING"));

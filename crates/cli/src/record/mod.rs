@@ -31,7 +31,7 @@ use self::session::{Ended, Session};
 use self::signals::Signals;
 use self::sink::Sink;
 use crate::args::RecordArgs;
-use crate::console::Console;
+use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
 use crate::output::{Destination, Kind, PRIVATE, folder_of, write_whole};
 use crate::saved;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     environment::prepare(&mut command, &agent, &socket, &configuration);
     let child = signals
         .spawn(&mut command)
-        .with_context(|| format!("cannot start {}", Path::new(program).display()))?;
+        .with_context(|| format!("cannot start {}", shown(program)))?;
     let pid = child.id();
     let name = recording_name(program, arguments, pid);
     if let Some(path) = final_path(args, &name)
@@ -171,7 +171,7 @@ fn finish(
     let failure = sink.failure().map(|error| {
         anyhow!(
             "recording stopped: cannot write {}: {error}",
-            sink.path().display()
+            shown(sink.path())
         )
     });
     if !sink.has_blocks() {
@@ -185,7 +185,7 @@ fn finish(
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
-        console.note(format_args!("the recording is kept as {}", kept.display()));
+        console.note(format_args!("the recording is kept as {}", shown(&kept)));
     }
     match failure {
         Some(failure) => Err(failure.context("what was recorded until then is kept")),
@@ -197,7 +197,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     let profile = saved::load(sink.path())?.profile;
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {
-        console.note(note);
+        console.note(formats::visible(note));
     }
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
@@ -210,9 +210,9 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
                 std::io::copy(&mut File::open(sink.path())?, out)?;
                 Ok(())
             })
-            .with_context(|| format!("cannot write {}", output.path.display()))?;
+            .with_context(|| format!("cannot write {}", shown(&output.path)))?;
         }
-        console.note(format_args!("wrote {}", output.path.display()));
+        console.note(format_args!("wrote {}", shown(&output.path)));
     }
     let written = saved::write_outputs(&profile, None, &args.outputs, console);
     if args.outputs.is_empty() {
@@ -221,7 +221,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
             Err(error) if is_broken_pipe(&error) => {}
             printed => printed?,
         }
-        console.note(format_args!("wrote {}", sink.path().display()));
+        console.note(format_args!("wrote {}", shown(sink.path())));
     } else {
         console.note(formats::honest_line(&profile.health));
     }
@@ -307,7 +307,7 @@ fn check_program(program: &OsStr) -> Result<()> {
             Err(_) => {}
         }
     }
-    let shown = Path::new(program).display();
+    let shown = console::shown(program);
     match refused {
         Some((candidate, why)) if is_path && why == "is not executable" => bail!(
             "cannot start {shown}: it {why}.{}",

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::console::shown;
+
 /// `sockaddr_un` has room for 107 bytes and a zero; the agent keeps to this.
 const LONGEST_PATH: usize = 99;
 
@@ -50,13 +52,12 @@ impl Rendezvous {
             .prefix("sidewalk-")
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(std::path::absolute(parent)?)
-            .with_context(|| format!("in {}", parent.display()))?;
+            .with_context(|| format!("in {}", shown(parent)))?;
         let path = folder.path().join("agents");
         if path.as_os_str().as_bytes().len() > LONGEST_PATH {
-            bail!("the path {} is too long for a socket", path.display());
+            bail!("the path {} is too long for a socket", shown(&path));
         }
-        let listener =
-            UnixListener::bind(&path).with_context(|| format!("at {}", path.display()))?;
+        let listener = UnixListener::bind(&path).with_context(|| format!("at {}", shown(&path)))?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,

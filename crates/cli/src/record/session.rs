@@ -255,8 +255,9 @@ impl<'s> Session<'s> {
         for connection in &mut self.connections {
             if let Err(problem) = connection.receive(sink, &mut self.buffer) {
                 self.console.warning(format_args!(
-                    "process {} is not recorded any more: {problem}",
-                    connection.pid
+                    "process {} is not recorded any more: {}",
+                    connection.pid,
+                    formats::visible(&problem)
                 ));
                 connection.is_open = false;
             }

@@ -13,6 +13,8 @@ use anyhow::{Context, Result};
 use recording::{Block, ProcessKey, Writer, file_header};
 use tempfile::TempPath;
 
+use crate::console::shown;
+
 /// A recording that is being written.
 pub(super) struct Sink {
     file: File,
@@ -43,7 +45,7 @@ impl Sink {
             }
             Ok(file)
         };
-        let file = open().with_context(|| format!("cannot write {}", path.display()))?;
+        let file = open().with_context(|| format!("cannot write {}", shown(path)))?;
         Self::begin(file, path.to_owned(), None)
     }
 
@@ -54,7 +56,7 @@ impl Sink {
             .suffix(".swk")
             .permissions(Permissions::from_mode(0o600))
             .tempfile_in(folder)
-            .with_context(|| format!("cannot write into {}", folder.display()))?
+            .with_context(|| format!("cannot write into {}", shown(folder)))?
             .into_parts();
         Self::begin(file, path.to_path_buf(), Some(path))
     }
@@ -74,7 +76,7 @@ impl Sink {
         match sink.failure.take() {
             None => Ok(sink),
             Some(error) => {
-                Err(error).with_context(|| format!("cannot write {}", sink.path.display()))
+                Err(error).with_context(|| format!("cannot write {}", shown(&sink.path)))
             }
         }
     }
@@ -85,7 +87,7 @@ impl Sink {
             temporary
                 .persist(path)
                 .map_err(|error| error.error)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+                .with_context(|| format!("cannot write {}", shown(path)))?;
             self.path = path.to_owned();
         }
         Ok(())

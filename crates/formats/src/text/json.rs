@@ -11,7 +11,7 @@ use super::tree::tree;
 use crate::inspect::HealthJson;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
-use crate::visible::visible;
+use crate::visible::{visible, write_json};
 
 #[derive(Serialize)]
 struct ReportJson<'a> {
@@ -154,7 +154,7 @@ pub(super) fn write(
         tree,
         health: HealthJson::new(profile),
     };
-    serde_json::to_writer(&mut *out, &json)?;
+    write_json(&mut *out, &json)?;
     writeln!(out)
 }
 
