@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use formats::By;
+use formats::{By, Format};
 use recording::Event;
 
 use crate::console::Color;
-use crate::output::Destination;
+use crate::output::{Destination, Kind};
 use crate::units;
 
 /// Heading of the options that every verb has.
@@ -82,10 +82,14 @@ Exit code: the command's own (128 + n when signal n killed it); 1 when nothing c
 )]
 pub(crate) struct RecordArgs {
     /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
-    /// .collapsed .txt .swk; may be given several times [default: sidewalk-<name>-<pid>.swk, and
-    /// a table of the ten hottest methods on stdout]
+    /// .collapsed .txt .swk; - is stdout; may be given several times [default:
+    /// sidewalk-<name>-<pid>.swk, and a table of the ten hottest methods on stdout]
     #[arg(short, long = "output", value_name = "FILE", value_parser = destination())]
     pub(crate) outputs: Vec<Destination>,
+
+    /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    pub(crate) format: Option<Format>,
 
     /// Stop recording after TIME (30s, 5m); the program goes on
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
@@ -249,7 +253,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) file: PathBuf,
 
     /// Write OUT in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
-    /// .collapsed .txt; may be given several times
+    /// .collapsed .txt; - is stdout; may be given several times
     #[arg(
         short,
         long = "output",
@@ -259,6 +263,10 @@ pub(crate) struct ConvertArgs {
         value_parser = destination()
     )]
     pub(crate) outputs: Vec<Destination>,
+
+    /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    pub(crate) format: Option<Format>,
 
     /// The event of outputs that hold one, and the one that others show first [default: the one
     /// sampled by time, else the one with most samples]
@@ -306,6 +314,34 @@ pub(crate) struct InspectArgs {
 fn destination() -> impl clap::builder::TypedValueParser<Value = Destination> {
     use clap::builder::TypedValueParser;
     clap::builder::OsStringValueParser::new().try_map(Destination::parse)
+}
+
+/// A format by the ending of its files, with its dot or without.
+fn format(text: &str) -> Result<Format, String> {
+    let known =
+        |format: &&Format| format.ending().trim_start_matches('.') == text.trim_start_matches('.');
+    Format::ALL.iter().find(known).copied().ok_or_else(|| {
+        let names: Vec<_> = Format::ALL
+            .iter()
+            .map(|f| f.ending().trim_start_matches('.'))
+            .collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+/// Lets `-` have the format that was asked for.
+pub(crate) fn apply_format(
+    outputs: &mut [Destination],
+    format: Option<Format>,
+) -> Option<&'static str> {
+    let format = format?;
+    let mut applied = false;
+    for output in outputs.iter_mut().filter(|output| output.is_stdout()) {
+        output.kind = Kind::Converted(format);
+        applied = true;
+    }
+    (!applied)
+        .then_some("--format is of -o - (stdout); other outputs have the format of their ending")
 }
 
 fn by(text: &str) -> Result<By, String> {

@@ -11,6 +11,7 @@ mod console;
 mod output;
 mod record;
 mod saved;
+mod target;
 mod units;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use clap::{CommandFactory, Parser};
 
 pub use record::AGENT_CLSID;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, apply_format};
 use crate::console::Console;
 
 /// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
@@ -63,13 +64,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let cli = Cli::try_parse_from(arguments)?;
-    match &cli.command {
-        Command::Record(args) => match args.contradiction() {
-            Some(text) => Err(Cli::command().error(ErrorKind::ArgumentConflict, text)),
-            None => Ok(cli),
-        },
-        _ => Ok(cli),
+    let mut cli = Cli::try_parse_from(arguments)?;
+    let contradiction = match &mut cli.command {
+        Command::Record(args) => args
+            .contradiction()
+            .or_else(|| apply_format(&mut args.outputs, args.format)),
+        Command::Convert(args) => apply_format(&mut args.outputs, args.format),
+        _ => None,
+    };
+    match contradiction {
+        Some(text) => Err(Cli::command().error(ErrorKind::ArgumentConflict, text)),
+        None => Ok(cli),
     }
 }
 

@@ -1,18 +1,20 @@
 //! Files to write: which format, whether they can be written, and writing them whole.
 //!
-//! The invariant: a file that was there before is replaced by a whole new one or left as it was;
-//! what is no regular file (a FIFO, /dev/stdout) is written to as it is.
+//! The invariants: a file that was there before is replaced by a whole new one or left as it was;
+//! what is no regular file (a FIFO, /dev/stdout) is written to as it is; a new file is its owner's
+//! alone; no link of another user is followed ([`crate::target`]).
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use formats::Format;
 
 use crate::console::shown;
+use crate::target::{self, Target};
 
 /// What a file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Destination {
     pub(crate) kind: Kind,
 }
 
+/// What stands for our standard output.
+const STDOUT: &str = "-";
 /// Ending of recordings.
 const RECORDING: &str = ".swk";
 
@@ -38,7 +42,9 @@ impl Destination {
     pub(crate) fn parse(path: OsString) -> Result<Self, String> {
         let path = PathBuf::from(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let kind = if name.len() > RECORDING.len() && name.to_lowercase().ends_with(RECORDING) {
+        let kind = if path == Path::new(STDOUT) {
+            Kind::Converted(Format::Collapsed)
+        } else if name.len() > RECORDING.len() && name.to_lowercase().ends_with(RECORDING) {
             Kind::Recording
         } else if let Some(format) = Format::from_path(&path) {
             Kind::Converted(format)
@@ -52,35 +58,55 @@ impl Destination {
         Ok(Self { path, kind })
     }
 
+    /// It was asked for as `-`.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.path == Path::new(STDOUT)
+    }
+
     /// Finds out whether the file can be written, and leaves no trace.
     ///
     /// # Errors
     /// It cannot; the text says why.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let check = || {
-            let is_fifo = fs::metadata(&self.path).is_ok_and(|m| m.file_type().is_fifo());
+            let target = match target::resolve(&self.path)? {
+                Target::File(target) => target,
+                _ if self.kind == Kind::Recording => {
+                    bail!("a recording is read back: it needs a file")
+                }
+                Target::Stdout => {
+                    let is_text = self.kind != Kind::Converted(Format::Pprof);
+                    if io::stdout().is_terminal() && !is_text {
+                        bail!("it is not text, and stdout is a terminal");
+                    }
+                    return Ok(());
+                }
+                Target::Open(_) => return Ok(()),
+            };
+            let is_fifo = fs::metadata(&target).is_ok_and(|m| m.file_type().is_fifo());
             if is_fifo && self.kind == Kind::Recording {
                 bail!("it is a FIFO, and a recording is read back");
             }
-            check_writable(&self.path)
+            check_writable(&target, folder_of(&self.path))
         };
         check().with_context(|| format!("cannot write {}", shown(&self.path)))
     }
 }
 
-fn check_writable(path: &Path) -> Result<()> {
+/// Whether a resolved path can be written; `asked` is its folder as it was asked for.
+fn check_writable(path: &Path, asked: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => bail!("it is a folder"),
         // Opening a FIFO would wait for its reader.
         Ok(existing) if !existing.is_file() => Ok(()),
         Ok(_) => {
-            OpenOptions::new().write(true).open(path)?;
+            open_there(path, false)?;
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = folder_of(path);
             if !folder.is_dir() {
-                bail!("there is no folder {}", shown(folder));
+                bail!("there is no folder {}", shown(asked));
             }
             // Not `path` itself: somebody may be waiting for that name to appear.
             tempfile::Builder::new()
@@ -100,52 +126,76 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Permissions of outputs; the umask takes its bits off.
-pub(crate) const USUAL: u32 = 0o666;
-/// Permissions of recordings.
-pub(crate) const PRIVATE: u32 = 0o600;
+/// Permissions of all that is written: a command line and names are in it.
+const PRIVATE: u32 = 0o600;
 
-/// Writes the file at `path` whole, through a temporary file beside it. A file that was there keeps
-/// its permissions if `mode` is [`USUAL`].
+/// What becomes of the permissions of a file that was there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Old {
+    /// Kept: the user may have given it to others to read.
+    Kept,
+    /// A recording is private.
+    Replaced,
+}
+
+/// Writes the file at `path` whole, through a temporary file beside it.
 ///
 /// # Errors
 /// Those of the file system and of `content`.
 pub(crate) fn write_whole(
     path: &Path,
-    mode: u32,
-    content: impl FnOnce(&mut BufWriter<&File>) -> Result<()>,
+    old: Old,
+    content: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let fill = |file: &File| -> Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 16, file);
-        content(&mut out)?;
-        out.flush()?;
-        Ok(())
+    let target = match target::resolve(path)? {
+        Target::Stdout => {
+            let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+            content(&mut out)?;
+            return Ok(out.flush()?);
+        }
+        Target::Open(path) => return fill(&OpenOptions::new().write(true).open(path)?, content),
+        Target::File(path) => path,
     };
-    // Behind a symbolic link lies what is to be replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_special = fs::metadata(&target).is_ok_and(|existing| !existing.is_file());
-    if is_special {
-        return fill(&OpenOptions::new().write(true).open(&target)?);
+    let existing = fs::symlink_metadata(&target);
+    if existing.as_ref().is_ok_and(|existing| !existing.is_file()) {
+        return fill(&open_there(&target, false)?, content);
     }
     let temporary = tempfile::Builder::new()
         .prefix(".sidewalk-")
-        .permissions(fs::Permissions::from_mode(mode))
+        .permissions(fs::Permissions::from_mode(PRIVATE))
         .tempfile_in(folder_of(&target));
     match temporary {
         Ok(temporary) => {
-            fill(temporary.as_file())?;
-            if mode == USUAL
-                && let Ok(old) = fs::metadata(&target)
-            {
-                temporary.as_file().set_permissions(old.permissions())?;
+            fill(temporary.as_file(), content)?;
+            if let (Old::Kept, Ok(existing)) = (old, existing) {
+                temporary
+                    .as_file()
+                    .set_permissions(existing.permissions())?;
             }
             temporary.persist(&target).map_err(|error| error.error)?;
             Ok(())
         }
         // A file that may be written in a folder that may not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            fill(&File::create(&target)?)
+            fill(&open_there(&target, true)?, content)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn fill(file: &File, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    content(&mut out)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Opens what is at a resolved path to write into it. Should a link have come there since, it is
+/// not followed.
+pub(crate) fn open_there(target: &Path, truncate: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .truncate(truncate)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(target)
 }

@@ -13,7 +13,7 @@ use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
 use crate::console::{Console, shown};
-use crate::output::{Destination, Kind, USUAL, write_whole};
+use crate::output::{Destination, Kind, Old, write_whole};
 
 /// How often a recording says what is wrong with it before the rest is counted only.
 const MOST_NOTES: usize = 5;
@@ -157,10 +157,11 @@ pub(crate) fn write_outputs(
         let Kind::Converted(format) = output.kind else {
             continue;
         };
-        let written = write_whole(&output.path, USUAL, |out| {
+        let written = write_whole(&output.path, Old::Kept, |out| {
             Ok(formats::write(format, profile, &options, out)?)
         });
         match written {
+            Ok(()) if output.is_stdout() => {}
             Ok(()) => console.note(format_args!("wrote {}", shown(&output.path))),
             Err(error) => {
                 let error = error.context(format!("cannot write {}", shown(&output.path)));

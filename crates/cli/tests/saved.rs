@@ -303,6 +303,61 @@ fn convert_writes_to_what_is_no_file() {
 }
 
 #[test]
+fn a_dash_is_stdout() {
+    let folder = folder();
+    for (format, file) in [
+        (None, "x.collapsed"),
+        (Some("collapsed"), "x.collapsed"),
+        (Some("pb.gz"), "x.pb.gz"),
+        (Some(".html"), "x.html"),
+        (Some("txt"), "x.txt"),
+        (Some("speedscope.json"), "x.speedscope.json"),
+        (Some("firefox.json"), "x.firefox.json"),
+    ] {
+        let mut words = vec!["convert", "tiny.swk", "-o", "-", "-o", file];
+        if let Some(format) = format {
+            words.extend(["--format", format]);
+        }
+        let output = sidewalk(folder.path(), &words);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(
+            output.stdout,
+            std::fs::read(folder.path().join(file)).unwrap()
+        );
+        assert!(!folder.path().join("-").exists());
+    }
+    let output = sidewalk(
+        folder.path(),
+        &["convert", "tiny.swk", "-o", "x.html", "--format", "txt"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// The page has the same command line in it as the recording.
+#[test]
+fn outputs_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let shared = std::fs::Permissions::from_mode(0o644);
+    std::fs::write(path("old.html"), "an older page that others may read").unwrap();
+    std::fs::set_permissions(path("old.html"), shared).unwrap();
+    let words = [
+        "convert", "tiny.swk", "-o", "x.html", "x.txt", "x.pb.gz", "old.html",
+    ];
+    assert_eq!(sidewalk(folder.path(), &words).status.code(), Some(0));
+    for (name, mode) in [
+        ("x.html", 0o600),
+        ("x.txt", 0o600),
+        ("x.pb.gz", 0o600),
+        ("old.html", 0o644),
+    ] {
+        let found = std::fs::metadata(path(name)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{name}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let folder = folder();
     let status = Command::new("sh")

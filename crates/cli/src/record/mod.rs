@@ -33,8 +33,9 @@ use self::sink::Sink;
 use crate::args::RecordArgs;
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
-use crate::output::{Destination, Kind, PRIVATE, folder_of, write_whole};
+use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
+use crate::target::{self, Target};
 
 /// Rows of the table that is printed when no output is asked for.
 const ROWS: usize = 10;
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     let pid = child.id();
     let name = recording_name(program, arguments, pid);
     if let Some(path) = final_path(args, &name)
-        && let Err(error) = sink.keep_as(&path)
+        && let Err(error) = path.and_then(|path| sink.keep_as(&path))
     {
         console.warning(format_args!("{error:#}"));
     }
@@ -128,28 +129,41 @@ fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
 /// older recording of that name is not lost to a command that does not start.
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
     let Some(output) = recording_output(args) else {
-        let beside = args
-            .outputs
-            .first()
-            .map_or(Path::new("."), |o| folder_of(&o.path));
+        let temporary = std::env::temp_dir();
+        let beside = match args.outputs.iter().find(|output| !output.is_stdout()) {
+            Some(output) => folder_of(&output.path),
+            // Nothing need be writable here for what goes to stdout.
+            None if !args.outputs.is_empty() => &temporary,
+            None => Path::new("."),
+        };
         return Sink::temporary_in(beside);
     };
-    let is_special = std::fs::metadata(&output.path).is_ok_and(|file| !file.is_file());
+    let target = file_at(&output.path)?;
+    let is_special = std::fs::metadata(&target).is_ok_and(|file| !file.is_file());
     if is_special {
-        return Sink::at(&output.path);
+        return Sink::at(&target);
     }
-    let target = std::fs::canonicalize(&output.path).unwrap_or_else(|_| output.path.clone());
     // A file that may be written in a folder that may not.
     Sink::temporary_in(folder_of(&target)).or_else(|_| Sink::at(&target))
 }
 
-/// Where the recording is to be while it grows, unless only other formats are wanted.
-fn final_path(args: &RecordArgs, name: &str) -> Option<PathBuf> {
-    match recording_output(args) {
-        Some(output) => {
-            Some(std::fs::canonicalize(&output.path).unwrap_or_else(|_| output.path.clone()))
+/// The file that a recording's path leads to.
+fn file_at(path: &Path) -> Result<PathBuf> {
+    match target::resolve(path)? {
+        // Messages name it as the user did, where there is no link.
+        Target::File(target) if std::path::absolute(path).is_ok_and(|path| path == target) => {
+            Ok(path.to_owned())
         }
-        None if args.outputs.is_empty() => Some(PathBuf::from(name)),
+        Target::File(target) => Ok(target),
+        _ => bail!("a recording is read back: it needs a file"),
+    }
+}
+
+/// Where the recording is to be while it grows, unless only other formats are wanted.
+fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
+    match recording_output(args) {
+        Some(output) => Some(file_at(&output.path)),
+        None if args.outputs.is_empty() => Some(Ok(PathBuf::from(name))),
         None => None,
     }
 }
@@ -206,7 +220,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
             .is_ok_and(|path| std::fs::canonicalize(sink.path()).is_ok_and(|sink| sink == path));
         if !is_the_sink {
             // Through a temporary file: it may be the same file under another name.
-            write_whole(&output.path, PRIVATE, |out| {
+            write_whole(&output.path, Old::Replaced, |out| {
                 std::io::copy(&mut File::open(sink.path())?, out)?;
                 Ok(())
             })

@@ -4,9 +4,9 @@
 //! owner only.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -14,6 +14,7 @@ use recording::{Block, ProcessKey, Writer, file_header};
 use tempfile::TempPath;
 
 use crate::console::shown;
+use crate::output::open_there;
 
 /// A recording that is being written.
 pub(super) struct Sink {
@@ -30,15 +31,10 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Records into `path`, replacing what is there.
+    /// Records into the file at `path`, which is there and no link, replacing what is in it.
     pub(super) fn at(path: &Path) -> Result<Self> {
         let open = || -> io::Result<File> {
-            let file = OpenOptions::new()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(path)?;
+            let file = open_there(path, true)?;
             // The file may have been there, with other permissions.
             if file.metadata()?.is_file() {
                 file.set_permissions(Permissions::from_mode(0o600))?;

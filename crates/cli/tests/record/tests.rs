@@ -23,7 +23,7 @@ macro_rules! trials {
 
 /// Every test of this program.
 pub(crate) fn all() -> Vec<Trial> {
-    trials![
+    let mut trials = trials![
         exit_code_output_and_recording,
         the_childs_own_exit_code,
         command_without_dashes,
@@ -66,11 +66,19 @@ pub(crate) fn all() -> Vec<Trial> {
         unsupported_values,
         output_that_fails_at_the_end,
         output_behind_a_link,
+        output_to_stdout,
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
         terminal::progress,
-    ]
+    ];
+    // Only root can make a link that is another user's.
+    let planted = Trial::test("a_planted_link_is_not_followed", || {
+        a_planted_link_is_not_followed();
+        Ok(())
+    });
+    trials.push(planted.with_ignored_flag(!rustix::process::geteuid().is_root()));
+    trials
 }
 
 /// A folder and a command line in it.
@@ -704,7 +712,7 @@ fn full_disk_from_the_start() {
     scene.command.args(["--", "touch", "started"]);
     let ran = scene.run();
     ran.code(1)
-        .says("cannot write x.swk: No space left on device");
+        .says("cannot write /dev/full: No space left on device");
     assert_eq!(ran.files(), ["x.swk"]);
 }
 
@@ -959,6 +967,61 @@ fn output_behind_a_link() {
             .is_symlink()
     );
     assert_eq!(ran.files().len(), 4);
+}
+
+fn output_to_stdout() {
+    let ran = scene(
+        &["-q", "-o", "-"],
+        &["print=x", "connect", "samples=7", "end"],
+    )
+    .run();
+    ran.code(0);
+    assert_eq!(ran.stdout, "x\nApp.Program.Main 7\n");
+    assert_eq!(ran.files().len(), 0);
+    let ran = scene(
+        &["-o", "-", "--format", "txt"],
+        &["connect", "samples=7", "end"],
+    )
+    .run();
+    ran.code(0);
+    assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
+}
+
+/// Somebody lays a link to a file of ours under the name of an output, before or while we record.
+fn a_planted_link_is_not_followed() {
+    use std::os::unix::fs::{lchown, symlink};
+    for (output, is_early) in [("x.swk", true), ("x.html", true), ("x.html", false)] {
+        let sticky = tempfile::tempdir().unwrap();
+        fs::set_permissions(sticky.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let target = sticky.path().join(output);
+        let mut running = scene(
+            &["-o", target.to_str().unwrap()],
+            &["connect", "samples=1", "print=ready", "echo", "end"],
+        );
+        running.command.stdin(Stdio::piped());
+        let ours = running.folder.path().join("ours");
+        fs::write(&ours, "precious").unwrap();
+        let plant = || {
+            symlink(&ours, &target).unwrap();
+            lchown(&target, Some(65_534), None).unwrap();
+        };
+        if is_early {
+            plant();
+        }
+        let mut running = running.start();
+        if !is_early {
+            running.expect_line("ready");
+            plant();
+        }
+        drop(running.child.stdin.take());
+        let folder = running.folder.path().to_owned();
+        let ran = running.finish();
+        ran.code(1).says("is a symbolic link of another user");
+        assert_eq!(fs::read_to_string(folder.join("ours")).unwrap(), "precious");
+        // What was recorded is not lost.
+        let kept = fs::read_dir(sticky.path()).unwrap().count();
+        assert_eq!(kept, if is_early { 1 } else { 2 });
+    }
 }
 
 /// What the tool had written when it was killed can be read; the program goes on.

@@ -1,0 +1,193 @@
+//! Where a path that was asked for leads, without following what somebody else has planted there.
+//!
+//! In a folder where everyone may write (`/tmp`), anybody can lay a symbolic link under the name
+//! that an output will have, and have us overwrite a file of ours. Linux refuses to follow such a
+//! link where `fs.protected_symlinks` is set; it may not be, and whoever resolves links by hand
+//! goes round it. So this resolves them by the kernel's rule (proc(5), `may_follow_link` in
+//! fs/namei.c). The invariant: a path that comes out has been through no link that the rule forbids.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::console::shown;
+
+/// As many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// Where bytes go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// Our own standard output: `-`, `/dev/stdout` or a link to it.
+    Stdout,
+    /// This path, which is no link. The file may not exist.
+    File(PathBuf),
+    /// What this names is open in a process already (`/proc/7/fd/3`): no link that could be
+    /// resolved, no file that could be replaced.
+    Open(PathBuf),
+}
+
+/// Follows the links of `path`, also where nothing is at its end.
+///
+/// # Errors
+/// A link is another user's in a folder where everyone may write, or there are too many of them, or
+/// a folder may not be looked into.
+pub(crate) fn resolve(path: &Path) -> Result<Target> {
+    if path == Path::new("-") {
+        return Ok(Target::Stdout);
+    }
+    let absolute = std::path::absolute(path)?;
+    let mut left: Vec<OsString> = words(&absolute);
+    let mut done = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(word) = left.pop() {
+        if word == ".." {
+            // Behind a link this is the parent of where the link leads, as for the kernel.
+            done.pop();
+            continue;
+        }
+        let next = done.join(&word);
+        let found = match fs::symlink_metadata(&next) {
+            Ok(found) => found,
+            // Nothing is there, so there is nothing to follow; opening it will tell.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                done = next;
+                done.extend(left.iter().rev());
+                return Ok(Target::File(done));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !found.is_symlink() {
+            done = next;
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            bail!("it leads through too many symbolic links");
+        }
+        if let Some(descriptor) = open_file(&next)
+            && left.is_empty()
+        {
+            return Ok(match descriptor {
+                1 => Target::Stdout,
+                _ => Target::Open(next),
+            });
+        }
+        let folder = fs::symlink_metadata(&done)?;
+        if !may_follow(&found, &folder, rustix::process::geteuid().as_raw()) {
+            bail!(
+                "{} is a symbolic link of another user in a folder where everyone may write, and \
+                 is not followed",
+                shown(&next)
+            );
+        }
+        let leads = fs::read_link(&next)?;
+        if leads.is_absolute() {
+            done = PathBuf::from("/");
+        }
+        left.extend(words(&leads));
+    }
+    Ok(Target::File(done))
+}
+
+/// The parts of a path, last first.
+fn words(path: &Path) -> Vec<OsString> {
+    let parts = path.components().rev();
+    let named = parts.filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// The number of `/proc/self/fd/N` (of this process by its own number: `/proc/self` is a link),
+/// `u32::MAX` for a file that another process has open.
+fn open_file(path: &Path) -> Option<u32> {
+    let words: Vec<String> = words(path)
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let [number, folder, .., root] = &words[..] else {
+        return None;
+    };
+    if folder != "fd" || root != "proc" {
+        return None;
+    }
+    let own = words.get(2) == Some(&std::process::id().to_string());
+    let number = number.parse().ok()?;
+    Some(if own { number } else { u32::MAX })
+}
+
+/// The kernel's rule: in a sticky folder where everyone may write, only one's own links are
+/// followed, and those of the folder's owner.
+fn may_follow(link: &Metadata, folder: &Metadata, us: u32) -> bool {
+    allows(link.uid(), folder.uid(), folder.mode(), us)
+}
+
+fn allows(link_owner: u32, folder_owner: u32, folder_mode: u32, us: u32) -> bool {
+    const STICKY_FOR_ALL: u32 = 0o1002;
+    link_owner == us || folder_mode & STICKY_FOR_ALL != STICKY_FOR_ALL || folder_owner == link_owner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn whose_links_are_followed() {
+        let (me, she, root) = (1000, 1001, 0);
+        for (link, folder, mode, follows) in [
+            (me, root, 0o1777, true),
+            (she, root, 0o1777, false),
+            (root, root, 0o1777, true),
+            (she, she, 0o1777, true),
+            (she, root, 0o0777, true),
+            (she, root, 0o1755, true),
+            (she, me, 0o1777, false),
+        ] {
+            assert_eq!(allows(link, folder, mode, me), follows, "{link} {mode:o}");
+        }
+    }
+
+    #[test]
+    fn own_links_are_followed_to_their_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("a/b", root.join("to-b")).unwrap();
+        symlink("../../file", root.join("a/b/up")).unwrap();
+        symlink("to-b/up", root.join("chain")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        symlink("nothing/there", root.join("dangling")).unwrap();
+        for (path, end) in [
+            ("file", "file"),
+            ("to-b/x", "a/b/x"),
+            ("chain", "file"),
+            ("to-b/../x", "a/x"),
+            ("dangling", "nothing/there"),
+            ("./a/./b", "a/b"),
+        ] {
+            let resolved = resolve(&root.join(path)).unwrap();
+            assert_eq!(resolved, Target::File(root.join(end)), "{path}");
+        }
+        assert!(resolve(&root.join("loop")).is_err());
+    }
+
+    #[test]
+    fn standard_output_and_open_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        symlink("/dev/stdout", &link).unwrap();
+        for path in [Path::new("-"), Path::new("/dev/stdout"), &link] {
+            assert_eq!(resolve(path).unwrap(), Target::Stdout);
+        }
+        let open = resolve(Path::new("/dev/stderr")).unwrap();
+        assert!(matches!(open, Target::Open(_)), "{open:?}");
+    }
+}
