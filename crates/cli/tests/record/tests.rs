@@ -355,7 +355,7 @@ fn environment_of_the_child() {
          runtimes=many=3.1,8;engine=auto;walker=suspend;alloc_interval=524288;event_limit=0\n\
          KEPT=yes\n",
         sidewalk_cli::AGENT_CLSID,
-        agent.display()
+        agent.to_string_lossy()
     );
     assert_eq!(ran.stdout, expected);
 }
