@@ -241,6 +241,9 @@ pub(crate) struct ReportArgs {
 
     #[command(flatten)]
     pub(crate) native: Native,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
 }
 
 /// Turn a recording into other formats
@@ -275,6 +278,9 @@ pub(crate) struct ConvertArgs {
 
     #[command(flatten)]
     pub(crate) native: Native,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
 }
 
 /// Native frames or not.
@@ -296,6 +302,25 @@ impl Native {
     }
 }
 
+/// How much of a recording is read and shown.
+#[derive(Args, Debug)]
+pub(crate) struct Limits {
+    /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_depth: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) size: Size,
+}
+
+/// How much of a recording is read.
+#[derive(Args, Debug)]
+pub(crate) struct Size {
+    /// Read a recording that unpacks to as much as this (2g) although it is many times its size
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) max_size: Option<u64>,
+}
+
 /// Say what a recording holds: runtimes, engine, samples, lost and broken by reason, agent cost
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
@@ -308,6 +333,9 @@ pub(crate) struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) size: Size,
 }
 
 /// Any path, also one that is no text.

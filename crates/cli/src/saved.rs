@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use formats::Options;
 use profile::Import;
 use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs};
+use crate::args::{ConvertArgs, InspectArgs, Limits, Native, ReportArgs};
 use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, Old, write_whole};
 
@@ -30,14 +30,23 @@ pub(crate) struct Loaded {
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-pub(crate) fn load(path: &Path) -> Result<Loaded> {
+pub(crate) fn load(path: &Path, size: Option<u64>) -> Result<Loaded> {
     let read = || -> Result<Profile> {
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
             bail!("it is a folder");
         }
-        let reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
-        Ok(Import::read(reader)?)
+        let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
+        if let Some(size) = size {
+            reader = reader.allow(size);
+        }
+        Import::read(reader).map_err(|error| match error.kind() {
+            // Not the file system's: it does not refuse to read.
+            io::ErrorKind::FileTooLarge => {
+                anyhow!("{error}.\nIf it is one of yours, say --max-size 1g to read it")
+            }
+            _ => error.into(),
+        })
     };
     let mut profile = read().with_context(|| format!("cannot read {}", shown(path)))?;
     let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
@@ -50,6 +59,14 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
         profile
     } else {
         profile::ops::without_native(profile)
+    }
+}
+
+/// Leaves out what is too far from the leaf.
+fn cut(profile: Profile, limits: &Limits) -> Result<Profile> {
+    match limits.max_depth {
+        Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
+        None => Ok(profile),
     }
 }
 
@@ -67,10 +84,10 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
-    let Loaded { profile, .. } = load(&args.file)?;
+    let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
     check_event(&profile, args.event)?;
     tell_notes(&profile, console);
-    let profile = with_or_without(profile, &args.native);
+    let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
     let options = Options {
         event: args.event,
         top: args.top,
@@ -130,10 +147,10 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         }
         output.check_writable()?;
     }
-    let Loaded { profile, .. } = load(&args.file)?;
+    let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
     check_event(&profile, args.event)?;
     tell_notes(&profile, console);
-    let profile = with_or_without(profile, &args.native);
+    let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
     write_outputs(&profile, args.event, &args.outputs, console)
 }
 
@@ -178,7 +195,7 @@ pub(crate) fn write_outputs(
 
 /// `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
-    let Loaded { profile, looked_up } = load(&args.file)?;
+    let Loaded { profile, looked_up } = load(&args.file, args.size.max_size)?;
     let text = if args.json {
         formats::inspect_json(&profile) + "\n"
     } else {

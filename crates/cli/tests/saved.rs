@@ -379,3 +379,150 @@ fn colours() {
     assert!(stderr(&["--color", "never", "report", "x.swk"]).starts_with("error"));
     assert!(stderr(&["report", "x.swk"]).starts_with("error"));
 }
+
+/// Each node of a chain has a sample: small as a recording, five thousand million frames written out.
+#[test]
+fn a_deep_chain_is_refused_where_it_would_fill_the_disk() {
+    use recording::{Event, Frame, WalkEnd};
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", false);
+    let frames = [1, 2].map(|address| {
+        scene.frame(Frame::Pseudo {
+            text: format!("f{address}").into(),
+        })
+    });
+    let mut parent = None;
+    for at in 0..100_000 {
+        let stack = at;
+        scene.push(recording::Record::Stack {
+            stack,
+            parent,
+            frame: frames[at as usize % 2],
+        });
+        scene.sample(thread, stack, Event::Cpu, 1_000, WalkEnd::Root);
+        parent = Some(stack);
+    }
+    std::fs::write(folder.path().join("chain.swk"), scene.file()).unwrap();
+    for name in ["x.collapsed", "x.pb.gz", "x.speedscope.json"] {
+        let output = sidewalk(folder.path(), &["convert", "chain.swk", "-o", name]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("cut them with --max-depth"), "{stderr}");
+        assert!(!folder.path().join(name).exists());
+    }
+    let words = [
+        "convert",
+        "chain.swk",
+        "--max-depth",
+        "50",
+        "-o",
+        "x.collapsed",
+        "x.pb.gz",
+        "x.speedscope.json",
+        "x.firefox.json",
+        "x.html",
+        "x.txt",
+    ];
+    assert_eq!(sidewalk(folder.path(), &words).status.code(), Some(0));
+    let text = std::fs::read_to_string(folder.path().join("x.collapsed")).unwrap();
+    let deepest = text
+        .lines()
+        .max_by_key(|line| line.matches(';').count())
+        .unwrap();
+    assert_eq!(deepest.matches(';').count(), 50);
+    assert!(deepest.starts_with("[truncated];"), "{deepest}");
+    // Every sample is still there.
+    let sum: u64 = text
+        .lines()
+        .map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(sum, 100_000);
+}
+
+/// lz4 makes 255 bytes of one, and a record of a few bytes is more in memory.
+#[test]
+fn a_recording_that_unpacks_to_too_much_is_refused() {
+    use recording::{Event, ProcessKey, Pushed, Record, WalkEnd, Writer};
+    let folder = folder();
+    let mut file = recording::file_header("a test");
+    let mut writer = Writer::new(ProcessKey(7));
+    for _ in 0..8_000_000 {
+        let sample = Record::Sample {
+            thread: 0,
+            stack: 0,
+            time_ns: 1,
+            event: Event::Cpu,
+            value: 1,
+            end: WalkEnd::Root,
+            detail: None,
+        };
+        if writer.push(&sample) != Pushed::Kept {
+            writer.take_block_into(&mut file);
+        }
+    }
+    writer.take_block_into(&mut file);
+    assert!(file.len() < 1 << 20, "{} bytes", file.len());
+    std::fs::write(folder.path().join("bomb.swk"), file).unwrap();
+    for verb in ["report", "inspect"] {
+        let output = sidewalk(folder.path(), &[verb, "bomb.swk"]);
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            stderr.contains("unpacks to more than 16777216 bytes"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("--max-size"), "{stderr}");
+    }
+    let output = sidewalk(folder.path(), &["inspect", "bomb.swk", "--max-size", "1g"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn values_that_overflow_are_no_panic_and_no_nonsense() {
+    use recording::{Event, WalkEnd};
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", false);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    for _ in 0..3 {
+        scene.sample(thread, stack, Event::Cpu, u64::MAX - 1, WalkEnd::Root);
+    }
+    for _ in 0..2 {
+        scene.push(recording::Record::Stats {
+            time_ns: u64::MAX,
+            agent_cpu_ns: u64::MAX,
+            target_cpu_ns: u64::MAX,
+            agent_memory: u64::MAX,
+            handler_ns: u64::MAX,
+        });
+        scene.push(recording::Record::Lost {
+            reason: "ring full".into(),
+            count: u64::MAX,
+        });
+        scene.push(recording::Record::Limited {
+            event: Event::Alloc,
+            count: u64::MAX,
+            value: u64::MAX,
+        });
+    }
+    std::fs::write(folder.path().join("huge.swk"), scene.file()).unwrap();
+    let output = sidewalk(folder.path(), &["inspect", "huge.swk"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = sidewalk(folder.path(), &["report", "huge.swk", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["rows"][0]["self"], i64::MAX);
+    let all = [
+        "convert",
+        "huge.swk",
+        "-o",
+        "x.collapsed",
+        "x.pb.gz",
+        "x.speedscope.json",
+        "x.firefox.json",
+        "x.html",
+        "x.txt",
+    ];
+    assert_eq!(sidewalk(folder.path(), &all).status.code(), Some(0));
+}

@@ -13,6 +13,7 @@ use profile::Profile;
 use profile::model::{Frame, FrameId, FrameKind, ThreadId, Tier};
 use profile::ops::Weight;
 
+use crate::check_size;
 use crate::forest::{Merged, NONE};
 use crate::labels::{Keys, Labels};
 use crate::options::Options;
@@ -29,9 +30,10 @@ use crate::visible::visible;
 /// inlined.
 ///
 /// # Errors
-/// Those of `out`.
+/// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
     let profile = &*shown(profile, options);
+    check_size(profile::ops::written_out(profile))?;
     let labels = Labels::new(profile);
     let selection = Selection::new(profile, options, true);
     let text = |id| frame_text(&labels, profile, id, options.annotate);

@@ -79,6 +79,26 @@ impl Format {
     }
 }
 
+/// The most frames that a format writes which writes each stack out: gigabytes of output.
+const MOST_FRAMES: u64 = 1 << 27;
+
+/// Refuses to write so many frames.
+///
+/// # Errors
+/// They are too many; the text says what to do.
+fn check_size(frames: u64) -> io::Result<()> {
+    if frames <= MOST_FRAMES {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!(
+            "its stacks have {frames} frames together, and this format would repeat each of them; \
+             cut them with --max-depth, or write .html or .firefox.json"
+        ),
+    ))
+}
+
 /// Writes `profile` in `format`.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use profile::model::{FrameId, StackId, ThreadId, Unit};
 use profile::ops::Weight;
 use serde::Serialize;
 
+use crate::check_size;
 use crate::labels::Labels;
 use crate::options::Options;
 use crate::select::{Selection, events, shown};
@@ -66,9 +67,15 @@ struct Sampled {
 /// Options: `event`, `weight`, `details`, `title`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
     let profile = &*shown(profile, options);
+    // Unlike other formats it has each sample, not each stack.
+    let depths = profile::ops::depths(profile);
+    let frames = profile.samples.iter().fold(0_u64, |sum, sample| {
+        sum.saturating_add(u64::from(depths[sample.stack.0 as usize]).min(DEEPEST as u64))
+    });
+    check_size(frames)?;
     let labels = Labels::new(profile);
     let mut selections: Vec<Selection> = events(profile)
         .into_iter()

@@ -24,7 +24,7 @@ pub use block::{
     BLOCK_HEADER, BLOCK_VERSION, FILE_MAGIC, FILE_VERSION, FLUSH_AT, MAX_BLOCK, MAX_READ_BLOCK,
     SYNC, file_header,
 };
-pub use reader::{Damage, DamageReason, Item, OpenError, Reader};
+pub use reader::{Damage, DamageReason, Item, MOST_AT_LEAST, MOST_TIMES, OpenError, Reader};
 pub use record::{Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, Unit, WalkEnd};
 pub use split::{Block, BlockSplitter, NotBlocks};
 pub use wire::MAX_STRING;

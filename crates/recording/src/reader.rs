@@ -3,7 +3,9 @@
 //! It does not check that ids are defined: after a lost block they may not be, and the consumer
 //! (`profile::import`) says so. The invariants: any input is read to its end without a panic; every
 //! whole block is delivered; every byte that is not is reported once, as [`Damage`]; memory is
-//! bounded by one block, its records and a few bytes for each process.
+//! bounded by one block, its records and a few bytes for each process; and what is delivered is
+//! bounded by what was read ([`MOST_AT_LEAST`], [`MOST_TIMES`]), so that no small file makes its
+//! reader hold a large profile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +20,11 @@ use crate::wire::{Body, Malformed};
 
 /// How much is asked of the source at once, bytes.
 const READ_AT_ONCE: usize = 64 * 1024;
+
+/// A recording may unpack to this many bytes, whatever its size …
+pub const MOST_AT_LEAST: u64 = 16 << 20;
+/// … and to this many times its size. Recordings of real programs unpack to two to four times theirs.
+pub const MOST_TIMES: u64 = 32;
 
 /// Why a file cannot be read at all.
 #[derive(Debug)]
@@ -164,6 +171,10 @@ pub struct Reader<R> {
     block: OpenBlock,
     /// Found, and to be given out before the next block.
     waiting: Option<Damage>,
+    /// Bytes of records unpacked so far.
+    unpacked: u64,
+    /// How many may be, beyond what the size of the file allows.
+    allowed: u64,
 }
 
 /// Bytes that are no whole block.
@@ -206,6 +217,8 @@ impl<R: Read> Reader<R> {
                 deltas: Deltas::default(),
             },
             waiting: None,
+            unpacked: 0,
+            allowed: MOST_AT_LEAST,
         };
         let fixed = FILE_MAGIC.len() + 3;
         reader.fill(fixed)?;
@@ -232,6 +245,13 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
+    /// Allows this many bytes of records, whatever the size of the file; [`MOST_AT_LEAST`] otherwise.
+    #[must_use]
+    pub fn allow(mut self, bytes: u64) -> Reader<R> {
+        self.allowed = bytes;
+        self
+    }
+
     /// What wrote the file, e.g. `sidewalk 0.1.0`.
     #[must_use]
     pub fn creator(&self) -> &str {
@@ -248,7 +268,8 @@ impl<R: Read> Reader<R> {
     /// The next record or damage, `None` at the end.
     ///
     /// # Errors
-    /// The source fails. Damage is no error.
+    /// The source fails, or the recording unpacks to more than is allowed (`FileTooLarge`). Damage
+    /// is no error.
     pub fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
         while self.waiting.is_some() || self.block.at >= self.block.records.len() {
             if let Some(damage) = self.waiting.take() {
@@ -330,6 +351,23 @@ impl<R: Read> Reader<R> {
                     .insert(header.process, header.sequence.wrapping_add(1));
                 self.consume(length);
                 return Ok(false);
+            }
+            let raw_length = if header.compressed {
+                u64::from(header.raw_length)
+            } else {
+                u64::from(header.payload_length)
+            };
+            self.unpacked = self.unpacked.saturating_add(raw_length);
+            let read = offset.saturating_add(length as u64);
+            let allowed = read.saturating_mul(MOST_TIMES).max(self.allowed);
+            if self.unpacked > allowed {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    format!(
+                        "the recording unpacks to more than {allowed} bytes at byte {offset}: no \
+                         program that was recorded makes such a file"
+                    ),
+                ));
             }
             let records = &mut self.block.records;
             records.clear();

@@ -208,7 +208,7 @@ fn finish(
 }
 
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
-    let profile = saved::load(sink.path())?.profile;
+    let profile = saved::load(sink.path(), Some(u64::MAX))?.profile;
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {
         console.note(formats::visible(note));

@@ -89,7 +89,7 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
 
 fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Lookups)>> {
     let file = File::open(sink.path())?;
-    let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?;
+    let mut reader = Reader::open(BufReader::with_capacity(1 << 16, file))?.allow(u64::MAX);
     let mut processes: HashMap<ProcessKey, Lookups> = HashMap::new();
     while let Some(item) = reader.next_item()? {
         let Item::Record(process, record) = item else {

@@ -15,6 +15,7 @@ use profile::model::{DetailId, Event, FrameId, Location, ModuleId, StackId, Thre
 use profile::ops::{Weight, runtime_labels};
 use prost::Message;
 
+use crate::check_size;
 use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
@@ -30,8 +31,9 @@ use crate::visible::visible;
 /// comment).
 ///
 /// # Errors
-/// Those of `out`.
+/// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, out: impl Write) -> io::Result<()> {
+    check_size(profile::ops::written_out(profile))?;
     let encoded = Encoder::new(profile).encode(options).encode_to_vec();
     // No time in the header: the same profile makes the same file.
     let mut gzip = GzBuilder::new().write(out, Compression::default());

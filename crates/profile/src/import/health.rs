@@ -20,9 +20,15 @@ impl Import {
             note(&mut profile.health.notes, text.to_owned());
         }
         for state in &self.processes {
-            profile.health.agent_cpu_ns += state.agent_cpu_ns;
-            profile.health.target_cpu_ns += state.target_cpu_ns;
-            profile.health.handler_ns += state.handler_ns;
+            profile.health.agent_cpu_ns = profile
+                .health
+                .agent_cpu_ns
+                .saturating_add(state.agent_cpu_ns);
+            profile.health.target_cpu_ns = profile
+                .health
+                .target_cpu_ns
+                .saturating_add(state.target_cpu_ns);
+            profile.health.handler_ns = profile.health.handler_ns.saturating_add(state.handler_ns);
             let process = &profile.processes[state.id.0 as usize];
             let (pid, name) = (process.pid, process.name());
             if !state.opened {

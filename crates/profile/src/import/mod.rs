@@ -56,7 +56,12 @@ pub struct Import {
     damages: u64,
     newer_records: u64,
     lost_samples: u64,
+    /// The sum of all samples' values, at most [`MOST_VALUE`].
+    values: u64,
 }
+
+/// What all samples may be worth together: 292 years, 8 EiB.
+const MOST_VALUE: u64 = i64::MAX as u64;
 
 /// A frame of the recording that a symbolizer can look up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -297,7 +302,10 @@ impl Import {
                 };
                 let end = if stack.lost { WalkEnd::Broken } else { *end };
                 self.lost_samples += u64::from(stack.lost);
-                let (time_ns, event, value) = (*time_ns, *event, *value);
+                let (time_ns, event) = (*time_ns, *event);
+                // Outputs add values up, some in signed numbers.
+                let value = (*value).min(MOST_VALUE - self.values);
+                self.values += value;
                 let sample = Sample {
                     thread,
                     stack: stack.id,

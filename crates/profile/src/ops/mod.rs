@@ -3,12 +3,14 @@
 //! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
 //! the self sums add up to all samples; every order is the same for the same profile.
 
+mod depth;
 mod details;
 mod filter;
 mod group;
 mod totals;
 mod tree;
 
+pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
 pub use filter::{Filter, without_native};
 pub use group::{By, Group, Groups, Runtimes, runtime_labels};
@@ -36,6 +38,6 @@ impl Weight {
 impl std::ops::AddAssign for Weight {
     fn add_assign(&mut self, other: Weight) {
         self.value = self.value.saturating_add(other.value);
-        self.samples += other.samples;
+        self.samples = self.samples.saturating_add(other.samples);
     }
 }

@@ -1,0 +1,98 @@
+//! How deep stacks are, and stacks that are less deep.
+//!
+//! A recording says a stack as a frame and the stack of its caller, so a chain of a hundred thousand
+//! frames with a sample on each is small, and five thousand million frames where a format writes each
+//! stack out. The invariant: [`cut`] makes no more nodes than it says.
+
+use std::collections::HashSet;
+
+use crate::builder::Builder;
+use crate::model::{Frame, FrameKind, Profile, Stack, StackId};
+
+/// The most nodes that [`cut`] makes: half a gigabyte.
+const MOST_NODES: u64 = 1 << 25;
+
+/// The name of the frame in which a stack begins that was cut, here or when it was taken.
+const TRUNCATED: &str = "[truncated]";
+
+/// Of each stack, how many frames it has.
+#[must_use]
+pub fn depths(profile: &Profile) -> Vec<u32> {
+    let mut depths: Vec<u32> = Vec::with_capacity(profile.stacks.len());
+    for stack in &profile.stacks {
+        let above = stack.parent.map_or(0, |parent| depths[parent.0 as usize]);
+        depths.push(above.saturating_add(1));
+    }
+    depths
+}
+
+/// The frames of all stacks that have samples, each stack counted once for each thread that has it.
+#[must_use]
+pub fn written_out(profile: &Profile) -> u64 {
+    let depths = depths(profile);
+    let mut seen = HashSet::new();
+    let mut sum = 0_u64;
+    for sample in &profile.samples {
+        if seen.insert((sample.thread, sample.stack)) {
+            sum = sum.saturating_add(u64::from(depths[sample.stack.0 as usize]));
+        }
+    }
+    sum
+}
+
+/// The profile with at most `depth` frames of each stack, those next to the leaf; a deeper one begins
+/// in `[truncated]`. Samples stay, and so does `health`, which is about the recording.
+///
+/// # Errors
+/// What is left would still be too large to hold; the text says so.
+pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
+    let depth = depth.max(1);
+    let depths = depths(&profile);
+    if depths.iter().all(|&deep| deep <= depth) {
+        return Ok(profile);
+    }
+    let old = std::mem::take(&mut profile.stacks);
+    let samples = std::mem::take(&mut profile.samples);
+    let mut builder = Builder::from_profile(profile);
+    let name = builder.string(TRUNCATED);
+    let truncated = builder.frame(Frame::new(name, FrameKind::Pseudo));
+    // Parents come first, and those of a stack that is not too deep are not too deep.
+    let mut new: Vec<Option<StackId>> = Vec::with_capacity(old.len());
+    for (stack, &deep) in old.iter().zip(&depths) {
+        let parent = stack.parent.and_then(|parent| new[parent.0 as usize]);
+        new.push((deep <= depth).then(|| builder.stack(parent, stack.frame)));
+    }
+    let mut made = 0_u64;
+    let mut frames = Vec::with_capacity(depth as usize);
+    builder.profile.samples = samples;
+    for at in 0..builder.profile.samples.len() {
+        let stack = builder.profile.samples[at].stack;
+        let known = match new[stack.0 as usize] {
+            Some(known) => known,
+            None => {
+                made = made.saturating_add(u64::from(depth));
+                if made > MOST_NODES {
+                    return Err(format!(
+                        "stacks cut to {depth} frames are still too many to hold: cut them shorter"
+                    ));
+                }
+                frames.clear();
+                let mut next = Some(stack);
+                while let Some(Stack { parent, frame }) = next.map(|id| old[id.0 as usize])
+                    && frames.len() < depth as usize
+                {
+                    frames.push(frame);
+                    next = parent;
+                }
+                let root = builder.stack(None, truncated);
+                let cut = frames
+                    .iter()
+                    .rev()
+                    .fold(root, |parent, &frame| builder.stack(Some(parent), frame));
+                *new[stack.0 as usize].insert(cut)
+            }
+        };
+        builder.profile.samples[at].stack = known;
+    }
+    Ok(builder.finish())
+}
