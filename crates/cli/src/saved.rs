@@ -19,8 +19,8 @@ use crate::output::{Destination, Kind, Old, write_whole};
 const MOST_NOTES: usize = 5;
 
 /// A recording, read and named.
-pub(crate) struct Loaded {
-    pub(crate) profile: Profile,
+struct Loaded {
+    profile: Profile,
     /// What was looked up now, beyond what the recording brought along.
     looked_up: symbolize::Report,
 }
@@ -30,7 +30,17 @@ pub(crate) struct Loaded {
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-pub(crate) fn load(path: &Path, size: Option<u64>) -> Result<Loaded> {
+fn load(path: &Path, size: Option<u64>) -> Result<Loaded> {
+    let mut profile = read(path, size)?;
+    let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    Ok(Loaded { profile, looked_up })
+}
+
+/// Reads the recording at `path`, with the names that it brings along.
+///
+/// # Errors
+/// As those of [`load`].
+pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
     let read = || -> Result<Profile> {
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
@@ -48,9 +58,7 @@ pub(crate) fn load(path: &Path, size: Option<u64>) -> Result<Loaded> {
             _ => error.into(),
         })
     };
-    let mut profile = read().with_context(|| format!("cannot read {}", shown(path)))?;
-    let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
-    Ok(Loaded { profile, looked_up })
+    read().with_context(|| format!("cannot read {}", shown(path)))
 }
 
 /// Leaves native frames out, unless they are wanted.

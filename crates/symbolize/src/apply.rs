@@ -3,7 +3,7 @@
 //! Frames that were inlined become frames of their own, so stacks grow; the invariant of the model
 //! (a parent's index is smaller than its child's) is kept because stacks are rebuilt in order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use profile::Profile;
 use profile::model::{Frame, FrameId, Location, Module, Stack, StackId, StringId};
@@ -14,6 +14,16 @@ use crate::{Options, Report, Symbolizer};
 /// and inlined callees, managed frames get lines.
 pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
     let mut symbolizer = Symbolizer::new(options.clone());
+    if options.native {
+        let looked_up = profile
+            .frames
+            .iter()
+            .filter_map(|frame| match frame.location {
+                Location::Svma(_) => profile.modules.get(frame.module?.0 as usize),
+                _ => None,
+            });
+        symbolizer.open(&distinct(looked_up));
+    }
     let mut strings = Strings::new(std::mem::take(&mut profile.strings));
 
     // What each old frame becomes, innermost first. Never empty.
@@ -57,6 +67,14 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
     profile.stacks = stacks;
     profile.strings = strings.all;
     symbolizer.report()
+}
+
+/// Each module once.
+fn distinct<'m>(modules: impl Iterator<Item = &'m Module>) -> Vec<&'m Module> {
+    let mut seen = HashSet::new();
+    modules
+        .filter(|module| seen.insert(std::ptr::from_ref(*module)))
+        .collect()
 }
 
 /// The frames that stand for `frame`, innermost first.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use gimli::{EndianArcSlice, RunTimeEndian};
 use object::elf::{FileHeader32, FileHeader64, SHF_EXECINSTR};
-use object::read::elf::{ElfFile, FileHeader};
-use object::read::{Object, ObjectSection, ObjectSymbol, ReadCacheRange};
+use object::read::elf::{ElfFile, FileHeader, Sym, SymbolTable};
+use object::read::{CompressionFormat, Object, ObjectSection, ObjectSymbol, ReadCacheRange};
 use object::{Endianness, FileKind, SectionFlags, SectionKind, SymbolKind, SymbolSection};
 
 use crate::demangle::demangle;
@@ -230,6 +230,30 @@ const MOST_INLINED: usize = 256;
 /// How many preceding symbols are tried before an address counts as outside of all.
 const MOST_NESTED: usize = 16;
 
+/// The names of a symbol table, read at once: a name alone costs two calls of the kernel, and a libc
+/// has ten thousand.
+struct Names<'data>(&'data [u8]);
+
+impl<'data> Names<'data> {
+    fn of<H>(
+        elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
+        table: &SymbolTable<'data, H, ReadCacheRange<'data, Source>>,
+    ) -> Self
+    where
+        H: FileHeader<Endian = Endianness>,
+    {
+        let section = elf.section_by_index(table.string_section());
+        let bytes = section.ok().filter(|s| s.size() <= LARGEST_SECTION);
+        Self(bytes.and_then(|s| s.data().ok()).unwrap_or_default())
+    }
+
+    fn at(&self, offset: u32) -> Option<&'data str> {
+        let rest = self.0.get(usize::try_from(offset).ok()?..)?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+}
+
 /// The functions of the dynamic symbols, and of the symbol table if `full`.
 fn symbol_functions<'data, H>(
     elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
@@ -247,7 +271,8 @@ where
     }
     let mut candidates: Vec<Candidate<'data>> = Vec::new();
     let mut add =
-        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, Source>>| {
+        |symbol: object::read::elf::ElfSymbol<'data, '_, H, ReadCacheRange<'data, Source>>,
+         names: &Names<'data>| {
             let is_function = match symbol.kind() {
                 SymbolKind::Text => true,
                 // Assembly without `.type`: only a full table tells code labels from the rest.
@@ -266,7 +291,10 @@ where
             if !is_code(&section) {
                 return;
             }
-            let Ok(name) = symbol.name() else { return };
+            let endian = elf.endian();
+            let Some(name) = names.at(symbol.elf_symbol().st_name(endian)) else {
+                return;
+            };
             if name.is_empty() || name.starts_with('$') || name.starts_with(".L") {
                 return;
             }
@@ -279,9 +307,11 @@ where
             });
         };
     if full {
-        elf.symbols().for_each(&mut add);
+        let names = Names::of(elf, elf.elf_symbol_table());
+        elf.symbols().for_each(|symbol| add(symbol, &names));
     }
-    elf.dynamic_symbols().for_each(&mut add);
+    let names = Names::of(elf, elf.elf_dynamic_symbol_table());
+    elf.dynamic_symbols().for_each(|symbol| add(symbol, &names));
 
     // Of several names for one address: sized before unsized, global before local, fewer leading
     // underscores, then alphabetical, so that the result is stable. Weak or strong does not matter:
@@ -311,6 +341,44 @@ where
         .collect()
 }
 
+/// The sections that tell functions, what is inlined in them, and lines. Not where variables are.
+const ASKED: [gimli::SectionId; 10] = [
+    gimli::SectionId::DebugAbbrev,
+    gimli::SectionId::DebugAddr,
+    gimli::SectionId::DebugAranges,
+    gimli::SectionId::DebugInfo,
+    gimli::SectionId::DebugLine,
+    gimli::SectionId::DebugLineStr,
+    gimli::SectionId::DebugRanges,
+    gimli::SectionId::DebugRngLists,
+    gimli::SectionId::DebugStr,
+    gimli::SectionId::DebugStrOffsets,
+];
+
+/// A section's bytes, unpacked where it is packed, in memory that they stay in.
+fn unpacked<'data>(section: &impl ObjectSection<'data>) -> Option<Arc<[u8]>> {
+    let packed = section.compressed_data().ok()?;
+    if packed.uncompressed_size > LARGEST_SECTION {
+        return None;
+    }
+    if packed.format != CompressionFormat::Zlib {
+        return packed.decompress().ok().map(|bytes| Arc::from(&*bytes));
+    }
+    let size = usize::try_from(packed.uncompressed_size).ok()?;
+    // Of a known length, so it is one allocation.
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+    let mut inflate = flate2::Decompress::new(true);
+    let status = inflate
+        .decompress(
+            packed.data,
+            Arc::get_mut(&mut bytes)?,
+            flate2::FlushDecompress::Finish,
+        )
+        .ok()?;
+    (status == flate2::Status::StreamEnd && inflate.total_out() == packed.uncompressed_size)
+        .then_some(bytes)
+}
+
 fn dwarf<'data, H>(
     elf: &ElfFile<'data, H, ReadCacheRange<'data, Source>>,
 ) -> Option<addr2line::Context<Reader>>
@@ -319,17 +387,13 @@ where
 {
     let endian = endian(elf);
     let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        let bytes: Arc<[u8]> = elf
+        let section = elf
             .section_by_name(id.name())
-            .filter(|section| section.kind() != SectionKind::UninitializedData)
-            .and_then(|section| {
-                let compressed = section.compressed_data().ok()?;
-                if compressed.uncompressed_size > LARGEST_SECTION {
-                    return None;
-                }
-                compressed.decompress().ok()
-            })
-            .map_or_else(|| Arc::from(&[][..]), |bytes| Arc::from(&*bytes));
+            .filter(|_| ASKED.contains(&id))
+            .filter(|section| section.kind() != SectionKind::UninitializedData);
+        let bytes = section
+            .and_then(|section| unpacked(&section))
+            .unwrap_or_else(|| Arc::from(&[][..]));
         Ok(EndianArcSlice::new(bytes, endian))
     };
     elf.section_by_name(".debug_info")

@@ -105,7 +105,30 @@ pub(crate) struct Metadata<'a> {
 impl<'a> Metadata<'a> {
     /// Reads the root at the start of `bytes`.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut cursor = Bytes(bytes);
+        Self::assemble(bytes, |offset, size| {
+            bytes.get(offset..offset.checked_add(size)?)
+        })
+    }
+
+    /// Reads what [`Metadata::module_version_id`] needs, and little more, by `read` (offset from the
+    /// root, size): CoreLib has megabytes of metadata.
+    pub(crate) fn parse_module(
+        size: usize,
+        read: impl Fn(usize, usize) -> Option<&'a [u8]>,
+    ) -> Option<Self> {
+        // The streams' names and places; the counts of all tables and the row of the first; GUIDs,
+        // of which a module has one.
+        const MOST: usize = 4096;
+        Self::assemble(read(0, size.min(MOST))?, |offset, size| {
+            read(offset, size.min(MOST))
+        })
+    }
+
+    fn assemble(
+        root: &'a [u8],
+        content: impl Fn(usize, usize) -> Option<&'a [u8]>,
+    ) -> Option<Self> {
+        let mut cursor = Bytes(root);
         if cursor.u32()? != 0x424a_5342 {
             return None;
         }
@@ -133,12 +156,11 @@ impl<'a> Metadata<'a> {
             // The name and its zero, padded to four bytes.
             let padded = cursor.take((length + 4) & !3)?;
             let name = padded.get(..length)?;
-            let content = bytes.get(offset..offset.checked_add(size)?)?;
             match name {
-                b"#Pdb" => metadata.pdb = Some(content),
-                b"#Blob" => metadata.blob = content,
-                b"#GUID" => metadata.guid = content,
-                b"#~" | b"#-" => table_stream = Some(content),
+                b"#Pdb" => metadata.pdb = Some(content(offset, size)?),
+                b"#Blob" => metadata.blob = content(offset, size)?,
+                b"#GUID" => metadata.guid = content(offset, size)?,
+                b"#~" | b"#-" => table_stream = Some(content(offset, size)?),
                 _ => {}
             }
         }

@@ -22,6 +22,9 @@ const EMBEDDED_PORTABLE_PDB: DebugType = DebugType(17);
 const PORTABLE: u16 = 0x504d;
 /// More debug entries than any compiler writes.
 const MOST_ENTRIES: usize = 64;
+const MOST_ENTRIES_SIZE: u32 = (MOST_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
+/// What is read of `IMAGE_COR20_HEADER`.
+const COR20_HEADER: u32 = 16;
 /// Larger embedded PDBs are not unpacked.
 const LARGEST_PDB: u64 = 256 << 20;
 
@@ -63,28 +66,36 @@ impl ModuleDebug {
         let directories = pe.data_directories();
         let mut found = Self::default();
 
+        // Not by `directory.data`, which reads to the end of the section: ten megabytes in CoreLib.
+        let read = |address: u32, size: u32| {
+            let (offset, available) = sections
+                .iter()
+                .find_map(|section| section.pe_file_range_at(address))?;
+            data.read_bytes_at(offset.into(), size.min(available).into())
+                .ok()
+        };
         if let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR)
-            && let Ok(header) = directory.data(data, &sections)
+            && let Some(header) = read(directory.virtual_address.get(LE), COR20_HEADER)
         {
             // IMAGE_COR20_HEADER: size, versions, then the metadata directory.
             let mut header = Bytes(header);
             header.take(8);
-            if let (Some(address), Some(size)) = (header.u32(), header.u32())
-                && let Some((offset, available)) = sections
-                    .iter()
-                    .find_map(|section| section.pe_file_range_at(address))
-                && let Ok(metadata) = data.read_bytes_at(offset.into(), size.min(available).into())
-            {
-                found.mvid = Metadata::parse(metadata).and_then(|m| m.module_version_id());
+            if let (Some(address), Some(size)) = (header.u32(), header.u32()) {
+                let part = |offset: usize, length: usize| {
+                    let address = address.checked_add(u32::try_from(offset).ok()?)?;
+                    read(address, u32::try_from(length).ok()?)
+                };
+                found.mvid = Metadata::parse_module(usize::try_from(size).unwrap_or(0), part)
+                    .and_then(|metadata| metadata.module_version_id());
             }
         }
 
         let Some(directory) = directories.get(IMAGE_DIRECTORY_ENTRY_DEBUG) else {
             return Ok(found);
         };
-        let entries = directory
-            .data(data, &sections)
-            .map_err(|error| error.to_string())?;
+        let size = directory.size.get(LE).min(MOST_ENTRIES_SIZE);
+        let entries = read(directory.virtual_address.get(LE), size)
+            .ok_or_else(|| "the debug directory cannot be read".to_owned())?;
         let count = (entries.len() / size_of::<ImageDebugDirectory>()).min(MOST_ENTRIES);
         let (entries, _) = object::pod::slice_from_bytes::<ImageDebugDirectory>(entries, count)
             .map_err(|()| "the debug directory cannot be read".to_owned())?;

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use profile::model::Module;
 
@@ -122,6 +123,47 @@ impl Symbolizer {
             native: HashMap::new(),
             managed: HashMap::new(),
             order: Vec::new(),
+        }
+    }
+
+    /// Opens the files of these native modules, several at a time: unpacking the debug information of
+    /// one libc takes as long as all the rest. Those that are not opened here are when they are asked
+    /// for.
+    pub fn open(&mut self, modules: &[&Module]) {
+        let mut wanted: Vec<&Module> = Vec::new();
+        for module in modules {
+            let is_new = !self.native.contains_key(&key(module));
+            if is_new && !wanted.iter().any(|other| key(other) == key(module)) {
+                wanted.push(module);
+            }
+        }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let next = AtomicUsize::new(0);
+        let options = &self.options;
+        let open = || {
+            let mut opened = Vec::new();
+            while let Some(module) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                opened.push((key(module), open_native(module, options)));
+            }
+            opened
+        };
+        let opened: Vec<(Key, Native)> = std::thread::scope(|scope| {
+            let others = 1..threads.min(wanted.len());
+            let others: Vec<_> = others.map(|_| scope.spawn(open)).collect();
+            let mut opened = open();
+            for other in others {
+                // A file that made a thread panic is opened again, by whoever asks for it.
+                opened.extend(other.join().unwrap_or_default());
+            }
+            opened
+        });
+        // In the order in which they were asked for, whoever was faster.
+        let mut opened: HashMap<Key, Native> = opened.into_iter().collect();
+        for module in wanted {
+            if let Some(native) = opened.remove(&key(module)) {
+                self.order.push((false, key(module)));
+                self.native.insert(key(module), native);
+            }
         }
     }
 

@@ -208,7 +208,11 @@ fn finish(
 }
 
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
-    let profile = saved::load(sink.path(), Some(u64::MAX))?.profile;
+    // Whatever its size: it is ours. And all was looked up just now.
+    let mut profile = saved::read(sink.path(), Some(u64::MAX))?;
+    if sink.failure().is_some() {
+        symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    }
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {
         console.note(formats::visible(note));

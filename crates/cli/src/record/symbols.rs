@@ -37,8 +37,24 @@ enum Place {
 /// The recording cannot be read back.
 pub(super) fn append(sink: &mut Sink) -> Result<()> {
     let mut symbolizer = Symbolizer::new(Options::default());
-    for (process, lookups) in read(sink)? {
-        let mut writer = sink.writer(process);
+    let processes = read(sink)?;
+    let mut opened = HashSet::new();
+    let modules = processes.iter().flat_map(|(process, lookups)| {
+        let places = lookups.frames.iter();
+        places.filter_map(move |(frame, place)| match place {
+            Place::Native { module, .. } if !lookups.done.contains(frame) => {
+                Some((process, module, lookups.modules.get(module)?))
+            }
+            _ => None,
+        })
+    });
+    let modules: Vec<&Module> = modules
+        .filter(|(process, id, _)| opened.insert((*process, *id)))
+        .map(|(.., module)| module)
+        .collect();
+    symbolizer.open(&modules);
+    for (process, lookups) in &processes {
+        let mut writer = sink.writer(*process);
         let mut blocks = Vec::new();
         for (frame, place) in &lookups.frames {
             if lookups.done.contains(frame) {
