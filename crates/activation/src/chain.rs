@@ -30,13 +30,35 @@ pub(crate) struct Link {
     pub(crate) lazy_locals: usize,
 }
 
+/// A handler that stands between those of CLRs and passes on what is not its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Between {
+    /// Its address.
+    pub handler: usize,
+    /// The handler to which it passes on; 0 for none.
+    pub beneath: usize,
+}
+
+impl Between {
+    /// There is none.
+    pub(crate) const NONE: Between = Between {
+        handler: usize::MAX,
+        beneath: 0,
+    };
+}
+
 /// The CLRs' handlers from `handler` on, oldest first. Empty when `handler` is no CLR's.
 ///
 /// `flags` are those that `handler` was installed with: every CLR uses the same for one signal.
-pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module]) -> Vec<Link> {
+pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module], between: Between) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     let mut next = Some(handler);
     while let Some(handler) = next.take() {
+        let handler = if handler == between.handler {
+            between.beneath
+        } else {
+            handler
+        };
         let Some(module) = modules.iter().find(|m| m.is_clr && m.runs(handler)) else {
             break;
         };
@@ -47,15 +69,21 @@ pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module]) -> Vec<Link> 
             handler,
             lazy_locals: module.lazy_locals,
         });
-        next = previous(handler, flags, module, modules);
+        next = previous(handler, flags, module, modules, between);
     }
     links.reverse();
     links
 }
 
-/// The handler of another CLR that the code at `handler` refers to: a `struct sigaction` with the
+/// The handler of another CLR, or the one between, that the code at `handler` refers to: a `struct sigaction` with the
 /// flags of a handler of the same signal.
-fn previous(handler: usize, flags: c_int, module: &Module, modules: &[Module]) -> Option<usize> {
+fn previous(
+    handler: usize,
+    flags: c_int,
+    module: &Module,
+    modules: &[Module],
+    between: Between,
+) -> Option<usize> {
     /// What tells the handlers of faults, which have a stack of their own, from the others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
     const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
@@ -87,6 +115,6 @@ fn previous(handler: usize, flags: c_int, module: &Module, modules: &[Module]) -
             return None;
         }
         let elsewhere = |m: &&Module| m.is_clr && !std::ptr::eq(*m, module) && m.runs(value);
-        modules.iter().find(elsewhere).map(|_| value)
+        (value == between.handler || modules.iter().any(|m| elsewhere(&m))).then_some(value)
     })
 }

@@ -50,6 +50,11 @@ pub(crate) static FAULTS: [Shared; 2] = [
 pub(crate) struct Disposition(libc::sigaction);
 
 impl Shared {
+    /// Our handler.
+    pub(crate) fn address(&self) -> usize {
+        self.ours as usize
+    }
+
     /// What the kernel does on it now.
     pub(crate) fn current(&self) -> Disposition {
         // SAFETY: all-zero is a valid sigaction (default action, empty mask).

@@ -21,6 +21,7 @@ mod modules;
 
 use std::sync::{Mutex, PoisonError};
 
+pub use chain::Between;
 pub use handler::signal_number;
 
 use handler::{ACTIVATION, FAULTS, Shared};
@@ -53,6 +54,32 @@ pub fn serve_all() -> Served {
     serve(&ACTIVATION)
 }
 
+/// As [`serve_all`], for a process in which another handler shares the activation signal and is to
+/// stand above those of the CLRs: nothing is installed for it. Answers the handler to which that one is
+/// to pass on what is not its own (it takes SA_SIGINFO); `None`: somebody has the signal who is no CLR.
+pub fn serve_beneath(top: Between) -> Option<usize> {
+    let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    for fault in &FAULTS {
+        serve(fault);
+    }
+    let found = ACTIVATION.current();
+    let modules = modules::loaded();
+    let chain = chain::of(found.handler(), found.flags(), &modules, top);
+    ACTIVATION.handlers.add(&chain);
+    // The newest in place is a CLR's, or `top`, or neither.
+    let newest = chain.last().map(|link| link.handler);
+    match newest {
+        _ if ACTIVATION.handlers.len() > 1
+            && (newest.is_some() || found.handler() == top.handler) =>
+        {
+            Some(ACTIVATION.address())
+        }
+        Some(only) => Some(only),
+        None if found.handler() == top.handler => Some(top.beneath),
+        None => None,
+    }
+}
+
 fn serve(signal: &Shared) -> Served {
     let mut found = signal.current();
     // Ends soon: each further turn needs a CLR that was loaded in the moment of the one before.
@@ -61,7 +88,7 @@ fn serve(signal: &Shared) -> Served {
             return Served::All(signal.handlers.len());
         }
         let modules = modules::loaded();
-        let chain = chain::of(found.handler(), found.flags(), &modules);
+        let chain = chain::of(found.handler(), found.flags(), &modules, Between::NONE);
         if chain.is_empty() {
             return if found.is_default() {
                 Served::AtMostOne
