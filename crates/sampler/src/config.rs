@@ -98,9 +98,9 @@ pub struct Config {
     /// nanoseconds, 0 for no limit. On the virtual machine of docs/engines.md it is 30 to 50 µs,
     /// nearly all of it the price of two interrupts there.
     pub tick_cost_limit_ns: u64,
-    /// The signal, 1 to 31. SIGPROF by default. Real-time signals are refused: when their queue
-    /// is full the kernel sends SIGIO in their place, which ends a process that does not handle it
-    /// (Linux fs/fcntl.c, `send_sigio_to_task`).
+    /// The signal, one of the real-time ones. By default that by which CoreCLR interrupts its own
+    /// threads (SIGRTMIN): the runtime holds it off where a handler could overflow a signal stack,
+    /// and lets it in again. docs/signals.md says more.
     pub signal: i32,
     /// Most frames in a stack, 1 to 32,768.
     pub max_depth: u32,
@@ -125,7 +125,7 @@ impl Default for Config {
             interval_ns: 10_000_000,
             wall_interval_ns: 0,
             tick_cost_limit_ns: 25_000,
-            signal: libc::SIGPROF,
+            signal: libc::SIGRTMIN(),
             max_depth: 2048,
             ring_len: 64 * 1024,
             scratch_len: 4096,

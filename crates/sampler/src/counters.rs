@@ -31,11 +31,16 @@ pub enum DiscardReason {
     SignalPending = 10,
     /// A ring held nonsense (the program wrote into our memory); one count for all that it held.
     RingDamaged = 11,
+    /// Another handler has taken the signal, so no thread is sampled any more; counted once in each
+    /// [`crate::Reader::take_counters`] since.
+    SignalTaken = 12,
+    /// perf: the user's queue of signals was full, and the kernel sent SIGIO in place of ours.
+    QueueFull = 13,
 }
 
 impl DiscardReason {
     /// How many there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 14;
 
     /// All, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -51,6 +56,8 @@ impl DiscardReason {
         Self::Walker,
         Self::SignalPending,
         Self::RingDamaged,
+        Self::SignalTaken,
+        Self::QueueFull,
     ];
 
     /// The name for reports.
@@ -68,6 +75,8 @@ impl DiscardReason {
             Self::Walker => "refused by the walker",
             Self::SignalPending => "signal still pending",
             Self::RingDamaged => "ring damaged",
+            Self::SignalTaken => "signal taken by the program",
+            Self::QueueFull => "signal queue full",
         }
     }
 

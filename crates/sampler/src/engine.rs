@@ -46,10 +46,14 @@ impl Timer {
     }
 
     /// Ends it. The caller has swapped it out of its slot, whose thread's token is `token`.
-    fn end(self, token: u64) {
+    fn end(self, token: u64, perf_id: u64) {
         match self {
             Self::Perf(fd) => {
-                sys::close(fd);
+                // Else the program has closed it, and the number is perhaps that of a file of its own.
+                if perf::id(fd) == perf_id {
+                    sys::close(fd);
+                }
+                GLOBAL.events.give_back();
                 // After the close, so that a tick during it still finds its slot. The number may
                 // belong to another thread's event by now; then the entry is that one's.
                 if let Some(entry) = GLOBAL.fd_entry(fd) {
@@ -59,16 +63,19 @@ impl Timer {
             Self::Posix(id) => {
                 // SAFETY: deletes a timer of ours by its kernel id; no memory is involved.
                 unsafe { libc::syscall(libc::SYS_timer_delete, id) };
+                GLOBAL.timers.give_back();
             }
         }
     }
 
     /// Stops it without ending it.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(self, perf_id: u64) {
         match self {
             Self::Perf(fd) => {
-                // SAFETY: an ioctl without argument on a perf_event fd.
-                unsafe { libc::ioctl(fd, perf::IOC_DISABLE, 0) };
+                if perf::id(fd) == perf_id {
+                    // SAFETY: an ioctl without argument on a perf_event fd.
+                    unsafe { libc::ioctl(fd, perf::IOC_DISABLE, 0) };
+                }
             }
             Self::Posix(id) => {
                 set_timer(id, 0, 0);
@@ -81,7 +88,10 @@ impl Timer {
 pub(crate) fn end_timer(slot: &Slot) {
     // AcqRel: who gets the timer sees it whole; who comes later sees none.
     if let Some(timer) = Timer::from_word(slot.timer.swap(NO_TIMER, Ordering::AcqRel)) {
-        timer.end(slot.token.load(Ordering::Relaxed));
+        timer.end(
+            slot.token.load(Ordering::Relaxed),
+            slot.perf_id.load(Ordering::Relaxed),
+        );
     }
 }
 
@@ -114,6 +124,14 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Err
     event.sigev_value = libc::sigval {
         sival_ptr: token as usize as *mut libc::c_void,
     };
+    // Each timer keeps a place in the user's queue of signals, and a CLR that finds no place for its
+    // own signal ends the program (3.1) or goes on without it.
+    if !GLOBAL.timers.take() {
+        return Err(Error::Os {
+            call: "timer_create",
+            errno: libc::EAGAIN,
+        });
+    }
     let mut id: i32 = -1;
     // SAFETY: valid pointers to a sigevent and to an int, as the kernel's call (which, unlike
     // glibc's, writes an int and allocates nothing) asks for.
@@ -126,6 +144,7 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Err
         )
     };
     if made != 0 {
+        GLOBAL.timers.give_back();
         return Err(match sys::errno() {
             // The clock of a thread that is gone.
             libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
@@ -135,6 +154,9 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Err
             },
         });
     }
+    // From here the first tick's value is counted; see `first_value`.
+    let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+    slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     slot.timer
         .store(Timer::Posix(id).to_word(), Ordering::Release);
     // The kernel looks at the timer at its own tick only; `first_value` makes up for it.
@@ -190,20 +212,26 @@ fn arm_perf(
     user_only: bool,
 ) -> Result<(), Error> {
     let phase = random_below(interval).max(perf::MIN_PERIOD_NS);
-    let fd = perf::open(tid, phase, user_only)?;
+    let none_left = Error::Os {
+        call: "perf_event_open",
+        errno: libc::EMFILE,
+    };
+    if !GLOBAL.events.take() {
+        return Err(none_left);
+    }
+    let fd = perf::open(tid, phase, user_only).inspect_err(|_| GLOBAL.events.give_back())?;
     let Some(entry) = GLOBAL.fd_entry(fd) else {
         sys::close(fd);
-        return Err(Error::Os {
-            call: "perf_event_open",
-            errno: libc::EMFILE,
-        });
+        GLOBAL.events.give_back();
+        return Err(none_left);
     };
+    slot.perf_id.store(perf::id(fd), Ordering::Relaxed);
     // The signal finds the slot through this entry; the kernel's system calls below order it
     // before the first one.
     entry.store(token, Ordering::Release);
     slot.timer
         .store(Timer::Perf(fd).to_word(), Ordering::Release);
-    match perf::direct(fd, tid, perf::FIRST_TICKS) {
+    match perf::direct(fd, tid, perf::ONE_TICK) {
         Ok(()) => Ok(()),
         Err(error) => {
             end_timer(slot);
@@ -212,14 +240,26 @@ fn arm_perf(
     }
 }
 
-/// Handler: a tick came; from here on the ticks have the interval, and go on. Two ioctls.
-pub(crate) fn go_on(fd: i32, interval: u64) {
-    let period: u64 = interval;
-    // SAFETY: IOC_PERIOD reads one u64; IOC_REFRESH takes a number; `fd` is our perf_event, which is
-    // not closed while the handler is inside the slot's gate.
+/// Handler: a tick came; one more may come. `period` is the interval from here on.
+pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
+    if perf::id(fd) != slot.perf_id.load(Ordering::Relaxed) {
+        return; // the program has closed it
+    }
+    // SAFETY: IOC_PERIOD reads one u64; IOC_REFRESH takes a number; `fd` is our perf_event, which we do
+    // not close while the handler is inside the slot's gate.
     unsafe {
-        libc::ioctl(fd, perf::IOC_PERIOD, &raw const period);
-        libc::ioctl(fd, perf::IOC_REFRESH, perf::MANY_TICKS);
+        if let Some(period) = &period {
+            libc::ioctl(fd, perf::IOC_PERIOD, core::ptr::from_ref(period));
+        }
+        libc::ioctl(fd, perf::IOC_REFRESH, perf::ONE_TICK);
+    }
+}
+
+/// Lets a slot's perf event tick once more, if it has one.
+pub(crate) fn restart(slot: &Slot) {
+    // Acquire: pairs with the Release in `arm_perf`.
+    if let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+        go_on(slot, fd, None);
     }
 }
 
@@ -268,7 +308,10 @@ pub(crate) fn measure_tick() -> Option<u64> {
             }
         }
     }
-    Timer::Perf(fd).end(token);
+    sys::close(fd);
+    if let Some(entry) = GLOBAL.fd_entry(fd) {
+        let _ = entry.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
     let holes = holes.get_mut(..found).filter(|holes| holes.len() >= 8)?;
     holes.sort_unstable();
     // The lower quartile: in some of the holes another thread ran.
@@ -323,13 +366,20 @@ mod perf {
     pub(super) const IOC_DISABLE: u64 = 0x2401;
     pub(super) const IOC_REFRESH: u64 = 0x2402;
     pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
+    const IOC_ID: u64 = 0x8008_2407;
 
-    /// Ticks of the first, random period before the event stops itself. One is enough, unless
-    /// another signal of our number is pending at that moment and swallows it; without an end, a
-    /// thread that blocks the signal and drew a short period would be interrupted at that pace for
-    /// ever.
-    pub(super) const FIRST_TICKS: i32 = 8;
-    /// Ticks after that, before POLL_HUP asks for more.
+    /// What identifies the event behind a descriptor; 0 where that is no perf event. Handler.
+    pub(super) fn id(fd: i32) -> u64 {
+        let mut id = 0u64;
+        // SAFETY: IOC_ID writes one u64; other files refuse it.
+        let asked = unsafe { libc::ioctl(fd, IOC_ID, &raw mut id) };
+        if asked == 0 { id } else { 0 }
+    }
+
+    /// An event stops itself after one tick (POLL_HUP) until the handler lets it go on: real-time signals
+    /// queue, so there is never a second one under way.
+    pub(super) const ONE_TICK: i32 = 1;
+    /// For a measurement.
     pub(super) const MANY_TICKS: i32 = 1 << 30;
 
     const F_SETSIG: i32 = 10;
@@ -415,6 +465,14 @@ mod perf {
                     call: "perf_event_open",
                     errno,
                 },
+            });
+        }
+        // It is the lowest number that was free, so at least so many are in use.
+        if fd as u64 > sys::descriptor_limit() / 2 {
+            sys::close(fd as i32);
+            return Err(Error::Os {
+                call: "perf_event_open",
+                errno: libc::EMFILE,
             });
         }
         Ok(GLOBAL.move_up(fd as i32))

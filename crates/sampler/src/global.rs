@@ -58,6 +58,9 @@ pub(crate) struct Global {
     pub(crate) walk_alternate: AtomicBool,
     pub(crate) seed: AtomicU64,
     pub(crate) fd_floor: AtomicI32,
+    /// Perf events and POSIX timers of ours, and how many of each we may have.
+    pub(crate) events: Share,
+    pub(crate) timers: Share,
     pub(crate) anchor_fd: AtomicI32,
     /// Ticks of [`Ask::Probe`], and what one was found to cost (0: not measured).
     pub(crate) probe_ticks: AtomicU32,
@@ -65,12 +68,16 @@ pub(crate) struct Global {
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
-    pub(crate) wake_fd: AtomicI32,
+    /// The sockets by which the reader is woken: what it reads from, and what is sent to.
+    pub(crate) wake_read: Descriptor,
+    pub(crate) wake_send: Descriptor,
     pub(crate) bell: Bell,
 
-    /// The handler installed before ours: its address, 0 for none.
+    /// The handler that gets what is not ours: its address, 0 for none.
     pub(crate) previous: AtomicUsize,
     pub(crate) previous_takes_info: AtomicBool,
+    /// Somebody else has the signal now.
+    pub(crate) signal_taken: AtomicBool,
 
     pub(crate) discarded: [AtomicU64; DiscardReason::COUNT],
     pub(crate) refused_by_walker: [AtomicU64; 16],
@@ -100,17 +107,88 @@ pub(crate) static GLOBAL: Global = Global {
     walk_alternate: AtomicBool::new(false),
     seed: AtomicU64::new(0),
     fd_floor: AtomicI32::new(0),
+    events: Share::new(),
+    timers: Share::new(),
     anchor_fd: AtomicI32::new(-1),
     probe_ticks: AtomicU32::new(0),
     tick_cost_ns: AtomicU64::new(0),
     last_tick: AtomicU64::new(0),
-    wake_fd: AtomicI32::new(-1),
+    wake_read: Descriptor::new(),
+    wake_send: Descriptor::new(),
     bell: Bell(AtomicBool::new(false)),
     previous: AtomicUsize::new(0),
     previous_takes_info: AtomicBool::new(false),
+    signal_taken: AtomicBool::new(false),
     discarded: [const { AtomicU64::new(0) }; DiscardReason::COUNT],
     refused_by_walker: [const { AtomicU64::new(0) }; 16],
 };
+
+/// What we take of something that the program has a limit for.
+pub(crate) struct Share {
+    taken: AtomicU32,
+    most: AtomicU32,
+}
+
+impl Share {
+    const fn new() -> Self {
+        Self {
+            taken: AtomicU32::new(0),
+            most: AtomicU32::new(0),
+        }
+    }
+
+    /// From now on one in `part` of what is free.
+    pub(crate) fn of_free(&self, free: u64, part: u64) {
+        let most = u32::try_from(free / part.max(1)).unwrap_or(u32::MAX);
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.most
+            .store(most.saturating_add(taken), Ordering::Relaxed);
+    }
+
+    /// Takes one, if one is left.
+    pub(crate) fn take(&self) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        let taken = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                (taken < most).then_some(taken + 1)
+            });
+        taken.is_ok()
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor of ours, in a program that may close what it does not know (`closefrom`) and get the
+/// same number for a file of its own.
+pub(crate) struct Descriptor {
+    fd: AtomicI32,
+    /// [`sys::identity`].
+    identity: AtomicU64,
+}
+
+impl Descriptor {
+    const fn new() -> Self {
+        Self {
+            fd: AtomicI32::new(-1),
+            identity: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn set(&self, fd: i32) {
+        self.identity.store(sys::identity(fd), Ordering::Relaxed);
+        self.fd.store(fd, Ordering::Relaxed);
+    }
+
+    /// The descriptor, if it is still ours. Handler.
+    pub(crate) fn get(&self) -> Option<i32> {
+        let fd = self.fd.load(Ordering::Relaxed);
+        let ours = fd >= 0 && sys::identity(fd) == self.identity.load(Ordering::Relaxed);
+        ours.then_some(fd)
+    }
+}
 
 /// Signal payloads: generation, a mark that says "ours", what is asked, slot index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,11 +292,10 @@ impl Global {
 
     /// Wakes the reader unless that is under way. Handler.
     pub(crate) fn wake(&self) {
-        if self.bell.ring() {
-            let fd = self.wake_fd.load(Ordering::Relaxed);
-            if fd >= 0 {
-                sys::notify(fd);
-            }
+        if self.bell.ring()
+            && let Some(fd) = self.wake_send.get()
+        {
+            sys::notify(fd);
         }
     }
 

@@ -7,38 +7,37 @@
 //! stack pointer agree.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{WalkFn, WalkResult};
 use crate::counters::DiscardReason;
 use crate::engine::{self, Timer};
 use crate::global::{Ask, GLOBAL, Global, Token};
 use crate::protocol::Enter;
-use crate::slot::{Phase, Slot};
+use crate::slot::{Slot, WallSignal};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
 use crate::sys::{self, SignalInfo};
 use crate::trace;
 
 /// From whom a signal came.
 enum Source {
-    /// From us, for this slot.
+    /// From us.
     Ours(Token, Tick),
-    /// From a timer of ours that was ended meanwhile.
-    Late,
     /// From somebody else.
     Foreign,
 }
 
 /// What the kernel says about a tick.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Tick {
     /// POSIX timer: ticks that this one stands for beyond the first.
     overrun: u32,
-    /// perf: the event has stopped itself and wants a new allowance.
-    exhausted: bool,
 }
 
 /// The handler as the kernel calls it.
+///
+/// It may run on a signal stack that is nearly full, so neither it nor what it calls takes much of it
+/// before [`run_walk`] has looked how much there is.
 ///
 /// # Safety
 /// Only as an SA_SIGINFO handler, or by a handler that got these arguments that way.
@@ -48,7 +47,6 @@ pub(crate) unsafe extern "C" fn on_signal(
     context: *mut libc::c_void,
 ) {
     let errno = sys::errno();
-    let started = sys::monotonic_ns();
     let global = &GLOBAL;
     // SAFETY: the kernel gives a whole siginfo_t, whose layout SignalInfo has.
     let source = unsafe { source_of(global, info.cast::<SignalInfo>()) };
@@ -65,14 +63,18 @@ pub(crate) unsafe extern "C" fn on_signal(
             if global.running() {
                 let context = context.cast::<libc::ucontext_t>().cast_const();
                 // SAFETY: `context` is the interrupted context of this very signal.
-                unsafe { ours(global, token, tick, context, started) };
+                unsafe { ours(global, token, tick, context) };
             }
         }
-        Source::Late => global.discard(DiscardReason::UnknownThread),
         // SAFETY: the arguments are the kernel's own.
         Source::Foreign => unsafe { pass_on(global, signal, info, context) },
     }
     sys::set_errno(errno);
+}
+
+/// SIGIO in place of a perf event's signal.
+pub(crate) extern "C" fn on_full_queue(_signal: libc::c_int) {
+    GLOBAL.discard(DiscardReason::QueueFull);
 }
 
 /// # Safety
@@ -80,11 +82,13 @@ pub(crate) unsafe extern "C" fn on_signal(
 unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
     // SAFETY: the caller's promise.
     let info = unsafe { &*info };
-    let token = match info.code {
-        libc::SI_TIMER => Token::unpack(info.value),
-        libc::SI_QUEUE if info.first == global.pid.load(Ordering::Relaxed) => {
-            Token::unpack(info.value)
-        }
+    let (token, overrun) = match info.code {
+        // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a mark
+        // and the slot's generation, which no other timer's value has by chance.
+        libc::SI_TIMER => (
+            Token::unpack(info.value),
+            u32::try_from(info.second).unwrap_or(0),
+        ),
         // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
         1..=6 => {
             let word = global
@@ -92,38 +96,18 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
                 .map_or(0, |entry| {
                     entry.load(Ordering::Acquire) // pairs with the Release in `arm_perf`
                 });
-            return match Token::unpack(word) {
-                Some(token) => {
-                    const POLL_HUP: i32 = 6;
-                    Source::Ours(
-                        token,
-                        Tick {
-                            overrun: 0,
-                            exhausted: info.code == POLL_HUP,
-                        },
-                    )
-                }
-                None => Source::Late,
-            };
+            (Token::unpack(word), 0)
         }
-        _ => None,
+        _ => (None, 0),
     };
     match token {
-        Some(token) if info.code == libc::SI_TIMER => {
-            let overrun = u32::try_from(info.second).unwrap_or(0);
-            Source::Ours(
-                token,
-                Tick {
-                    overrun,
-                    exhausted: false,
-                },
-            )
-        }
-        Some(token) => Source::Ours(token, Tick::default()),
+        Some(token) => Source::Ours(token, Tick { overrun }),
         None => Source::Foreign,
     }
 }
 
+/// Gives a signal to the handler that had it before us: the CLR's, most of all.
+///
 /// # Safety
 /// The arguments are those of the signal.
 unsafe fn pass_on(
@@ -132,15 +116,21 @@ unsafe fn pass_on(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let previous = global.previous.load(Ordering::Acquire);
-    if previous == 0 {
+    let mark = info.cast::<SignalInfo>();
+    let previous = global.previous.load(Ordering::Acquire); // pairs with `Sampler::come_up`
+    // SAFETY: the caller's promise; the word is ours, see `SignalInfo::passed`. A handler that stands
+    // above ours may get the signal from the one below, and give it to us again.
+    let again = unsafe { (*mark).passed == sys::PASSED_ON };
+    if previous == 0 || again {
         global.discard(DiscardReason::Foreign);
         return;
     }
+    // SAFETY: as above.
+    unsafe { (*mark).passed = sys::PASSED_ON };
     global.discard(DiscardReason::Chained);
     if global.previous_takes_info.load(Ordering::Relaxed) {
         type Info = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: `start` stored the address of the installed handler, which had SA_SIGINFO.
+        // SAFETY: `start` or `come_up` stored the address of a handler that had SA_SIGINFO.
         let handler = unsafe { core::mem::transmute::<usize, Info>(previous) };
         // SAFETY: it gets what the kernel gave.
         unsafe { handler(signal, info, context) };
@@ -157,52 +147,125 @@ unsafe fn pass_on(
 ///
 /// # Safety
 /// `context` is the context of the signal being handled.
-unsafe fn ours(
-    global: &Global,
-    token: Token,
-    tick: Tick,
-    context: *const libc::ucontext_t,
-    started: u64,
-) {
+unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::ucontext_t) {
+    let started = sys::monotonic_ns();
     let Some(slot) = global.slot(token.index as usize) else {
         global.discard(DiscardReason::UnknownThread);
         return;
     };
-    let known = match slot.gate.enter(token.generation) {
+    let cookie = Cookie::default();
+    let mut entered = slot.gate.enter(token.generation);
+    // SAFETY: the caller's promise.
+    if entered == Enter::Nested && unsafe { was_left(slot, context) } {
+        entered = slot.gate.take_over(token.generation);
+    }
+    let known = match entered {
         Enter::In { known } => known,
         Enter::Stale => {
             global.discard(DiscardReason::UnknownThread);
             return;
         }
         Enter::Nested => {
+            arrived(slot, token.ask, WallSignal::NONE);
             global.discard(DiscardReason::Nested);
             return;
         }
     };
-    // Whatever the signal was sent for: while one is pending, another is not queued.
+    cookie.lay_down(slot, started);
     // SAFETY: the caller's promise; we are inside the gate.
+    unsafe { inside(global, slot, token, tick, context, started, known) };
+    cookie.take_up();
+    slot.gate.leave();
+}
+
+/// A word on the handler's stack by which the next handler of the thread sees whether this one is
+/// still there. No signal but our own is held off while we run, so that the program's signals go to
+/// the threads that they would go to without us; and a handler that interrupts ours may end in
+/// `siglongjmp`.
+#[derive(Default)]
+struct Cookie(AtomicU64);
+
+impl Cookie {
+    fn lay_down(&self, slot: &Slot, started: u64) {
+        let value = started | 1;
+        self.0.store(value, Ordering::Relaxed);
+        slot.cookie.store(value, Ordering::Relaxed);
+        slot.cookie_at
+            .store(self.0.as_ptr() as u64, Ordering::Relaxed);
+    }
+
+    fn take_up(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether the handler that is inside the slot's gate has been jumped out of: then its stack is gone.
+/// In doubt it is still there, and the thread is not sampled at this moment.
+///
+/// # Safety
+/// `context` is the context of the signal being handled, on the slot's thread.
+unsafe fn was_left(slot: &Slot, context: *const libc::ucontext_t) -> bool {
+    let at = slot.cookie_at.load(Ordering::Relaxed);
+    let stack = slot.stack_low.load(Ordering::Relaxed)..slot.stack_high.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    let sp = unsafe { stack_pointer(context) };
+    if !stack.contains(&sp) || at == 0 {
+        return false;
+    }
+    if !stack.contains(&at) {
+        return true; // it ran on a signal stack, which the thread has left
+    }
+    // Above the word nothing is left of it; below, its place may have been used for something else.
+    // SAFETY: the word lies on the stack of this thread, between its stack pointer and its end, and is
+    // aligned, as it was a Cookie.
+    sp > at
+        || unsafe { &*(at as *const AtomicU64) }.load(Ordering::Relaxed)
+            != slot.cookie.load(Ordering::Relaxed)
+}
+
+/// Notes that a signal which was sent to the thread is no longer in its queue, so that the next may be
+/// sent.
+fn arrived(slot: &Slot, ask: Ask, wall: u8) {
+    match ask {
+        Ask::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
+        Ask::Hello => slot.hello_sent.store(false, Ordering::Relaxed),
+        Ask::Trace => slot.trace_sent.store(false, Ordering::Relaxed),
+        Ask::Cpu | Ask::Probe => {}
+    }
+}
+
+/// What is done inside the slot's gate.
+///
+/// # Safety
+/// `context` is the context of the signal being handled; the caller is inside the slot's gate.
+unsafe fn inside(
+    global: &Global,
+    slot: &Slot,
+    token: Token,
+    tick: Tick,
+    context: *const libc::ucontext_t,
+    started: u64,
+    known: bool,
+) {
+    arrived(slot, token.ask, WallSignal::ARRIVED);
+    // Whatever the signal was sent for.
+    // SAFETY: the caller's promise.
     unsafe { trace::answer(global, slot, context, started, known) };
     if token.ask == Ask::Trace {
-        slot.gate.leave();
         return;
     }
     if token.ask == Ask::Hello {
-        // SAFETY: the caller's promise.
         slot.hello_tp.store(thread_pointer(), Ordering::Relaxed);
         // Release: pairs with the Acquire in `Reader::settle_hellos`.
         // SAFETY: the caller's promise.
         slot.hello_sp
             .store(unsafe { stack_pointer(context) }, Ordering::Release);
-        slot.gate.leave();
         global.wake();
         return;
     }
 
     // What this signal stands for is settled first, sample or not.
-    let Some(stands) = stands_for(global, slot, token.ask, tick, started) else {
-        slot.gate.leave();
-        return;
-    };
+    let stands = stands_for(global, slot, token.ask, tick, started);
     let outcome = if known {
         // SAFETY: the caller's promise; we are inside the gate and the bounds are known.
         unsafe { sample(global, slot, context, started, stands) }
@@ -231,9 +294,8 @@ unsafe fn ours(
     );
     if token.ask == Ask::Wall {
         // Release: pairs with the Acquire in `Reader::wall_tick`.
-        slot.pending.store(false, Ordering::Release);
+        slot.wall_signal.store(WallSignal::NONE, Ordering::Release);
     }
-    slot.gate.leave();
 }
 
 /// What one signal stands for.
@@ -244,98 +306,53 @@ pub(crate) struct Stands {
     pub(crate) count: u32,
 }
 
-/// Settles it, and lets the timer go on after its first tick. `None`: a tick too many.
-fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> Option<Stands> {
+/// Settles it, and lets the timer go on.
+fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> Stands {
     if ask == Ask::Wall {
         let interval = global.wall_interval_ns.load(Ordering::Relaxed).max(1);
         let value = now.saturating_sub(slot.wall_time.swap(now, Ordering::Relaxed));
         let count = value.saturating_add(interval / 2) / interval;
-        return Some(Stands {
+        return Stands {
             wall: true,
             value,
             count: count.clamp(1, Head::MAX_COUNT.into()) as u32,
-        });
+        };
     }
     let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
-    let before = slot.last_time.swap(now, Ordering::Relaxed);
-    let elapsed = now.saturating_sub(before);
-    let phase = slot.phase.load(Ordering::Relaxed);
-    let first = phase == Phase::First as u8;
-    slot.phase.store(
-        if first { Phase::Second } else { Phase::Steady } as u8,
-        Ordering::Relaxed,
-    );
+    let first = slot.first_tick.swap(false, Ordering::Relaxed);
     let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
-    let count = match timer {
-        Some(Timer::Perf(_)) if phase == Phase::Second as u8 && elapsed < interval / 4 * 3 => {
-            // The event's clock was set back at the first tick, so a second one cannot come before
-            // a whole interval: this one was under way already, at the random period.
-            slot.last_time.store(before, Ordering::Relaxed);
-            slot.phase.store(phase, Ordering::Relaxed);
-            return None;
-        }
-        Some(Timer::Perf(fd)) => {
-            if first || tick.exhausted {
-                engine::go_on(fd, interval);
-            }
-            if first {
-                slot.accounted_cpu
-                    .store(sys::own_cpu_ns(), Ordering::Relaxed);
-                1
-            } else {
-                perf_count(slot, interval, elapsed)
-            }
-        }
-        Some(Timer::Posix(_)) => {
-            if first {
-                let kernel_tick = global.tick_ns.load(Ordering::Relaxed);
-                let armed = slot.accounted_cpu.load(Ordering::Relaxed);
-                let cpu = sys::own_cpu_ns().saturating_sub(armed);
-                if cpu < kernel_tick {
-                    let value = engine::first_value(cpu, kernel_tick, interval);
-                    let count = (value / interval).clamp(1, Head::MAX_COUNT.into()) as u32;
-                    return Some(Stands {
-                        wall: false,
-                        value,
-                        count,
-                    });
-                }
-            }
-            tick.overrun.saturating_add(1)
-        }
-        // The timer is being ended; this was its last tick.
-        None => tick.overrun.saturating_add(1),
-    };
-    let count = count.min(Head::MAX_COUNT);
-    Some(Stands {
+    let stands = |value: u64| Stands {
         wall: false,
-        value: u64::from(count) * interval,
-        count,
-    })
-}
-
-/// How many ticks a perf signal stands for. Signals of one number do not queue, so ticks that come
-/// while one is pending (the thread blocked it, or waited for a processor in the kernel) are
-/// merged. CPU time never runs faster than real time, so this can only have happened when two
-/// intervals have passed; only then is the thread's CPU clock read.
-fn perf_count(slot: &Slot, interval: u64, elapsed: u64) -> u32 {
-    let accounted = slot.accounted_cpu.load(Ordering::Relaxed);
-    let (count, accounted) = if elapsed < 2 * interval {
-        (1, accounted.saturating_add(interval))
-    } else {
-        let cpu = sys::own_cpu_ns();
-        let count = (cpu.saturating_sub(accounted) / interval).max(1);
-        // The event's clock may run ahead of the CPU clock (it counts time stolen by the
-        // hypervisor); the lead must not eat a later gap.
-        (
-            count,
-            accounted
-                .saturating_add(count.saturating_mul(interval))
-                .min(cpu.saturating_add(interval)),
-        )
+        value,
+        count: (value.saturating_add(interval / 2) / interval).clamp(1, Head::MAX_COUNT.into())
+            as u32,
     };
-    slot.accounted_cpu.store(accounted, Ordering::Relaxed);
-    count.min(u64::from(Head::MAX_COUNT)) as u32
+    match timer {
+        // The event has stopped itself, so there is never a second tick under way.
+        Some(Timer::Perf(fd)) => {
+            let cpu = sys::own_cpu_ns();
+            let before = slot.accounted_cpu.swap(cpu, Ordering::Relaxed);
+            let value = if first {
+                interval // after a random part of one
+            } else {
+                cpu.saturating_sub(before)
+            };
+            engine::go_on(slot, fd, first.then_some(interval));
+            return stands(value);
+        }
+        Some(Timer::Posix(_)) if first => {
+            let kernel_tick = global.tick_ns.load(Ordering::Relaxed);
+            let armed = slot.accounted_cpu.load(Ordering::Relaxed);
+            let cpu = sys::own_cpu_ns().saturating_sub(armed);
+            if cpu < kernel_tick {
+                return stands(engine::first_value(cpu, kernel_tick, interval));
+            }
+        }
+        // None: the timer is being ended; this was its last tick.
+        Some(Timer::Posix(_)) | None => {}
+    }
+    let count = u64::from(tick.overrun.saturating_add(1).min(Head::MAX_COUNT));
+    stands(count * interval)
 }
 
 /// Walks and writes the record.
@@ -370,6 +387,9 @@ unsafe fn sample(
     Ok(())
 }
 
+/// The page that may be missing at the low end of a signal stack.
+const GUARD: u64 = 4096;
+
 /// Walks the interrupted stack if it may be walked.
 ///
 /// # Safety
@@ -387,20 +407,22 @@ pub(crate) unsafe fn run_walk(
     let sp = unsafe { stack_pointer(context) };
     let low = slot.stack_low.load(Ordering::Relaxed);
     let high = slot.stack_high.load(Ordering::Relaxed);
-    let floor = if (low..high).contains(&sp) {
-        low
+    let here = MaybeUninit::<u64>::uninit();
+    let room_above = |floor: u64| (here.as_ptr() as u64).saturating_sub(floor);
+    let needed = u64::from(global.min_stack_room.load(Ordering::Relaxed));
+    if (low..high).contains(&sp) {
+        if room_above(low) < needed {
+            return Err(DiscardReason::StackNearlyFull);
+        }
     } else {
         // SAFETY: the caller's promise.
-        match unsafe { alternate_stack_floor(context, sp) } {
-            Some(floor) if global.walk_alternate.load(Ordering::Relaxed) => floor,
-            Some(_) => return Err(DiscardReason::AlternateStack),
-            None => return Err(DiscardReason::OffStack),
+        let floor = unsafe { alternate_stack_floor(context, sp) }.ok_or(DiscardReason::OffStack)?;
+        // Its lowest page may be a guard, as it is in those of the CLR; and who has made it has counted
+        // on his own handlers, and not on ours.
+        if !global.walk_alternate.load(Ordering::Relaxed) || room_above(floor) < GUARD + 2 * needed
+        {
+            return Err(DiscardReason::AlternateStack);
         }
-    };
-    let here = MaybeUninit::<u64>::uninit();
-    let room = (here.as_ptr() as u64).saturating_sub(floor);
-    if room < u64::from(global.min_stack_room.load(Ordering::Relaxed)) {
-        return Err(DiscardReason::StackNearlyFull);
     }
     if walk == 0 {
         return Err(DiscardReason::Walker);

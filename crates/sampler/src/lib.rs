@@ -42,5 +42,5 @@ mod round_trip;
 pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};
 pub use reader::{Reader, SampleEvent, SampleView};
-pub use sampler::{Sampler, SlotId};
+pub use sampler::{Holder, Sampler, SlotId};
 pub use trace::{TraceRefused, TraceView};

@@ -45,7 +45,7 @@
 //!
 //! # The bell: waking the reader
 //!
-//! `ring` swaps true in, and who finds false writes the eventfd; `clear` swaps false in before the
+//! `ring` swaps true in, and who finds false wakes the reader; `clear` swaps false in before the
 //! rings are read. Both are AcqRel: a handler that finds the bell already rung has its commit seen
 //! by the reader whose `clear` comes later.
 
@@ -141,6 +141,20 @@ impl Gate {
                 Enter::Nested
             }
             Err(_) => Enter::Stale,
+        }
+    }
+
+    /// Instead of [`Gate::enter`] where it found the handler inside that will never leave: the program
+    /// has jumped out of a handler of its own that had interrupted it. Only on the slot's own thread.
+    pub(crate) fn take_over(&self, generation: u32) -> Enter {
+        // Acquire: as in `enter`.
+        let word = self.0.load(Ordering::Acquire);
+        if generation_of(word) == generation && word & (LIVE | CLOSING | BUSY) == LIVE | BUSY {
+            Enter::In {
+                known: word & KNOWN != 0,
+            }
+        } else {
+            Enter::Stale
         }
     }
 
@@ -304,7 +318,7 @@ impl Reserved<'_, '_> {
 pub(crate) struct Bell(pub(crate) AtomicBool);
 
 impl Bell {
-    /// True: the caller writes the eventfd.
+    /// True: the caller wakes the reader.
     pub(crate) fn ring(&self) -> bool {
         // AcqRel: pairs with `clear`.
         !self.0.swap(true, Ordering::AcqRel)

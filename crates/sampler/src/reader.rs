@@ -12,7 +12,7 @@ use crate::global::{GLOBAL, MAX_SLOTS};
 use crate::maps;
 use crate::protocol::{CLOSING, KNOWN, LIVE};
 use crate::sampler::{self, SlotId};
-use crate::slot::{READER_BUFFER, Slot};
+use crate::slot::{READER_BUFFER, Slot, WallSignal};
 use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
 
@@ -60,8 +60,9 @@ const IDLE_FLUSH_NS: u64 = 1_000_000_000;
 /// where it waited: what remains of the handler's signal return and the system call's restart.
 const IDLE_CPU_NS: u64 = 20_000;
 
-/// Ticks after which a signal that was not answered is sent again.
-const RESEND_TICKS: u32 = 16;
+/// Ticks after which a handler that has not returned is taken for one that the program has jumped out
+/// of.
+const LEFT_TICKS: u32 = 16;
 
 /// Slots below this index keep their memory when they are freed; above, the pages of one that
 /// was sampled go back to the kernel.
@@ -86,18 +87,20 @@ impl Reader {
         reader
     }
 
-    /// A file descriptor (eventfd, close-on-exec) to poll for reading. It becomes readable when a
-    /// ring is half full, a [`crate::Sampler::hello`] was answered, or many threads have ended;
-    /// then call [`Reader::clear_wake`] and drain. Drain at regular intervals all the same.
+    /// A file descriptor (a socket, close-on-exec) to poll for reading. It becomes readable when a
+    /// ring is half full, a [`crate::Sampler::hello`] was answered, many threads have ended, or
+    /// [`crate::Sampler::wake`] was called; then call [`Reader::clear_wake`] and drain. Drain at regular
+    /// intervals all the same. Ask again before each poll: -1, which `poll` passes over, once the
+    /// program has closed it.
     pub fn wake_fd(&self) -> i32 {
-        GLOBAL.wake_fd.load(Ordering::Relaxed)
+        GLOBAL.wake_read.get().unwrap_or(-1)
     }
 
     /// Makes [`Reader::wake_fd`] unreadable again. Call it before draining.
     pub fn clear_wake(&mut self) {
-        let mut count: u64 = 0;
-        // SAFETY: eight writable bytes; the descriptor does not block.
-        unsafe { libc::read(self.wake_fd(), (&raw mut count).cast(), 8) };
+        if let Some(fd) = GLOBAL.wake_read.get() {
+            sys::take_notices(fd);
+        }
         GLOBAL.bell.clear();
     }
 
@@ -190,15 +193,18 @@ impl Reader {
     fn wall_one(&mut self, id: SlotId, slot: &Slot, now_ns: u64) {
         let side = &slot.reader;
         // Acquire: pairs with the Release in the handler, whose words are read below.
-        if slot.pending.load(Ordering::Acquire) {
+        let under_way = slot.wall_signal.load(Ordering::Acquire);
+        if under_way != WallSignal::NONE {
             self.pending_signals += 1;
-            // Another signal with our number that was pending may have swallowed ours.
-            let waited = side.waited.load(Ordering::Relaxed) + 1;
-            side.waited.store(waited % RESEND_TICKS, Ordering::Relaxed);
-            if waited == RESEND_TICKS {
-                let _ = sampler::send(slot, sampler::wall_token(id));
+            // What has not arrived is in the queue still, and comes.
+            if under_way == WallSignal::SENT {
+                return;
             }
-            return;
+            let waited = side.waited.load(Ordering::Relaxed).saturating_add(1);
+            side.waited.store(waited, Ordering::Relaxed);
+            if waited < LEFT_TICKS {
+                return;
+            }
         }
         let tid = slot.tid.load(Ordering::Relaxed);
         let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
@@ -224,9 +230,9 @@ impl Reader {
         }
         side.settled.store(looks_idle, Ordering::Relaxed);
         side.waited.store(0, Ordering::Relaxed);
-        slot.pending.store(true, Ordering::Relaxed);
+        slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
         if sampler::send(slot, sampler::wall_token(id)).is_err() {
-            slot.pending.store(false, Ordering::Relaxed);
+            slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
         }
     }
 
@@ -286,6 +292,9 @@ impl Reader {
 
     /// What happened since the last call.
     pub fn take_counters(&mut self) -> Counters {
+        if GLOBAL.signal_taken.load(Ordering::Relaxed) {
+            GLOBAL.discard(DiscardReason::SignalTaken);
+        }
         let mut sums = core::mem::take(&mut self.from_ended);
         for slot in (0..GLOBAL.used().min(MAX_SLOTS)).filter_map(|index| GLOBAL.slot(index)) {
             if slot.gate.peek().1 & LIVE != 0 {
@@ -320,6 +329,12 @@ impl Reader {
             .zip(&mut self.taken_refused)
         {
             *out = since(total.load(Ordering::Relaxed), taken);
+        }
+        if counters.discarded(DiscardReason::QueueFull) > 0 {
+            // Whose signals they were is not known.
+            for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
+                engine::restart(slot);
+            }
         }
         if let Some(out) = counters
             .discarded

@@ -52,6 +52,15 @@ impl SlotId {
     }
 }
 
+/// Who handles the signal: [`Sampler::holder`].
+#[derive(Clone, Copy)]
+pub enum Holder {
+    /// The sampler.
+    Sampler,
+    /// Somebody else, with this action.
+    Other(libc::sigaction),
+}
+
 /// The running sampler. Its methods may be called on any thread, but not in a signal handler.
 #[derive(Debug)]
 pub struct Sampler {
@@ -222,18 +231,67 @@ impl Sampler {
             return Err(Error::StaleSlot);
         }
         slot.reader.greeted.store(true, Ordering::Relaxed);
+        // An earlier one is in the thread's queue still.
+        if slot.hello_sent.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         send(slot, id.token(Ask::Hello))
+            .inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
-    /// Whether the handler is still the one installed for the signal. If not, somebody replaced
-    /// it: call [`Sampler::stop`].
-    pub fn handler_in_place(&self) -> bool {
-        // SAFETY: all-zero is a valid sigaction.
-        let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-        let signal = GLOBAL.signal.load(Ordering::Relaxed);
-        // SAFETY: only asks; a valid out-pointer.
-        let asked = unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut now) };
-        asked == 0 && now.sa_sigaction == handler_address()
+    /// Who handles the signal now. One system call.
+    ///
+    /// To be asked at regular intervals: a CLR that starts puts its own handler over ours and passes
+    /// on to it what is not its own, until [`Sampler::come_up`]. If it is anybody else's, call
+    /// [`Sampler::yield_signal`].
+    pub fn holder(&self) -> Holder {
+        let action = disposition(GLOBAL.signal.load(Ordering::Relaxed));
+        if action.sa_sigaction == handler_address() {
+            Holder::Sampler
+        } else {
+            Holder::Other(action)
+        }
+    }
+
+    /// Whether it has not been stopped.
+    pub fn is_running(&self) -> bool {
+        GLOBAL.running()
+    }
+
+    /// Address of the handler, which stands above that of a CLR.
+    pub fn handler(&self) -> usize {
+        handler_address()
+    }
+
+    /// Address of the handler (for SA_SIGINFO) that gets the signals that are not ours; 0 for none.
+    pub fn beneath(&self) -> usize {
+        if GLOBAL.previous_takes_info.load(Ordering::Relaxed) {
+            GLOBAL.previous.load(Ordering::Acquire) // pairs with `come_up`
+        } else {
+            0
+        }
+    }
+
+    /// Puts our handler on top again; signals that are not ours go to `beneath` from here on, a handler
+    /// for SA_SIGINFO that is never unloaded and does not call ours.
+    pub fn come_up(&self, beneath: usize) -> Result<(), Error> {
+        if beneath == handler_address() {
+            return Ok(());
+        }
+        set_previous(beneath, true);
+        put_on_top(GLOBAL.signal.load(Ordering::Relaxed))
+    }
+
+    /// Somebody has taken the signal for himself: no more of ours are sent, as they would all reach him.
+    /// As [`Sampler::stop`], and counted as [`crate::DiscardReason::SignalTaken`] from here on.
+    pub fn yield_signal(&self) {
+        GLOBAL.signal_taken.store(true, Ordering::Relaxed);
+        self.stop();
+    }
+
+    /// Makes [`Reader::wake_fd`] readable. Allowed in a signal handler, where `errno` may change.
+    pub fn wake(&self) {
+        GLOBAL.wake();
     }
 
     /// Stops all timers. The handler stays installed and ignores what still arrives: putting
@@ -253,7 +311,7 @@ impl Sampler {
             if let Some(slot) = GLOBAL.slot(index)
                 && let Some(timer) = engine::Timer::from_word(slot.timer.load(Ordering::Acquire))
             {
-                timer.stop();
+                timer.stop(slot.perf_id.load(Ordering::Relaxed));
             }
         }
         let anchor = GLOBAL.anchor_fd.swap(-1, Ordering::AcqRel);
@@ -302,18 +360,7 @@ fn check(config: &Config) -> Result<(), Error> {
         ),
         (
             "signal",
-            (1..=31).contains(&config.signal)
-                && ![
-                    libc::SIGKILL,
-                    libc::SIGSTOP,
-                    libc::SIGSEGV,
-                    libc::SIGBUS,
-                    libc::SIGILL,
-                    libc::SIGFPE,
-                    libc::SIGTRAP,
-                    libc::SIGABRT,
-                ]
-                .contains(&config.signal),
+            (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&config.signal),
         ),
         ("max_depth", (1..=32768).contains(&config.max_depth)),
         ("ring_len", config.ring_len <= 1 << 28),
@@ -362,7 +409,9 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.last_tick.store(now, Ordering::Relaxed);
     sys::own_cpu_ns(); // the first call outside the handler
     GLOBAL.fd_floor.store(fd_floor(), Ordering::Relaxed);
-    make_eventfd()?;
+    GLOBAL.events.of_free(sys::free_descriptors(), 8);
+    GLOBAL.timers.of_free(sys::free_signals(), 4);
+    make_wake()?;
     for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
         // Left over from an earlier sampler.
         let (generation, _) = slot.gate.peek();
@@ -399,29 +448,20 @@ fn map_tables() -> Result<(), Error> {
 
 /// The number above which our descriptors go: 1024 where the limit leaves room, else none.
 fn fd_floor() -> i32 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: a valid out-pointer.
-    let asked = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    if asked == 0 && limit.rlim_cur >= 4096 {
+    if sys::descriptor_limit() >= 4096 {
         1024
     } else {
         0
     }
 }
 
-fn make_eventfd() -> Result<(), Error> {
-    if GLOBAL.wake_fd.load(Ordering::Relaxed) >= 0 {
+fn make_wake() -> Result<(), Error> {
+    if GLOBAL.wake_read.get().is_some() && GLOBAL.wake_send.get().is_some() {
         return Ok(());
     }
-    // SAFETY: no memory involved.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(sys::last_error("eventfd"));
-    }
-    GLOBAL.wake_fd.store(GLOBAL.move_up(fd), Ordering::Relaxed);
+    let (read, send) = sys::socket_pair()?;
+    GLOBAL.wake_read.set(GLOBAL.move_up(read));
+    GLOBAL.wake_send.set(GLOBAL.move_up(send));
     Ok(())
 }
 
@@ -456,52 +496,68 @@ fn choose(config: &Config) -> Result<EngineKind, Error> {
             }
             Ok(EngineKind::Timer)
         }
-        EngineChoice::Perf => probe(false)
-            .map(|()| EngineKind::PerfTaskClock)
-            .or_else(|_| probe(true).map(|()| EngineKind::PerfTaskClockUser)),
+        EngineChoice::Perf => {
+            catch_full_queue();
+            probe(false)
+                .map(|()| EngineKind::PerfTaskClock)
+                .or_else(|_| probe(true).map(|()| EngineKind::PerfTaskClockUser))
+        }
     }
+}
+
+/// When the user's queue of signals is full, which others can fill too, the kernel sends a plain SIGIO
+/// in place of a perf event's real-time signal (fs/fcntl.c, `send_sigio_to_task`), which ends a
+/// program that does not handle it. It is counted in one that does not.
+fn catch_full_queue() {
+    let mut action = disposition(libc::SIGIO);
+    if action.sa_sigaction != libc::SIG_DFL {
+        return;
+    }
+    action.sa_sigaction = handler::on_full_queue as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: a valid action whose handler keeps the rules of a handler; a failure leaves the default.
+    unsafe { libc::sigaction(libc::SIGIO, &raw const action, core::ptr::null_mut()) };
+}
+
+/// What the kernel does on a signal.
+fn disposition(signal: i32) -> libc::sigaction {
+    // SAFETY: all-zero is a valid sigaction (default action, empty mask).
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which `check`
+    // has refused.
+    unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) };
+    action
+}
+
+fn set_previous(handler: usize, takes_info: bool) {
+    GLOBAL
+        .previous_takes_info
+        .store(takes_info, Ordering::Relaxed);
+    // Release: pairs with the Acquire in `handler::pass_on`.
+    GLOBAL.previous.store(handler, Ordering::Release);
 }
 
 /// Installs the handler, after noting the one before it.
 fn install(signal: i32) -> Result<(), Error> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks; a valid out-pointer.
-    if unsafe { libc::sigaction(signal, core::ptr::null(), &raw mut action) } != 0 {
-        return Err(sys::last_error("sigaction"));
-    }
-    let ours = handler_address();
-    if action.sa_sigaction != ours {
-        let previous = match action.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => 0,
-            address => address,
-        };
-        let takes_info = action.sa_flags & libc::SA_SIGINFO != 0;
-        GLOBAL
-            .previous_takes_info
-            .store(takes_info, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `handler::pass_on`.
-        GLOBAL.previous.store(previous, Ordering::Release);
-    }
-    action.sa_sigaction = ours;
-    // No SA_ONSTACK: on the alternate stack of a SIGSEGV handler there is little room, and on the
-    // thread's own stack the interrupted frames are next to ours.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // While the handler runs, no other asynchronous handler interrupts the walk. Signals that a
-    // fault raises stay open: blocked, they would end the process at once.
-    // SAFETY: operates on the set in `action`.
-    unsafe {
-        libc::sigfillset(&raw mut action.sa_mask);
-        for fault in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-        ] {
-            libc::sigdelset(&raw mut action.sa_mask, fault);
+    let action = disposition(signal);
+    if action.sa_sigaction != handler_address() {
+        match action.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => set_previous(0, false),
+            address => set_previous(address, action.sa_flags & libc::SA_SIGINFO != 0),
         }
     }
+    GLOBAL.signal_taken.store(false, Ordering::Relaxed);
+    put_on_top(signal)
+}
+
+fn put_on_top(signal: i32) -> Result<(), Error> {
+    // With the mask of who had it, as he gets most of what comes; a CLR's is empty. We hold nothing
+    // off ourselves: what cannot be delivered to this thread the kernel gives to another one.
+    let mut action = disposition(signal);
+    action.sa_sigaction = handler_address();
+    // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next to
+    // ours.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: a valid action whose handler keeps the rules of a handler.
     if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } != 0 {
         return Err(sys::last_error("sigaction"));
@@ -551,11 +607,6 @@ pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
     slot.stack_low.store(stack.start, Ordering::Relaxed);
     slot.stack_high.store(stack.end, Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
-    if GLOBAL.engine() == EngineKind::Timer {
-        // From here the first tick's value is counted; see `engine::first_value`.
-        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
-        slot.accounted_cpu.store(cpu, Ordering::Relaxed);
-    }
     slot.gate.set_known();
     let armed = engine::arm(slot, id.token(Ask::Cpu), tid);
     if armed.is_err() {

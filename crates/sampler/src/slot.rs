@@ -42,14 +42,15 @@ pub(crate) struct Slot {
     /// Depth of the last committed stack, in the buffer `last_buffer`.
     pub(crate) last_depth: AtomicU32,
     pub(crate) last_buffer: AtomicU8,
-    /// [`Phase`] of the timer.
-    pub(crate) phase: AtomicU8,
-    /// CLOCK_MONOTONIC of the last CPU tick.
-    pub(crate) last_time: AtomicU64,
+    /// The first tick, after a random part of the interval, has not come.
+    pub(crate) first_tick: AtomicBool,
+    /// What the handler that is inside the gate has laid down on its stack, and where.
+    pub(crate) cookie: AtomicU64,
+    pub(crate) cookie_at: AtomicU64,
     /// Time up to which wall-clock samples account for the thread. Written by the reader too, but
-    /// only while no wall-clock signal is under way (`pending`).
+    /// only while no wall-clock signal is under way (`wall_signal`).
     pub(crate) wall_time: AtomicU64,
-    /// CPU time of the thread up to which samples stand for it (perf engine).
+    /// CPU time of the thread up to which samples stand for it (perf), or when its timer was armed.
     pub(crate) accounted_cpu: AtomicU64,
     pub(crate) samples: AtomicU64,
     pub(crate) intervals: AtomicU64,
@@ -77,23 +78,29 @@ pub(crate) struct Slot {
 
     /// Set by the reader, cleared by the handler: share nothing with the stack before.
     pub(crate) write_whole: AtomicBool,
-    // Both: set by the reader before it sends a wall-clock signal, cleared by the handler.
-    pub(crate) pending: AtomicBool,
+    /// [`WallSignal`]: set by the reader before it sends one, moved on by the handler.
+    pub(crate) wall_signal: AtomicU8,
+    // Set by who sends a signal for a trace or a hello before he sends it, cleared by the handler.
+    pub(crate) trace_sent: AtomicBool,
+    pub(crate) hello_sent: AtomicBool,
+    /// What identifies the perf event behind the descriptor in `timer`.
+    pub(crate) perf_id: AtomicU64,
 
     // Reader.
     pub(crate) reader: ReaderSide,
 }
 
-/// How far a slot's timer has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// The first tick, after a random part of the interval, has not come.
-    First = 0,
-    /// It has come; one more of the random period may be under way.
-    Second = 1,
-    /// Ticks come at the interval.
-    Steady = 2,
+/// How far a thread's wall-clock signal has come. Real-time signals queue, so no second one is sent
+/// while one is under way.
+pub(crate) struct WallSignal;
+
+impl WallSignal {
+    /// There is none.
+    pub(crate) const NONE: u8 = 0;
+    /// It was sent.
+    pub(crate) const SENT: u8 = 1;
+    /// It has come, and is being handled, unless the program has jumped out of the handler.
+    pub(crate) const ARRIVED: u8 = 2;
 }
 
 /// The reader's words, on their own cache line.
@@ -108,7 +115,7 @@ pub(crate) struct ReaderSide {
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
-    /// Wall ticks since the signal that is pending was sent.
+    /// Wall ticks for which the signal has been in the handler.
     pub(crate) waited: AtomicU32,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
@@ -250,7 +257,9 @@ impl Slot {
             &self.hello_tp,
             &self.cpu_after,
             &self.wall_samples,
-            &self.last_time,
+            &self.cookie,
+            &self.cookie_at,
+            &self.perf_id,
             &self.reader.tail,
             &self.reader.idle_ns,
             &self.reader.idle_until,
@@ -272,13 +281,15 @@ impl Slot {
         }
         for flag in [
             &self.write_whole,
-            &self.pending,
+            &self.trace_sent,
+            &self.hello_sent,
             &self.reader.settled,
             &self.reader.greeted,
         ] {
             flag.store(false, Ordering::Relaxed);
         }
-        self.phase.store(Phase::First as u8, Ordering::Relaxed);
+        self.first_tick.store(true, Ordering::Relaxed);
+        self.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
         self.trace_state.store(0, Ordering::Relaxed);
         self.wall_time.store(accounted, Ordering::Relaxed);
     }

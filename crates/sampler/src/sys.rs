@@ -88,14 +88,25 @@ pub(crate) struct SignalInfo {
     pub(crate) errno: i32,
     pub(crate) code: i32,
     pub(crate) padding: i32,
-    /// SI_QUEUE: pid. SI_TIMER: timer id. POLL_*: low half of the band.
+    /// SI_TIMER: timer id, [`SENT`] in what we send. Kill: pid. POLL_*: low half of the band.
     pub(crate) first: i32,
-    /// SI_QUEUE: uid. SI_TIMER: overrun. POLL_*: high half of the band.
+    /// SI_TIMER: overrun. Kill: uid. POLL_*: high half of the band.
     pub(crate) second: i32,
-    /// SI_QUEUE, SI_TIMER: the value. POLL_*: the file descriptor, in the low half.
+    /// SI_TIMER: the value. POLL_*: the file descriptor, in the low half.
     pub(crate) value: u64,
-    pub(crate) rest: [u64; 12],
+    /// The kernel's part of the signals that reach us ends before it and the rest is zero
+    /// (copy_siginfo_to_user): room for [`SignalInfo::passed`].
+    pub(crate) unused: [u64; 8],
+    /// [`PASSED_ON`] once our handler has passed this signal on.
+    pub(crate) passed: u64,
+    /// Others of this project mark signals here (`activation`).
+    pub(crate) foreign: [u64; 3],
 }
+
+/// The "timer id" of signals that we send: no timer has it, and no process.
+pub(crate) const SENT: i32 = -1;
+/// See [`SignalInfo::passed`].
+pub(crate) const PASSED_ON: u64 = 0x7469_636b_7061_7373;
 
 const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
@@ -106,16 +117,22 @@ pub(crate) fn is_own_thread(pid: i32, tid: u32) -> bool {
 }
 
 /// Queues `signal` with `value` to one thread of this process. Not for the handler.
+///
+/// It says that it comes from a timer, for two reasons: `execve` drops what timers have sent and keeps
+/// all else (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), to a new program without our
+/// handler; and a CLR whose handler gets it first looks for its own process's id in `first`.
 pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Result<(), i32> {
     let info = SignalInfo {
         signo: signal,
         errno: 0,
-        code: libc::SI_QUEUE,
+        code: libc::SI_TIMER,
         padding: 0,
-        first: pid,
+        first: SENT,
         second: 0,
         value,
-        rest: [0; 12],
+        unused: [0; 8],
+        passed: 0,
+        foreign: [0; 3],
     };
     // SAFETY: the kernel reads a siginfo_t, which `info` has the size and layout of.
     let result = unsafe {
@@ -130,13 +147,56 @@ pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Resul
     if result == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// `write` of one 8-byte count to an eventfd. Handler. The raw call, because `libc`'s `write` is
-/// a cancellation point.
-pub(crate) fn notify(eventfd: c_int) {
-    let one: u64 = 1;
-    // SAFETY: eight readable bytes. A failure (the counter is full, the fd is gone) needs no
-    // answer: the reader also comes at intervals.
-    unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, 8usize) };
+/// What a descriptor stands for at this moment; 0 where it is not open. Handler. A socket's number
+/// is not used again before 2^32 others were.
+pub(crate) fn identity(fd: c_int) -> u64 {
+    // SAFETY: all-zero is a valid `stat`.
+    let mut found: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: a valid out-pointer.
+    if unsafe { libc::fstat(fd, &raw mut found) } != 0 {
+        return 0;
+    }
+    found.st_ino ^ found.st_dev.rotate_left(32)
+}
+
+/// Two sockets connected to each other: what is sent to the second can be read from the first.
+pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
+    let mut pair = [-1; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } != 0 {
+        return Err(last_error("socketpair"));
+    }
+    let [first, second] = pair;
+    Ok((first, second))
+}
+
+/// Sends one byte. Handler. The raw call, because `libc`'s is a cancellation point; a file that is
+/// no socket refuses it, and nobody gets a SIGPIPE.
+pub(crate) fn notify(socket: c_int) {
+    let byte = 1u8;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: one readable byte and no address. A failure (the socket is full) needs no answer: the
+    // reader also comes at intervals.
+    unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            socket,
+            &raw const byte,
+            1usize,
+            flags,
+            0usize,
+            0,
+        )
+    };
+}
+
+/// Takes what [`notify`] has sent.
+pub(crate) fn take_notices(socket: c_int) {
+    let mut bytes = [0u8; 64];
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: so many writable bytes.
+    unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
 }
 
 /// Waits while the word has this value, at most so long. May return early.
@@ -163,6 +223,74 @@ pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel uses the word's address alone.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
+}
+
+/// How many descriptors the program may have open.
+pub(crate) fn descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a valid out-pointer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 0;
+    }
+    limit.rlim_cur
+}
+
+/// How many descriptors are neither open nor over the limit: the number of the lowest free one says how
+/// many are open at least, which is all of them but for holes, and those that are opened above them.
+pub(crate) fn free_descriptors() -> u64 {
+    let limit = descriptor_limit();
+    // SAFETY: a new descriptor of ours, closed below.
+    let lowest = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    if lowest < 0 {
+        return 0;
+    }
+    close(lowest);
+    limit.saturating_sub(lowest as u64)
+}
+
+/// How many more signals the user may have queued ("SigQ: queued/limit" in /proc/self/status).
+pub(crate) fn free_signals() -> u64 {
+    let mut text = [0u8; 2048];
+    let length = read_file(c"/proc/self/status", &mut text);
+    let text = text.get(..length).unwrap_or(&[]);
+    const NAME: &[u8] = b"\nSigQ:";
+    let Some(at) = text.windows(NAME.len()).position(|part| part == NAME) else {
+        return 0;
+    };
+    let mut numbers = [0u64; 2];
+    let mut which = 0;
+    for byte in text.iter().skip(at + NAME.len()) {
+        match byte {
+            b'0'..=b'9' => {
+                if let Some(number) = numbers.get_mut(which) {
+                    *number = number
+                        .saturating_mul(10)
+                        .saturating_add(u64::from(byte - b'0'));
+                }
+            }
+            b'/' => which = 1,
+            b'\n' => break,
+            _ => {}
+        }
+    }
+    let [queued, limit] = numbers;
+    limit.saturating_sub(queued)
+}
+
+/// Reads the beginning of a file; gives how much.
+fn read_file(path: &core::ffi::CStr, into: &mut [u8]) -> usize {
+    // SAFETY: a string; the descriptor is ours and closed below.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return 0;
+    }
+    // SAFETY: so many writable bytes.
+    let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
+    close(fd);
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// Fresh zeroed memory, or `None`.

@@ -87,7 +87,14 @@ impl Reader {
                 matches!(state, IDLE | DONE).then_some(ASKED)
             });
         asked.map_err(|_| Error::StaleSlot)?;
-        sampler::send(slot, sampler::trace_token(id)).inspect_err(|_| give_up(slot))
+        // One that was sent for an earlier question and has not come answers this one.
+        if slot.trace_sent.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        sampler::send(slot, sampler::trace_token(id)).inspect_err(|_| {
+            slot.trace_sent.store(false, Ordering::Relaxed);
+            give_up(slot);
+        })
     }
 
     /// Waits for the answer to [`Reader::ask_trace`] until `deadline_ns` (CLOCK_MONOTONIC); then

@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use sampler::{Config, DiscardReason, EngineChoice, Sampler, Scratch, WalkResult};
+use sampler::{Config, DiscardReason, EngineChoice, Holder, Sampler, Scratch, WalkResult};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn a_foreign_signal_without_an_earlier_handler_is_ignored() {
         || {
             let (_, mut reader) = start(EngineChoice::Auto, 100);
             for _ in 0..3 {
-                send_foreign(libc::SIGPROF);
+                send_foreign(libc::SIGRTMIN());
             }
             let counters = reader.take_counters();
             assert_eq!(counters.discarded(DiscardReason::Foreign), 3);
@@ -54,11 +54,11 @@ fn a_foreign_signal_reaches_the_earlier_handler() {
         ) {
             // SAFETY: the kernel's siginfo.
             let code = unsafe { (*info).si_code };
-            assert!(signal == libc::SIGPROF && code == libc::SI_TKILL && !context.is_null());
+            assert!(signal == libc::SIGRTMIN() && code == libc::SI_TKILL && !context.is_null());
             SEEN.fetch_add(1, Ordering::SeqCst);
         }
         install(
-            libc::SIGPROF,
+            libc::SIGRTMIN(),
             with_info as *const () as usize,
             libc::SA_SIGINFO,
         );
@@ -70,11 +70,11 @@ fn a_foreign_signal_reaches_the_earlier_handler() {
             0,
             "our own ticks are not passed on"
         );
-        send_foreign(libc::SIGPROF);
+        send_foreign(libc::SIGRTMIN());
         assert_eq!(SEEN.load(Ordering::SeqCst), 1);
         sampler.unregister(slot);
         sampler.stop();
-        send_foreign(libc::SIGPROF);
+        send_foreign(libc::SIGRTMIN());
         assert_eq!(SEEN.load(Ordering::SeqCst), 2, "also after stop");
         let counters = reader.take_counters();
         assert_eq!(counters.discarded(DiscardReason::Chained), 2);
@@ -89,7 +89,7 @@ fn an_earlier_handler_without_siginfo_is_called_too() {
         extern "C" fn plain(signal: i32) {
             SEEN.fetch_add(signal, Ordering::SeqCst);
         }
-        install(libc::SIGPROF, plain as *const () as usize, 0);
+        install(libc::SIGRTMIN(), plain as *const () as usize, 0);
         let (_, _reader) = start(EngineChoice::Auto, 1000);
         // The program's own POSIX timer with the same signal is foreign as well.
         let mut timer: libc::timer_t = std::ptr::null_mut();
@@ -97,7 +97,7 @@ fn an_earlier_handler_without_siginfo_is_called_too() {
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_SIGNAL;
-            event.sigev_signo = libc::SIGPROF;
+            event.sigev_signo = libc::SIGRTMIN();
             event.sigev_value.sival_ptr = 0x1234 as *mut libc::c_void;
             assert_eq!(
                 libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer),
@@ -110,7 +110,9 @@ fn an_earlier_handler_without_siginfo_is_called_too() {
                 0
             );
         }
-        wait_until("the timer", || SEEN.load(Ordering::SeqCst) == libc::SIGPROF);
+        wait_until("the timer", || {
+            SEEN.load(Ordering::SeqCst) == libc::SIGRTMIN()
+        });
     });
 }
 
@@ -256,7 +258,7 @@ fn a_nested_signal_is_counted() {
             // SAFETY: lets the signal in and asks for one, inside the handler.
             unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
-                libc::sigaddset(&mut set, libc::SIGPROF);
+                libc::sigaddset(&mut set, libc::SIGRTMIN());
                 libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
             }
             sampler.hello(*slot).unwrap();
@@ -426,9 +428,14 @@ fn a_full_ring_drops_and_counts() {
 #[test]
 fn a_replaced_handler_is_noticed() {
     in_child("a_replaced_handler_is_noticed", || {
-        let (sampler, _reader) = start(EngineChoice::Auto, 100);
-        assert!(sampler.handler_in_place());
-        install(libc::SIGPROF, libc::SIG_IGN, 0);
-        assert!(!sampler.handler_in_place());
+        let (sampler, mut reader) = start(EngineChoice::Auto, 100);
+        assert!(matches!(sampler.holder(), Holder::Sampler));
+        install(libc::SIGRTMIN(), libc::SIG_IGN, 0);
+        assert!(matches!(sampler.holder(), Holder::Other(_)));
+        sampler.yield_signal();
+        assert!(!sampler.is_running());
+        let counters = reader.take_counters();
+        assert_eq!(counters.discarded(DiscardReason::SignalTaken), 1);
+        assert_eq!(counters.lost(), 1, "and it is said");
     });
 }

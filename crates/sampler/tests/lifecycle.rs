@@ -197,7 +197,7 @@ fn a_thread_that_is_gone_is_refused() {
 #[test]
 fn a_thread_of_another_process_is_refused() {
     in_child("a_thread_of_another_process_is_refused", || {
-        // With SIGPROF at its default action, one would end it.
+        // With the signal at its default action, one would end it.
         let mut other = std::process::Command::new("sh")
             .args(["-c", "while :; do :; done"])
             .spawn()
@@ -234,7 +234,7 @@ fn a_forked_child_is_left_alone() {
                 burn(Duration::from_millis(50));
                 // SAFETY: signals to itself; then the end.
                 unsafe {
-                    libc::raise(libc::SIGPROF);
+                    libc::raise(libc::SIGRTMIN());
                     let here = reader.take_counters();
                     let good = here.samples == 0 && here.signals == 0;
                     sampler.unregister(slot);
@@ -378,7 +378,13 @@ fn bad_configurations_are_named() {
                     ..good
                 },
             ),
-            ("signal", Config { signal: 34, ..good }),
+            (
+                "signal",
+                Config {
+                    signal: libc::SIGPROF,
+                    ..good
+                },
+            ),
             (
                 "signal",
                 Config {

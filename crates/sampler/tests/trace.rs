@@ -109,7 +109,7 @@ fn who_cannot_answer_is_not_waited_for() {
                 let change = |how| unsafe {
                     let mut set: libc::sigset_t = std::mem::zeroed();
                     libc::sigemptyset(&mut set);
-                    libc::sigaddset(&mut set, libc::SIGPROF);
+                    libc::sigaddset(&mut set, libc::SIGRTMIN());
                     libc::pthread_sigmask(how, &set, std::ptr::null_mut());
                 };
                 change(libc::SIG_BLOCK);

@@ -157,7 +157,7 @@ fn a_blocked_signal_loses_no_time() {
                 // SAFETY: this thread's own signal mask.
                 let mask = |how| unsafe {
                     let mut set: libc::sigset_t = std::mem::zeroed();
-                    libc::sigaddset(&mut set, libc::SIGPROF);
+                    libc::sigaddset(&mut set, libc::SIGRTMIN());
                     libc::pthread_sigmask(how, &set, std::ptr::null_mut());
                 };
                 mask(libc::SIG_BLOCK);
