@@ -79,7 +79,6 @@ fn main() {
             let config = Config {
                 engine,
                 interval_ns: 1_000_000_000 / hertz,
-                tick_cost_limit_ns: 0,
                 ..Config::default()
             };
             let Ok((sampler, mut reader)) = Sampler::start(config, leaf_walk) else {

@@ -54,7 +54,6 @@ fn main() {
         interval_ns: 100_000,
         max_depth: 2048,
         ring_len: 1 << 22,
-        tick_cost_limit_ns: 0,
         ..Config::default()
     };
     let (sampler, mut reader) = Sampler::start(config, copy_walk).expect("start");

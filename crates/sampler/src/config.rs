@@ -5,14 +5,15 @@ use core::fmt;
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineChoice {
-    /// [`EngineKind::PerfTaskClock`] where the kernel allows it with kernel time and its ticks are
-    /// cheap enough for the rate ([`Config::tick_cost_limit_ns`]), else [`EngineKind::Timer`].
+    /// [`EngineKind::Timer`] up to the rate of the kernel's tick, [`EngineKind::Clock`] above.
     #[default]
     Auto,
     /// perf_event or an error.
     Perf,
     /// `timer_create`.
     Timer,
+    /// The threads' clocks, looked at by the agent thread: [`crate::Reader::tick`].
+    Clock,
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
@@ -31,6 +32,8 @@ pub enum EngineKind {
     Timer = 3,
     /// Wall clock, driven by the agent thread.
     Wall = 4,
+    /// The agent thread looks at the threads' CPU clocks once per interval and signals those that run.
+    Clock = 5,
 }
 
 impl EngineKind {
@@ -41,6 +44,7 @@ impl EngineKind {
             Self::PerfTaskClockUser => "perf task-clock, user time only",
             Self::Timer => "timer_create",
             Self::Wall => "wall",
+            Self::Clock => "thread clocks",
         }
     }
 }
@@ -93,11 +97,6 @@ pub struct Config {
     /// Wall-clock samples beside the CPU samples of the engine: nanoseconds between two
     /// [`crate::Reader::wall_tick`], in the same range; 0 for none.
     pub wall_interval_ns: u64,
-    /// [`EngineChoice::Auto`] at more than 500 Hz measures at start what one tick of perf costs
-    /// this machine (some milliseconds of CPU time) and takes the timer if it is more than this;
-    /// nanoseconds, 0 for no limit. On the virtual machine of docs/engines.md it is 30 to 50 µs,
-    /// nearly all of it the price of two interrupts there.
-    pub tick_cost_limit_ns: u64,
     /// The signal, one of the real-time ones. By default that by which CoreCLR interrupts its own
     /// threads (SIGRTMIN): the runtime holds it off where a handler could overflow a signal stack,
     /// and lets it in again. docs/signals.md says more.
@@ -124,7 +123,6 @@ impl Default for Config {
             engine: EngineChoice::Auto,
             interval_ns: 10_000_000,
             wall_interval_ns: 0,
-            tick_cost_limit_ns: 25_000,
             signal: libc::SIGRTMIN(),
             max_depth: 2048,
             ring_len: 64 * 1024,

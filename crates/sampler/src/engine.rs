@@ -11,12 +11,13 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{EngineKind, Error};
-use crate::global::{Ask, GLOBAL, Global, Token};
+use crate::global::{GLOBAL, Global};
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
 
 const PERF_BIT: u64 = 1 << 63;
 const POSIX_BIT: u64 = 1 << 62;
+const CLOCK_BIT: u64 = 1 << 61;
 
 /// A thread's timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,8 @@ pub(crate) enum Timer {
     Perf(i32),
     /// POSIX timer id of the kernel.
     Posix(i32),
+    /// None of its own: the reader looks at the thread's clock.
+    Clock,
 }
 
 impl Timer {
@@ -32,6 +35,7 @@ impl Timer {
         match self {
             Self::Perf(fd) => PERF_BIT | u64::from(fd as u32),
             Self::Posix(id) => POSIX_BIT | u64::from(id as u32),
+            Self::Clock => CLOCK_BIT,
         }
     }
 
@@ -40,6 +44,8 @@ impl Timer {
             Some(Self::Perf(word as u32 as i32))
         } else if word & POSIX_BIT != 0 {
             Some(Self::Posix(word as u32 as i32))
+        } else if word & CLOCK_BIT != 0 {
+            Some(Self::Clock)
         } else {
             None
         }
@@ -65,6 +71,9 @@ impl Timer {
                 unsafe { libc::syscall(libc::SYS_timer_delete, id) };
                 GLOBAL.timers.give_back();
             }
+            Self::Clock => {
+                GLOBAL.clocked.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -80,6 +89,7 @@ impl Timer {
             Self::Posix(id) => {
                 set_timer(id, 0, 0);
             }
+            Self::Clock => {}
         }
     }
 }
@@ -98,21 +108,47 @@ pub(crate) fn end_timer(slot: &Slot) {
 /// Makes and starts the timer of a slot. Called between `set_known` and `end_arm`.
 pub(crate) fn arm(slot: &Slot, token: u64, tid: u32) -> Result<(), Error> {
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
-    match GLOBAL.engine() {
-        EngineKind::Wall => Ok(()),
-        EngineKind::Timer => arm_posix(slot, token, tid, interval),
-        kind @ (EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser) => {
-            let user_only = kind == EngineKind::PerfTaskClockUser;
-            match arm_perf(slot, token, tid, interval, user_only) {
-                // Out of descriptors or memory: this thread gets the slower timer, not nothing.
-                Err(Error::Os {
-                    errno: libc::EMFILE | libc::ENFILE | libc::ENOMEM,
-                    ..
-                }) => arm_posix(slot, token, tid, interval),
-                other => other,
-            }
+    let kind = GLOBAL.engine();
+    slot.token.store(token, Ordering::Relaxed);
+    // Where there is no descriptor, memory or place in a queue left for us, the thread gets what needs
+    // less of it, not nothing.
+    let perf = match kind {
+        EngineKind::Wall => return Ok(()),
+        EngineKind::Clock => return arm_clock(slot, tid),
+        EngineKind::Timer => None,
+        EngineKind::PerfTaskClock => Some(false),
+        EngineKind::PerfTaskClockUser => Some(true),
+    };
+    if let Some(user_only) = perf {
+        match arm_perf(slot, token, tid, interval, user_only) {
+            Err(Error::Os {
+                errno: libc::EMFILE | libc::ENFILE | libc::ENOMEM,
+                ..
+            }) => {}
+            other => return other,
         }
     }
+    match arm_posix(slot, token, tid, interval) {
+        Err(Error::Os {
+            call: "timer_create",
+            ..
+        }) => arm_clock(slot, tid),
+        other => other,
+    }
+}
+
+/// The reader looks at the thread's clock from here on.
+fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
+    if !sys::is_own_thread(GLOBAL.pid.load(Ordering::Relaxed), tid) {
+        return Err(Error::NoSuchThread);
+    }
+    let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+    slot.accounted_cpu.store(cpu, Ordering::Relaxed);
+    slot.timer.store(Timer::Clock.to_word(), Ordering::Release);
+    if GLOBAL.clocked.fetch_add(1, Ordering::Relaxed) == 0 {
+        GLOBAL.wake(); // the reader sleeps as long as nobody needs it
+    }
+    Ok(())
 }
 
 fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Error> {
@@ -255,6 +291,17 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
     }
 }
 
+/// Keeps this event open until the next call, and closes the one before.
+pub(crate) fn anchor(fd: Option<i32>) {
+    let id = fd.map_or(0, perf::id);
+    let old = GLOBAL.anchor_fd.swap(fd.unwrap_or(-1), Ordering::AcqRel);
+    let old_id = GLOBAL.anchor_id.swap(id, Ordering::AcqRel);
+    // Else the program has closed it.
+    if old >= 0 && perf::id(old) == old_id {
+        sys::close(old);
+    }
+}
+
 /// Lets a slot's perf event tick once more, if it has one.
 pub(crate) fn restart(slot: &Slot) {
     // Acquire: pairs with the Release in `arm_perf`.
@@ -268,54 +315,6 @@ pub(crate) fn restart(slot: &Slot) {
 /// patch its scheduler hooks in and out again, which stops all processors for a moment.
 pub(crate) fn probe_perf(user_only: bool) -> Result<i32, Error> {
     perf::open(0, 1_000_000_000, user_only)
-}
-
-/// What one tick of perf costs the thread it hits: timer interrupt, the interrupt that the kernel
-/// sends itself for the signal, the signal, the handler's way in and out. Lets an event tick on
-/// the calling thread, which reads the clock meanwhile and looks for the holes; some milliseconds.
-/// `None` when too few ticks came.
-pub(crate) fn measure_tick() -> Option<u64> {
-    const PERIOD_NS: u64 = 250_000;
-    const WANTED: usize = 24;
-    let fd = perf::open(0, PERIOD_NS, false).ok()?;
-    let token = Token {
-        generation: 0,
-        index: 0,
-        ask: Ask::Probe,
-    }
-    .pack();
-    let ticked = || GLOBAL.probe_ticks.load(Ordering::Relaxed);
-    let mut holes = [0u64; WANTED];
-    let mut found = 0;
-    if let Some(entry) = GLOBAL.fd_entry(fd) {
-        entry.store(token, Ordering::Release);
-        if perf::direct(fd, sys::own_tid(), perf::MANY_TICKS).is_ok() {
-            let start = sys::monotonic_ns();
-            let (mut last, mut seen) = (start, ticked());
-            while found < WANTED && last - start < 4 * PERIOD_NS * WANTED as u64 {
-                let mut now = sys::monotonic_ns();
-                let ticks = ticked();
-                if ticks != seen {
-                    // The hole may lie between reading the clock and looking at the count.
-                    now = sys::monotonic_ns();
-                    if let Some(hole) = holes.get_mut(found) {
-                        *hole = now.saturating_sub(last);
-                        found += 1;
-                    }
-                    seen = ticks;
-                }
-                last = now;
-            }
-        }
-    }
-    sys::close(fd);
-    if let Some(entry) = GLOBAL.fd_entry(fd) {
-        let _ = entry.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    let holes = holes.get_mut(..found).filter(|holes| holes.len() >= 8)?;
-    holes.sort_unstable();
-    // The lower quartile: in some of the holes another thread ran.
-    holes.get(holes.len() / 4).copied()
 }
 
 /// A number in 0..bound, different for each call: splitmix64 over a counter and the clock.
@@ -379,8 +378,6 @@ mod perf {
     /// An event stops itself after one tick (POLL_HUP) until the handler lets it go on: real-time signals
     /// queue, so there is never a second one under way.
     pub(super) const ONE_TICK: i32 = 1;
-    /// For a measurement.
-    pub(super) const MANY_TICKS: i32 = 1 << 30;
 
     const F_SETSIG: i32 = 10;
     const F_SETOWN_EX: i32 = 15;
@@ -551,6 +548,7 @@ mod tests {
             Timer::Perf(i32::MAX),
             Timer::Posix(0),
             Timer::Posix(77),
+            Timer::Clock,
         ] {
             assert_eq!(Timer::from_word(timer.to_word()), Some(timer));
         }

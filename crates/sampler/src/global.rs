@@ -62,9 +62,12 @@ pub(crate) struct Global {
     pub(crate) events: Share,
     pub(crate) timers: Share,
     pub(crate) anchor_fd: AtomicI32,
-    /// Ticks of [`Ask::Probe`], and what one was found to cost (0: not measured).
-    pub(crate) probe_ticks: AtomicU32,
-    pub(crate) tick_cost_ns: AtomicU64,
+    pub(crate) anchor_id: AtomicU64,
+    /// Threads without a timer of their own, whose clocks the reader looks at.
+    pub(crate) clocked: AtomicU32,
+    /// When the reader's next ticks are due.
+    pub(crate) wall_due: AtomicU64,
+    pub(crate) clock_due: AtomicU64,
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
@@ -110,8 +113,10 @@ pub(crate) static GLOBAL: Global = Global {
     events: Share::new(),
     timers: Share::new(),
     anchor_fd: AtomicI32::new(-1),
-    probe_ticks: AtomicU32::new(0),
-    tick_cost_ns: AtomicU64::new(0),
+    anchor_id: AtomicU64::new(0),
+    clocked: AtomicU32::new(0),
+    wall_due: AtomicU64::new(0),
+    clock_due: AtomicU64::new(0),
     last_tick: AtomicU64::new(0),
     wake_read: Descriptor::new(),
     wake_send: Descriptor::new(),
@@ -208,8 +213,6 @@ pub(crate) enum Ask {
     Wall = 2,
     /// The stack pointer.
     Hello = 3,
-    /// Nothing: the cost of a tick is being measured.
-    Probe = 4,
     /// A walk with the stack pointer of each frame, now.
     Trace = 5,
 }
@@ -232,7 +235,6 @@ impl Token {
             1 => Ask::Cpu,
             2 => Ask::Wall,
             3 => Ask::Hello,
-            4 => Ask::Probe,
             5 => Ask::Trace,
             _ => return None,
         };
@@ -254,6 +256,7 @@ impl Global {
             1 => EngineKind::PerfTaskClock,
             2 => EngineKind::PerfTaskClockUser,
             4 => EngineKind::Wall,
+            5 => EngineKind::Clock,
             _ => EngineKind::Timer,
         }
     }
@@ -347,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_token_survives_and_a_stranger_is_none() {
-        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Probe, Ask::Trace] {
+        for ask in [Ask::Cpu, Ask::Wall, Ask::Hello, Ask::Trace] {
             for (generation, index) in [(1, 0), (u32::MAX, 4095), (77, 12)] {
                 let token = Token {
                     generation,

@@ -51,14 +51,6 @@ pub(crate) unsafe extern "C" fn on_signal(
     // SAFETY: the kernel gives a whole siginfo_t, whose layout SignalInfo has.
     let source = unsafe { source_of(global, info.cast::<SignalInfo>()) };
     match source {
-        Source::Ours(
-            Token {
-                ask: Ask::Probe, ..
-            },
-            _,
-        ) => {
-            global.probe_ticks.fetch_add(1, Ordering::Relaxed);
-        }
         Source::Ours(token, tick) => {
             if global.running() {
                 let context = context.cast::<libc::ucontext_t>().cast_const();
@@ -230,7 +222,7 @@ fn arrived(slot: &Slot, ask: Ask, wall: u8) {
         Ask::Wall => slot.wall_signal.store(wall, Ordering::Relaxed),
         Ask::Hello => slot.hello_sent.store(false, Ordering::Relaxed),
         Ask::Trace => slot.trace_sent.store(false, Ordering::Relaxed),
-        Ask::Cpu | Ask::Probe => {}
+        Ask::Cpu => slot.cpu_sent.store(false, Ordering::Relaxed),
     }
 }
 
@@ -347,6 +339,13 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
             if cpu < kernel_tick {
                 return stands(engine::first_value(cpu, kernel_tick, interval));
             }
+        }
+        Some(Timer::Clock) => {
+            let cpu = sys::own_cpu_ns();
+            let used = cpu.saturating_sub(slot.accounted_cpu.swap(cpu, Ordering::Relaxed));
+            // What a thread uses before its first tick and after its last one is an interval on average,
+            // and who finds a short thread at all must count it for those that were not found.
+            return stands(if first { used.max(interval) } else { used });
         }
         // None: the timer is being ended; this was its last tick.
         Some(Timer::Posix(_)) | None => {}

@@ -15,6 +15,7 @@
 //! - the handler calls the [`WalkFn`].
 #![cfg_attr(not(test), no_std)]
 
+mod clocks;
 mod config;
 mod counters;
 mod engine;

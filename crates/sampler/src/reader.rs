@@ -1,6 +1,6 @@
 //! [`Reader`]: the one consumer of all rings, on the agent thread.
 //!
-//! It rebuilds stacks, drives the wall clock, and gives ended slots back. The invariant: it alone
+//! It rebuilds stacks and gives ended slots back; the clocks that it drives are in `clocks`. The invariant: it alone
 //! moves `tail`, it alone frees slots, and it never waits for a handler.
 
 use core::ops::Range;
@@ -10,9 +10,9 @@ use crate::counters::{Counters, DiscardReason};
 use crate::engine;
 use crate::global::{GLOBAL, MAX_SLOTS};
 use crate::maps;
-use crate::protocol::{CLOSING, KNOWN, LIVE};
+use crate::protocol::{CLOSING, LIVE};
 use crate::sampler::{self, SlotId};
-use crate::slot::{READER_BUFFER, Slot, WallSignal};
+use crate::slot::{READER_BUFFER, Slot};
 use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
 
@@ -50,19 +50,11 @@ pub struct Reader {
     from_ended: [u64; 6],
     taken_discarded: [u64; DiscardReason::COUNT],
     taken_refused: [u64; 16],
-    pending_signals: u64,
+    pub(crate) pending_signals: u64,
 }
 
 /// Idle time of a thread comes out after this long at the latest.
 const IDLE_FLUSH_NS: u64 = 1_000_000_000;
-
-/// A thread that used no more CPU time than this since the handler left it went straight back to
-/// where it waited: what remains of the handler's signal return and the system call's restart.
-const IDLE_CPU_NS: u64 = 20_000;
-
-/// Ticks after which a handler that has not returned is taken for one that the program has jumped out
-/// of.
-const LEFT_TICKS: u32 = 16;
 
 /// Slots below this index keep their memory when they are freed; above, the pages of one that
 /// was sampled go back to the kernel.
@@ -167,73 +159,6 @@ impl Reader {
             unsafe { libc::madvise(block.cast(), len, libc::MADV_DONTNEED) };
         }
         slot.gate.free(id.generation());
-    }
-
-    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
-    /// registered thread that has used CPU time since its last sample; for the others the time is
-    /// added to a repeat of the last sample, which comes out of `drain*` when the thread moves,
-    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
-    /// wall-clock samples are configured.
-    pub fn wall_tick(&mut self, now_ns: u64) {
-        if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
-            return;
-        }
-        GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
-        for index in 0..GLOBAL.used() {
-            let Some(slot) = GLOBAL.slot(index) else {
-                continue;
-            };
-            let (generation, flags) = slot.gate.peek();
-            if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
-                self.wall_one(SlotId::new(generation, index), slot, now_ns);
-            }
-        }
-    }
-
-    fn wall_one(&mut self, id: SlotId, slot: &Slot, now_ns: u64) {
-        let side = &slot.reader;
-        // Acquire: pairs with the Release in the handler, whose words are read below.
-        let under_way = slot.wall_signal.load(Ordering::Acquire);
-        if under_way != WallSignal::NONE {
-            self.pending_signals += 1;
-            // What has not arrived is in the queue still, and comes.
-            if under_way == WallSignal::SENT {
-                return;
-            }
-            let waited = side.waited.load(Ordering::Relaxed).saturating_add(1);
-            side.waited.store(waited, Ordering::Relaxed);
-            if waited < LEFT_TICKS {
-                return;
-            }
-        }
-        let tid = slot.tid.load(Ordering::Relaxed);
-        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
-        let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
-        let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
-        let looks_idle = slot.wall_samples.load(Ordering::Relaxed) > 0
-            && (since <= IDLE_CPU_NS || (cpu == seen && side.settled.load(Ordering::Relaxed)));
-        // Two samples in a row of a thread that looks idle: the second was taken where it waits.
-        if looks_idle && side.settled.load(Ordering::Relaxed) {
-            let (_, unread) = slot.ring().available();
-            if unread == 0 {
-                let from = slot.wall_time.swap(now_ns, Ordering::Relaxed);
-                let ns = now_ns.saturating_sub(from);
-                Slot::add(&side.idle_ns, ns);
-                side.idle_ticks.store(
-                    side.idle_ticks.load(Ordering::Relaxed).saturating_add(1),
-                    Ordering::Relaxed,
-                );
-                side.idle_until.store(now_ns, Ordering::Relaxed);
-            }
-            // Else its last sample is not read yet; a later tick covers the time.
-            return;
-        }
-        side.settled.store(looks_idle, Ordering::Relaxed);
-        side.waited.store(0, Ordering::Relaxed);
-        slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
-        if sampler::send(slot, sampler::wall_token(id)).is_err() {
-            slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
-        }
     }
 
     /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts

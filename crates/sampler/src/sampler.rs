@@ -119,12 +119,6 @@ impl Sampler {
         self.engine().name()
     }
 
-    /// What one tick of perf costs the thread it hits on this machine, nanoseconds, where it was
-    /// measured ([`Config::tick_cost_limit_ns`] says when).
-    pub fn tick_cost_ns(&self) -> Option<u64> {
-        Some(GLOBAL.tick_cost_ns.load(Ordering::Relaxed)).filter(|cost| *cost > 0)
-    }
-
     /// The shortest interval that the engine can tell apart, nanoseconds: the kernel's tick for
     /// [`EngineKind::Timer`], 10 µs for perf. Samples of a shorter interval stand for several
     /// ([`crate::SampleView::count`]), so totals stay right and detail is lost.
@@ -132,7 +126,7 @@ impl Sampler {
         match self.engine() {
             EngineKind::Timer => GLOBAL.tick_ns.load(Ordering::Relaxed),
             EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => 10_000,
-            EngineKind::Wall => 1,
+            EngineKind::Wall | EngineKind::Clock => 1,
         }
     }
 
@@ -239,6 +233,18 @@ impl Sampler {
             .inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
+    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it.
+    pub fn due_ns(&self) -> Option<u64> {
+        let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed) > 0;
+        let clock = GLOBAL.clocked.load(Ordering::Relaxed) > 0;
+        let wall = wall.then(|| GLOBAL.wall_due.load(Ordering::Relaxed));
+        let clock = clock.then(|| GLOBAL.clock_due.load(Ordering::Relaxed));
+        match (wall, clock) {
+            (Some(wall), Some(clock)) => Some(wall.min(clock)),
+            (wall, clock) => wall.or(clock),
+        }
+    }
+
     /// Who handles the signal now. One system call.
     ///
     /// To be asked at regular intervals: a CLR that starts puts its own handler over ours and passes
@@ -314,10 +320,7 @@ impl Sampler {
                 timer.stop(slot.perf_id.load(Ordering::Relaxed));
             }
         }
-        let anchor = GLOBAL.anchor_fd.swap(-1, Ordering::AcqRel);
-        if anchor >= 0 {
-            sys::close(anchor);
-        }
+        engine::anchor(None);
     }
 }
 
@@ -407,6 +410,8 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     let now = sys::monotonic_ns();
     GLOBAL.seed.store(now, Ordering::Relaxed);
     GLOBAL.last_tick.store(now, Ordering::Relaxed);
+    GLOBAL.wall_due.store(now, Ordering::Relaxed);
+    GLOBAL.clock_due.store(now, Ordering::Relaxed);
     sys::own_cpu_ns(); // the first call outside the handler
     GLOBAL.fd_floor.store(fd_floor(), Ordering::Relaxed);
     GLOBAL.events.of_free(sys::free_descriptors(), 8);
@@ -467,35 +472,15 @@ fn make_wake() -> Result<(), Error> {
 
 /// docs/engines.md says why in this order.
 fn choose(config: &Config) -> Result<EngineKind, Error> {
-    let probe = |user_only: bool| {
-        engine::probe_perf(user_only).map(|fd| {
-            let old = GLOBAL.anchor_fd.swap(fd, Ordering::AcqRel);
-            if old >= 0 {
-                sys::close(old);
-            }
-        })
-    };
-    GLOBAL.tick_cost_ns.store(0, Ordering::Relaxed);
+    let probe = |user_only: bool| engine::probe_perf(user_only).map(|fd| engine::anchor(Some(fd)));
     match config.engine {
         EngineChoice::Wall => Ok(EngineKind::Wall),
         EngineChoice::Timer => Ok(EngineKind::Timer),
-        EngineChoice::Auto if probe(false).is_err() => Ok(EngineKind::Timer),
-        EngineChoice::Auto => {
-            // Up to 500 Hz even a dear tick is cheap enough.
-            if config.interval_ns >= 2_000_000 || config.tick_cost_limit_ns == 0 {
-                return Ok(EngineKind::PerfTaskClock);
-            }
-            let cost = engine::measure_tick().unwrap_or(0);
-            GLOBAL.tick_cost_ns.store(cost, Ordering::Relaxed);
-            if cost <= config.tick_cost_limit_ns {
-                return Ok(EngineKind::PerfTaskClock);
-            }
-            let anchor = GLOBAL.anchor_fd.swap(-1, Ordering::AcqRel);
-            if anchor >= 0 {
-                sys::close(anchor);
-            }
+        EngineChoice::Clock => Ok(EngineKind::Clock),
+        EngineChoice::Auto if config.interval_ns >= GLOBAL.tick_ns.load(Ordering::Relaxed) => {
             Ok(EngineKind::Timer)
         }
+        EngineChoice::Auto => Ok(EngineKind::Clock),
         EngineChoice::Perf => {
             catch_full_queue();
             probe(false)

@@ -83,6 +83,8 @@ pub(crate) struct Slot {
     // Set by who sends a signal for a trace or a hello before he sends it, cleared by the handler.
     pub(crate) trace_sent: AtomicBool,
     pub(crate) hello_sent: AtomicBool,
+    /// The same for a tick of the reader's.
+    pub(crate) cpu_sent: AtomicBool,
     /// What identifies the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
@@ -120,6 +122,13 @@ pub(crate) struct ReaderSide {
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     pub(crate) cpu_seen: AtomicU64,
+    /// Its clock at the reader's last look, the time of the next one, and since when it has not moved.
+    pub(crate) clock_seen: AtomicU64,
+    pub(crate) clock_look: AtomicU64,
+    pub(crate) clock_still: AtomicU64,
+    /// Wall clock: the time of the next look at a thread that waits, and since when it does.
+    pub(crate) wall_look: AtomicU64,
+    pub(crate) wall_still: AtomicU64,
     /// Counters already taken.
     pub(crate) taken: [AtomicU64; 6],
 }
@@ -264,6 +273,11 @@ impl Slot {
             &self.reader.idle_ns,
             &self.reader.idle_until,
             &self.reader.cpu_seen,
+            &self.reader.clock_seen,
+            &self.reader.clock_look,
+            &self.reader.clock_still,
+            &self.reader.wall_look,
+            &self.reader.wall_still,
         ];
         for word in zero64.into_iter().chain(&self.reader.taken) {
             word.store(0, Ordering::Relaxed);
@@ -283,6 +297,7 @@ impl Slot {
             &self.write_whole,
             &self.trace_sent,
             &self.hello_sent,
+            &self.cpu_sent,
             &self.reader.settled,
             &self.reader.greeted,
         ] {

@@ -280,6 +280,38 @@ pub(crate) fn free_signals() -> u64 {
     limit.saturating_sub(queued)
 }
 
+/// Whether a thread of this process runs, or would if there were a processor for it: the letter after
+/// its name, which may hold anything, in its `stat` file.
+pub(crate) fn is_runnable(tid: u32) -> bool {
+    const FRONT: &[u8] = b"/proc/self/task/";
+    const BACK: &[u8] = b"/stat\0";
+    let mut path = [0u8; 40];
+    let mut digits = [0u8; 10];
+    let mut first = digits.len();
+    let mut rest = tid;
+    while let Some(place) = first.checked_sub(1).and_then(|at| digits.get_mut(at)) {
+        *place = b'0' + (rest % 10) as u8;
+        first -= 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let number = digits.get(first..).unwrap_or(&[]);
+    let bytes = FRONT.iter().chain(number).chain(BACK);
+    for (place, byte) in path.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else {
+        return false;
+    };
+    let mut text = [0u8; 128];
+    let length = read_file(path, &mut text);
+    let text = text.get(..length).unwrap_or(&[]);
+    let after_name = text.iter().rposition(|byte| *byte == b')');
+    after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
+}
+
 /// Reads the beginning of a file; gives how much.
 fn read_file(path: &core::ffi::CStr, into: &mut [u8]) -> usize {
     // SAFETY: a string; the descriptor is ours and closed below.

@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use sampler::{Config, DiscardReason, EngineChoice, Holder, Sampler, Scratch, WalkResult};
+use sampler::{Config, DiscardReason, Holder, Sampler, Scratch, WalkResult};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn a_foreign_signal_without_an_earlier_handler_is_ignored() {
     in_child(
         "a_foreign_signal_without_an_earlier_handler_is_ignored",
         || {
-            let (_, mut reader) = start(EngineChoice::Auto, 100);
+            let (_, mut reader) = start(OWN_CLOCK, 100);
             for _ in 0..3 {
                 send_foreign(libc::SIGRTMIN());
             }
@@ -62,7 +62,7 @@ fn a_foreign_signal_reaches_the_earlier_handler() {
             with_info as *const () as usize,
             libc::SA_SIGINFO,
         );
-        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         burn(BURN);
         assert_eq!(
@@ -90,7 +90,7 @@ fn an_earlier_handler_without_siginfo_is_called_too() {
             SEEN.fetch_add(signal, Ordering::SeqCst);
         }
         install(libc::SIGRTMIN(), plain as *const () as usize, 0);
-        let (_, _reader) = start(EngineChoice::Auto, 1000);
+        let (_, _reader) = start(OWN_CLOCK, 1000);
         // The program's own POSIX timer with the same signal is foreign as well.
         let mut timer: libc::timer_t = std::ptr::null_mut();
         // SAFETY: valid pointers; the timer signals this process once, at once.
@@ -153,7 +153,7 @@ fn errno_is_kept() {
 
 /// Registers this thread with the given stack, burns, and gives (samples, discarded for reason).
 fn outcome(stack: std::ops::Range<u64>, reason: DiscardReason) -> (u64, u64) {
-    let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+    let (sampler, mut reader) = start(OWN_CLOCK, 1000);
     let slot = sampler.register(tid(), Some(stack)).unwrap();
     burn(BURN);
     sampler.unregister(slot);
@@ -428,7 +428,7 @@ fn a_full_ring_drops_and_counts() {
 #[test]
 fn a_replaced_handler_is_noticed() {
     in_child("a_replaced_handler_is_noticed", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 100);
+        let (sampler, mut reader) = start(OWN_CLOCK, 100);
         assert!(matches!(sampler.holder(), Holder::Sampler));
         install(libc::SIGRTMIN(), libc::SIG_IGN, 0);
         assert!(matches!(sampler.holder(), Holder::Other(_)));

@@ -62,7 +62,7 @@ fn churn(engine: EngineChoice, tolerance: f64) {
 fn short_threads_count_for_their_share_perf() {
     // 2 s of CPU time give about 200 samples by chance: a standard deviation of 7 %.
     in_child("short_threads_count_for_their_share_perf", || {
-        churn(EngineChoice::Auto, 0.35)
+        churn(OWN_CLOCK, 0.35)
     });
 }
 
@@ -77,7 +77,7 @@ fn short_threads_count_for_their_share_timer() {
 #[test]
 fn unregistering_from_outside_is_safe() {
     in_child("unregistering_from_outside_is_safe", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 10_000);
+        let (sampler, mut reader) = start(OWN_CLOCK, 10_000);
         let stop = Arc::new(AtomicBool::new(false));
         let target = {
             let (stop, (send, receive)) = (Arc::clone(&stop), std::sync::mpsc::channel());
@@ -134,7 +134,7 @@ fn unregistering_from_outside_is_safe() {
 #[test]
 fn a_stranger_is_asked_for_its_stack() {
     in_child("a_stranger_is_asked_for_its_stack", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let (send, receive) = std::sync::mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let thread = {
@@ -179,7 +179,7 @@ fn a_stranger_is_asked_for_its_stack() {
 #[test]
 fn a_thread_that_is_gone_is_refused() {
     in_child("a_thread_that_is_gone_is_refused", || {
-        for engine in [EngineChoice::Auto, EngineChoice::Timer] {
+        for engine in [OWN_CLOCK, EngineChoice::Timer] {
             let (sampler, mut reader) = start(engine, 100);
             let gone = std::thread::spawn(tid).join().unwrap();
             // The kernel may take a moment to forget it.
@@ -202,7 +202,7 @@ fn a_thread_of_another_process_is_refused() {
             .args(["-c", "while :; do :; done"])
             .spawn()
             .unwrap();
-        for engine in [EngineChoice::Auto, EngineChoice::Timer] {
+        for engine in [OWN_CLOCK, EngineChoice::Timer] {
             let (sampler, reader) = start(engine, 10_000);
             for tid in [other.id(), 0, u32::MAX] {
                 let refused = sampler.register(tid, Some(0x1000..0x2000));
@@ -222,7 +222,7 @@ fn a_thread_of_another_process_is_refused() {
 #[test]
 fn a_forked_child_is_left_alone() {
     in_child("a_forked_child_is_left_alone", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         burn(Duration::from_millis(50));
         drain(&mut reader);
@@ -259,7 +259,7 @@ fn a_forked_child_is_left_alone() {
 #[test]
 fn a_waiting_thread_gives_no_cpu_samples() {
     in_child("a_waiting_thread_gives_no_cpu_samples", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 1000);
+        let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let (send, receive) = std::sync::mpsc::channel();
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -317,6 +317,7 @@ fn a_restartable_call_is_restarted() {
 fn one_sampler_at_a_time_and_again_after_stop() {
     in_child("one_sampler_at_a_time_and_again_after_stop", || {
         let config = |max_depth| Config {
+            engine: OWN_CLOCK,
             interval_ns: 2_000_000,
             max_depth,
             ..Config::default()
@@ -438,7 +439,7 @@ fn bad_configurations_are_named() {
 #[test]
 fn without_descriptors_a_timer_is_used() {
     in_child("without_descriptors_a_timer_is_used", || {
-        let (sampler, mut reader) = start(EngineChoice::Auto, 100);
+        let (sampler, mut reader) = start(OWN_CLOCK, 100);
         // SAFETY: a valid rlimit.
         unsafe {
             let none = libc::rlimit {

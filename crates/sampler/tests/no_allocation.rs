@@ -57,7 +57,7 @@ unsafe extern "C" fn free(old: *mut libc::c_void) {
 #[test]
 fn the_handler_allocates_nothing() {
     in_child("the_handler_allocates_nothing", || {
-        for engine in [EngineChoice::Auto, EngineChoice::Timer] {
+        for engine in [OWN_CLOCK, EngineChoice::Timer] {
             let (sampler, mut reader) = start(engine, 5000);
             // The test's harness waits in a join meanwhile.
             let slot = sampler.register(tid(), Some(stack())).unwrap();

@@ -110,12 +110,15 @@ pub unsafe extern "C" fn leaf_walk(
     }
 }
 
-/// A tick each millisecond, by perf where it is allowed, dear or not.
+/// An engine whose ticks need no reader to come.
+pub const OWN_CLOCK: EngineChoice = EngineChoice::Timer;
+
+/// A tick each millisecond, or as often as the kernel can.
 pub fn config(max_depth: u32) -> Config {
     Config {
+        engine: OWN_CLOCK,
         interval_ns: 1_000_000,
         max_depth,
-        tick_cost_limit_ns: 0,
         ..Config::default()
     }
 }

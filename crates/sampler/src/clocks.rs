@@ -1,0 +1,187 @@
+//! The clocks that the agent thread drives: wall time, and the CPU time of threads that have no timer.
+//!
+//! It decides which threads are signalled at a tick, never more than one signal of a kind at a time to
+//! each; what the signal then does is the handler's. The invariant: a thread that waits is not woken for
+//! the sake of its CPU time.
+
+use core::sync::atomic::Ordering;
+
+use crate::engine::Timer;
+use crate::global::GLOBAL;
+use crate::protocol::{CLOSING, KNOWN, LIVE};
+use crate::reader::Reader;
+use crate::sampler::{self, SlotId};
+use crate::slot::{Slot, WallSignal};
+use crate::sys;
+
+/// A thread that used no more CPU time than this since the handler left it went straight back to
+/// where it waited: what remains of the handler's signal return and the system call's restart.
+const IDLE_CPU_NS: u64 = 20_000;
+
+/// Ticks after which a handler that has not returned is taken for one that the program has jumped out
+/// of.
+const LEFT_TICKS: u32 = 16;
+
+/// A clock that has stood still for some time is looked at again after this part of that time ...
+const LOOK_PART: u64 = 8;
+/// ... and after so long at the latest.
+const LONGEST_LOOK_NS: u64 = 100_000_000;
+
+impl Reader {
+    /// Ticks, of wall time and of threads without a timer, as far as they are due
+    /// ([`crate::Sampler::due_ns`]): call it right after [`Reader::drain_all`]. Late ones are not made up
+    /// for: each sample's value is the time really passed.
+    pub fn tick(&mut self, now_ns: u64) {
+        let next = |due: u64, interval: u64| due.saturating_add(interval).max(now_ns);
+        let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
+        let due = GLOBAL.wall_due.load(Ordering::Relaxed);
+        if wall > 0 && now_ns >= due {
+            self.wall_tick(now_ns);
+            GLOBAL.wall_due.store(next(due, wall), Ordering::Relaxed);
+        }
+        let due = GLOBAL.clock_due.load(Ordering::Relaxed);
+        if now_ns >= due && GLOBAL.clocked.load(Ordering::Relaxed) > 0 {
+            self.clock_tick(now_ns);
+            let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+            GLOBAL
+                .clock_due
+                .store(next(due, interval), Ordering::Relaxed);
+        }
+    }
+
+    /// CPU samples of threads without a timer: signals those that run at this moment and have used half
+    /// an interval since their last sample, any time at all before their first.
+    fn clock_tick(&mut self, now_ns: u64) {
+        if !GLOBAL.running() {
+            return;
+        }
+        for_each_known(|_, slot| {
+            // Acquire: pairs with the Release in `arm_clock`.
+            if Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock) {
+                clock_one(slot, now_ns);
+            }
+        });
+    }
+
+    /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
+    /// registered thread that has used CPU time since its last sample; for the others the time is
+    /// added to a repeat of the last sample, which comes out of `drain*` when the thread moves,
+    /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
+    /// wall-clock samples are configured.
+    pub fn wall_tick(&mut self, now_ns: u64) {
+        if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
+            return;
+        }
+        GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
+        for_each_known(|id, slot| self.wall_one(id, slot, now_ns));
+    }
+
+    fn wall_one(&mut self, id: SlotId, slot: &Slot, now_ns: u64) {
+        let side = &slot.reader;
+        // Acquire: pairs with the Release in the handler, whose words are read below.
+        let under_way = slot.wall_signal.load(Ordering::Acquire);
+        if under_way != WallSignal::NONE {
+            self.pending_signals += 1;
+            // What has not arrived is in the queue still, and comes.
+            if under_way == WallSignal::SENT {
+                return;
+            }
+            let waited = side.waited.load(Ordering::Relaxed).saturating_add(1);
+            side.waited.store(waited, Ordering::Relaxed);
+            if waited < LEFT_TICKS {
+                return;
+            }
+        }
+        let settled = side.settled.load(Ordering::Relaxed);
+        if settled && now_ns < side.wall_look.load(Ordering::Relaxed) {
+            self.wait_on(slot, now_ns);
+            return;
+        }
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+        let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
+        let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
+        let looks_idle = slot.wall_samples.load(Ordering::Relaxed) > 0
+            && (since <= IDLE_CPU_NS || (cpu == seen && settled));
+        // Two samples in a row of a thread that looks idle: the second was taken where it waits.
+        if looks_idle && settled {
+            let still = side.wall_still.load(Ordering::Relaxed);
+            side.wall_look
+                .store(next_look(still, now_ns), Ordering::Relaxed);
+            self.wait_on(slot, now_ns);
+            return;
+        }
+        side.settled.store(looks_idle, Ordering::Relaxed);
+        side.wall_still.store(now_ns, Ordering::Relaxed);
+        side.wall_look.store(0, Ordering::Relaxed);
+        side.waited.store(0, Ordering::Relaxed);
+        slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
+        if sampler::send(slot, sampler::wall_token(id)).is_err() {
+            slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread waits where its last sample was taken.
+    fn wait_on(&self, slot: &Slot, now_ns: u64) {
+        let side = &slot.reader;
+        let (_, unread) = slot.ring().available();
+        if unread > 0 {
+            return; // its last sample is not read yet; a later tick covers the time
+        }
+        let from = slot.wall_time.swap(now_ns, Ordering::Relaxed);
+        let ns = now_ns.saturating_sub(from);
+        Slot::add(&side.idle_ns, ns);
+        side.idle_ticks.store(
+            side.idle_ticks.load(Ordering::Relaxed).saturating_add(1),
+            Ordering::Relaxed,
+        );
+        side.idle_until.store(now_ns, Ordering::Relaxed);
+    }
+}
+
+fn for_each_known(mut each: impl FnMut(SlotId, &'static Slot)) {
+    for index in 0..GLOBAL.used() {
+        let Some(slot) = GLOBAL.slot(index) else {
+            continue;
+        };
+        let (generation, flags) = slot.gate.peek();
+        if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
+            each(SlotId::new(generation, index), slot);
+        }
+    }
+}
+
+/// When a clock that stands still since `still` is looked at again.
+fn next_look(still: u64, now: u64) -> u64 {
+    now + (now.saturating_sub(still) / LOOK_PART).min(LONGEST_LOOK_NS)
+}
+
+fn clock_one(slot: &Slot, now_ns: u64) {
+    let side = &slot.reader;
+    if now_ns < side.clock_look.load(Ordering::Relaxed) || slot.cpu_sent.load(Ordering::Relaxed) {
+        return;
+    }
+    let tid = slot.tid.load(Ordering::Relaxed);
+    let clock = sys::cpu_clock_of(tid);
+    let cpu = sys::clock_ns(clock);
+    if cpu == side.clock_seen.swap(cpu, Ordering::Relaxed) {
+        let still = side.clock_still.load(Ordering::Relaxed);
+        side.clock_look
+            .store(next_look(still, now_ns), Ordering::Relaxed);
+        return;
+    }
+    side.clock_still.store(now_ns, Ordering::Relaxed);
+    let used = cpu.saturating_sub(slot.accounted_cpu.load(Ordering::Relaxed));
+    let half = GLOBAL.interval_ns.load(Ordering::Relaxed) / 2;
+    if used < half && !slot.first_tick.load(Ordering::Relaxed) {
+        return;
+    }
+    // On a processor its clock goes on; one that has been put aside for us has to be asked for.
+    if sys::clock_ns(clock) == cpu && !sys::is_runnable(tid) {
+        return;
+    }
+    slot.cpu_sent.store(true, Ordering::Relaxed);
+    if sampler::send(slot, slot.token.load(Ordering::Relaxed)).is_err() {
+        slot.cpu_sent.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,337 @@
+//! A program that jumps out of handlers, closes what it does not know, and has little of everything.
+
+mod common;
+use common::*;
+use sampler::{DiscardReason, EngineChoice, Sampler, Scratch, WalkResult};
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::process::CommandExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+// `with_way_back(back, run)` calls `run`, and gives 0 when it returns and 1 when `jump_back(back)` was
+// called in it: longjmp, without a function that returns twice.
+std::arch::global_asm!(
+    ".globl with_way_back",
+    "with_way_back:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "sub rsp, 8",
+    "mov [rdi], rsp",
+    "call rsi",
+    "xor eax, eax",
+    "2:",
+    "add rsp, 8",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    ".globl jump_back",
+    "jump_back:",
+    "mov rsp, [rdi]",
+    "mov eax, 1",
+    "jmp 2b",
+);
+unsafe extern "C" {
+    fn with_way_back(back: *mut u64, run: extern "C" fn()) -> i32;
+    fn jump_back(back: *const u64) -> !;
+}
+
+static BACK: AtomicU64 = AtomicU64::new(0);
+static WALKS: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// A walk during which a signal comes.
+unsafe extern "C" fn interrupted_walk(
+    context: *const libc::ucontext_t,
+    end: u64,
+    scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult {
+    WALKS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: a signal to this thread, which has a handler for it; the rest is passed on.
+    unsafe {
+        libc::raise(libc::SIGUSR1);
+        leaf_walk(context, end, scratch, out, cap)
+    }
+}
+
+fn on_usr1(handler: usize) {
+    // SAFETY: a zeroed sigaction with a handler that takes a number.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        let installed = libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+        assert_eq!(installed, 0);
+    }
+}
+
+/// What a thread holds off, the kernel gives to another one that does not expect it.
+#[test]
+fn no_signal_but_ours_is_held_off_in_the_handler() {
+    unsafe extern "C" fn looking_walk(
+        context: *const libc::ucontext_t,
+        end: u64,
+        scratch: *mut Scratch,
+        out: *mut u64,
+        cap: usize,
+    ) -> WalkResult {
+        // SAFETY: asks for this thread's mask; the rest is passed on.
+        unsafe {
+            let mut held: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut held);
+            for signal in 1..=libc::SIGRTMAX() {
+                if libc::sigismember(&held, signal) == 1 {
+                    HELD.fetch_or(1 << signal, Ordering::SeqCst);
+                }
+            }
+            WALKS.fetch_add(1, Ordering::SeqCst);
+            leaf_walk(context, end, scratch, out, cap)
+        }
+    }
+    in_child("no_signal_but_ours_is_held_off_in_the_handler", || {
+        let (sampler, _reader) = Sampler::start(at(EngineChoice::Timer), looking_walk).unwrap();
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        burn(Duration::from_millis(100));
+        sampler.unregister(slot);
+        assert!(WALKS.load(Ordering::SeqCst) > 3);
+        assert_eq!(HELD.load(Ordering::SeqCst), 1 << libc::SIGRTMIN());
+    });
+}
+
+fn at(engine: EngineChoice) -> sampler::Config {
+    sampler::Config {
+        engine,
+        ..config(64)
+    }
+}
+
+/// The handler that is jumped out of never leaves, and the next one sees that.
+#[test]
+fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
+    extern "C" fn jump(_: i32) {
+        // SAFETY: as siglongjmp does: the mask of before, then back to a caller that has not returned.
+        // What is left behind are frames of the sampler and the kernel, which have nothing to undo.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            jump_back(BACK.as_ptr());
+        }
+    }
+    extern "C" fn burn_on() {
+        burn(Duration::from_secs(5));
+    }
+    in_child(
+        "a_thread_whose_handlers_are_jumped_out_of_is_sampled_on",
+        || {
+            on_usr1(jump as *const () as usize);
+            for (engine, wanted) in [(EngineChoice::Timer, 30), (EngineChoice::Perf, 300)] {
+                WALKS.store(0, Ordering::SeqCst);
+                let (sampler, mut reader) = Sampler::start(at(engine), interrupted_walk).unwrap();
+                let slot = sampler.register(tid(), Some(stack())).unwrap();
+                for _ in 0..wanted {
+                    // SAFETY: `burn_on` takes nothing and owns nothing.
+                    let jumped = unsafe { with_way_back(BACK.as_ptr(), burn_on) };
+                    assert_eq!(jumped, 1, "{engine:?}: sampled no more");
+                }
+                sampler.unregister(slot);
+                drain(&mut reader);
+                let counters = reader.take_counters();
+                assert_eq!(WALKS.load(Ordering::SeqCst), wanted);
+                assert_eq!(counters.discarded(DiscardReason::Nested), 0, "{counters:?}");
+                sampler.stop();
+                drop(reader);
+            }
+        },
+    );
+}
+
+fn open_descriptors() -> Vec<i32> {
+    let names = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut open: Vec<i32> = names
+        .map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+        .collect();
+    // That of the directory itself is closed by now.
+    // SAFETY: only asks.
+    open.retain(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0);
+    open
+}
+
+/// closefrom(3): what we have is gone, and the numbers are the program's.
+#[test]
+fn files_that_got_our_numbers_are_left_alone() {
+    in_child("files_that_got_our_numbers_are_left_alone", || {
+        for engine in [EngineChoice::Timer, EngineChoice::Perf] {
+            let before = open_descriptors();
+            let (sampler, mut reader) = start(engine, 1000);
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            burn(Duration::from_millis(50));
+            let ours: Vec<i32> = open_descriptors()
+                .into_iter()
+                .filter(|fd| !before.contains(fd))
+                .collect();
+            assert!(ours.len() >= 2, "{ours:?}");
+            let mut files: Vec<File> = ours
+                .iter()
+                .map(|fd| {
+                    let file = tempfile();
+                    // SAFETY: closes our descriptor, as a program that does not know it might, and
+                    // gives its number to a file.
+                    unsafe {
+                        assert_eq!(libc::dup2(file.as_raw_fd(), *fd), *fd);
+                        File::from_raw_fd(*fd)
+                    }
+                })
+                .collect();
+            // All that is done with descriptors: waking, ticking, ending.
+            for _ in 0..100 {
+                sampler.wake();
+                reader.clear_wake();
+            }
+            assert_eq!(reader.wake_fd(), -1);
+            burn(Duration::from_millis(50));
+            let samples = drain(&mut reader).len();
+            sampler.unregister(slot);
+            drain(&mut reader);
+            sampler.stop();
+            for (fd, file) in ours.iter().zip(&mut files) {
+                // SAFETY: only asks.
+                let open = unsafe { libc::fcntl(*fd, libc::F_GETFD) };
+                assert!(open >= 0, "{fd} was closed");
+                let mut text = Vec::new();
+                file.rewind().unwrap();
+                file.read_to_end(&mut text).unwrap();
+                assert!(text.is_empty(), "{fd} was written to");
+            }
+            // Timers need none.
+            assert!(engine == EngineChoice::Perf || samples > 5, "{samples}");
+            drop(reader);
+        }
+    });
+}
+
+fn tempfile() -> File {
+    // SAFETY: a name; the descriptor is new.
+    unsafe {
+        let fd = libc::memfd_create(c"file".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        File::from_raw_fd(fd)
+    }
+}
+
+/// A thread that blocks the signal gets one of each kind and no more: the queue is the whole user's, and
+/// a CLR that finds it full ends the program.
+#[test]
+fn signals_do_not_pile_up_on_a_thread_that_blocks_them() {
+    in_child(
+        "signals_do_not_pile_up_on_a_thread_that_blocks_them",
+        || {
+            for engine in [EngineChoice::Timer, EngineChoice::Perf] {
+                let config = sampler::Config {
+                    wall_interval_ns: 1_000_000,
+                    ..at(engine)
+                };
+                let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+                let stop = Flag::new();
+                std::thread::scope(|scope| {
+                    let (send, receive) = std::sync::mpsc::channel();
+                    let stop = &stop;
+                    scope.spawn(move || {
+                        // SAFETY: this thread's own mask.
+                        unsafe {
+                            let mut set: libc::sigset_t = std::mem::zeroed();
+                            libc::sigaddset(&mut set, libc::SIGRTMIN());
+                            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+                        }
+                        let slot = sampler.register(tid(), Some(stack())).unwrap();
+                        send.send(slot).unwrap();
+                        while stop.get() == 0 {
+                            std::hint::black_box(());
+                        }
+                        sampler.unregister(slot);
+                    });
+                    let slot = receive.recv().unwrap();
+                    let before = queued();
+                    for _ in 0..100 {
+                        drain(&mut reader);
+                        reader.wall_tick(now_ns());
+                        sampler.hello(slot).unwrap();
+                        burn(Duration::from_millis(1));
+                    }
+                    // A tick, a wall-clock signal and a hello; others of this user may have some too.
+                    let after = queued();
+                    stop.set(1);
+                    assert!(after < before + 50, "{before} {after}");
+                });
+                sampler.stop();
+                drop(reader);
+            }
+        },
+    );
+}
+
+/// Signals queued for this user.
+fn queued() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("SigQ:"))
+        .unwrap();
+    let numbers = line.split_whitespace().nth(1).unwrap();
+    numbers.split('/').next().unwrap().parse().unwrap()
+}
+
+/// What is pending when the program becomes another one ends that, as it has no handler.
+#[test]
+fn a_signal_under_way_does_not_outlive_exec() {
+    const TEST: &str = "a_signal_under_way_does_not_outlive_exec";
+    const AFTER: &str = "SAMPLER_TEST_AFTER_EXEC";
+    in_child(TEST, || {
+        let mask = |how| {
+            // SAFETY: this thread's own mask.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut set, libc::SIGRTMIN());
+                libc::pthread_sigmask(how, &set, std::ptr::null_mut());
+            }
+        };
+        if std::env::var_os(AFTER).is_some() {
+            mask(libc::SIG_UNBLOCK); // it would come now
+            return;
+        }
+        let config = sampler::Config {
+            wall_interval_ns: 1_000_000,
+            ..at(EngineChoice::Timer)
+        };
+        let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+        mask(libc::SIG_BLOCK);
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        sampler.hello(slot).unwrap();
+        reader.wall_tick(now_ns());
+        burn(Duration::from_millis(50));
+        assert!(queued() >= 3);
+        let error = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
+            .env(AFTER, "1")
+            .exec();
+        panic!("{error}");
+    });
+}
