@@ -23,7 +23,7 @@ use crate::events::{
     self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
-use crate::session::{Library, Parts};
+use crate::session::{Library, Parts, signal};
 use crate::target::threads::{OwnThread, Started};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -139,7 +139,7 @@ impl Callbacks for ClrCallbacks {
             .registry
             .admit(&self.clr, info.runtime(), version.clone(), begin);
         // A refused CLR too has taken the signal for itself.
-        activation::serve_all();
+        signal::settle(parts);
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         let admitted = admitted.ok_or(refusal)?;
         self.clr.set_hijack_place(admitted.hijack_place);

@@ -13,7 +13,7 @@ use crate::callbacks::ClrCallbacks;
 use crate::clr::version;
 use crate::model::Settings;
 use crate::record::Channel;
-use crate::session::{Library, Parts, agent_thread, begin};
+use crate::session::{Library, Parts, agent_thread, begin, signal};
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
 
@@ -40,7 +40,11 @@ pub fn create(
     let refused = corprof::Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
     let process = PROCESS.get_or_init(|| start(library)).as_ref();
     let parts = process.ok_or(refused)?.parts;
-    let number = parts.registry.claim(version::of_caller).ok_or(refused)?;
+    let Some(number) = parts.registry.claim(version::of_caller) else {
+        // It has taken the signal for itself all the same.
+        signal::settle(parts);
+        return Err(refused);
+    };
     Ok(Box::new(ClrCallbacks::new(parts, library, number)))
 }
 

@@ -63,6 +63,7 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     if let Some(shadow) = &parts.shadow {
         shadow.begin(&settings);
     }
+    parts.set_sampler(sampler);
     parts.target.threads.begin(sampler);
     // Before the first sample: the stack above us is native code.
     parts.target.natives.refresh();

@@ -13,6 +13,7 @@ pub mod begin;
 mod library;
 mod parts;
 pub mod phases;
+pub mod signal;
 mod totals;
 
 use std::borrow::Cow;
@@ -99,7 +100,7 @@ impl<'a> Session<'a> {
         let walker = walkers::make(&Making {
             target: &parts.target,
             settings: &settings,
-            engine: sampler.engine_name(),
+            sampler,
             shadow: parts.shadow.as_ref(),
             now_ns: now,
         });
@@ -207,6 +208,7 @@ impl<'a> Session<'a> {
         let now = proc::now_ns();
         self.announce();
         wake::hear_call();
+        signal::look_after(self.parts);
         let target = &self.parts.target;
         target.natives.refresh();
         if now >= self.scan_due {

@@ -1,6 +1,8 @@
 //! What the process has one of, for sessions and callbacks to work with. It is passed, never reached for.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use sampler::Sampler;
 
 use super::phases::Phases;
 use crate::base::wake::Wake;
@@ -28,6 +30,8 @@ pub struct Parts {
     /// Wakes the agent thread.
     pub wake: &'static Wake,
     settings: Mutex<Arc<Settings>>,
+    /// The sampler of all sessions, from the first on: its handler stays.
+    sampler: OnceLock<&'static Sampler>,
 }
 
 impl Parts {
@@ -46,12 +50,22 @@ impl Parts {
             phases,
             wake,
             settings: Mutex::new(Arc::new(settings)),
+            sampler: OnceLock::new(),
         })))
     }
 
     /// The settings in force: those of the session, or of the last one.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Whose handler has the signal, from the first session on.
+    pub(super) fn sampler(&self) -> Option<&'static Sampler> {
+        self.sampler.get().copied()
+    }
+
+    pub(super) fn set_sampler(&self, sampler: &'static Sampler) {
+        let _same_in_all_sessions = self.sampler.set(sampler);
     }
 
     pub(super) fn set_settings(&self, settings: Arc<Settings>) {

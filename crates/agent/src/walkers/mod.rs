@@ -30,7 +30,7 @@ mod suspend;
 use std::borrow::Cow;
 
 use recording::Event;
-use sampler::{Reader, SampleEvent, SlotId};
+use sampler::{Reader, SampleEvent, Sampler, SlotId};
 
 use crate::clr::Runtimes;
 use crate::hooks::ShadowStacks;
@@ -101,8 +101,7 @@ pub(crate) trait Walker {
 pub(crate) struct Making<'a> {
     pub(crate) target: &'static Target,
     pub(crate) settings: &'a Settings,
-    /// The sampler's engine, as reports name it.
-    pub(crate) engine: &'static str,
+    pub(crate) sampler: &'static Sampler,
     /// Where the process has hooks.
     pub(crate) shadow: Option<&'static ShadowStacks>,
     pub(crate) now_ns: u64,

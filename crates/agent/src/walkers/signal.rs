@@ -5,35 +5,27 @@
 //! time. Supported for any thread, managed or not, at any instruction.
 
 use recording::Event;
+use sampler::Sampler;
 
 use super::{Making, Round, Walker, event_of};
 use crate::model::{EndCode, WalkedStack};
 use crate::record::Recorder;
 
 pub(super) struct SignalWalker {
-    /// Nanoseconds between two ticks of the wall clock; `None`: the threads' own timers tick.
-    wall_ns: Option<u64>,
-    due_ns: u64,
-    engine: &'static str,
+    sampler: &'static Sampler,
 }
 
 impl SignalWalker {
     pub(super) fn new(making: &Making<'_>) -> SignalWalker {
-        let settings = making.settings;
         SignalWalker {
-            wall_ns: settings
-                .events
-                .has(Event::Wall)
-                .then_some(settings.interval_ns),
-            due_ns: making.now_ns,
-            engine: making.engine,
+            sampler: making.sampler,
         }
     }
 }
 
 impl Walker for SignalWalker {
     fn due_ns(&self) -> Option<u64> {
-        self.wall_ns.map(|_| self.due_ns)
+        self.sampler.due_ns()
     }
 
     fn name(&self) -> &'static str {
@@ -44,18 +36,12 @@ impl Walker for SignalWalker {
         if event == Event::Wall {
             "wall"
         } else {
-            self.engine
+            self.sampler.engine_name()
         }
     }
 
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
-        if let Some(interval) = self.wall_ns
-            && round.now_ns >= self.due_ns
-        {
-            round.reader.wall_tick(round.now_ns);
-            // Late ticks are not made up for: each sample's value is the time really passed.
-            self.due_ns = (self.due_ns + interval).max(round.now_ns);
-        }
+        round.reader.tick(round.now_ns);
         let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
         round.reader.drain_all(
             |slot, sample| {

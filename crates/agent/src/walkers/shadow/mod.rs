@@ -30,7 +30,7 @@ impl ShadowWalker {
             stacks,
             trees: Trees::new(stacks),
             write_due: making.now_ns + WRITE_NS,
-            engine: making.engine,
+            engine: making.sampler.engine_name(),
         }
     }
 }
