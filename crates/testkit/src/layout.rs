@@ -84,6 +84,14 @@ pub fn v2_agent() -> PathBuf {
     built("libv2_agent.so")
 }
 
+/// The library that makes signal stacks smaller, `libtight_stacks.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn tight_stacks() -> PathBuf {
+    built("libtight_stacks.so")
+}
+
 fn built(name: &str) -> PathBuf {
     let path = profile_dir().join(name);
     assert!(

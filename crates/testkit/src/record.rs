@@ -76,6 +76,14 @@ impl Record {
         }
     }
 
+    /// The same program, started by another one, whose arguments it comes after.
+    #[must_use]
+    pub fn under<S: Into<OsString>>(mut self, starter: impl IntoIterator<Item = S>) -> Record {
+        let starter = starter.into_iter().map(Into::into);
+        self.command = starter.chain(std::mem::take(&mut self.command)).collect();
+        self
+    }
+
     /// Adds options of `sidewalk record`.
     #[must_use]
     pub fn options<S: Into<OsString>>(mut self, options: impl IntoIterator<Item = S>) -> Record {

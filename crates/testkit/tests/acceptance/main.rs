@@ -52,6 +52,7 @@ mod rules;
 mod shadow;
 mod shares;
 mod side_by_side;
+mod signals;
 mod stress;
 mod tiers;
 mod walkers;

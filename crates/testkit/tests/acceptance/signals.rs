@@ -1,0 +1,143 @@
+//! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors, and
+//! however little room its signal stacks leave.
+
+use testkit::{Record, Runtime, tight_stacks};
+
+on_each_runtime!(
+    a_program_that_becomes_another,
+    a_program_that_gives_sigprof_its_default_action,
+    faults_under_ticks_at_every_rate,
+    faults_with_no_more_room_than_the_runtime_needs,
+    more_threads_than_descriptors,
+    throws_under_ticks_at_every_rate,
+);
+
+/// Each way to tick.
+const WAYS: [&[&str]; 4] = [
+    &[],
+    &["--engine", "perf"],
+    &["--engine", "timer"],
+    &["--event", "wall"],
+];
+
+fn faults_under_ticks_at_every_rate(runtime: &Runtime) {
+    every_rate(runtime, "nullref");
+}
+
+fn throws_under_ticks_at_every_rate(runtime: &Runtime) {
+    every_rate(runtime, "calltree");
+}
+
+fn every_rate(runtime: &Runtime, workload: &str) {
+    let program = Record::workload(runtime, workload, &["0.4"]);
+    let bare = program.run_bare();
+    for hertz in ["99", "999", "5000", "10000"] {
+        for way in WAYS {
+            for _ in 0..2 {
+                let recorded = program
+                    .clone()
+                    .options(["--frequency", hertz])
+                    .options(way.iter().copied())
+                    .run_as(&bare);
+                assert!(recorded.inspect().number("samples") > 0.0);
+            }
+        }
+    }
+}
+
+/// The smallest signal stacks on which the runtime alone handles a fault: a machine with the largest
+/// signal frames that it can run on. Nothing of ours may need room there.
+fn faults_with_no_more_room_than_the_runtime_needs(runtime: &Runtime) {
+    let tight = |by: u32, seconds: &str| {
+        Record::workload(runtime, "nullref", &[seconds])
+            .environment("LD_PRELOAD", &tight_stacks().to_string_lossy())
+            .environment("TIGHT_STACKS_BY", &by.to_string())
+    };
+    let survives = |by: u32| tight(by, "0.1").run_bare().status.success();
+    assert!(survives(0));
+    // 12 KiB are all that there is.
+    let (mut good, mut bad) = (0, 12 << 10);
+    assert!(!survives(bad), "the stacks are not made smaller");
+    while bad - good > 128 {
+        let by = good.midpoint(bad);
+        if survives(by) {
+            good = by;
+        } else {
+            bad = by;
+        }
+    }
+    println!("{}: {} bytes can be taken", runtime.version, good);
+    assert!(good > 1024, "no room is left that a tick could need");
+    for way in WAYS {
+        for hertz in ["99", "10000"] {
+            for _ in 0..3 {
+                let recorded = tight(good, "0.5")
+                    .options(["--frequency", hertz])
+                    .options(way.iter().copied())
+                    .run_complete();
+                let inspected = recorded.inspect();
+                assert!(inspected.number("samples") > 0.0);
+                // No tick comes there at all.
+                let reasons = inspected.json["reasons"].to_string();
+                assert!(!reasons.contains("alternate"), "{way:?} {hertz}: {reasons}");
+            }
+        }
+    }
+}
+
+/// Not with perf, whose pending tick outlives execve: docs/signals.md.
+fn a_program_that_becomes_another(runtime: &Runtime) {
+    for way in [WAYS[0], WAYS[2], WAYS[3]] {
+        for hertz in ["99", "9999"] {
+            for _ in 0..6 {
+                Record::workload(runtime, "rude", &["0.15", "exec"])
+                    .options(["--frequency", hertz])
+                    .options(way.iter().copied())
+                    .run_complete();
+            }
+        }
+    }
+}
+
+fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
+    let program = Record::workload(runtime, "rude", &["0.5", "default"]);
+    let bare = program.run_bare();
+    for way in WAYS {
+        let program = program.clone().options(["--frequency", "999"]);
+        let recorded = program.options(way.iter().copied()).run_as(&bare);
+        let inspected = recorded.inspect();
+        inspected.assert_honest(1.0, 0.1);
+        assert!(inspected.number("samples") > 20.0, "{}", inspected.json);
+    }
+}
+
+/// `PosixSignalRegistration`, which .NET Core 3.1 does not have.
+#[test]
+fn a_program_that_registers_for_sigprof_hears_only_its_own() {
+    let program = Record::workload(&Runtime::net8(), "rude", &["0.5", "registered"]);
+    let bare = program.run_bare();
+    assert_eq!(bare.results()[0], ["callbacks", "1"]);
+    for way in WAYS {
+        let program = program.clone().options(["--frequency", "999"]);
+        program.options(way.iter().copied()).run_as(&bare);
+    }
+}
+
+/// A limit that suffices for the program alone suffices for both.
+fn more_threads_than_descriptors(runtime: &Runtime) {
+    let program = Record::workload(
+        runtime,
+        "rude",
+        &["threads=512", "files=614", "0.5", "handles"],
+    );
+    let limited = program.under(["sh", "-c", "ulimit -n 1024; exec \"$@\"", "sh"]);
+    let bare = limited.run_bare();
+    for way in WAYS {
+        let recorded = limited
+            .clone()
+            .options(["--frequency", "999"])
+            .options(way.iter().copied())
+            .run_as(&bare);
+        assert!(recorded.inspect().number("samples") > 0.0);
+    }
+}

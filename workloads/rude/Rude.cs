@@ -1,0 +1,167 @@
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Reflection;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Workloads
+{
+    /// <summary>
+    /// What programs do to signals, descriptors and themselves without asking
+    /// who else is there:
+    /// `exec` becomes another program, `default` gives SIGPROF its default
+    /// action, `registered` takes SIGPROF by PosixSignalRegistration (.NET 6
+    /// and later) and sends itself one, `handles` opens so many files
+    /// (files=N) while so many threads run (threads=N).
+    /// </summary>
+    public static unsafe class Rude
+    {
+        private const int SigProf = 27;
+
+        [DllImport("libc", EntryPoint = "execve", SetLastError = true)]
+        private static extern int Execve(byte* path, byte** arguments, byte** environment);
+
+        [DllImport("libc", EntryPoint = "signal")]
+        private static extern IntPtr Signal(int number, IntPtr handler);
+
+        [DllImport("libc", EntryPoint = "getpid")]
+        private static extern int GetPid();
+
+        [DllImport("libc", EntryPoint = "kill")]
+        private static extern int Kill(int process, int number);
+
+        private static int callbacks;
+
+        public static int Main(string[] args)
+        {
+            var run = new Run(args);
+            var check = new Checked("checksum");
+            string mode = args[args.Length - 1];
+            switch (mode)
+            {
+                case "exec":
+                    Work(run, check);
+                    Exec("/bin/echo", "measured exec 1");
+                    return 1;
+                case "default":
+                    Signal(SigProf, IntPtr.Zero);
+                    Work(run, check);
+                    break;
+                case "registered":
+                    object registration = Register();
+                    Work(run, check);
+                    Kill(GetPid(), SigProf);
+                    while (Volatile.Read(ref callbacks) == 0)
+                    {
+                        Thread.Sleep(1);
+                    }
+                    GC.KeepAlive(registration);
+                    Run.Result("callbacks", callbacks.ToString());
+                    break;
+                default:
+                    Handles(args, run, check);
+                    break;
+            }
+            check.Print();
+            run.End();
+            return 0;
+        }
+
+        private static void Work(Run run, Checked check)
+        {
+            while (run.More())
+            {
+                check.Add(Burn(200_000));
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long Burn(int count)
+        {
+            long sum = 1;
+            for (int i = 0; i < count; i++)
+            {
+                sum = sum * 31 + (sum >> 7) + i;
+            }
+            return sum;
+        }
+
+        private static void Exec(params string[] words)
+        {
+            byte** arguments = stackalloc byte*[words.Length + 1];
+            for (int i = 0; i < words.Length; i++)
+            {
+                arguments[i] = (byte*)Marshal.StringToHGlobalAnsi(words[i]);
+            }
+            arguments[words.Length] = null;
+            byte* none = null;
+            Execve(arguments[0], arguments, &none);
+            Console.Error.WriteLine("execve failed: " + Marshal.GetLastWin32Error());
+        }
+
+        // By reflection: the workloads are compiled for .NET Core 3.1.
+        private static object Register()
+        {
+            const string Name = "System.Runtime.InteropServices.PosixSignalRegistration";
+            Type registration = Type.GetType(Name + ", System.Runtime.InteropServices")
+                ?? typeof(object).Assembly.GetType(Name, true);
+            MethodInfo create = registration.GetMethod("Create");
+            ParameterInfo[] parameters = create.GetParameters();
+            object number = Enum.ToObject(parameters[0].ParameterType, SigProf);
+            Action<object> count = context =>
+            {
+                // Else the default action follows.
+                context.GetType().GetProperty("Cancel").SetValue(context, true);
+                Interlocked.Increment(ref callbacks);
+            };
+            return create.Invoke(null, new[] { number, count });
+        }
+
+        private static void Handles(string[] args, Run run, Checked check)
+        {
+            int threads = Number(args, "threads=");
+            int files = Number(args, "files=");
+            var started = new CountdownEvent(threads);
+            var done = new ManualResetEventSlim();
+            var all = new List<Thread>();
+            for (int i = 0; i < threads; i++)
+            {
+                var thread = new Thread(
+                    () =>
+                    {
+                        started.Signal();
+                        done.Wait();
+                    },
+                    256 * 1024);
+                thread.Start();
+                all.Add(thread);
+            }
+            started.Wait();
+            // Let whoever wants to have something for each thread have it.
+            Work(run, check);
+            var open = new List<FileStream>();
+            for (int i = 0; i < files; i++)
+            {
+                open.Add(new FileStream("/dev/null", FileMode.Open, FileAccess.Read, FileShare.ReadWrite, 1));
+            }
+            Run.Result("files", open.Count.ToString());
+            done.Set();
+            all.ForEach(thread => thread.Join());
+            open.ForEach(file => file.Dispose());
+        }
+
+        private static int Number(string[] args, string name)
+        {
+            foreach (string arg in args)
+            {
+                if (arg.StartsWith(name, StringComparison.Ordinal))
+                {
+                    return int.Parse(arg.Substring(name.Length));
+                }
+            }
+            return 0;
+        }
+    }
+}
