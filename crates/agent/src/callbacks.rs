@@ -65,8 +65,6 @@ impl ClrCallbacks {
     }
 
     fn compiling(&self, cx: &mut Cx<'_, Callback>, function: FunctionId<'_>) {
-        // The program, or the runtime, may have loaded a library since the last look.
-        self.parts.target.natives.refresh();
         if let Some(watch) = self.library.compiling {
             watch(self.parts, &self.clr, cx);
         }

@@ -26,6 +26,9 @@ pub static CODE_MAP: CodeMap = CodeMap::new();
 /// Changes at which the agent thread is called.
 const CALL_AT: usize = 4096;
 
+/// Room for the changes of a round, but for a program that compiles a lot: 128 KiB.
+const ROOM: usize = 1024;
+
 /// Something that happened to the program's code.
 #[derive(Clone, Debug)]
 pub enum CodeChange {
@@ -112,7 +115,9 @@ impl CodeIndex {
 
     /// What has happened since the last call, in order. Agent thread.
     pub fn take_changes(&self) -> Vec<CodeChange> {
-        std::mem::take(&mut *self.changes())
+        // Room is made here, so that no callback finds the queue full and copies it under the lock.
+        let empty = Vec::with_capacity(ROOM);
+        std::mem::replace(&mut *self.changes(), empty)
     }
 }
 
