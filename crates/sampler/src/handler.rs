@@ -120,6 +120,12 @@ unsafe fn pass_on(
     // SAFETY: as above.
     unsafe { (*mark).passed = sys::PASSED_ON };
     global.discard(DiscardReason::Chained);
+    if global.trace.load(Ordering::Relaxed) != 0 {
+        // A CLR keeps the threads that it stops inside its handler, where the signal is held off: they
+        // could not answer for a trace, which is asked for just then. One of the CLR's own that comes
+        // in between finds native code, where it does nothing (`CheckActivationSafePoint`).
+        sys::let_in(signal);
+    }
     if global.previous_takes_info.load(Ordering::Relaxed) {
         type Info = unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
         // SAFETY: `start` or `come_up` stored the address of a handler that had SA_SIGINFO.

@@ -27,6 +27,22 @@ pub(crate) fn last_error(call: &'static str) -> Error {
     }
 }
 
+/// Takes a signal out of the calling thread's mask. In a handler: until that returns.
+/// Async-signal-safe, but for errno.
+pub(crate) fn let_in(signal: i32) {
+    let set: u64 = 1 << (signal - 1).clamp(0, 63);
+    // SAFETY: reads the eight bytes of `set`, which is the kernel's sigset_t on x86-64.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_UNBLOCK,
+            &raw const set,
+            core::ptr::null::<u64>(),
+            size_of::<u64>(),
+        )
+    };
+}
+
 /// Thread id of the caller.
 pub(crate) fn own_tid() -> u32 {
     // SAFETY: no preconditions.
