@@ -123,9 +123,10 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::interval)]
     pub(crate) interval: Option<u64>,
 
-    /// What ticks for cpu samples: perf (each interval, at a price where interrupts are dear),
-    /// timer (the kernel's tick at most, 250 Hz on most systems), auto (perf where it is allowed
-    /// and cheap enough for the frequency)
+    /// What ticks for cpu samples: timer (the kernel's tick at most, 250 Hz on most systems), auto
+    /// (timer where it is fast enough for the frequency, else the agent looks at the threads' clocks),
+    /// perf (each interval exactly; costs at each context switch, and a program that calls execve
+    /// without fork may die by a tick under way)
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = units::engine)]
     pub(crate) engine: &'static str,
 
