@@ -4,7 +4,7 @@
 //! each; what the signal then does is the handler's. The invariant: a thread that waits is not woken for
 //! the sake of its CPU time.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::engine::Timer;
 use crate::global::GLOBAL;
@@ -55,10 +55,10 @@ impl Reader {
         if !GLOBAL.running() {
             return;
         }
-        for_each_known(|_, slot| {
+        for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
             // Acquire: pairs with the Release in `arm_clock`.
             if Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock) {
-                clock_one(slot, now_ns);
+                clock_one(slot, look, now_ns);
             }
         });
     }
@@ -73,10 +73,12 @@ impl Reader {
             return;
         }
         GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
-        for_each_known(|id, slot| self.wall_one(id, slot, now_ns));
+        for_each_due(&GLOBAL.wall_looks, now_ns, |id, slot, look| {
+            self.wall_one(id, slot, look, now_ns);
+        });
     }
 
-    fn wall_one(&mut self, id: SlotId, slot: &Slot, now_ns: u64) {
+    fn wall_one(&mut self, id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64) {
         let side = &slot.reader;
         // Acquire: pairs with the Release in the handler, whose words are read below.
         let under_way = slot.wall_signal.load(Ordering::Acquire);
@@ -93,10 +95,6 @@ impl Reader {
             }
         }
         let settled = side.settled.load(Ordering::Relaxed);
-        if settled && now_ns < side.wall_look.load(Ordering::Relaxed) {
-            self.wait_on(slot, now_ns);
-            return;
-        }
         let tid = slot.tid.load(Ordering::Relaxed);
         let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
         let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
@@ -106,49 +104,61 @@ impl Reader {
         // Two samples in a row of a thread that looks idle: the second was taken where it waits.
         if looks_idle && settled {
             let still = side.wall_still.load(Ordering::Relaxed);
-            side.wall_look
-                .store(next_look(still, now_ns), Ordering::Relaxed);
-            self.wait_on(slot, now_ns);
+            look.store(next_look(still, now_ns), Ordering::Relaxed);
+            wait_on(slot, now_ns);
             return;
+        }
+        if settled {
+            // It has moved since the last look, for as long as its clock says; before, it waited.
+            let ran = cpu.saturating_sub(seen);
+            wait_on(slot, now_ns.saturating_sub(ran));
         }
         side.settled.store(looks_idle, Ordering::Relaxed);
         side.wall_still.store(now_ns, Ordering::Relaxed);
-        side.wall_look.store(0, Ordering::Relaxed);
         side.waited.store(0, Ordering::Relaxed);
         slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
         if sampler::send(slot, sampler::wall_token(id)).is_err() {
             slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
         }
     }
-
-    /// The thread waits where its last sample was taken.
-    fn wait_on(&self, slot: &Slot, now_ns: u64) {
-        let side = &slot.reader;
-        let (_, unread) = slot.ring().available();
-        if unread > 0 {
-            return; // its last sample is not read yet; a later tick covers the time
-        }
-        let from = slot.wall_time.swap(now_ns, Ordering::Relaxed);
-        let ns = now_ns.saturating_sub(from);
-        Slot::add(&side.idle_ns, ns);
-        side.idle_ticks.store(
-            side.idle_ticks.load(Ordering::Relaxed).saturating_add(1),
-            Ordering::Relaxed,
-        );
-        side.idle_until.store(now_ns, Ordering::Relaxed);
-    }
 }
 
-fn for_each_known(mut each: impl FnMut(SlotId, &'static Slot)) {
-    for index in 0..GLOBAL.used() {
+/// The threads that can be sampled and are to be looked at.
+fn for_each_due(
+    looks: &'static [AtomicU64],
+    now_ns: u64,
+    mut each: impl FnMut(SlotId, &'static Slot, &'static AtomicU64),
+) {
+    for (index, look) in looks.iter().enumerate().take(GLOBAL.used()) {
+        if now_ns < look.load(Ordering::Relaxed) {
+            continue;
+        }
         let Some(slot) = GLOBAL.slot(index) else {
             continue;
         };
         let (generation, flags) = slot.gate.peek();
         if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
-            each(SlotId::new(generation, index), slot);
+            each(SlotId::new(generation, index), slot, look);
         }
     }
+}
+
+/// Until `until_ns` the thread has waited where its last sample was taken.
+fn wait_on(slot: &Slot, until_ns: u64) {
+    let side = &slot.reader;
+    let (_, unread) = slot.ring().available();
+    let from = slot.wall_time.load(Ordering::Relaxed);
+    if unread > 0 || until_ns <= from {
+        return; // its last sample is not read yet; a later tick covers the time
+    }
+    slot.wall_time.store(until_ns, Ordering::Relaxed);
+    let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed).max(1);
+    let before = side.idle_ns.load(Ordering::Relaxed);
+    let idle = before.saturating_add(until_ns - from);
+    side.idle_ns.store(idle, Ordering::Relaxed);
+    let ticks = (idle.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
+    side.idle_ticks.store(ticks as u32, Ordering::Relaxed);
+    side.idle_until.store(until_ns, Ordering::Relaxed);
 }
 
 /// When a clock that stands still since `still` is looked at again.
@@ -156,9 +166,9 @@ fn next_look(still: u64, now: u64) -> u64 {
     now + (now.saturating_sub(still) / LOOK_PART).min(LONGEST_LOOK_NS)
 }
 
-fn clock_one(slot: &Slot, now_ns: u64) {
+fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64) {
     let side = &slot.reader;
-    if now_ns < side.clock_look.load(Ordering::Relaxed) || slot.cpu_sent.load(Ordering::Relaxed) {
+    if slot.cpu_sent.load(Ordering::Relaxed) {
         return;
     }
     let tid = slot.tid.load(Ordering::Relaxed);
@@ -166,8 +176,7 @@ fn clock_one(slot: &Slot, now_ns: u64) {
     let cpu = sys::clock_ns(clock);
     if cpu == side.clock_seen.swap(cpu, Ordering::Relaxed) {
         let still = side.clock_still.load(Ordering::Relaxed);
-        side.clock_look
-            .store(next_look(still, now_ns), Ordering::Relaxed);
+        look.store(next_look(still, now_ns), Ordering::Relaxed);
         return;
     }
     side.clock_still.store(now_ns, Ordering::Relaxed);

@@ -65,6 +65,10 @@ pub(crate) struct Global {
     pub(crate) anchor_id: AtomicU64,
     /// Threads without a timer of their own, whose clocks the reader looks at.
     pub(crate) clocked: AtomicU32,
+    /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each other, so
+    /// that those at which it need not look cost nothing. Zero for a new thread.
+    pub(crate) cpu_looks: [AtomicU64; MAX_SLOTS],
+    pub(crate) wall_looks: [AtomicU64; MAX_SLOTS],
     /// When the reader's next ticks are due.
     pub(crate) wall_due: AtomicU64,
     pub(crate) clock_due: AtomicU64,
@@ -115,6 +119,8 @@ pub(crate) static GLOBAL: Global = Global {
     anchor_fd: AtomicI32::new(-1),
     anchor_id: AtomicU64::new(0),
     clocked: AtomicU32::new(0),
+    cpu_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
+    wall_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_due: AtomicU64::new(0),
     clock_due: AtomicU64::new(0),
     last_tick: AtomicU64::new(0),

@@ -576,6 +576,11 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;
     // else short threads would count for less than their share.
     slot.reset(GLOBAL.last_tick.load(Ordering::Relaxed));
+    for looks in [&GLOBAL.cpu_looks, &GLOBAL.wall_looks] {
+        if let Some(look) = looks.get(index) {
+            look.store(0, Ordering::Relaxed);
+        }
+    }
     Ok(())
 }
 

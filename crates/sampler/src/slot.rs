@@ -122,12 +122,10 @@ pub(crate) struct ReaderSide {
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     pub(crate) cpu_seen: AtomicU64,
-    /// Its clock at the reader's last look, the time of the next one, and since when it has not moved.
+    /// Its clock at the reader's last look, and since when it has not moved.
     pub(crate) clock_seen: AtomicU64,
-    pub(crate) clock_look: AtomicU64,
     pub(crate) clock_still: AtomicU64,
-    /// Wall clock: the time of the next look at a thread that waits, and since when it does.
-    pub(crate) wall_look: AtomicU64,
+    /// Wall clock: since when the thread waits.
     pub(crate) wall_still: AtomicU64,
     /// Counters already taken.
     pub(crate) taken: [AtomicU64; 6],
@@ -274,9 +272,7 @@ impl Slot {
             &self.reader.idle_until,
             &self.reader.cpu_seen,
             &self.reader.clock_seen,
-            &self.reader.clock_look,
             &self.reader.clock_still,
-            &self.reader.wall_look,
             &self.reader.wall_still,
         ];
         for word in zero64.into_iter().chain(&self.reader.taken) {
