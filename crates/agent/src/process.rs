@@ -56,7 +56,7 @@ fn start(library: &'static Library) -> Option<Process> {
     let socket = std::env::var("SIDEWALK_SOCKET").ok()?;
     let channel = Channel::connect(&socket)?;
     let settings = Settings::parse(&std::env::var("SIDEWALK_CONFIG").unwrap_or_default());
-    let parts = Parts::new(settings.clone())?;
+    let parts = Parts::new(settings.clone());
     let begun = begin::begin(parts, settings).ok()?;
     parts.wake.serve_handler();
     // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no

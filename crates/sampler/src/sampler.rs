@@ -300,6 +300,11 @@ impl Sampler {
         GLOBAL.wake();
     }
 
+    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one.
+    pub fn ring() {
+        GLOBAL.wake();
+    }
+
     /// Stops all timers. The handler stays installed and ignores what still arrives: putting
     /// SIG_DFL back would let a late signal end the process. Slots stay registered until
     /// unregistered; rings can still be drained.

@@ -1,91 +1,111 @@
 //! Waking the agent thread, from callbacks and from the signal handler.
 //!
-//! Not a queue: it says "come", never what for. Invariants: it lives as long as the process, so
-//! that a late signal finds it; ringing neither waits nor allocates; a descriptor that the program
-//! has closed under us ([`libc::POLLNVAL`]) is not waited on again, so that the agent thread sleeps.
+//! Not a queue: it says "come", never what for. No descriptor, as a program may close those that it does
+//! not know (`closefrom`) and get the number for a file of its own: a word in memory that the kernel waits on
+//! (futex). While a session waits for descriptors too, it lends what makes one of them readable
+//! ([`Wake::also_by`]). Invariants: it lives as long as the process, so that a late signal finds it; ringing
+//! neither waits nor allocates.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The eventfd of [`Wake`] for the handler, -1 before there is one.
-static FD: AtomicI32 = AtomicI32::new(-1);
+/// Whom the handler wakes; null before there is anybody.
+static SERVED: AtomicPtr<Wake> = AtomicPtr::new(std::ptr::null_mut());
 /// The handler has called and nobody has come since.
 static CALLED: AtomicBool = AtomicBool::new(false);
 
 /// Wakes the agent thread. One per process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Wake {
-    fd: OwnedFd,
-    /// The descriptor is ours no more: a program may close what it does not know.
-    lost: AtomicBool,
+    /// Counts rings.
+    rung: AtomicU32,
+    /// Rings that the agent thread has come for.
+    heard: AtomicU32,
+    /// A function to call after a ring: its address, 0 for none.
+    also: AtomicUsize,
 }
 
 impl Wake {
-    /// `None` where the kernel has no descriptor for us.
-    pub fn new() -> Option<Wake> {
-        // SAFETY: no preconditions; the descriptor is new and nobody else's.
-        let fd = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
-        }?;
-        Some(Wake {
-            fd,
-            lost: AtomicBool::new(false),
-        })
+    /// Nobody has rung.
+    pub fn new() -> Wake {
+        Wake::default()
     }
 
     /// From now on the handler reaches this one.
     pub fn serve_handler(&'static self) {
-        FD.store(self.fd.as_raw_fd(), Ordering::Release); // pairs with `call_from_handler`
+        let pointer = std::ptr::from_ref(self).cast_mut();
+        SERVED.store(pointer, Ordering::Release); // pairs with `call_from_handler`
     }
 
-    /// Makes [`Wake::wait`] return, now or when it is next called.
+    /// Rings also by a function that is async-signal-safe but for errno, and stays loaded; `None`: no more.
+    pub fn also_by(&self, ring: Option<fn()>) {
+        let address = ring.map_or(0, |ring| ring as usize);
+        self.also.store(address, Ordering::Release); // pairs with `ring`
+    }
+
+    /// Makes [`Wake::wait`] return, now or when it is next called. Async-signal-safe, but for errno.
     pub fn ring(&self) {
-        ring(self.fd.as_raw_fd());
+        self.rung.fetch_add(1, Ordering::Release); // pairs with `take`
+        let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel uses the word's address alone.
+        unsafe { libc::syscall(libc::SYS_futex, self.rung.as_ptr(), op, 1) };
+        let also = self.also.load(Ordering::Acquire); // pairs with `also_by`
+        if also != 0 {
+            // SAFETY: `also_by` stored the address of such a function.
+            let also = unsafe { std::mem::transmute::<usize, fn()>(also) };
+            also();
+        }
+    }
+
+    /// Whether anybody has rung since the last call.
+    fn take(&self) -> bool {
+        let rung = self.rung.load(Ordering::Acquire); // pairs with `ring`
+        self.heard.swap(rung, Ordering::Relaxed) != rung
     }
 
     /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over; for
     /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. Agent thread
-    /// only.
+    /// only. Where there are `others`, one of them is what [`Wake::also_by`] makes readable.
     pub fn wait(&self, others: [RawFd; 2], timeout: Option<Duration>) {
-        let own = if self.lost.load(Ordering::Relaxed) {
-            -1
-        } else {
-            self.fd.as_raw_fd()
-        };
-        // The kernel passes over a negative descriptor.
-        let mut fds = [own, others[0], others[1]].map(|fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        });
-        // Without a descriptor to be woken by, it looks by itself now and then.
-        let timeout = timeout.or((own < 0).then_some(Duration::from_millis(100)));
+        if self.take() {
+            return;
+        }
         let limit = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs().cast_signed(),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: three pollfds and a timeout or none, alive during the call; no signal mask.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), 3, limit, std::ptr::null()) };
-        let [wake, ..] = fds;
-        if wake.revents & libc::POLLNVAL != 0 {
-            self.lost.store(true, Ordering::Relaxed);
-            FD.store(-1, Ordering::Relaxed);
-        } else if wake.revents & libc::POLLIN != 0 {
-            let mut count = 0u64;
-            // SAFETY: reads at most the eight bytes of `count`; the eventfd does not block.
-            unsafe { libc::read(own, (&raw mut count).cast(), 8) };
+        if others.iter().all(|fd| *fd < 0) {
+            let heard = self.heard.load(Ordering::Relaxed);
+            let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            let word = self.rung.as_ptr();
+            // SAFETY: the kernel reads the word and the timeout or none, alive during the call.
+            unsafe { libc::syscall(libc::SYS_futex, word, op, heard, limit) };
+        } else {
+            // The kernel passes over a negative descriptor.
+            let mut fds = others.map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            // SAFETY: two pollfds and a timeout or none, alive during the call; no signal mask.
+            unsafe { libc::ppoll(fds.as_mut_ptr(), 2, limit, std::ptr::null()) };
         }
+        self.take();
     }
 }
 
 /// Wakes the agent thread to look for new modules: the handler has met code that nobody knows.
 /// Once until [`hear_call`]. Async-signal-safe, but for errno, which the sampler keeps.
 pub fn call_from_handler() {
-    if !CALLED.swap(true, Ordering::Relaxed) {
-        ring(FD.load(Ordering::Acquire)); // pairs with `serve_handler`
+    if CALLED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let served = SERVED.load(Ordering::Acquire); // pairs with `serve_handler`
+    // SAFETY: null, or what `serve_handler` was given, which lives as long as the process.
+    if let Some(wake) = unsafe { served.as_ref() } {
+        wake.ring();
     }
 }
 
@@ -94,39 +114,49 @@ pub fn hear_call() {
     CALLED.store(false, Ordering::Relaxed);
 }
 
-/// Makes an eventfd readable. Async-signal-safe, but for errno.
-fn ring(eventfd: i32) {
-    let one = 1u64;
-    // SAFETY: reads eight bytes of `one`; the descriptor is [`Wake`]'s, which does not block, or
-    // -1, which is an error without effect.
-    unsafe { libc::write(eventfd, (&raw const one).cast(), 8) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn who_rings_before_the_wait_is_heard_once() {
-        let wake = Wake::new().unwrap();
+        let wake = Wake::new();
         wake.ring();
         wake.ring();
         // Would not return if it had not been heard.
         wake.wait([-1, -1], None);
         wake.wait([-1, -1], Some(Duration::ZERO));
+        assert!(!wake.take());
     }
 
     #[test]
-    fn a_descriptor_that_the_program_closed_is_waited_on_no_more() {
-        let wake = Wake::new().unwrap();
-        // What `closefrom` does to us. Another file has the number at once, so that no other test's
-        // descriptor gets it, and is then taken away too.
-        // SAFETY: the descriptor is this test's own; `wake` is forgotten, so nobody closes it again.
-        unsafe { libc::close(wake.fd.as_raw_fd()) };
-        wake.wait([-1, -1], Some(Duration::from_millis(1)));
-        if wake.lost.load(Ordering::Relaxed) {
-            wake.wait([-1, -1], None);
+    fn who_rings_during_the_wait_is_heard() {
+        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
+        let rings = std::thread::spawn(|| wake.ring());
+        wake.wait([-1, -1], None);
+        rings.join().unwrap();
+    }
+
+    #[test]
+    fn one_who_waits_for_descriptors_is_woken_by_what_was_lent() {
+        static PIPE: AtomicU32 = AtomicU32::new(0);
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        PIPE.store(ends[1].cast_unsigned(), Ordering::Relaxed);
+        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
+        wake.also_by(Some(|| {
+            let end = PIPE.load(Ordering::Relaxed).cast_signed();
+            // SAFETY: one byte of a static text.
+            unsafe { libc::write(end, b"x".as_ptr().cast(), 1) };
+        }));
+        let rings = std::thread::spawn(|| wake.ring());
+        wake.wait([ends[0], -1], None);
+        rings.join().unwrap();
+        wake.also_by(None);
+        for end in ends {
+            // SAFETY: this test's own.
+            unsafe { libc::close(end) };
         }
-        std::mem::forget(wake);
     }
 }

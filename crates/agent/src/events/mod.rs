@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_new_clr_wakes_what_rests_but_not_what_is_over() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let wake = Box::leak(Box::new(Wake::new()));
         let events = Events::new(phase, wake);
         events.begin(&Settings::parse("event=exception"));
         writer.change(&[Phase::Idle], Phase::Recording).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_for_nobody() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let wake = Box::leak(Box::new(Wake::new()));
         let events = Events::new(phase, wake);
         events.begin(&Settings::parse("event=exception"));
         writer.change(&[Phase::Idle], Phase::Recording).unwrap();

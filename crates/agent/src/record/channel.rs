@@ -5,6 +5,7 @@
 //! [`WRITE_TIMEOUT`], so that a stopped tool cannot hold the program's end.
 
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -17,7 +18,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection to the tool.
 #[derive(Debug)]
 pub struct Channel {
-    stream: UnixStream,
+    stream: ManuallyDrop<UnixStream>,
+    /// Device and number of the socket itself. A program may close descriptors that it does not know, and
+    /// get the number for a socket of its own.
+    identity: Option<(u64, u64)>,
 }
 
 /// What the tool sent.
@@ -34,7 +38,28 @@ pub enum Command {
 impl From<UnixStream> for Channel {
     /// To a tool that has said go.
     fn from(stream: UnixStream) -> Channel {
-        Channel { stream }
+        Channel {
+            identity: identity(stream.as_raw_fd()),
+            stream: ManuallyDrop::new(stream),
+        }
+    }
+}
+
+/// What a descriptor is, whatever its number.
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: all-zero is a valid stat.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid out-pointer; any number may be asked about.
+    (unsafe { libc::fstat(fd, &raw mut found) } == 0).then_some((found.st_dev, found.st_ino))
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // Where the number is the program's by now, closing it would close the program's.
+        if self.is_ours() {
+            // SAFETY: dropped once, here, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.stream) };
+        }
     }
 }
 
@@ -60,12 +85,22 @@ impl Channel {
     /// # Errors
     /// The tool is gone or does not read; the connection is of no use any more.
     pub fn send(&mut self, block: &[u8]) -> io::Result<()> {
+        if !self.is_ours() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         // std's write on a socket is send with MSG_NOSIGNAL, so no SIGPIPE reaches the program.
         self.stream.write_all(block)
     }
 
+    fn is_ours(&self) -> bool {
+        self.identity.is_some() && identity(self.fd()) == self.identity
+    }
+
     /// What the tool said since the last call, without waiting.
     pub fn command(&mut self) -> Command {
+        if !self.is_ours() {
+            return Command::Gone;
+        }
         let mut word = [0u8; 16];
         // SAFETY: `word` is valid for writes of its length, the descriptor is open while `self`
         // lives.
@@ -127,6 +162,29 @@ mod tests {
         assert_eq!(channel.command(), Command::Gone);
         assert!(channel.send(&[0; 1 << 20]).is_err());
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_number_that_the_program_has_taken_is_not_written_to() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::from(ours);
+        channel.send(b"block").unwrap();
+        let (program, mut reader) = UnixStream::pair().unwrap();
+        // SAFETY: both are open; the program's socket gets our number, as after `closefrom`.
+        unsafe { libc::dup2(program.as_raw_fd(), channel.fd()) };
+        drop(program);
+        assert!(channel.send(b"stray").is_err());
+        assert_eq!(channel.command(), Command::Gone);
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"block");
+        // What has our number now is the program's, which closes it by itself.
+        reader.set_nonblocking(true).unwrap();
+        assert!(
+            reader
+                .read(&mut [0; 8])
+                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn record(
     writer
         .change(&[crate::model::Phase::Idle], crate::model::Phase::Recording)
         .unwrap();
-    let wake = Box::leak(Box::new(Wake::new().unwrap()));
+    let wake = Box::leak(Box::new(Wake::new()));
     let target: &'static Target = Box::leak(Box::new(Target::new(phase, wake)));
     let registry: &'static Registry = Box::leak(Box::new(Registry::new(phase)));
     let (channel, say, reads) = listen();

@@ -64,6 +64,7 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
         shadow.begin(&settings);
     }
     parts.set_sampler(sampler);
+    parts.wake.also_by(Some(Sampler::ring));
     parts.target.threads.begin(sampler);
     // Before the first sample: the stack above us is native code.
     parts.target.natives.refresh();
@@ -93,6 +94,7 @@ pub fn stop(parts: &Parts) {
 
 /// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
 pub(super) fn forget(parts: &Parts) {
+    parts.wake.also_by(None);
     parts.target.threads.forget_session();
     parts.target.natives.forget_changes();
     parts.events.forget_session();

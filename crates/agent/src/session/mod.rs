@@ -71,6 +71,8 @@ pub(crate) struct Session<'a> {
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
+    /// Threads at the last scan.
+    thread_count: u64,
     start_ns: u64,
     scan_due: u64,
     flush_due: u64,
@@ -117,6 +119,7 @@ impl<'a> Session<'a> {
             totals: Totals::default(),
             tid: proc::own_tid(),
             ids: Vec::new(),
+            thread_count: 0,
             start_ns: now,
             scan_due: now,
             flush_due: now + FLUSH_NS,
@@ -214,8 +217,13 @@ impl<'a> Session<'a> {
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
             let names = now + SCAN_NS >= self.stats_due;
-            let greet = self.settings.walker != WalkerKind::Suspend;
-            target.threads.scan(self.tid, &mut self.ids, names, greet);
+            let count = proc::thread_count();
+            // One that came while another went is found with the names.
+            if names || count == 0 || count != self.thread_count || target.threads.are_waiting() {
+                self.thread_count = count;
+                let greet = self.settings.walker != WalkerKind::Suspend;
+                target.threads.scan(self.tid, &mut self.ids, names, greet);
+            }
         }
         target.threads.take_hellos(&mut self.reader);
         self.drain(cx, false);

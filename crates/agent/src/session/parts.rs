@@ -35,13 +35,13 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Of a process whose first session has these settings. `None`: the kernel has nothing to wake by.
-    pub fn new(settings: Settings) -> Option<&'static Parts> {
-        let wake: &'static Wake = Box::leak(Box::new(Wake::new()?));
+    /// Of a process whose first session has these settings.
+    pub fn new(settings: Settings) -> &'static Parts {
+        let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
         let (phases, phase) = Phases::new();
         let shadow =
             (settings.walker == WalkerKind::Shadow).then(|| ShadowStacks::new(&settings, phase));
-        Some(Box::leak(Box::new(Parts {
+        Box::leak(Box::new(Parts {
             target: Target::new(phase, wake),
             registry: Registry::new(phase),
             events: Events::new(phase, wake),
@@ -51,7 +51,7 @@ impl Parts {
             wake,
             settings: Mutex::new(Arc::new(settings)),
             sampler: OnceLock::new(),
-        })))
+        }))
     }
 
     /// The settings in force: those of the session, or of the last one.

@@ -28,7 +28,7 @@ impl Process {
     fn alone() -> Process {
         Process {
             parts: PARTS.get_or_init(|| {
-                let parts = Parts::new(Settings::default()).unwrap();
+                let parts = Parts::new(Settings::default());
                 parts.wake.serve_handler();
                 parts
             }),

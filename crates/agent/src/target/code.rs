@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_nobody_takes_it() {
         let (writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let wake = Box::leak(Box::new(Wake::new()));
         let code = CodeIndex::new(phase, wake);
         code.push([CodeChange::Added(body(100..200, 1, 10))]);
         assert_eq!(
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_agent_thread_is_called_before_the_queue_is_long() {
         let (_writer, phase) = new_phase();
-        let wake = Box::leak(Box::new(Wake::new().unwrap()));
+        let wake = Box::leak(Box::new(Wake::new()));
         let code = CodeIndex::new(phase, wake);
         for at in 0..CALL_AT as u64 {
             code.push([CodeChange::Added(body(at * 16..at * 16 + 8, 1, 10))]);

@@ -159,7 +159,7 @@ pub(crate) mod tests {
     /// An index without a runtime.
     pub(crate) fn index() -> CodeIndex {
         let (_writer, phase) = new_phase();
-        CodeIndex::new(phase, Box::leak(Box::new(Wake::new().unwrap())))
+        CodeIndex::new(phase, Box::leak(Box::new(Wake::new())))
     }
 
     #[test]

@@ -111,6 +111,9 @@ struct Entry {
     alive: bool,
 }
 
+/// How many names of threads one scan reads from the kernel, beside those of new ones.
+const NAMES_AT_ONCE: usize = 32;
+
 /// How many names of threads that are not started yet are kept.
 const NAMES_AHEAD: usize = 1024;
 
@@ -129,6 +132,10 @@ struct State {
     former: Vec<Former>,
     /// Of the session.
     sampler: Option<&'static Sampler>,
+    /// The last thread whose name was looked at again in a scan.
+    last_named: u32,
+    /// Some thread has a slot and no known stack, or no slot.
+    waiting: bool,
 }
 
 #[derive(Debug)]
@@ -476,7 +483,7 @@ impl Threads {
 
     /// Looks which threads the kernel has. Agent thread only. New native ones are registered and
     /// greeted, so that their next signal tells where their stack is. With `names`, looks for new
-    /// names of known threads too, which costs a file read for each.
+    /// names of known threads too, of a few at a time as each costs a file.
     /// With `greet` unset no signal is sent: nobody wants to walk them.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, names: bool, greet: bool) {
         proc::thread_ids(ids);
@@ -487,12 +494,24 @@ impl Threads {
             for entry in state.by_tid.values_mut() {
                 entry.alive = false;
             }
+            let mut names_left = if names { NAMES_AT_ONCE } else { 0 };
+            let after = state.last_named;
+            let mut last_named = after;
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
-                if !entry.named_by_clr && (names || entry.name.is_empty()) {
+                let again = names_left > 0 && tid > after && !entry.named_by_clr;
+                if again {
+                    names_left -= 1;
+                    last_named = tid;
+                }
+                if !entry.named_by_clr && (is_new || again || entry.name.is_empty()) {
                     unnamed.push((tid, is_new, None));
                 }
+            }
+            if names {
+                // From the first again, once all were looked at.
+                state.last_named = if names_left > 0 { 0 } else { last_named };
             }
         }
         for (tid, _, name) in &mut unnamed {
@@ -524,6 +543,7 @@ impl Threads {
                 }
             }
             let is_recording = self.phase.is_recording();
+            all.waiting = !arm.is_empty() || !hello.is_empty();
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
@@ -543,6 +563,11 @@ impl Threads {
                 let _gone = sampler.hello(slot);
             }
         }
+    }
+
+    /// Whether some thread is not sampled yet, so that the next scan has something to do for it.
+    pub fn are_waiting(&self) -> bool {
+        self.state().waiting
     }
 
     /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
