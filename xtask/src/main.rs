@@ -35,7 +35,8 @@ Usage: cargo xtask COMMAND
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
-                  [--hours N] [--seed S] [--only RUN [--times N]] [--plan] [PROGRAM…]
+                  [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
+                  [--plan] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--write] (docs/overhead.md)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/

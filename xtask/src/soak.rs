@@ -17,11 +17,13 @@ use crate::soak_plan::{Choices, Plan, shell};
 use crate::soak_run::{Outcome, run as run_plan};
 use crate::{setup, test};
 
-const USAGE: &str = "usage: cargo xtask soak [--hours N] [--seed S] [--only RUN [--times N]] [--plan] \
+const USAGE: &str = "usage: cargo xtask soak [--hours N | --runs N] [--seed S] [--only RUN [--times N]] [--plan] \
                      [--runtimes DIR…] [PROGRAM…]";
 
 struct Options {
     time: Duration,
+    /// So many runs, however long they take.
+    runs: Option<u64>,
     seed: u64,
     /// One run, so many times.
     only: Option<u64>,
@@ -34,6 +36,7 @@ struct Options {
 fn options(arguments: &[&str]) -> Result<Options> {
     let mut options = Options {
         time: Duration::from_secs(3600),
+        runs: None,
         seed: 1,
         only: None,
         times: 1,
@@ -47,6 +50,10 @@ fn options(arguments: &[&str]) -> Result<Options> {
             "--hours" => {
                 let hours: f64 = value()?.parse().context(USAGE)?;
                 options.time = Duration::try_from_secs_f64(hours * 3600.0).context(USAGE)?;
+            }
+            "--runs" => {
+                options.runs = Some(value()?.parse().context(USAGE)?);
+                options.time = Duration::MAX;
             }
             "--seed" => options.seed = value()?.parse().context(USAGE)?,
             "--only" => options.only = Some(value()?.parse().context(USAGE)?),
@@ -69,13 +76,9 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     soak(&setup, &options, roots)
 }
 
-/// A short soak that is the same each time.
+/// About a minute of soak, which is the same each time.
 pub(crate) fn short(setup: &Setup, roots: &[PathBuf]) -> Result<()> {
-    let options = Options {
-        time: Duration::from_secs(60),
-        ..options(&["--seed", "11"])?
-    };
-    soak(setup, &options, roots)
+    soak(setup, &options(&["--seed", "11", "--runs", "24"])?, roots)
 }
 
 fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {
@@ -84,7 +87,7 @@ fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {
     let mut table = Table::default();
     let numbers = match options.only {
         Some(number) => number..number + 1,
-        None => 0..u64::MAX,
+        None => 0..options.runs.unwrap_or(u64::MAX),
     };
     for number in numbers {
         if options.only.is_none() && start.elapsed() >= options.time {

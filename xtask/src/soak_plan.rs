@@ -87,6 +87,7 @@ impl Plan {
         let mut is_sampled = true;
         circumstances(
             &mut rng,
+            has_core31,
             &mut outer,
             &mut inner,
             &mut title,
@@ -281,6 +282,7 @@ fn settings(
 /// Limits, signals and processors.
 fn circumstances(
     rng: &mut Rng,
+    has_core31: bool,
     outer: &mut Vec<String>,
     inner: &mut Vec<String>,
     title: &mut Vec<String>,
@@ -291,7 +293,12 @@ fn circumstances(
         limits.push(format!("--nofile={}", [48, 64, 100, 256][rng.usize(..4)]));
     }
     if rng.u32(..8) == 0 {
-        limits.push(format!("--sigpending={}", [0, 1, 10][rng.usize(..3)]));
+        let queued = [0, 1, 10][rng.usize(..3)];
+        // 3.1 ends itself where it cannot queue the signal that stops a thread: by any collection,
+        // without us too.
+        if !has_core31 {
+            limits.push(format!("--sigpending={queued}"));
+        }
     }
     if rng.u32(..8) == 0 {
         limits.push(format!("--stack={}", 2 << 20));
@@ -460,6 +467,7 @@ mod tests {
         ));
         circumstances(
             &mut rng,
+            seed.is_multiple_of(2),
             &mut words,
             &mut inner,
             &mut title,
