@@ -281,7 +281,15 @@ impl Body {
         if self.source == Source::FramePointer {
             return Some(FRAME_POINTER);
         }
-        unwind_info::rule(self.infos.get(fragment.info as usize..)?, into, |_| &[])
+        let rule = unwind_info::rule(self.infos.get(fragment.info as usize..)?, into, |_| &[])?;
+        if !exact {
+            return Some(rule);
+        }
+        let begin = self.start + u64::from(fragment.begin);
+        Some(x86::in_probe_loop(rule, |back| {
+            let at = lookup.saturating_sub(back as u64);
+            self.bytes_at(at.max(begin))
+        }))
     }
 
     /// The code from `address` to the end of the body. Async-signal-safe.

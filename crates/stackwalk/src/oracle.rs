@@ -29,6 +29,7 @@ struct State {
     /// Where the caller's `rbp` was pushed.
     saved: Option<i64>,
     r11: Option<i64>,
+    rax: Option<i64>,
 }
 
 /// What was found of one function.
@@ -56,6 +57,7 @@ pub(crate) fn check(
         bp: Frame::Callers,
         saved: None,
         r11: None,
+        rax: None,
     };
     if code.starts_with(&[0x48, 0x8b, 0x45, 0x00]) {
         // An OSR body begins on the frame of another body, how large only its unwind codes say;
@@ -72,6 +74,7 @@ pub(crate) fn check(
                 bp: Frame::At(-16),
                 saved: Some(-16),
                 r11: None,
+                rax: None,
             };
         }
     }
@@ -126,6 +129,9 @@ impl Verdict {
                 let cfa = match (cfa, state.sp, state.bp) {
                     (Cfa::Sp(offset), Some(sp), _) => sp + i64::from(offset) == 0,
                     (Cfa::Bp(offset), _, Frame::At(at)) => at + i64::from(offset) == 0,
+                    (Cfa::Other(0, offset), ..) => {
+                        state.rax.is_some_and(|rax| rax + i64::from(offset) == 0)
+                    }
                     (Cfa::Sp(_), None, Frame::Callers | Frame::Other) => {
                         self.unjudged += 1;
                         return;
@@ -154,7 +160,7 @@ impl Verdict {
 }
 
 fn step(instruction: &Instruction, state: &mut State) {
-    use Register::{R11, RBP, RSP};
+    use Register::{R11, RAX, RBP, RSP};
     let register = |index: u32| {
         (instruction.op_count() > index && instruction.op_kind(index) == OpKind::Register)
             .then(|| instruction.op_register(index))
@@ -166,6 +172,7 @@ fn step(instruction: &Instruction, state: &mut State) {
             _ => None,
         },
         R11 => state.r11,
+        RAX => state.rax,
         _ => None,
     };
     // base + displacement of a memory operand without an index
@@ -181,8 +188,17 @@ fn step(instruction: &Instruction, state: &mut State) {
         RSP => state.sp = new,
         RBP => state.bp = new.map_or(Frame::Other, Frame::At),
         R11 => state.r11 = new,
+        RAX => state.rax = new,
         _ => {}
     };
+    // Anything else that writes it, or may.
+    if instruction.mnemonic() != Mnemonic::Lea
+        && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
+        && (instruction.flow_control() == FlowControl::Call
+            || register(0).is_some_and(|to| to.full_register() == RAX))
+    {
+        state.rax = None;
+    }
     match (instruction.mnemonic(), register(0)) {
         (Mnemonic::Push, pushed) => {
             state.sp = state.sp.map(|sp| sp - 8);
@@ -210,7 +226,7 @@ fn step(instruction: &Instruction, state: &mut State) {
                 old.zip(immediate()).map(|(old, by)| old + sign * by),
             );
         }
-        (Mnemonic::Lea, Some(to @ (RSP | RBP | R11))) => {
+        (Mnemonic::Lea, Some(to @ (RSP | RBP | R11 | RAX))) => {
             let at = address(state);
             set(state, to, at);
         }

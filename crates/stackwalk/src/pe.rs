@@ -222,9 +222,16 @@ impl Image {
                 return Some(rule);
             }
         }
-        unwind_info::rule(self.rva_bytes(function.unwind), into, |rva| {
+        let rule = unwind_info::rule(self.rva_bytes(function.unwind), into, |rva| {
             self.rva_bytes(rva)
-        })
+        })?;
+        if !exact {
+            return Some(rule);
+        }
+        Some(x86::in_probe_loop(rule, |back| {
+            let at = rva.saturating_sub(u32::try_from(back).unwrap_or(0));
+            self.rva_bytes(at.max(function.begin))
+        }))
     }
 }
 

@@ -3,7 +3,7 @@
 //! It is not a disassembler. The invariant: an instruction that is not known ends the decoding
 //! with "no", and every step consumes at least one byte of the slice.
 
-use crate::rule::Rule;
+use crate::rule::{Cfa, Rule};
 use crate::unwind_info::{Builder, Place, rule_at};
 use std::ops::Range;
 
@@ -163,6 +163,62 @@ pub(crate) fn is_hijack_stub(code: &[u8]) -> bool {
         .starts_with(&[0x52, 0x50, 0x48, 0x89, 0xe7])
 }
 
+/// What the JIT of .NET Core 3.1 puts before the allocation of a frame of three pages and more
+/// (`genAllocLclFrame`, jit/codegencommon.cpp): the stack pointer goes down page by page, and back.
+///
+/// ```text
+/// loop: lea rsp, [rsp - 4096]; test [rsp], rax; cmp rsp, rax; jge loop; lea rsp, [rax + N]
+/// ```
+///
+/// `rax` is the stack pointer before it, less N.
+const PROBE_LOOP: [u8; 20] = [
+    0x48, 0x8d, 0xa4, 0x24, 0x00, 0xf0, 0xff, 0xff, 0x48, 0x85, 0x04, 0x24, 0x48, 0x3b, 0xe0, 0x7d,
+    0xef, 0x48, 0x8d, 0xa0,
+];
+/// Where its instructions begin.
+const PROBE_STEPS: [usize; 5] = [0, 8, 12, 15, 17];
+
+/// N of a probe loop at the start of `code`.
+fn probed(code: &[u8]) -> Option<i32> {
+    let &[a, b, c, d, ..] = code.strip_prefix(&PROBE_LOOP)? else {
+        return None;
+    };
+    Some(i32::from_le_bytes([a, b, c, d]))
+}
+
+/// The rule inside a probe loop, where `rule` is that of the code before it; `rule` itself anywhere
+/// else. `before` gives the code from so many bytes before the instruction on.
+pub(crate) fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
+    let Rule::Frame {
+        cfa: Cfa::Sp(offset),
+        ra,
+        bp,
+        assumed,
+    } = rule
+    else {
+        return rule;
+    };
+    // Nearly all code ends here: three of the five begin so, one is a short jump.
+    let here = before(0);
+    let likely = matches!(*here, [0x48, 0x8d | 0x85 | 0x3b, ..] | [0x7d, 0xef, ..]);
+    let found = PROBE_STEPS
+        .iter()
+        .filter(|_| likely)
+        .find_map(|step| probed(before(*step)));
+    match found.and_then(|below| below.checked_add(offset)) {
+        Some(offset) => Rule::Frame {
+            cfa: Cfa::Other(RAX, offset),
+            ra,
+            bp,
+            assumed,
+        },
+        None => rule,
+    }
+}
+
+/// The DWARF number of `rax`.
+const RAX: u8 = 0;
+
 /// What the first instructions of a body say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prologue {
@@ -206,6 +262,39 @@ pub(crate) fn prologue(code: &[u8]) -> Option<Prologue> {
             }
             // vzeroupper
             [0xc5, 0xf8, 0x77, ..] => 3,
+            // test [rsp - n], rax: a page of the frame to come is touched
+            [0x48, 0x85, 0x84, 0x24, _, _, _, 0xff, ..] if !allocated => 8,
+            // lea rax, [rsp - n], and all pages down to there
+            [0x48, 0x8d, 0x84, 0x24, _, _, _, 0xff, ..]
+                if !allocated && rest.get(8..).and_then(probed).is_some() =>
+            {
+                8 + PROBE_LOOP.len() + 4
+            }
+            // lea r11, [rsp - n]; call JIT_StackProbe; mov rsp, r11: the same since .NET 5
+            [
+                0x4c,
+                0x8d,
+                0x9c,
+                0x24,
+                a,
+                b,
+                c,
+                d,
+                0xe8,
+                _,
+                _,
+                _,
+                _,
+                0x49,
+                0x8b,
+                0xe3,
+                ..,
+            ] if !allocated => {
+                let bytes = i32::from_le_bytes([a, b, c, d]).checked_neg()?;
+                builder.alloc(step(16)?, u32::try_from(bytes).ok()?);
+                allocated = true;
+                16
+            }
             // mov rbp, rsp
             [0x48, 0x8b, 0xec, ..] | [0x48, 0x89, 0xe5, ..] if !framed => {
                 builder.set_frame(step(3)?, 0)?;

@@ -40,11 +40,32 @@ const BODIES: &[(&str, &str)] = &[
         "tail call by register",
         "50 488bc7 e800000000 4883c408 48ffe0",
     ),
+    (
+        "three pages, probed by the stack pointer (3.1)",
+        "53 488d8424f0affeff 488da42400f0ffff 48850424 483be0 7def 488da010500100 4881ec10500100 \
+         e800000000 90 4881c410500100 5b c3",
+    ),
+    (
+        "the same with a frame pointer",
+        "55 488d8424f0afffff 488da42400f0ffff 48850424 483be0 7def 488da010500000 4881ec10500000 \
+         488dac2410500000 33c0 e800000000 90 488d6500 5d c3",
+    ),
+    (
+        "two pages, probed by their addresses (3.1)",
+        "53 4885842400f0ffff 4885842400e0ffff 4881ec10240000 e800000000 90 4881c410240000 5b c3",
+    ),
+    (
+        "probed by a helper (since 5)",
+        "55 4c8d9c24e0dffcff e800000000 498be3 488dac2420200300 33c0 e800000000 90 488d6500 5d c3",
+    ),
     ("tail call, direct", "50 e800000000 4883c408 e900100000"),
 ];
 
 fn bytes_of(hex: &str) -> &'static [u8] {
-    let digits: Vec<u8> = hex.bytes().filter(|digit| *digit != b' ').collect();
+    let digits: Vec<u8> = hex
+        .bytes()
+        .filter(|digit| digit.is_ascii_hexdigit())
+        .collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(byte).collect::<Vec<u8>>().leak()
 }
