@@ -456,6 +456,7 @@ impl<'a> Fde<'a> {
 }
 
 /// Runs a program up to the row that holds at `address`.
+#[inline(never)]
 fn run(program: &mut Cursor<'_>, fde: &Fde<'_>, address: u64, state: &mut State) -> Option<()> {
     let mut location = fde.start;
     state.until = u64::MAX;
@@ -623,6 +624,7 @@ fn restore(row: &mut Row, asked: u64, initial: &Row, register: u64) {
 }
 
 /// The row as a rule; `None` for one that only [`evaluate`] can tell.
+#[inline(never)]
 fn to_rule(code: &NativeCode, row: Row, ip: u64) -> Option<Rule> {
     if row.ra == Saved::Undefined {
         return Some(Rule::Root);

@@ -25,8 +25,8 @@
 //!
 //! # Invariants
 //!
-//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, and ends: each step goes
-//!   up the stack or ends the walk.
+//! - [`walk`] takes no lock, allocates nothing, calls nothing of libc, takes at most 1,600 bytes of
+//!   stack, and ends: each step goes up the stack or ends the walk.
 //! - It reads stack memory only within the bounds it was given, by one function.
 //! - It never panics, whatever the registers, the stack and the tables hold.
 

@@ -61,6 +61,8 @@ fn literal(op: u8, cursor: &mut Cursor<'_>) -> Option<i64> {
 
 /// What the expression at `span` comes to for the instruction at `ip`; `None` if it takes the
 /// frame's registers to say.
+// Not inlined: its values would lie in the frame of every cold step.
+#[inline(never)]
 pub(super) fn symbolic(code: &NativeCode, span: Span, ip: u64) -> Option<Value> {
     let mut cursor = Cursor::new(code, span.at).take(span.len)?;
     let mut stack = [Value::Constant(0); 8];
@@ -164,6 +166,7 @@ impl Stack<'_> {
 /// Evaluates the expression at `span` with a frame's registers and memory; `first` lies on the
 /// stack when it begins (the CFA, where the table says so). `None` where something is not known,
 /// not readable, or malformed.
+#[inline(never)]
 pub(super) fn evaluate(
     code: &NativeCode,
     span: Span,
