@@ -520,9 +520,8 @@ fn map_file(path: &Path) -> Option<Bytes> {
     (at != libc::MAP_FAILED).then(|| Bytes::Mapped(at.cast_const().cast(), len))
 }
 
-#[cfg(test)]
 impl NativeCode {
-    /// Bytes at `avma` that begin with an `.eh_frame_hdr`.
+    /// Bytes at `avma` that begin with an `.eh_frame_hdr`. For tests and probes.
     pub(crate) fn of_bytes(bytes: Vec<u8>, avma: u64) -> Self {
         let segment = Segment {
             avma,
