@@ -78,7 +78,8 @@ impl RuleCache {
 
     /// Forgets every address in `range`.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
-        if range.end.saturating_sub(range.start) <= 1024 {
+        // One look at each address, or one at each entry, whichever are fewer.
+        if range.end.saturating_sub(range.start) <= SLOTS as u64 / 2 {
             range.clone().for_each(|address| self.forget(address));
             return;
         }

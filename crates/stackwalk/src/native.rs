@@ -113,17 +113,24 @@ impl NativeCode {
         found.unwrap_or_default()
     }
 
-    /// Asks the kernel to bring the unwind tables into the page cache, so that the handler does
-    /// not wait for a disk. Nothing else of a program touches them before it throws.
+    /// Asks the kernel to bring the unwind tables into the page cache and to map them, so that the
+    /// handler does not wait for a disk and takes no page fault. Nothing else of a program touches them before it throws.
     fn read_ahead(&self) {
         const PAGE: usize = 4096;
         let tables = self.bytes_at(self.eh_frame_hdr);
         let start = tables.as_ptr() as usize & !(PAGE - 1);
         let len = (tables.as_ptr() as usize - start) + tables.len();
         if matches!(self.bytes, Bytes::Mapped(..)) && !tables.is_empty() {
-            // SAFETY: whole pages of our own mapping; the advice changes no memory. What it
-            // answers does not matter.
-            unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_WILLNEED) };
+            // A page that is not mapped yet costs the handler a fault, which takes longer than the
+            // frame that it is for. Kernels before 5.14 do not know the first advice. Neither
+            // faults where the file has been cut short.
+            for advice in [libc::MADV_POPULATE_READ, libc::MADV_WILLNEED] {
+                // SAFETY: whole pages of our own mapping; the advice changes no memory. What it
+                // answers does not matter.
+                if unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } == 0 {
+                    break;
+                }
+            }
         }
     }
 

@@ -896,6 +896,6 @@ pub unsafe fn regs_from_ucontext(context: *const libc::ucontext_t) -> (Regs, Opt
     )
 }
 
-mod hijack;
+pub(crate) mod hijack;
 #[cfg(test)]
 mod tests;

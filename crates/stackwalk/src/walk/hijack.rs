@@ -106,7 +106,7 @@ impl<M: Load> Walker<'_, M> {
 
 /// Whether the hijack stub begins behind the byte at `lookup`. No rule for such an address may be
 /// kept: it is that of the function before the stub, whose last instruction may be sampled too.
-pub(super) fn is_before_stub(code: &Code, lookup: u64) -> bool {
+pub(crate) fn is_before_stub(code: &Code, lookup: u64) -> bool {
     match code {
         Code::Native(code) => x86::is_hijack_stub(code.bytes_at(lookup.wrapping_add(1))),
         Code::Jit(_) | Code::ReadyToRun(_) => false,
