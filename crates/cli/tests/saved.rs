@@ -447,7 +447,7 @@ fn a_recording_that_unpacks_to_too_much_is_refused() {
     let folder = folder();
     let mut file = recording::file_header("a test");
     let mut writer = Writer::new(ProcessKey(7));
-    for _ in 0..3_000_000 {
+    for _ in 0..4_000_000 {
         let sample = Record::Sample {
             thread: 0,
             stack: 0,

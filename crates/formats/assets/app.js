@@ -17,7 +17,10 @@ class App {
     this.zooms = [];
     this.selected = -1;
     this.matches = null;
-    this.setTheme(matchMedia("(prefers-color-scheme: dark)").matches);
+    this.part = -1;
+    this.hits = [];
+    this.hit = -1;
+    this.setTheme(rememberedTheme() ?? matchMedia("(prefers-color-scheme: dark)").matches);
     this.fillControls();
     this.listen();
     this.setKeys();
@@ -50,6 +53,7 @@ class App {
       : [];
     this.tree = new Tree(this.profile, this.weights, this.keys, this.reverse, by("order").value);
     this.focus = this.tree.find(path);
+    this.part = -1;
     this.zooms = [];
     this.select(-1);
     this.search();
@@ -63,11 +67,11 @@ class App {
     const isGraph = this.tab === "graph";
     by("graph").hidden = !isGraph;
     by("table").hidden = isGraph;
-    by("path").hidden = !isGraph;
+    // The table is of what is zoomed into, too.
+    showPath(by("path"), this, (node) => this.zoom(node));
     if (isGraph) {
-      this.graph.show(this.tree, this.focus, this.groups, this.palette, toRoot);
+      this.graph.show(this.tree, this.focus, this.part, this.groups, this.palette, toRoot);
       this.graph.outline(this.selected);
-      showPath(by("path"), this, (node) => this.zoom(node));
     } else {
       this.table.show(this);
     }
@@ -77,20 +81,26 @@ class App {
   }
 
   zoom(node) {
-    if (isRest(node)) node = this.tree.nodes.parent[restOf(node)];
-    if (node === this.focus || node < 0) return;
-    this.zooms.push(this.focus);
-    this.focus = node;
-    this.tip.hide();
-    this.select(-1);
-    this.show(true);
+    // What is drawn as one box because it is many is opened as siblings of its own.
+    const part = isRest(node) ? restOf(node) : -1;
+    if (isRest(node)) node = this.tree.nodes.parent[part];
+    if (node < 0 || (node === this.focus && part === this.part)) return;
+    this.zooms.push([this.focus, this.part]);
+    this.setFocus(node, part);
   }
 
   back() {
-    const node = this.zooms.pop() ?? (this.focus === ROOT ? -1 : ROOT);
-    if (node < 0) return;
+    const isAll = this.focus === ROOT && this.part < 0;
+    const before = this.zooms.pop() ?? (isAll ? null : [ROOT, -1]);
+    if (before) this.setFocus(...before);
+  }
+
+  setFocus(node, part) {
     this.focus = node;
+    this.part = part;
+    this.tip.hide();
     this.select(-1);
+    this.findHits();
     this.show(true);
   }
 
@@ -103,28 +113,74 @@ class App {
 
   /** Sets `matches` by key from the search box; wrong expressions are taken literally. */
   search() {
-    const text = by("search").value;
+    const text = this.searched = by("search").value;
     const out = by("matched");
     by("search").classList.remove("literal");
     if (text === "") {
       this.matches = null;
       out.textContent = "";
+      this.findHits();
       return;
     }
     const flags = /\p{Lu}/u.test(text.replace(/\\./g, "")) ? "" : "i";
     let expression;
+    let isLiteral = false;
     try {
       expression = new RegExp(text, flags);
     } catch {
       expression = new RegExp(literal(text), flags);
+      isLiteral = true;
       by("search").classList.add("literal");
     }
     this.matches = Uint8Array.from(this.keys.name, (name) => expression.test(name) ? 1 : 0);
     const { weight, samples } = matchedShare(this.profile, this.weights, this.keys, this.matches);
     const methods = this.matches.reduce((sum, hit) => sum + hit, 0);
-    out.textContent = `${percent(weight, this.weights.all)} matched`;
+    out.textContent = `${percent(weight, this.weights.all)} matched` +
+      (isLiteral ? " as plain text (not a valid expression)" : "");
     out.title = `${samples.toLocaleString("en")} samples in stacks with one of ${methods} ` +
       (methods === 1 ? "matching frame" : "matching frames");
+    this.findHits();
+  }
+
+  /** The boxes that match, heaviest first, to go through one by one. */
+  findHits() {
+    this.hits = this.matches ? this.tree.matching(this.matches, this.focus, MOST_HITS) : [];
+    this.hit = -1;
+    this.showHits();
+  }
+
+  showHits() {
+    const { length } = this.hits;
+    by("hits").hidden = length === 0;
+    const of = length === MOST_HITS ? `${length}+` : length;
+    by("hit").textContent = this.hit < 0 ? `${of}` : `${this.hit + 1} of ${of}`;
+  }
+
+  /** Shows the next match, `by` 1 or -1; zooms where it is too small to be seen. */
+  goToHit(step) {
+    const { hits } = this;
+    if (hits.length === 0) return;
+    this.hit = this.hit < 0 ? (step > 0 ? 0 : hits.length - 1) : (this.hit + step + hits.length) % hits.length;
+    const node = hits[this.hit];
+    if (this.tab !== "graph") this.setTab("graph");
+    // Not by `zoom`: that would look for matches below.
+    const { nodes } = this.tree;
+    const seen = (this.graph.layout?.tree === this.tree && this.focus === this.graph.layout.focus)
+      ? this.graph.layout.widthOf(node) : 0;
+    if (seen < WIDE_ENOUGH) {
+      // The farthest caller under which it can be seen; itself where it is alone there.
+      let top = node;
+      for (let at = nodes.parent[node]; at >= 0; at = nodes.parent[at]) {
+        if (nodes.weight[node] * this.graph.width < WIDE_ENOUGH * nodes.weight[at]) break;
+        top = at;
+      }
+      this.zooms.push([this.focus, this.part]);
+      this.focus = top;
+      this.part = -1;
+    }
+    this.show(false);
+    this.pointOut(node);
+    this.showHits();
   }
 
   searchFor(name, toGraph) {
@@ -132,6 +188,7 @@ class App {
     if (toGraph) this.setTab("graph");
     this.search();
     this.show(false);
+    if (toGraph) this.goToHit(1);
   }
 
   // Controls.
@@ -263,6 +320,7 @@ class App {
 
   toggleTheme() {
     this.setTheme(!this.dark);
+    rememberTheme(this.dark);
     this.show(false);
   }
 
@@ -318,7 +376,10 @@ class App {
     });
     document.addEventListener("keydown", (e) => this.key(e));
     new ResizeObserver(() => { if (this.tab === "graph") this.show(false); }).observe(by("graph"));
+    on("next", "click", () => this.goToHit(1));
+    on("previous", "click", () => this.goToHit(-1));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => {
+      if (rememberedTheme() !== null) return;
       this.setTheme(e.matches);
       this.show(false);
     });
@@ -356,6 +417,10 @@ class App {
       }
       return;
     }
+    if (e.key === "Enter" && e.target === by("search")) {
+      this.goToHit(e.shiftKey ? -1 : 1);
+      return;
+    }
     if (find && !(field && e.key === "/")) {
       by("search").focus();
       by("search").select();
@@ -376,6 +441,8 @@ class App {
       s: () => {
         if (this.selected > ROOT) this.searchFor(this.tree.name(this.selected), false);
       },
+      n: () => this.goToHit(1),
+      N: () => this.goToHit(-1),
       "?": () => by("help").showModal(),
       Backspace: () => this.back(),
       Home: () => this.zoom(ROOT),
@@ -429,6 +496,30 @@ class App {
     this.select(node);
     const mark = by("mark").getBoundingClientRect();
     this.tip.show(this, node, mark.left + Math.min(mark.width / 2, 200), mark.bottom);
+  }
+}
+
+/** As many matches are gone through one by one. */
+const MOST_HITS = 1000;
+/** A match narrower than this is zoomed to, pixels. */
+const WIDE_ENOUGH = 12;
+const THEME = "sidewalk-theme";
+
+/** Dark or not, as chosen before on this machine; null where nothing was, or a browser keeps nothing. */
+function rememberedTheme() {
+  try {
+    const chosen = localStorage.getItem(THEME);
+    return chosen === null ? null : chosen === "dark";
+  } catch {
+    return null;
+  }
+}
+
+function rememberTheme(dark) {
+  try {
+    localStorage.setItem(THEME, dark ? "dark" : "light");
+  } catch {
+    // The choice holds as long as the page.
   }
 }
 

@@ -2,6 +2,9 @@
 
 const ROW = 19;
 const MIN_WIDTH = 0.5;
+/** Siblings that were opened because they are many are at least this wide; so is what opens more. */
+const SEEN_WIDTH = 12;
+const MORE_WIDTH = 24;
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif";
 
 /** One box stands for siblings too small to be drawn: `restOf` the first of them. */
@@ -10,7 +13,8 @@ const isRest = (node) => node < -1;
 
 /** The boxes of one view, in rows; in a row by x. Flat arrays, so that a row is a range. */
 class Layout {
-  constructor(tree, focus, width) {
+  /** `part`: the first of the siblings below `focus` that fill the width, or -1 for all of them. */
+  constructor(tree, focus, part, width) {
     this.tree = tree;
     this.focus = focus;
     this.width = width;
@@ -22,7 +26,21 @@ class Layout {
     }
     this.focusRow = this.rowStart.length - 1;
     const n = tree.nodes;
-    const scale = n.weight[focus] > 0 ? width / n.weight[focus] : 0;
+    tree.expand(focus);
+    const last = n.first[focus] + n.count[focus] - 1;
+    const begin = part >= 0 ? n.x[part] : n.x[focus];
+    let whole = n.weight[focus];
+    if (part >= 0) whole = n.x[last] + n.weight[last] - begin;
+    // Stacks in which nothing is shown would leave the place above the root empty.
+    else if (focus === ROOT && !tree.reverse && n.count[ROOT] > 0) whole -= n.own[ROOT];
+    let scale = whole > 0 ? width / whole : 0;
+    // Where even then all are too small, as many as can be seen, and a box for those behind them.
+    let stop = last + 1;
+    if (part >= 0 && n.weight[part] * scale < SEEN_WIDTH) {
+      stop = Math.min(stop, part + Math.max(1, Math.floor((width - MORE_WIDTH) / SEEN_WIDTH)));
+      const shown = (stop > last ? n.x[last] + n.weight[last] : n.x[stop]) - begin;
+      scale = shown > 0 ? (width - (stop > last ? 0 : MORE_WIDTH)) / shown : 0;
+    }
     for (let row = this.focusRow; ; row++) {
       const from = this.rowStart[row];
       const to = this.boxes.length;
@@ -30,11 +48,12 @@ class Layout {
         const node = this.boxes.node[box];
         if (isRest(node)) continue;
         tree.expand(node);
-        const first = tree.nodes.first[node];
-        const behind = first + tree.nodes.count[node];
+        const isOpened = node === focus && part >= 0;
+        const behind = isOpened ? stop : tree.nodes.first[node] + tree.nodes.count[node];
+        const first = isOpened ? part : tree.nodes.first[node];
         for (let child = first; child < behind; child++) {
           const w = tree.nodes.weight[child] * scale;
-          const x = (tree.nodes.x[child] - tree.nodes.x[focus]) * scale;
+          const x = (tree.nodes.x[child] - begin) * scale;
           if (w >= MIN_WIDTH) {
             this.add(child, x, w);
           } else if (tree.order === "weight") {
@@ -45,6 +64,7 @@ class Layout {
             break;
           }
         }
+        if (isOpened && stop <= last) this.add(restOf(stop), width - MORE_WIDTH, MORE_WIDTH);
       }
       if (this.boxes.length === to) break;
       this.rowStart.push(to);
@@ -56,6 +76,12 @@ class Layout {
     this.boxes.node[box] = node;
     this.boxes.x[box] = x;
     this.boxes.w[box] = w;
+  }
+
+  /** How wide a node is drawn, pixels; 0 where it is not. */
+  widthOf(node) {
+    const where = this.where(node);
+    return where ? this.boxes.w[where.box] : 0;
   }
 
   get rows() {
@@ -122,10 +148,10 @@ class Graph {
   }
 
   /** Shows `tree` zoomed to `focus`. `toRoot`: scroll to where the zoomed node is. */
-  show(tree, focus, groups, palette, toRoot) {
+  show(tree, focus, part, groups, palette, toRoot) {
     this.groups = groups;
     this.palette = palette;
-    this.layout = new Layout(tree, focus, this.width);
+    this.layout = new Layout(tree, focus, part, this.width);
     this.space.style.height = `${this.layout.rows * ROW + 2}px`;
     if (toRoot) {
       const top = this.top(this.layout.focusRow);
@@ -329,5 +355,7 @@ class Graph {
 }
 
 function rootLabel(tree) {
-  return tree.reverse ? "all, from the leaves" : "all";
+  if (tree.reverse) return "all, from the leaves";
+  const without = tree.nodes.own[ROOT];
+  return without > 0 ? `all; ${percent(without, tree.nodes.weight[ROOT])} is in stacks without this code` : "all";
 }

@@ -48,7 +48,7 @@ class Tip {
     return [
       make("b", { class: "name" }, `${(behind - first).toLocaleString("en")} more ${what}`),
       make("p", {}, `${percent(weight, view.weights.all)} together, each too small to be drawn ` +
-        "at this zoom."),
+        "at this zoom. Click to see them."),
     ];
   }
 
@@ -199,7 +199,13 @@ function showPath(element, view, zoom) {
       "aria-current": last ? "true" : null,
     }, text));
   });
-  if (focus !== ROOT) {
+  if (view.part >= 0) {
+    const { nodes } = tree;
+    const more = nodes.first[focus] + nodes.count[focus] - view.part;
+    items.push(make("button", { type: "button", "aria-current": "true" },
+      `${more.toLocaleString("en")} more ${tree.reverse ? "callers" : "callees"}`));
+  }
+  if (focus !== ROOT || view.part >= 0) {
     items.push(make("button", { type: "button", class: "reset", onclick: () => zoom(ROOT) },
       "Reset zoom"));
   }
@@ -219,7 +225,14 @@ class Table {
   show(view) {
     this.view = view;
     const { profile, weights, keys, event, matches } = view;
-    const rows = tally(profile, weights, keys);
+    // What is zoomed into; in reverse a box is callers of leaves, and no part of the stacks below.
+    const { tree, focus } = view;
+    const zoomed = focus !== ROOT && !tree.reverse;
+    const tops = [];
+    if (zoomed) {
+      for (let at = tree.nodes.from[focus]; at < tree.nodes.to[focus]; at++) tops.push(tree.places.node[at]);
+    }
+    const rows = tally(profile, weights, keys, zoomed ? tops : null);
     const { strings, kinds } = profile.head;
     const valued = hasValue(event);
     const unit = valued ? event.unit : "samples";
@@ -278,7 +291,12 @@ class Table {
         return cell;
       })));
     const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
-    const parts = [table];
+    const parts = [];
+    if (zoomed) {
+      parts.push(make("p", { class: "zoomed" },
+        `In ${tree.name(focus)}, as the graph is zoomed. Percentages are of everything.`));
+    }
+    parts.push(table);
     if (order.length === 0) parts.push(make("p", {}, "No method matches."));
     if (hidden > 0) {
       parts.push(make("button", {

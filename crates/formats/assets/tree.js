@@ -117,7 +117,7 @@ class Keys {
     this.clr = [];
     for (let f = 0; f < frames.name.length; f++) {
       let id = `${frames.name[f]} ${frames.kind[f]} ${frames.module[f]}`;
-      if (detail !== "method") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
+      if (detail === "tier") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
       // Names say which CLR a frame is of, so frames of one name are of one.
       if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]} ${frames.text[f]}`;
       let key = known.get(id);
@@ -129,6 +129,10 @@ class Keys {
           const file = frames.file[f] > 0 ? baseName(strings[frames.file[f] - 1]) : "";
           name += `  ${file}:${frames.line[f]}`;
         }
+        // Or several boxes would have one name.
+        const tier = profile.head.tiers[frames.tier[f]];
+        if (detail === "tier" && tier !== "") name += `  (${tier})`;
+        if (detail === "tier" && frames.inlined[f]) name += "  (inlined)";
         if (detail === "line" && frames.text[f] > 0) name += `  ${strings[frames.text[f] - 1]}`;
         this.name.push(name);
         this.kind.push(frames.kind[f]);
@@ -382,6 +386,45 @@ class Tree {
     return path.reverse();
   }
 
+  /**
+   * The nodes nearest to the root below `from` that match (by key), the heaviest first; at most `most`.
+   * Only where there is a match is the tree unfolded.
+   */
+  matching(matches, from, most) {
+    const { profile, weights, keys, nodes } = this;
+    // Forwards a place holds its subtree, in reverse its callers.
+    const before = new Int32Array(profile.count + 1);
+    const above = new Uint8Array(profile.count);
+    for (let i = 0; i < profile.count; i++) {
+      const hit = weights.isShown(i) && matches[keys.of[profile.frame[i]]] && weights.total(i) > 0;
+      before[i + 1] = before[i] + (hit ? 1 : 0);
+      const parent = profile.parent[i];
+      above[i] = hit || (parent >= 0 && above[parent]) ? 1 : 0;
+    }
+    const holds = (node) => {
+      for (let at = nodes.from[node]; at < nodes.to[node]; at++) {
+        const place = this.places.node[at];
+        if (this.reverse ? above[place] : before[profile.end[place]] > before[place]) return true;
+      }
+      return false;
+    };
+    const found = [];
+    const open = [from];
+    let left = 100000;
+    while (open.length > 0 && left-- > 0 && found.length < 10 * most) {
+      const node = open.pop();
+      if (node !== ROOT && matches[nodes.key[node]]) {
+        found.push(node);
+        continue;
+      }
+      this.expand(node);
+      const first = nodes.first[node];
+      // The heaviest is looked at first.
+      for (let c = first + nodes.count[node] - 1; c >= first; c--) if (holds(c)) open.push(c);
+    }
+    return found.sort((a, b) => nodes.weight[b] - nodes.weight[a] || a - b).slice(0, most);
+  }
+
   /** The node that a path of keys leads to, or the last one on the way that is there. */
   find(keys) {
     let node = ROOT;
@@ -399,39 +442,48 @@ class Tree {
   }
 }
 
-/** Self and total by key; a recursive key counts once a stack. */
-function tally(profile, weights, keys) {
+/**
+ * Self and total by key below the places of the stacks that `tops` are (all without it); a recursive
+ * key counts once a stack.
+ */
+function tally(profile, weights, keys, tops) {
   const rows = {
     own: new Float64Array(keys.count), ownSamples: new Float64Array(keys.count),
     ownValue: new Float64Array(keys.count), calls: new Float64Array(keys.count), total: new Float64Array(keys.count),
     totalSamples: new Float64Array(keys.count), totalValue: new Float64Array(keys.count),
   };
   const open = new Int32Array(keys.count);
-  const path = [];
-  for (let i = 0; i < profile.count; i++) {
-    while (path.length > 0 && profile.end[path[path.length - 1]] <= i) {
-      open[keys.of[profile.frame[path.pop()]]]--;
-    }
-    if (weights.ownCalls) rows.calls[keys.of[profile.frame[i]]] += weights.ownCalls[i];
-    if (weights.totalSamples(i) === 0) {
-      // Below may be calls that took no time.
-      if (!weights.ownCalls) i = profile.end[i] - 1;
-      continue;
-    }
-    if (!weights.isShown(i)) continue;
-    const key = keys.of[profile.frame[i]];
-    rows.own[key] += weights.own[i];
-    rows.ownSamples[key] += weights.ownSamples[i];
-    rows.ownValue[key] += weights.ownValue[i];
-    if (open[key] === 0) {
-      rows.total[key] += weights.total(i);
-      rows.totalSamples[key] += weights.totalSamples(i);
-      rows.totalValue[key] += weights.totalValue(i);
-    }
-    open[key]++;
-    path.push(i);
-  }
+  const ranges = tops ? tops.map((top) => [top, profile.end[top]]) : [[0, profile.count]];
+  for (const [from, to] of ranges) count(from, to);
   return rows;
+
+  function count(from, to) {
+    const path = [];
+    for (let i = from; i < to; i++) {
+      while (path.length > 0 && profile.end[path[path.length - 1]] <= i) {
+        open[keys.of[profile.frame[path.pop()]]]--;
+      }
+      if (weights.ownCalls) rows.calls[keys.of[profile.frame[i]]] += weights.ownCalls[i];
+      if (weights.totalSamples(i) === 0) {
+        // Below may be calls that took no time.
+        if (!weights.ownCalls) i = profile.end[i] - 1;
+        continue;
+      }
+      if (!weights.isShown(i)) continue;
+      const key = keys.of[profile.frame[i]];
+      rows.own[key] += weights.own[i];
+      rows.ownSamples[key] += weights.ownSamples[i];
+      rows.ownValue[key] += weights.ownValue[i];
+      if (open[key] === 0) {
+        rows.total[key] += weights.total(i);
+        rows.totalSamples[key] += weights.totalSamples(i);
+        rows.totalValue[key] += weights.totalValue(i);
+      }
+      open[key]++;
+      path.push(i);
+    }
+    while (path.length > 0) open[keys.of[profile.frame[path.pop()]]]--;
+  }
 }
 
 /** Weight and samples of all stacks in which a key matches. */

@@ -203,6 +203,67 @@ fn the_page_can_be_used() {
     }
 }
 
+/// A graph as strangers had it: deep, with a method that is hard to find, two tiers of one line,
+/// thousands of small callers, and a thread without managed code.
+fn large() -> Profile {
+    use profile::model::Tier;
+    use profile::testing::Scene;
+    let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let mut scene = Scene::new(4711, &["dotnet", "app.dll"]);
+    let clr = scene.runtime("8.0.4");
+    let module = scene.managed_module(clr, "/app/app.dll");
+    let libc = scene.native_module("/lib/libc.so.6");
+    let main = scene.method(clr, module, "App.Program", "Main");
+    let main = scene.managed(main, Tier::Tier1, 0);
+    let thread = scene.thread(1, "main", true);
+    let hot = scene.method(clr, module, "App.Hot", "Run");
+    for (tier, count) in [(Tier::Tier0, 500), (Tier::Tier1, 4_000)] {
+        let hot = scene.managed(hot, tier, 7);
+        let stack = scene.stack(&[main, hot]);
+        scene.samples(thread, stack, count);
+    }
+    let needle = scene.method(clr, module, "App.Deep", "Needle");
+    let needle = scene.managed(needle, Tier::Tier1, 0);
+    for branch in ["Left", "Right"] {
+        let mut frames = vec![main];
+        for depth in 0..150 {
+            let name = leak(format!("{branch}{depth}"));
+            let method = scene.method(clr, module, "App.Deep", name);
+            frames.push(scene.managed(method, Tier::Tier1, 0));
+        }
+        let stack = scene.stack(&frames);
+        scene.samples(thread, stack, 100);
+        frames.push(needle);
+        let stack = scene.stack(&frames);
+        scene.samples(thread, stack, 1);
+    }
+    let shared = scene.method(clr, module, "App.Shared", "Log");
+    let shared = scene.managed(shared, Tier::Tier1, 0);
+    for caller in 0..4_000 {
+        let name = leak(format!("Caller{caller}"));
+        let method = scene.method(clr, module, "App.Callers", name);
+        let frame = scene.managed(method, Tier::Tier1, 0);
+        let stack = scene.stack(&[main, frame, shared]);
+        scene.samples(thread, stack, 1);
+    }
+    let waiter = scene.thread(2, "waiter", false);
+    let wait = scene.native(libc, 64, "native_wait");
+    let stack = scene.stack(&[wait]);
+    scene.samples(waiter, stack, 9_000);
+    scene.end();
+    scene.profile()
+}
+
+/// In a real browser, as somebody at the screen would. Pictures are left beside the page.
+#[test]
+fn the_page_can_be_used_in_a_browser() {
+    let page = file("browser", Format::Html, &large());
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    std::fs::create_dir_all(&pictures).expect("the folder for tests' files takes folders");
+    let mut browser = node(&Tools::get(), "browser.mjs");
+    stdout_of(browser.arg(testkit::chromium()).arg(page).arg(pictures));
+}
+
 /// The trees and the table that the page draws are those that the library computes.
 #[test]
 fn the_page_draws_the_profile() {

@@ -101,3 +101,29 @@ fn built(name: &str) -> PathBuf {
     );
     path
 }
+
+/// Names of Chromium's executable.
+const CHROMIUM: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// Chromium, if there is one on PATH.
+pub fn find_chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let mut places = CHROMIUM
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    places.find(|place| place.is_file())
+}
+
+/// Chromium, for the tests of the page.
+///
+/// # Panics
+/// When there is none on PATH.
+pub fn chromium() -> PathBuf {
+    find_chromium().unwrap_or_else(|| {
+        panic!(
+            "no Chromium on PATH ({}). `cargo xtask setup --all` installs Debian's when it is root.",
+            CHROMIUM.join(", ")
+        )
+    })
+}

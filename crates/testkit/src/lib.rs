@@ -15,7 +15,8 @@ mod workload;
 
 pub use agree::{Agreement, Class, Costs, Pair, agree, oracle_programs};
 pub use layout::{
-    agent, cache_dir, profile_dir, repository, runsxs, sidewalk, target_dir, tight_stacks, v2_agent,
+    agent, cache_dir, chromium, find_chromium, profile_dir, repository, runsxs, sidewalk,
+    target_dir, tight_stacks, v2_agent,
 };
 pub use record::{
     Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, stdout_of,
