@@ -223,7 +223,7 @@ function tiny() {
 
   // Tiers apart.
   choose("detail", "tier");
-  assert.equal(drawn.filter((d) => /Worker\.Hash/.test(d.text ?? "")).length, 3);
+  assert.equal(drawn.filter((d) => /Hash {2}\(/.test(d.text ?? "")).length, 3);
   choose("detail", "method");
 
   // From the leaves, and downwards.
