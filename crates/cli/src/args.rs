@@ -264,7 +264,7 @@ pub(crate) struct ConvertArgs {
         value_name = "OUT",
         required = true,
         num_args = 1..,
-        value_parser = destination()
+        value_parser = converted()
     )]
     pub(crate) outputs: Vec<Destination>,
 
@@ -343,6 +343,12 @@ pub(crate) struct InspectArgs {
 fn destination() -> impl clap::builder::TypedValueParser<Value = Destination> {
     use clap::builder::TypedValueParser;
     clap::builder::OsStringValueParser::new().try_map(Destination::parse)
+}
+
+/// The same, for what is made of a recording.
+fn converted() -> impl clap::builder::TypedValueParser<Value = Destination> {
+    use clap::builder::TypedValueParser;
+    clap::builder::OsStringValueParser::new().try_map(Destination::parse_converted)
 }
 
 /// A format by the ending of its files, with its dot or without.

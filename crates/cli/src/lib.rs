@@ -16,6 +16,7 @@ mod units;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -50,7 +51,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::new(cli.quiet, cli.color);
     let result = match cli.command {
         Command::Record(args) => record::run(&args, &console),
-        Command::Report(args) => saved::report(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
     };
@@ -64,6 +65,22 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    // `sidewalk help record` is `sidewalk record --help`.
+    if let [program, help, verb @ ..] = arguments
+        && help == "help"
+    {
+        let words = [program.clone()].into_iter().chain(verb.iter().cloned());
+        return Cli::try_parse_from(words.chain(["--help".into()]));
+    }
+    let mut options = arguments.iter().skip(1).take_while(|word| *word != "--");
+    if options.next().is_some_and(|verb| verb == "record")
+        && options
+            .any(|word| word == "-p" || word == "--pid" || word.as_bytes().starts_with(b"--pid="))
+    {
+        let text = "a process that runs already cannot be recorded yet; start it with \
+                    sidewalk record -- COMMAND";
+        return Err(Cli::command().error(ErrorKind::UnknownArgument, text));
+    }
     let mut cli = Cli::try_parse_from(arguments)?;
     let contradiction = match &mut cli.command {
         Command::Record(args) => args

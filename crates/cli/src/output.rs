@@ -38,8 +38,17 @@ const STDOUT: &str = "-";
 const RECORDING: &str = ".swk";
 
 impl Destination {
-    /// Reads the format from the ending; for clap.
+    /// Reads the format from the ending; for clap, where a recording is a format too.
     pub(crate) fn parse(path: OsString) -> Result<Self, String> {
+        Self::with_endings(path, true)
+    }
+
+    /// The same where a recording is none.
+    pub(crate) fn parse_converted(path: OsString) -> Result<Self, String> {
+        Self::with_endings(path, false)
+    }
+
+    fn with_endings(path: OsString, recording: bool) -> Result<Self, String> {
         let path = PathBuf::from(path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let kind = if path == Path::new(STDOUT) {
@@ -50,11 +59,15 @@ impl Destination {
             Kind::Converted(format)
         } else {
             let endings: Vec<_> = Format::ALL.iter().map(|f| f.ending()).collect();
+            let or = if recording { " or .swk" } else { "" };
             return Err(format!(
-                "the ending says the format: {} or {RECORDING}",
+                "the ending says the format: {}{or}",
                 endings.join(", ")
             ));
         };
+        if kind == Kind::Recording && !recording {
+            return Err("it would be a recording again; convert writes other formats".into());
+        }
         Ok(Self { path, kind })
     }
 

@@ -91,10 +91,10 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 }
 
 /// `sidewalk report`.
-pub(crate) fn report(args: &ReportArgs, console: &Console) -> Result<()> {
+pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
     check_event(&profile, args.event)?;
-    tell_notes(&profile, console);
+    // Its notes are in the report itself.
     let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
     let options = Options {
         event: args.event,
@@ -147,12 +147,6 @@ fn print(text: &str) -> Result<()> {
 /// `sidewalk convert`.
 pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     for output in &args.outputs {
-        if output.kind == Kind::Recording {
-            bail!(
-                "{} would be a recording again; convert writes other formats",
-                shown(&output.path)
-            );
-        }
         output.check_writable()?;
     }
     let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
@@ -219,6 +213,8 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
 /// Lines about the modules in which functions or lines could not be told, and why.
 fn unnamed(looked_up: &symbolize::Report) -> String {
     let mut text = String::new();
+    // A single-file app brings a hundred modules that are nowhere else.
+    let mut without_file: Vec<(&str, u64)> = Vec::new();
     for module in &looked_up.modules {
         let missing = module.asked.saturating_sub(module.found);
         let why = match &module.source {
@@ -230,6 +226,10 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
                 format!("{} belongs to another build", shown(path))
             }
             SymbolSource::Changed => "the file has changed since it was recorded".to_owned(),
+            SymbolSource::Unreadable(_) if !Path::new(&module.path).exists() => {
+                without_file.push((&module.path, missing));
+                continue;
+            }
             SymbolSource::Unreadable(why) => why.clone(),
             SymbolSource::ExportsOnly | SymbolSource::NoSymbols => {
                 "it has no symbols, and no debug file was found".to_owned()
@@ -241,6 +241,17 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
             "unnamed     {missing} {what} in {}: {}\n",
             formats::visible(&module.path),
             formats::visible(&why)
+        ));
+    }
+    if let [(first, _), others @ ..] = &without_file[..] {
+        let missing: u64 = without_file.iter().map(|(_, missing)| missing).sum();
+        let more = match others.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        text.push_str(&format!(
+            "unnamed     {missing} places or lines in {}{more}: there is no such file here\n",
+            formats::visible(first)
         ));
     }
     text

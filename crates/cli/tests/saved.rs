@@ -120,8 +120,9 @@ fn a_cut_recording_is_read_as_far_as_it_goes() {
     std::fs::write(&cut, &file[..file.len() - 7]).unwrap();
     let output = sidewalk(folder.path(), &["report", "cut.swk"]);
     assert_eq!(output.status.code(), Some(0));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("the file ends inside a block"), "{stderr}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("the file ends inside a block"), "{stdout}");
+    assert_eq!(output.stderr, b"", "nothing is said twice");
 }
 
 /// No byte of a recording can be such that the tool fails in another way than by a message.
@@ -244,7 +245,9 @@ fn inspect_says_which_files_have_no_names() {
     let output = sidewalk(folder.path(), &["inspect", "gone.swk"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("unnamed     1 places in /gone/libgone.so: No such file"),
+        text.contains(
+            "unnamed     1 places or lines in /gone/libgone.so: there is no such file here"
+        ),
         "{text}"
     );
     assert!(
@@ -525,4 +528,137 @@ fn values_that_overflow_are_no_panic_and_no_nonsense() {
         "x.txt",
     ];
     assert_eq!(sidewalk(folder.path(), &all).status.code(), Some(0));
+}
+
+/// A single-file app has a hundred modules that lie in no file of their own.
+#[test]
+fn modules_without_a_file_are_one_line_of_inspect() {
+    let folder = folder();
+    let mut scene = Scene::new(1, &["app"]);
+    let clr = scene.runtime("10.0.12");
+    let thread = scene.thread(1, "main", true);
+    for number in 0..100 {
+        let path: &'static str = Box::leak(format!("/app/Module{number}.dll").into_boxed_str());
+        let module = scene.managed_module(clr, path);
+        let method = scene.method(clr, module, "A", "B");
+        let frame = scene.managed(method, recording::Tier::Tier1, 3);
+        let stack = scene.stack(&[frame]);
+        scene.samples(thread, stack, 1);
+    }
+    scene.end();
+    std::fs::write(folder.path().join("app.swk"), scene.file()).unwrap();
+    let output = sidewalk(folder.path(), &["inspect", "app.swk"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("unnamed"))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "unnamed     100 places or lines in /app/Module0.dll and 99 more: there is no such file here"
+        ]
+    );
+}
+
+#[test]
+fn a_long_command_line_is_cut() {
+    let folder = folder();
+    let argument: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
+    let mut scene = Scene::new(1, &["csc", argument]);
+    let thread = scene.thread(1, "main", true);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    scene.samples(thread, stack, 1);
+    scene.end();
+    std::fs::write(folder.path().join("long.swk"), scene.file()).unwrap();
+    for verb in ["report", "inspect"] {
+        let output = sidewalk(folder.path(), &[verb, "long.swk"]);
+        assert!(
+            output.stdout.len() < 4_000,
+            "{verb}: {} bytes",
+            output.stdout.len()
+        );
+    }
+    // Programs get all of it.
+    let output = sidewalk(folder.path(), &["inspect", "--json", "long.swk"]);
+    assert!(output.stdout.len() > 5_000);
+}
+
+/// `-F 999` where only the kernel's tick is to be had.
+#[test]
+fn fewer_samples_than_asked_for_are_said() {
+    use recording::{Event, Record, WalkEnd};
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    scene.push(Record::Engine {
+        engine: "timer_create".into(),
+        walker: "signal".into(),
+        event: Event::Cpu,
+        interval_ns: 10_000_000,
+        max_depth: 64,
+    });
+    let thread = scene.thread(1, "main", true);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    for _ in 0..100 {
+        scene.sample(thread, stack, Event::Cpu, 40_000_000, WalkEnd::Root);
+    }
+    scene.end();
+    std::fs::write(folder.path().join("slow.swk"), scene.file()).unwrap();
+    let of = |words: &[&str]| String::from_utf8(sidewalk(folder.path(), words).stdout).unwrap();
+    let report = of(&["report", "slow.swk"]);
+    let last = report.lines().last().unwrap();
+    assert!(
+        last.contains("; asked for 100 samples a second, got 25 (timers tick with the kernel"),
+        "{last}"
+    );
+    let inspect = of(&["inspect", "slow.swk"]);
+    assert!(
+        inspect.contains("interval    10.00 ms asked for, 40.00 ms got\n"),
+        "{inspect}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&of(&["inspect", "--json", "slow.swk"])).unwrap();
+    assert_eq!(json["achieved_interval_ns"], 40_000_000);
+    // And nothing where all is as it was asked for.
+    assert!(!of(&["report", "tiny.swk"]).contains("asked for"));
+}
+
+#[test]
+fn help_is_a_verb_too() {
+    let folder = folder();
+    let of = |words: &[&str]| sidewalk(folder.path(), words);
+    assert_eq!(of(&["help"]), of(&["--help"]));
+    assert_eq!(of(&["help", "record"]), of(&["record", "--help"]));
+    assert_eq!(of(&["help"]).status.code(), Some(0));
+}
+
+#[test]
+fn readable_names_in_the_texts_of_exceptions() {
+    use recording::{Event, Frame};
+    let folder = folder();
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", true);
+    let pseudo = scene.frame(Frame::Pseudo {
+        text: "by frame pointer".into(),
+    });
+    let frame = scene.frame(Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[pseudo, frame]);
+    let text = "No way; caught by App.Client+<CallRemoteAsync>d__4.MoveNext";
+    let detail = scene.detail(Event::Exception, "System.Exception", text);
+    scene.about(thread, stack, Event::Exception, 1, detail);
+    scene.end();
+    std::fs::write(folder.path().join("x.swk"), scene.file()).unwrap();
+    let output = sidewalk(folder.path(), &["report", "x.swk", "--tree"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("No way; caught by App.Client.CallRemoteAsync\n"),
+        "{text}"
+    );
+    assert!(text.contains("[callers may be missing here]"), "{text}");
+    assert!(
+        !text.contains("d__4") && !text.contains("by frame pointer"),
+        "{text}"
+    );
 }

@@ -99,6 +99,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             });
     }
 
+    show_busiest(&mut to, profile, &threads, &beside);
     let categories = Categories::new(&mut to, profile);
     let mut stacks = Stacks {
         profile,
@@ -323,6 +324,34 @@ const MANAGED: [fx::CategoryColor; 4] = [
     fx::CategoryColor::LightGreen,
     fx::CategoryColor::Brown,
 ];
+
+/// The Firefox Profiler opens with the tracks that it takes for busy, by a measure made for browsers:
+/// it is told which to show.
+fn show_busiest(
+    to: &mut fx::Profile,
+    profile: &Profile,
+    threads: &[fx::ThreadHandle],
+    beside: &BTreeMap<(u8, ThreadId), fx::ThreadHandle>,
+) {
+    /// More would not be seen anyway.
+    const MOST: usize = 50;
+    let mut samples = vec![0_u64; threads.len()];
+    for sample in &profile.samples {
+        samples[sample.thread.0 as usize] += 1;
+    }
+    let mut busiest: Vec<usize> = (0..threads.len()).filter(|&at| samples[at] > 0).collect();
+    busiest.sort_by_key(|&at| std::cmp::Reverse(samples[at]));
+    for (nth, &at) in busiest.iter().take(MOST).enumerate() {
+        to.add_initial_visible_thread(threads[at]);
+        if nth == 0 {
+            to.add_initial_selected_thread(threads[at]);
+        }
+        let tracks = beside.iter().filter(|((_, of), _)| of.0 as usize == at);
+        for (_, &track) in tracks {
+            to.add_initial_visible_thread(track);
+        }
+    }
+}
 
 impl Categories {
     fn new(to: &mut fx::Profile, profile: &Profile) -> Self {

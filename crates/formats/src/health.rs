@@ -50,6 +50,7 @@ pub fn honest_line(health: &Health) -> String {
     } else {
         line.push_str(&format!("; walker {walker}"));
     }
+    line.push_str(&slower(health));
     for source in by_event {
         line.push_str(&format!("; {}", said(source)));
         if source.walker != health.walker {
@@ -97,6 +98,24 @@ fn limited(health: &Health) -> String {
         .iter()
         .fold(0, |sum: u64, limited| sum.saturating_add(limited.count));
     format!(", {all} limited ({})", each.join(", "))
+}
+
+/// `; asked for 999 samples a second, got 275 (…)`, where that is so.
+fn slower(health: &Health) -> String {
+    if !health.is_slower_than_asked() {
+        return String::new();
+    }
+    let hz = |ns: u64| (1e9 / ns as f64).round();
+    let why = if health.engine.contains("timer") {
+        "timers tick with the kernel; perf is faster where it is allowed"
+    } else {
+        "the others were merged into these"
+    };
+    format!(
+        "; asked for {} samples a second, got {} ({why})",
+        hz(health.interval_ns),
+        hz(health.achieved_ns),
+    )
 }
 
 /// `alloc from AllocationTick every 100.00 KiB`.

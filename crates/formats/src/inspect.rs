@@ -9,7 +9,7 @@ use profile::ops::{Weight, runtime_labels};
 use serde::Serialize;
 
 use crate::health::{honest_line, percent, said, seconds, sum};
-use crate::labels::Labels;
+use crate::labels::{Labels, command_line};
 use crate::select::{events, unit_name};
 use crate::text::{amount, duration_ns, plural};
 use crate::visible::{visible, write_json};
@@ -30,6 +30,8 @@ pub(crate) struct HealthJson {
     engine: String,
     walker: String,
     interval_ns: u64,
+    /// What most CPU samples stand for; 0 where there are too few to tell.
+    achieved_interval_ns: u64,
     max_depth: u32,
     duration_s: f64,
     agent_cpu_s: f64,
@@ -193,6 +195,7 @@ impl HealthJson {
             engine: h.engine.clone(),
             walker: h.walker.clone(),
             interval_ns: h.interval_ns,
+            achieved_interval_ns: h.achieved_ns,
             max_depth: h.max_depth,
             duration_s: seconds(duration_ns(profile)),
             agent_cpu_s: seconds(h.agent_cpu_ns),
@@ -323,13 +326,12 @@ pub fn inspect_text(profile: &Profile) -> String {
         let _ = writeln!(text, "{what:<10}  {says}");
     };
     for (process, samples) in profile.processes.iter().zip(samples_by_process(profile)) {
-        let words: Vec<_> = process.command.iter().map(|w| visible(w)).collect();
         line(
             "process",
             format!(
                 "{} {}, child of {}, {:.3} s, {}, {}",
                 process.pid,
-                words.join(" "),
+                command_line(&process.command),
                 process.parent,
                 seconds(process.end_ns.saturating_sub(process.start_ns)),
                 plural(samples, "sample"),
@@ -394,7 +396,18 @@ pub fn inspect_text(profile: &Profile) -> String {
             ),
         );
     }
-    line("interval", amount(h.interval_ns, "nanoseconds"));
+    let interval = amount(h.interval_ns, "nanoseconds");
+    line(
+        "interval",
+        if h.is_slower_than_asked() {
+            format!(
+                "{interval} asked for, {} got",
+                amount(h.achieved_ns, "nanoseconds")
+            )
+        } else {
+            interval
+        },
+    );
     line(
         "duration",
         format!("{:.3} s", seconds(duration_ns(profile))),

@@ -10,6 +10,7 @@ use profile::Profile;
 use profile::model::{Frame, FrameId, FrameKind, Location, ModuleId, ProcessId, Tier};
 use profile::ops::{By, Groups};
 
+use crate::text::shortened;
 use crate::visible::visible;
 
 /// Names of one profile's frames, modules and processes.
@@ -81,17 +82,20 @@ impl<'p> Labels<'p> {
         if words.is_empty() {
             return "unknown command".to_owned();
         }
-        words
-            .iter()
-            .map(|w| visible(w))
-            .collect::<Vec<_>>()
-            .join(" ")
+        command_line(words)
     }
 
     /// The title that was asked for, else the command line.
     pub(crate) fn title(&self, asked: Option<&str>) -> String {
         asked.map_or_else(|| self.command(), |title| visible(title).into_owned())
     }
+}
+
+/// A command line as one line for people: compilers are given a hundred thousand characters.
+pub(crate) fn command_line(words: &[String]) -> String {
+    const MOST: usize = 300;
+    let words: Vec<_> = words.iter().map(|word| visible(word)).collect();
+    shortened(&words.join(" "), MOST)
 }
 
 /// A partition of a profile's frames.

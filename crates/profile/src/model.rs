@@ -294,6 +294,8 @@ pub struct Health {
     pub event: Option<Event>,
     /// Interval asked for, of that event, nanoseconds.
     pub interval_ns: u64,
+    /// What most CPU samples stand for in the end, nanoseconds; 0 where there are too few to tell.
+    pub achieved_ns: u64,
     /// Depth at which stacks are cut.
     pub max_depth: u32,
     /// CPU time of the agents, nanoseconds.
@@ -414,6 +416,15 @@ impl Health {
         let mut by_time = self.sources.iter().filter(|source| source.by_time);
         let known = by_time.find(|source| source.event == event);
         known.map(|source| source.interval)
+    }
+}
+
+impl Health {
+    /// Samples came clearly less often than was asked for, of the event that is sampled by time.
+    #[must_use]
+    pub fn is_slower_than_asked(&self) -> bool {
+        self.interval_ns > 0
+            && self.achieved_ns > self.interval_ns.saturating_add(self.interval_ns / 4)
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     environment::prepare(&mut command, &agent, &socket, &configuration);
     let child = signals
         .spawn(&mut command)
-        .with_context(|| format!("cannot start {}", shown(program)))?;
+        .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
     let pid = child.id();
     let name = recording_name(program, arguments, pid);
     if let Some(path) = final_path(args, &name)
@@ -243,7 +243,26 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     } else {
         console.note(formats::honest_line(&profile.health));
     }
-    written
+    written.and_then(|()| check_runtimes(args, &profile))
+}
+
+/// Whether any runtime was recorded.
+///
+/// # Errors
+/// The policy left all of them out: most likely it names a version that the program does not use.
+fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
+    let runtimes = &profile.runtimes;
+    if runtimes.is_empty() || runtimes.iter().any(|runtime| runtime.recorded) {
+        return Ok(());
+    }
+    let mut versions: Vec<&str> = runtimes.iter().map(|r| &*r.version).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    bail!(
+        "nothing was recorded: --runtimes {} leaves out .NET {}, and there was no other",
+        args.runtimes,
+        formats::visible(&versions.join(", "))
+    )
 }
 
 fn print_table(profile: &Profile) -> Result<()> {
@@ -328,19 +347,30 @@ fn check_program(program: &OsStr) -> Result<()> {
     let shown = console::shown(program);
     match refused {
         Some((candidate, why)) if is_path && why == "is not executable" => bail!(
-            "cannot start {shown}: it {why}.{}",
-            if candidate
-                .extension()
-                .is_some_and(|e| e.eq_ignore_ascii_case("dll"))
-            {
-                format!("\nA .dll is started by dotnet: sidewalk record -- dotnet {shown}")
-            } else {
-                String::new()
-            }
+            "cannot start {shown}: it {why}{}",
+            dll_hint(candidate.as_os_str())
         ),
         Some((_, why)) if is_path => bail!("cannot start {shown}: it {why}"),
         _ if is_path => bail!("cannot start {shown}: there is no such file"),
-        _ => bail!("cannot start {shown}: there is no such program in PATH"),
+        _ => bail!(
+            "cannot start {shown}: there is no such program in PATH{}",
+            dll_hint(program)
+        ),
+    }
+}
+
+/// What to do about a program that is none, but what one starts.
+fn dll_hint(program: &OsStr) -> String {
+    let is_dll = Path::new(program)
+        .extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("dll"));
+    if is_dll {
+        format!(
+            " (a .dll is started by dotnet: sidewalk record -- dotnet {})",
+            console::shown(program)
+        )
+    } else {
+        String::new()
     }
 }
 

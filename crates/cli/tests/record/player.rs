@@ -61,6 +61,17 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     agent.end();
                 }
             }
+            // As the agent of a runtime that the policy leaves out.
+            "refused" => {
+                if let Some(agent) = &mut agent {
+                    agent.push(&Record::Runtime {
+                        runtime: 0,
+                        version: "8.0.4".into(),
+                        recorded: false,
+                        refused_by: "CreateInstance".into(),
+                    });
+                }
+            }
             "garbage" => {
                 let agent = agent.as_mut().unwrap();
                 agent.stream.write_all(&[0xab; 4096]).unwrap();

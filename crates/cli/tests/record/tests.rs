@@ -67,6 +67,8 @@ pub(crate) fn all() -> Vec<Trial> {
         output_that_fails_at_the_end,
         output_behind_a_link,
         output_to_stdout,
+        a_policy_that_leaves_all_runtimes_out,
+        a_dll_is_started_by_dotnet,
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
@@ -967,6 +969,35 @@ fn output_behind_a_link() {
             .is_symlink()
     );
     assert_eq!(ran.files().len(), 4);
+}
+
+fn a_policy_that_leaves_all_runtimes_out() {
+    let ran = scene(
+        &["--runtimes", "one=3.1", "-o", "x.swk"],
+        &["connect", "refused", "end"],
+    )
+    .run();
+    ran.code(1)
+        .says("nothing was recorded: --runtimes one=3.1 leaves out .NET 8.0.4");
+}
+
+fn a_dll_is_started_by_dotnet() {
+    // As a build leaves it, or unpacked with all bits set, or by its name alone.
+    for (mode, program) in [
+        (0o644, "./app.dll"),
+        (0o755, "./app.dll"),
+        (0o644, "app.dll"),
+    ] {
+        let mut scene = bare_scene(&[]);
+        let dll = scene.folder.path().join("app.dll");
+        fs::write(&dll, b"MZ\x90\0").unwrap();
+        fs::set_permissions(&dll, fs::Permissions::from_mode(mode)).unwrap();
+        scene.command.args(["--", program]);
+        scene
+            .run()
+            .code(1)
+            .says(&format!("sidewalk record -- dotnet {program}"));
+    }
 }
 
 fn output_to_stdout() {

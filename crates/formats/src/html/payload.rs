@@ -228,7 +228,11 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .processes
             .first()
             .map_or(0.0, |p| (p.start_unix_ns / 1_000_000) as f64),
-        interval: profile.health.interval_ns as f64,
+        interval: if profile.health.is_slower_than_asked() {
+            profile.health.achieved_ns
+        } else {
+            profile.health.interval_ns
+        } as f64,
         runtimes: runtime_versions(profile),
         clrs: if runtimes.several {
             let visible = runtimes

@@ -123,7 +123,12 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if both {
         head.extend(["self", "self %", "total", "total %", "samples"]);
     } else {
-        head.extend(["value", "%", "samples"]);
+        head.push("value");
+        // Values of several events have no sum that one could be a part of.
+        if report.by != By::Event {
+            head.push("%");
+        }
+        head.push("samples");
     }
     if report.has_calls() {
         head.push("calls");
@@ -137,7 +142,9 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let mut line = Vec::with_capacity(6);
         let (unit, whole) = (report.unit(row), report.whole());
         line.push(amount(report.shown(row.own), unit));
-        line.push(share(report.weigh(row.own), whole));
+        if report.by != By::Event {
+            line.push(share(report.weigh(row.own), whole));
+        }
         if both {
             line.push(amount(report.shown(row.total), unit));
             line.push(share(report.weigh(row.total), whole));
@@ -198,11 +205,18 @@ fn row_name(row: &Row) -> String {
 
 /// The beginning of a text that may be long.
 fn cut(text: &str) -> String {
-    const MOST: usize = 100;
-    if text.chars().count() <= MOST {
+    shortened(text, 100)
+}
+
+/// At most so many characters of a text.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
         return text.to_owned();
     }
-    text.chars().take(MOST - 1).chain(['…']).collect()
+    text.chars()
+        .take(most.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 /// A name and where it is from. Code without a name is named by its module already, and what is

@@ -49,7 +49,8 @@ impl Report {
     pub(super) fn new(profile: &Profile, options: &Options) -> Self {
         let selection = Selection::new(profile, options, false);
         let by = options.by.unwrap_or_else(|| {
-            if ops::has_details(profile, selection.event) {
+            // What a lock is about is only whether it is a managed one.
+            if selection.event != Event::Contention && ops::has_details(profile, selection.event) {
                 By::Detail
             } else {
                 By::Method

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use recording::WalkEnd;
+use recording::{Event, WalkEnd};
 
 use super::{Import, MAX_DAMAGE_NOTES};
-use crate::model::{FrameId, FrameKind, Limited, ModuleId, Pause, Pauses, Source};
+use crate::model::{FrameId, FrameKind, Health, Limited, ModuleId, Pause, Pauses, Sample, Source};
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
@@ -110,6 +110,7 @@ impl Import {
                 WalkEnd::Broken => *broken.entry(root).or_default() += 1,
             }
         }
+        health.achieved_ns = achieved(health, &profile.samples);
         // The stacks say why they broke; the counts of the agent also cover walks whose samples
         // were lost.
         let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
@@ -227,4 +228,20 @@ pub(super) fn note(notes: &mut Vec<String>, text: String) {
         MAX_NOTES => notes.push("there is more to tell than these notes".to_owned()),
         _ => {}
     }
+}
+
+/// What most CPU samples stand for, the median; 0 where there are too few to tell. Not of time that
+/// passes, where one sample stands for a long sleep, nor of calls that are counted.
+fn achieved(health: &Health, samples: &[Sample]) -> u64 {
+    const ENOUGH: usize = 20;
+    if health.event != Some(Event::Cpu) || health.walker == "shadow" {
+        return 0;
+    }
+    let of_cpu = samples.iter().filter(|sample| sample.event == Event::Cpu);
+    let mut values: Vec<u64> = of_cpu.map(|sample| sample.value).collect();
+    if values.len() < ENOUGH {
+        return 0;
+    }
+    let middle = values.len() / 2;
+    *values.select_nth_unstable(middle).1
 }

@@ -341,7 +341,7 @@ impl Import {
             } => {
                 let event = *event;
                 let name = builder.string(&names::detail(event, name));
-                let text = builder.string(text);
+                let text = builder.string(&names::detail_text(event, text));
                 let id = builder.detail(Detail { event, name, text });
                 state.details.set(*detail, id);
             }

@@ -183,7 +183,7 @@ impl State {
                 builder.frame(Frame::new(name, FrameKind::Unknown))
             }
             RecordedFrame::Pseudo { text } => {
-                let name = builder.string(&names::bracketed(text));
+                let name = builder.string(&names::pseudo(text));
                 builder.frame(Frame::new(name, FrameKind::Pseudo))
             }
         }

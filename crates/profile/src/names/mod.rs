@@ -84,6 +84,40 @@ pub fn detail(event: Event, name: &str) -> String {
     }
 }
 
+/// What an event says beside what it is about: in an exception's text the method that catches it has
+/// a readable name.
+///
+/// ```
+/// # use profile::names::detail_text;
+/// # use recording::Event;
+/// let text = "No way; caught by App.Shop+<BuyAsync>d__5.MoveNext";
+/// assert_eq!(detail_text(Event::Exception, text), "No way; caught by App.Shop.BuyAsync");
+/// ```
+#[must_use]
+pub fn detail_text(event: Event, text: &str) -> String {
+    const CAUGHT: &str = "caught by ";
+    let caught = match text.rfind(CAUGHT) {
+        // The whole text, or behind the message.
+        Some(at) if event == Event::Exception && (at == 0 || text[..at].ends_with("; ")) => {
+            at + CAUGHT.len()
+        }
+        _ => return text.to_owned(),
+    };
+    let (before, name) = text.split_at(caught);
+    let (owner, method) = types::split_method(name);
+    format!("{before}{}", self::method(MethodKind::Il, owner, method))
+}
+
+/// What an agent writes between two frames, for people.
+#[must_use]
+pub fn pseudo(text: &str) -> String {
+    match text {
+        // The code of the frame above had no unwind rule, so a caller may be missing here.
+        "by frame pointer" => "[callers may be missing here]".to_owned(),
+        _ => bracketed(text),
+    }
+}
+
 fn qualified(type_name: &str, name: &str) -> String {
     let owner = TypeName::parse(type_name);
     let (name, arguments) = types::split_method_arguments(name);
