@@ -244,6 +244,9 @@ pub(crate) struct ReportArgs {
     pub(crate) native: Native,
 
     #[command(flatten)]
+    pub(crate) names: Names,
+
+    #[command(flatten)]
     pub(crate) limits: Limits,
 }
 
@@ -281,6 +284,9 @@ pub(crate) struct ConvertArgs {
     pub(crate) native: Native,
 
     #[command(flatten)]
+    pub(crate) names: Names,
+
+    #[command(flatten)]
     pub(crate) limits: Limits,
 }
 
@@ -301,6 +307,14 @@ impl Native {
     pub(crate) fn is_shown(&self) -> bool {
         self.native || !self.no_native
     }
+}
+
+/// How methods are called.
+#[derive(Args, Debug)]
+pub(crate) struct Names {
+    /// Tell overloads apart by the types of their parameters, where the program's files are here
+    #[arg(long)]
+    pub(crate) signatures: bool,
 }
 
 /// How much of a recording is read and shown.

@@ -5,13 +5,13 @@ use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use formats::Options;
+use formats::{Format, Options};
 use profile::Import;
 use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Limits, Native, ReportArgs};
+use crate::args::{ConvertArgs, InspectArgs, Limits, Names, Native, ReportArgs};
 use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, Old, write_whole};
 
@@ -30,9 +30,13 @@ struct Loaded {
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-fn load(path: &Path, size: Option<u64>) -> Result<Loaded> {
+fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Loaded> {
     let mut profile = read(path, size)?;
-    let looked_up = symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    let options = symbolize::Options {
+        signatures,
+        ..symbolize::Options::default()
+    };
+    let looked_up = symbolize::symbolize(&mut profile, &options);
     Ok(Loaded { profile, looked_up })
 }
 
@@ -70,6 +74,15 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
     }
 }
 
+/// Puts signatures into names, where they are wanted there.
+fn named(profile: Profile, names: &Names) -> Profile {
+    if names.signatures {
+        profile::ops::with_signatures(profile)
+    } else {
+        profile
+    }
+}
+
 /// Leaves out what is too far from the leaf.
 fn cut(profile: Profile, limits: &Limits) -> Result<Profile> {
     match limits.max_depth {
@@ -92,9 +105,11 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
-    let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
+    let Loaded { profile, .. } =
+        load(&args.file, args.limits.size.max_size, args.names.signatures)?;
     check_event(&profile, args.event)?;
     // Its notes are in the report itself.
+    let profile = named(profile, &args.names);
     let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
     let options = Options {
         event: args.event,
@@ -149,9 +164,19 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let Loaded { profile, .. } = load(&args.file, args.limits.size.max_size)?;
+    // The page has a switch for them.
+    let has_page = args
+        .outputs
+        .iter()
+        .any(|output| output.kind == Kind::Converted(Format::Html));
+    let Loaded { profile, .. } = load(
+        &args.file,
+        args.limits.size.max_size,
+        has_page || args.names.signatures,
+    )?;
     check_event(&profile, args.event)?;
     tell_notes(&profile, console);
+    let profile = named(profile, &args.names);
     let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
     write_outputs(&profile, args.event, &args.outputs, console)
 }
@@ -197,7 +222,7 @@ pub(crate) fn write_outputs(
 
 /// `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
-    let Loaded { profile, looked_up } = load(&args.file, args.size.max_size)?;
+    let Loaded { profile, looked_up } = load(&args.file, args.size.max_size, false)?;
     let text = if args.json {
         formats::inspect_json(&profile) + "\n"
     } else {

@@ -13,6 +13,7 @@ class App {
     this.byValue = profile.head.by_value;
     this.accepts = () => true;
     this.reverse = false;
+    this.signatures = false;
     this.about = true;
     this.zooms = [];
     this.selected = -1;
@@ -39,7 +40,7 @@ class App {
   // What follows from what: keys and weights, then the tree, then the picture.
 
   setKeys() {
-    this.keys = new Keys(this.profile, by("detail").value);
+    this.keys = new Keys(this.profile, by("detail").value, this.signatures);
   }
 
   refill() {
@@ -210,6 +211,7 @@ class App {
     by("process").replaceChildren(option("", "all"),
       ...head.processes.map((process, at) => option(at, process.name)));
     by("process-box").hidden = head.processes.length < 2;
+    by("signatures").hidden = !head.frames.signature.some((signature) => signature > 0);
     this.fillMeasure();
     this.fillThreads();
     this.fillAbout();
@@ -331,6 +333,14 @@ class App {
     this.regrow();
   }
 
+  /** Tells overloads apart, or not. */
+  toggleSignatures() {
+    this.signatures = !this.signatures;
+    by("signatures").setAttribute("aria-pressed", this.signatures);
+    this.setKeys();
+    this.regrow();
+  }
+
   toggleIcicle() {
     this.graph.icicle = !this.graph.icicle;
     by("icicle").setAttribute("aria-pressed", this.graph.icicle);
@@ -359,6 +369,7 @@ class App {
     on("roots", "change", () => this.setRoots());
     on("about", "click", () => this.toggleAbout());
     on("reverse", "click", () => this.toggleReverse());
+    on("signatures", "click", () => this.toggleSignatures());
     on("icicle", "click", () => this.toggleIcicle());
     on("theme", "click", () => this.toggleTheme());
     on("help-button", "click", () => by("help").showModal());

@@ -40,7 +40,7 @@ function withThreads(profile, each) {
     nodeFrames.push(frames.name.length);
     frames.name.push(strings.length);
     frames.kind.push(kinds.length - 1);
-    for (const name of ["tier", "module", "file", "line", "inlined", "clr", "text"]) frames[name].push(0);
+    for (const name of ["tier", "module", "file", "line", "inlined", "clr", "text", "signature"]) frames[name].push(0);
     strings.push(threadLabel(head, thread, each));
     for (const node of nodes) {
       place[node] = parents.length;

@@ -107,7 +107,7 @@ class Weights {
 
 /** Which frames are one frame: `detail` is method, tier or line. */
 class Keys {
-  constructor(profile, detail) {
+  constructor(profile, detail, signatures) {
     const { frames, strings } = profile.head;
     const known = new Map();
     this.of = new Int32Array(frames.name.length);
@@ -118,6 +118,7 @@ class Keys {
     for (let f = 0; f < frames.name.length; f++) {
       let id = `${frames.name[f]} ${frames.kind[f]} ${frames.module[f]}`;
       if (detail === "tier") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
+      if (signatures) id += ` ${frames.signature[f]}`;
       // Names say which CLR a frame is of, so frames of one name are of one.
       if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]} ${frames.text[f]}`;
       let key = known.get(id);
@@ -125,6 +126,7 @@ class Keys {
         key = this.name.length;
         known.set(id, key);
         let name = strings[frames.name[f]];
+        if (signatures && frames.signature[f] > 0) name += strings[frames.signature[f] - 1];
         if (detail === "line" && frames.line[f] > 0) {
           const file = frames.file[f] > 0 ? baseName(strings[frames.file[f] - 1]) : "";
           name += `  ${file}:${frames.line[f]}`;

@@ -233,6 +233,7 @@ fn frames(b: &mut Builder, random: &mut Random) -> Vec<FrameId> {
                 } else {
                     0
                 },
+                signature: None,
                 inlined: false,
                 location: Location::None,
             })

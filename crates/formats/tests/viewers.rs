@@ -250,8 +250,25 @@ fn large() -> Profile {
     let wait = scene.native(libc, 64, "native_wait");
     let stack = scene.stack(&[wait]);
     scene.samples(waiter, stack, 9_000);
+    for _ in 0..2 {
+        let overload = scene.method(clr, module, "App.Shop", "Print");
+        let frame = scene.managed(overload, Tier::Tier1, 0);
+        let stack = scene.stack(&[main, frame]);
+        scene.samples(thread, stack, 300);
+    }
     scene.end();
-    scene.profile()
+    let mut profile = scene.profile();
+    let mut overloads = ["(int)", "(string)"].into_iter();
+    for at in 0..profile.frames.len() {
+        if profile.string(profile.frames[at].name) == "App.Shop.Print" {
+            let text = overloads.next().expect("two overloads");
+            profile.strings.push(text.to_owned());
+            let id = profile::model::StringId(profile.strings.len() as u32 - 1);
+            profile.frames[at].signature = Some(id);
+        }
+    }
+    assert!(overloads.next().is_none());
+    profile
 }
 
 /// In a real browser, as somebody at the screen would. Pictures are left beside the page.

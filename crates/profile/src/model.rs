@@ -68,6 +68,9 @@ pub struct Frame {
     pub file: Option<StringId>,
     /// Source line, 0 where not known.
     pub line: u32,
+    /// The types of its parameters (`(int, string)`), where they were looked up: what tells overloads
+    /// apart. No part of its name unless [`crate::ops::with_signatures`] makes it one.
+    pub signature: Option<StringId>,
     /// Inlined into the frame that follows towards the root (native only).
     pub inlined: bool,
     /// Where a symbolizer can look it up.
@@ -86,6 +89,7 @@ impl Frame {
             runtime: None,
             file: None,
             line: 0,
+            signature: None,
             inlined: false,
             location: Location::None,
         }

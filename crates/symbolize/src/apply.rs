@@ -124,11 +124,17 @@ fn expand(
                 None => frame.clone(),
             }]
         }
-        (Location::Il { token, offset }, Some(module))
-            if options.managed_lines && offset != u32::MAX =>
-        {
+        (Location::Il { token, offset }, Some(module)) => {
             let mut named = frame.clone();
-            if let Some(found) = symbolizer.managed_line(module, token, offset) {
+            if options.signatures
+                && let Some(found) = symbolizer.signature(module, token)
+            {
+                named.signature = Some(strings.intern(&found));
+            }
+            if options.managed_lines
+                && offset != u32::MAX
+                && let Some(found) = symbolizer.managed_line(module, token, offset)
+            {
                 named.file = Some(strings.intern(&found.file));
                 named.line = found.line;
                 named.location = Location::None;

@@ -18,6 +18,7 @@ mod file;
 mod metadata;
 mod pe;
 mod portable_pdb;
+mod signatures;
 mod symbolizer;
 
 pub use apply::{place, symbolize};
@@ -35,6 +36,8 @@ pub struct Options {
     pub inlined: bool,
     /// Look up source lines of managed frames.
     pub managed_lines: bool,
+    /// Look up the types of the parameters of managed methods.
+    pub signatures: bool,
     /// Folders with separate debug files, laid out as `/usr/lib/debug` is.
     pub debug_folders: Vec<PathBuf>,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             native: true,
             inlined: true,
             managed_lines: true,
+            signatures: false,
             debug_folders: vec![PathBuf::from("/usr/lib/debug")],
         }
     }

@@ -91,6 +91,7 @@ const MODULE: usize = 0x00;
 pub(crate) struct Metadata<'a> {
     /// `#Pdb`, in portable PDBs alone.
     pub(crate) pdb: Option<&'a [u8]>,
+    strings: &'a [u8],
     blob: &'a [u8],
     guid: &'a [u8],
     /// Rows of each table.
@@ -140,6 +141,7 @@ impl<'a> Metadata<'a> {
 
         let mut metadata = Self {
             pdb: None,
+            strings: &[],
             blob: &[],
             guid: &[],
             rows: [0; TABLES],
@@ -158,6 +160,7 @@ impl<'a> Metadata<'a> {
             let name = padded.get(..length)?;
             match name {
                 b"#Pdb" => metadata.pdb = Some(content(offset, size)?),
+                b"#Strings" => metadata.strings = content(offset, size)?,
                 b"#Blob" => metadata.blob = content(offset, size)?,
                 b"#GUID" => metadata.guid = content(offset, size)?,
                 b"#~" | b"#-" => table_stream = Some(content(offset, size)?),
@@ -212,6 +215,61 @@ impl<'a> Metadata<'a> {
         let mut cursor = Bytes(self.blob.get(usize::try_from(offset).ok()?..)?);
         let length = usize::try_from(cursor.compressed()?).ok()?;
         cursor.take(length)
+    }
+
+    /// Indexes into the heap of strings have four bytes.
+    pub(crate) fn has_wide_strings(&self) -> bool {
+        self.wide_strings
+    }
+
+    /// The string at `offset` of its heap.
+    pub(crate) fn string(&self, offset: u32) -> Option<&'a str> {
+        let rest = self.strings.get(usize::try_from(offset).ok()?..)?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        std::str::from_utf8(rest.get(..end)?).ok()
+    }
+
+    /// A coded index over these tables, with so many bits for which of them, has four bytes.
+    fn is_wide(&self, tables: &[usize], bits: u32) -> bool {
+        tables
+            .iter()
+            .any(|&table| self.rows(table) >> (16 - bits) != 0)
+    }
+
+    /// A ResolutionScope has four bytes: Module, ModuleRef, AssemblyRef, TypeRef.
+    pub(crate) fn has_wide_scopes(&self) -> bool {
+        self.is_wide(&[MODULE, 0x1a, 0x23, 0x01], 2)
+    }
+
+    /// The cells of a row (from 1) of one of the tables up to MethodDef, and what is behind them.
+    pub(crate) fn row(&self, table: usize, row: u32) -> Option<Bytes<'a>> {
+        let size = |wide: bool| if wide { 4_usize } else { 2 };
+        let string = size(self.wide_strings);
+        let type_def_or_ref = size(self.is_wide(&[0x02, 0x01, 0x1b], 2));
+        // II.22: Module, TypeRef, TypeDef, FieldPtr, Field, MethodPtr, MethodDef.
+        let sizes = [
+            2 + string + 3 * size(self.wide_guid),
+            size(self.has_wide_scopes()) + 2 * string,
+            4 + 2 * string
+                + type_def_or_ref
+                + size(self.is_wide(&[0x04], 0))
+                + size(self.is_wide(&[0x06], 0)),
+            size(self.is_wide(&[0x04], 0)),
+            2 + string + size(self.wide_blob),
+            size(self.is_wide(&[0x06], 0)),
+            8 + string + size(self.wide_blob) + size(self.is_wide(&[0x08], 0)),
+        ];
+        if row == 0 || row > self.rows(table) {
+            return None;
+        }
+        let mut start = 0_usize;
+        for (before, size) in sizes.iter().enumerate().take(table) {
+            let rows = usize::try_from(self.rows(before)).ok()?;
+            start = start.checked_add(rows.checked_mul(*size)?)?;
+        }
+        let row = usize::try_from(row - 1).ok()?;
+        start = start.checked_add(row.checked_mul(*sizes.get(table)?)?)?;
+        Some(Bytes(self.tables.get(start..)?))
     }
 
     /// The MVID: the GUID named by the one row of the Module table (II.22.30).

@@ -25,6 +25,8 @@ const MOST_ENTRIES: usize = 64;
 const MOST_ENTRIES_SIZE: u32 = (MOST_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
 /// What is read of `IMAGE_COR20_HEADER`.
 const COR20_HEADER: u32 = 16;
+/// Larger metadata is not read.
+const LARGEST_METADATA: u32 = 256 << 20;
 /// Larger embedded PDBs are not unpacked.
 const LARGEST_PDB: u64 = 256 << 20;
 
@@ -56,6 +58,42 @@ impl ModuleDebug {
         } else {
             Self::from_pe(&PeFile::<ImageNtHeaders32, _>::parse(data).map_err(text)?)
         }
+    }
+
+    /// The whole metadata of `file`.
+    pub(crate) fn metadata(file: &PartialFile) -> Option<&[u8]> {
+        let data = file.range();
+        if object::read::pe::optional_header_magic(data).ok()?
+            == object::pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC
+        {
+            Self::metadata_of(&PeFile::<ImageNtHeaders64, _>::parse(data).ok()?)
+        } else {
+            Self::metadata_of(&PeFile::<ImageNtHeaders32, _>::parse(data).ok()?)
+        }
+    }
+
+    fn metadata_of<'a, H: ImageNtHeaders>(
+        pe: &PeFile<'a, H, ReadCacheRange<'a, Source>>,
+    ) -> Option<&'a [u8]> {
+        let sections = pe.section_table();
+        let read = |address: u32, size: u32| {
+            let (offset, available) = sections
+                .iter()
+                .find_map(|section| section.pe_file_range_at(address))?;
+            pe.data()
+                .read_bytes_at(offset.into(), size.min(available).into())
+                .ok()
+        };
+        let directory = pe
+            .data_directories()
+            .get(IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR)?;
+        let mut header = Bytes(read(directory.virtual_address.get(LE), COR20_HEADER)?);
+        header.take(8);
+        let (address, size) = (header.u32()?, header.u32()?);
+        if size > LARGEST_METADATA {
+            return None;
+        }
+        read(address, size)
     }
 
     fn from_pe<'a, H: ImageNtHeaders>(

@@ -14,8 +14,10 @@ use crate::Options;
 use crate::debug_file;
 use crate::elf::Elf;
 use crate::file::{PartialFile, read_limited};
+use crate::metadata::Metadata;
 use crate::pe::ModuleDebug;
 use crate::portable_pdb::PortablePdb;
+use crate::signatures::signature;
 
 /// Larger PDB files are not read.
 const LARGEST_PDB_FILE: u64 = 512 << 20;
@@ -111,6 +113,8 @@ pub struct Symbolizer {
     options: Options,
     native: HashMap<Key, Native>,
     managed: HashMap<Key, Managed>,
+    /// Metadata of .NET modules, `None` where it cannot be read or is of another build.
+    metadata: HashMap<Key, Option<Vec<u8>>>,
     order: Vec<(bool, Key)>,
 }
 
@@ -122,6 +126,7 @@ impl Symbolizer {
             options,
             native: HashMap::new(),
             managed: HashMap::new(),
+            metadata: HashMap::new(),
             order: Vec::new(),
         }
     }
@@ -232,6 +237,18 @@ impl Symbolizer {
         });
         managed.report.found += u64::from(found.is_some());
         found.as_ref()
+    }
+
+    /// The types of the parameters of the method `token` of `module`: `(int, string)`.
+    pub fn signature(&mut self, module: &Module, token: u32) -> Option<String> {
+        let bytes = self.metadata.entry(key(module)).or_insert_with(|| {
+            let file = PartialFile::open(Path::new(&module.path), module.file_offset).ok()?;
+            let bytes = ModuleDebug::metadata(&file)?;
+            let version = Metadata::parse(bytes)?.module_version_id();
+            let recorded = <[u8; 16]>::try_from(module.id_bytes.as_slice()).ok();
+            (recorded.is_none() || version == recorded).then(|| bytes.to_vec())
+        });
+        signature(&Metadata::parse(bytes.as_deref()?)?, token)
     }
 
     /// What came of all lookups so far.

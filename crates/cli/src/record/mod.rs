@@ -210,8 +210,15 @@ fn finish(
 fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
     // Whatever its size: it is ours. And all was looked up just now.
     let mut profile = saved::read(sink.path(), Some(u64::MAX))?;
-    if sink.failure().is_some() {
-        symbolize::symbolize(&mut profile, &symbolize::Options::default());
+    let page = Kind::Converted(formats::Format::Html);
+    let signatures = args.outputs.iter().any(|output| output.kind == page);
+    if sink.failure().is_some() || signatures {
+        let options = symbolize::Options {
+            native: sink.failure().is_some(),
+            signatures,
+            ..symbolize::Options::default()
+        };
+        symbolize::symbolize(&mut profile, &options);
     }
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {

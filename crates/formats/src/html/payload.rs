@@ -81,6 +81,8 @@ struct FrameColumns {
     /// 0: not known.
     line: Vec<u32>,
     inlined: Vec<u8>,
+    /// Types of parameters. 0: not known.
+    signature: Vec<u32>,
     /// 0: none; else one of `clrs`.
     clr: Vec<u32>,
     /// What a detail says beside its name. 0: none.
@@ -164,7 +166,15 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             Location::Detail(detail) => Some(detail),
             _ => None,
         };
-        (labels.method(id), f.tier, f.file, f.line, f.inlined, detail)
+        (
+            labels.method(id),
+            f.tier,
+            f.file,
+            f.line,
+            f.inlined,
+            f.signature,
+            detail,
+        )
     });
     let nodes = Nodes::new(profile, &keys);
 
@@ -300,6 +310,10 @@ fn push_frame(
     to.file.push(strings.optional(labels.file(frame)));
     to.line.push(frame.line);
     to.inlined.push(u8::from(frame.inlined));
+    let signature = frame
+        .signature
+        .map(|id| visible(profile.string(id)).into_owned());
+    to.signature.push(strings.optional(signature));
     to.clr.push(runtimes.told(frame).map_or(0, |clr| clr + 1));
     to.text.push(strings.optional(labels.text(frame)));
 }

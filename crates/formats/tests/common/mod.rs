@@ -115,6 +115,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
                 runtime: managed.then_some(RuntimeId(at as u32 % processes)),
                 file: (at % 3 != 2).then_some(string),
                 line: at as u32,
+                signature: None,
                 inlined: at % 7 == 6,
                 location: Location::None,
             })

@@ -279,6 +279,19 @@ const tests = {
     assert.equal(await page.eval("app.part"), -1);
   },
 
+  async "overloads are told apart by a switch"(page) {
+    const names = async () => {
+      await page.clickOn("#tab-table");
+      const rows = await page.eval(`[...document.querySelectorAll("#table td.name")].map((td) => td.textContent)`);
+      return rows.filter((name) => name.startsWith("App.Shop.Print")).sort();
+    };
+    assert.deepEqual(await names(), ["App.Shop.Print"]);
+    await page.clickOn("#signatures");
+    assert.deepEqual(await names(), ["App.Shop.Print(int)", "App.Shop.Print(string)"]);
+    await page.clickOn("#tab-graph");
+    await page.picture("signatures");
+  },
+
   async "managed code only fills the width"(page) {
     await page.choose("code", "managed");
     const width = await page.eval(`(() => {

@@ -518,7 +518,15 @@ impl Import {
 /// symbol, for its line, and keeps its name.
 fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
     if let (FrameKind::Managed, [symbol, ..]) = (frame.kind, symbols) {
-        let (file, line, location) = (symbol.file, symbol.line, Location::None);
+        let (file, line) = (symbol.file, symbol.line);
+        // Its line needs no more looking up; what tells which method it is stays.
+        let location = match frame.location {
+            Location::Il { token, .. } => {
+                let offset = u32::MAX;
+                Location::Il { token, offset }
+            }
+            _ => Location::None,
+        };
         return vec![Frame {
             file,
             line,

@@ -7,6 +7,7 @@ mod depth;
 mod details;
 mod filter;
 mod group;
+mod signatures;
 mod totals;
 mod tree;
 
@@ -14,6 +15,7 @@ pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
 pub use filter::{Filter, without_native};
 pub use group::{By, Group, Groups, Runtimes, runtime_labels};
+pub use signatures::with_signatures;
 pub use totals::{Row, events, main_event, order, totals};
 pub use tree::{Direction, Node, Tree};
 

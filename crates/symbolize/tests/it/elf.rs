@@ -134,6 +134,7 @@ fn a_debug_file_of_another_build_is_not_believed() {
 fn inlined_functions_can_be_left_out() {
     let mut symbolizer = Symbolizer::new(Options {
         inlined: false,
+        signatures: false,
         ..Options::default()
     });
     let found = lookup(&mut symbolizer, &fixture("small.so"), 0x1002);

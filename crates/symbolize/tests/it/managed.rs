@@ -169,3 +169,48 @@ fn what_is_no_module_is_reported() {
         );
     }
 }
+
+#[test]
+fn signatures_of_methods() {
+    let lines = Module {
+        id_bytes: expected().0,
+        ..module(&fixture("Lines.dll"), true)
+    };
+    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut of = |token| symbolizer.signature(&lines, token);
+    let found: Vec<Option<String>> = (0x0600_0001..=0x0600_0005).map(&mut of).collect();
+    let expected = ["(string[])", "(int)", "()", "(int)", "()"];
+    assert_eq!(found, expected.map(|text| Some(text.to_owned())));
+    // No method; beyond the table; another table.
+    for token in [0x0600_0000, 0x0600_0fff, 0x0200_0002, 0, u32::MAX] {
+        assert_eq!(of(token), None, "{token:x}");
+    }
+    // The file is of another build.
+    let other = Module {
+        id_bytes: vec![7; 16],
+        ..lines
+    };
+    assert_eq!(symbolizer.signature(&other, 0x0600_0001), None);
+}
+
+/// Whatever is in a module, there is an answer, and soon.
+#[test]
+fn signatures_of_damaged_modules() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = bytes("Lines.dll");
+    for seed in 0..400_usize {
+        let mut damaged = whole.clone();
+        for step in 0..6 {
+            let at = (seed * 7919 + step * 104_729) % damaged.len();
+            damaged[at] = damaged[at].wrapping_add((seed * 31 + step + 1) as u8);
+        }
+        let path = folder.path().join(format!("{seed}.dll"));
+        fs::write(&path, damaged).unwrap();
+        let damaged = module(&path, true);
+        let mut symbolizer = Symbolizer::new(Options::default());
+        for token in 0x0600_0001..0x0600_0020 {
+            let found = symbolizer.signature(&damaged, token).unwrap_or_default();
+            assert!(found.len() < 10_000, "{found}");
+        }
+    }
+}

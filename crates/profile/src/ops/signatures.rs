@@ -1,0 +1,22 @@
+//! Names with the types of parameters, so that overloads are told apart.
+
+use crate::builder::Builder;
+use crate::model::Profile;
+
+/// The profile with each known signature behind its method's name: `App.Print(int)`. Stacks and
+/// samples stay as they are.
+#[must_use]
+pub fn with_signatures(mut profile: Profile) -> Profile {
+    let mut frames = std::mem::take(&mut profile.frames);
+    // Only strings are added: frames keep their numbers, and stacks theirs.
+    let mut builder = Builder::from_profile(profile);
+    for frame in &mut frames {
+        if let Some(signature) = frame.signature.take() {
+            let name = builder.profile.string(frame.name);
+            let text = format!("{name}{}", builder.profile.string(signature));
+            frame.name = builder.string(&text);
+        }
+    }
+    builder.profile.frames = frames;
+    builder.finish()
+}
