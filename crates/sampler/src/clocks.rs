@@ -189,6 +189,10 @@ fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64) {
     if sys::clock_ns(clock) == cpu && !sys::is_runnable(tid) {
         return;
     }
+    // The thread may have been ended while we looked.
+    if Timer::from_word(slot.timer.load(Ordering::Relaxed)) != Some(Timer::Clock) {
+        return;
+    }
     slot.cpu_sent.store(true, Ordering::Relaxed);
     if sampler::send(slot, slot.token.load(Ordering::Relaxed)).is_err() {
         slot.cpu_sent.store(false, Ordering::Relaxed);

@@ -73,6 +73,9 @@ impl Timer {
             }
             Self::Clock => {
                 GLOBAL.clocked.fetch_sub(1, Ordering::Relaxed);
+                // On the thread itself: what was sent to it comes on the way out of a system call, and its
+                // slot is still open.
+                sys::own_tid();
             }
         }
     }

@@ -28,10 +28,12 @@ enum Source {
 }
 
 /// What the kernel says about a tick.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Tick {
     /// POSIX timer: ticks that this one stands for beyond the first.
     overrun: u32,
+    /// Sent by the reader.
+    sent: bool,
 }
 
 /// The handler as the kernel calls it.
@@ -74,13 +76,14 @@ pub(crate) extern "C" fn on_full_queue(_signal: libc::c_int) {
 unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
     // SAFETY: the caller's promise.
     let info = unsafe { &*info };
-    let (token, overrun) = match info.code {
+    let tick = Tick {
+        overrun: u32::try_from(info.second).unwrap_or(0),
+        sent: info.first == sys::SENT,
+    };
+    let (token, tick) = match info.code {
         // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a mark
         // and the slot's generation, which no other timer's value has by chance.
-        libc::SI_TIMER => (
-            Token::unpack(info.value),
-            u32::try_from(info.second).unwrap_or(0),
-        ),
+        libc::SI_TIMER => (Token::unpack(info.value), tick),
         // POLL_IN … POLL_HUP: only a descriptor with F_SETSIG sends these.
         1..=6 => {
             let word = global
@@ -88,12 +91,12 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
                 .map_or(0, |entry| {
                     entry.load(Ordering::Acquire) // pairs with the Release in `arm_perf`
                 });
-            (Token::unpack(word), 0)
+            (Token::unpack(word), Tick::default())
         }
-        _ => (None, 0),
+        _ => (None, tick),
     };
     match token {
-        Some(token) => Source::Ours(token, Tick { overrun }),
+        Some(token) => Source::Ours(token, tick),
         None => Source::Foreign,
     }
 }
@@ -326,6 +329,14 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
             as u32,
     };
     match timer {
+        // Also while it is being ended.
+        _ if tick.sent => {
+            let cpu = sys::own_cpu_ns();
+            let used = cpu.saturating_sub(slot.accounted_cpu.swap(cpu, Ordering::Relaxed));
+            // What a thread uses before its first tick and after its last one is an interval on average,
+            // and who finds a short thread at all must count it for those that were not found.
+            return stands(if first { used.max(interval) } else { used });
+        }
         // The event has stopped itself, so there is never a second tick under way.
         Some(Timer::Perf(fd)) => {
             let cpu = sys::own_cpu_ns();
@@ -346,15 +357,8 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
                 return stands(engine::first_value(cpu, kernel_tick, interval));
             }
         }
-        Some(Timer::Clock) => {
-            let cpu = sys::own_cpu_ns();
-            let used = cpu.saturating_sub(slot.accounted_cpu.swap(cpu, Ordering::Relaxed));
-            // What a thread uses before its first tick and after its last one is an interval on average,
-            // and who finds a short thread at all must count it for those that were not found.
-            return stands(if first { used.max(interval) } else { used });
-        }
         // None: the timer is being ended; this was its last tick.
-        Some(Timer::Posix(_)) | None => {}
+        Some(Timer::Posix(_) | Timer::Clock) | None => {}
     }
     let count = u64::from(tick.overrun.saturating_add(1).min(Head::MAX_COUNT));
     stands(count * interval)
