@@ -32,6 +32,10 @@ impl Reader {
     /// ([`crate::Sampler::due_ns`]): call it right after [`Reader::drain_all`]. Late ones are not made up
     /// for: each sample's value is the time really passed.
     pub fn tick(&mut self, now_ns: u64) {
+        if !self.punctual {
+            self.punctual = true;
+            sys::be_punctual();
+        }
         let next = |due: u64, interval: u64| due.saturating_add(interval).max(now_ns);
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
         let due = GLOBAL.wall_due.load(Ordering::Relaxed);

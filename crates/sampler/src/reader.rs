@@ -51,6 +51,8 @@ pub struct Reader {
     taken_discarded: [u64; DiscardReason::COUNT],
     taken_refused: [u64; 16],
     pub(crate) pending_signals: u64,
+    /// The agent thread's waits have been made exact.
+    pub(crate) punctual: bool,
 }
 
 /// Idle time of a thread comes out after this long at the latest.
@@ -70,6 +72,7 @@ impl Reader {
             taken_discarded: [0; DiscardReason::COUNT],
             taken_refused: [0; 16],
             pending_signals: 0,
+            punctual: false,
         };
         // What an earlier sampler counted is not ours.
         for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
