@@ -109,13 +109,13 @@ impl Reader {
         if looks_idle && settled {
             let still = side.wall_still.load(Ordering::Relaxed);
             look.store(next_look(still, now_ns), Ordering::Relaxed);
-            wait_on(slot, now_ns);
+            wait_on(id, slot, now_ns);
             return;
         }
         if settled {
             // It has moved since the last look, for as long as its clock says; before, it waited.
             let ran = cpu.saturating_sub(seen);
-            wait_on(slot, now_ns.saturating_sub(ran));
+            wait_on(id, slot, now_ns.saturating_sub(ran));
         }
         side.settled.store(looks_idle, Ordering::Relaxed);
         side.wall_still.store(now_ns, Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn for_each_due(
 }
 
 /// Until `until_ns` the thread has waited where its last sample was taken.
-fn wait_on(slot: &Slot, until_ns: u64) {
+fn wait_on(id: SlotId, slot: &Slot, until_ns: u64) {
     let side = &slot.reader;
     let (_, unread) = slot.ring().available();
     let from = slot.wall_time.load(Ordering::Relaxed);
@@ -163,6 +163,7 @@ fn wait_on(slot: &Slot, until_ns: u64) {
     let ticks = (idle.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
     side.idle_ticks.store(ticks as u32, Ordering::Relaxed);
     side.idle_until.store(until_ns, Ordering::Relaxed);
+    GLOBAL.attend(id.index());
 }
 
 /// When a clock that stands still since `still` is looked at again.

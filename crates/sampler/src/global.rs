@@ -65,6 +65,11 @@ pub(crate) struct Global {
     pub(crate) anchor_id: AtomicU64,
     /// Threads without a timer of their own, whose clocks the reader looks at.
     pub(crate) clocked: AtomicU32,
+    /// Slots in which the reader finds something, by index: samples, waited time to be told, or an end.
+    /// Beside each other, as those of threads that sleep are not touched.
+    attention: [AtomicBool; MAX_SLOTS],
+    /// A hello was answered.
+    pub(crate) answered: AtomicBool,
     /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each other, so
     /// that those at which it need not look cost nothing. Zero for a new thread.
     pub(crate) cpu_looks: [AtomicU64; MAX_SLOTS],
@@ -119,6 +124,8 @@ pub(crate) static GLOBAL: Global = Global {
     anchor_fd: AtomicI32::new(-1),
     anchor_id: AtomicU64::new(0),
     clocked: AtomicU32::new(0),
+    attention: [const { AtomicBool::new(false) }; MAX_SLOTS],
+    answered: AtomicBool::new(false),
     cpu_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_due: AtomicU64::new(0),
@@ -292,6 +299,22 @@ impl Global {
         // SAFETY: the table has MAX_SLOTS slots, zeroed (a valid value of every field) at start,
         // and is never unmapped; slots are shared and hold atomics only.
         Some(unsafe { &*table.add(index) })
+    }
+
+    /// There is something in a slot for the reader. Handler.
+    pub(crate) fn attend(&self, index: usize) {
+        if let Some(flag) = self.attention.get(index) {
+            // Release: pairs with `take_attention`; what is there was stored before.
+            flag.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether there is something in a slot; the reader looks at it now.
+    pub(crate) fn take_attention(&self, index: usize) -> bool {
+        // The load alone leaves the cache line with who writes there. Acquire, AcqRel: pair with `attend`.
+        self.attention
+            .get(index)
+            .is_some_and(|flag| flag.load(Ordering::Acquire) && flag.swap(false, Ordering::AcqRel))
     }
 
     /// Slots used at least once.

@@ -261,6 +261,8 @@ unsafe fn inside(
         // SAFETY: the caller's promise.
         slot.hello_sp
             .store(unsafe { stack_pointer(context) }, Ordering::Release);
+        // Release: pairs with the swap in `Reader::settle_hellos`.
+        global.answered.store(true, Ordering::Release);
         global.wake();
         return;
     }
@@ -275,6 +277,7 @@ unsafe fn inside(
     };
     match outcome {
         Ok(()) => {
+            global.attend(token.index.into());
             Slot::add(&slot.samples, 1);
             Slot::add(&slot.intervals, stands.count.into());
             Slot::add(&slot.value_ns, stands.value);

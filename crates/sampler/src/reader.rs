@@ -109,6 +109,9 @@ impl Reader {
     ) {
         GLOBAL.ended.store(0, Ordering::Relaxed);
         for index in 0..GLOBAL.used() {
+            if !GLOBAL.take_attention(index) {
+                continue;
+            }
             let Some(slot) = GLOBAL.slot(index) else {
                 continue;
             };
@@ -124,6 +127,8 @@ impl Reader {
                 self.free(id, slot);
                 closed(id);
                 GLOBAL.give_free(index);
+            } else if flags & CLOSING != 0 {
+                GLOBAL.attend(index); // somebody is inside still
             }
         }
     }
@@ -171,6 +176,10 @@ impl Reader {
     /// neighbours), so the end is the thread's control block where that lies in the mapping; the
     /// main thread's grows downwards, so its start is the end of the mapping below.
     pub fn settle_hellos(&mut self, mut settled: impl FnMut(SlotId)) {
+        // AcqRel: pairs with the handler's store.
+        if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
+            return;
+        }
         let mut waiting: [(u64, u64, u64, Range<u64>); HELLO_BATCH] =
             [const { (0, 0, 0, 0..0) }; HELLO_BATCH];
         let mut count = 0;
@@ -183,6 +192,7 @@ impl Reader {
                 continue;
             }
             let Some(place) = waiting.get_mut(count) else {
+                GLOBAL.answered.store(true, Ordering::Relaxed); // the others next time
                 break;
             };
             // Acquire: pairs with the Release in the handler.

@@ -196,6 +196,7 @@ impl Sampler {
             Ok(false) => {} // the reader, or who arms it, ends the timer
             Err(()) => return,
         }
+        GLOBAL.attend(id.index());
         if GLOBAL.ended.fetch_add(1, Ordering::Relaxed) + 1 >= WAKE_AT_ENDED {
             GLOBAL.wake();
         }
@@ -422,8 +423,9 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.events.of_free(sys::free_descriptors(), 8);
     GLOBAL.timers.of_free(sys::free_signals(), 4);
     make_wake()?;
-    for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
+    for (index, slot) in (0..GLOBAL.used()).filter_map(|index| Some((index, GLOBAL.slot(index)?))) {
         // Left over from an earlier sampler.
+        GLOBAL.attend(index);
         let (generation, _) = slot.gate.peek();
         if slot.gate.close(generation) == Ok(true) {
             engine::end_timer(slot);
