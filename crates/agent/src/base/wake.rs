@@ -65,17 +65,19 @@ impl Wake {
     }
 
     /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over; for
-    /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. Agent thread
-    /// only. Where there are `others`, one of them is what [`Wake::also_by`] makes readable.
-    pub fn wait(&self, others: [RawFd; 2], timeout: Option<Duration>) {
+    /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it was the
+    /// time. Agent thread only. Where there are `others`, one of them is what [`Wake::also_by`] makes
+    /// readable.
+    pub fn wait(&self, others: [RawFd; 2], timeout: Option<Duration>) -> bool {
         if self.take() {
-            return;
+            return true;
         }
         let limit = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs().cast_signed(),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let mut readable = 0;
         if others.iter().all(|fd| *fd < 0) {
             let heard = self.heard.load(Ordering::Relaxed);
             let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -90,9 +92,9 @@ impl Wake {
                 revents: 0,
             });
             // SAFETY: two pollfds and a timeout or none, alive during the call; no signal mask.
-            unsafe { libc::ppoll(fds.as_mut_ptr(), 2, limit, std::ptr::null()) };
+            readable = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, limit, std::ptr::null()) };
         }
-        self.take();
+        self.take() || readable > 0
     }
 }
 

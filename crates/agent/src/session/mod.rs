@@ -74,6 +74,9 @@ pub(crate) struct Session<'a> {
     /// Threads at the last scan.
     thread_count: u64,
     start_ns: u64,
+    /// When the last round began, and the next is due.
+    round_ns: u64,
+    round_due: u64,
     scan_due: u64,
     flush_due: u64,
     stats_due: u64,
@@ -121,6 +124,8 @@ impl<'a> Session<'a> {
             ids: Vec::new(),
             thread_count: 0,
             start_ns: now,
+            round_ns: now,
+            round_due: now,
             scan_due: now,
             flush_due: now + FLUSH_NS,
             stats_due: now + STATS_NS,
@@ -132,7 +137,9 @@ impl<'a> Session<'a> {
         self.open();
         self.subscribe_running(cx);
         loop {
-            self.wait();
+            if !self.wait() && self.only_ticks() {
+                continue;
+            }
             match self.recorder.command() {
                 Command::None => {}
                 Command::Stop => {
@@ -187,8 +194,15 @@ impl<'a> Session<'a> {
         self.recorder.flush();
     }
 
-    /// Sleeps until a ring is half full, somebody calls, or the next round is due.
-    fn wait(&mut self) {
+    /// Ticks, if there is nothing else to do before the next round: at high rates that would cost more
+    /// than the samples.
+    fn only_ticks(&mut self) -> bool {
+        let now = proc::now_ns();
+        now < self.round_due && self.walker.tick(&mut self.reader, now)
+    }
+
+    /// Sleeps until a ring is half full, somebody calls, or something is due. False: the latter.
+    fn wait(&mut self) -> bool {
         let now = proc::now_ns();
         let early = now.saturating_sub(self.start_ns) < EARLY_NS;
         let round = if self.events.is_waiting() {
@@ -198,17 +212,20 @@ impl<'a> Session<'a> {
         } else {
             ROUND
         };
-        let mut timeout = round;
+        let round_ns = u64::try_from(round.as_nanos()).unwrap_or(u64::MAX);
+        self.round_due = self.round_ns.saturating_add(round_ns);
+        let mut timeout = Duration::from_nanos(self.round_due.saturating_sub(now));
         if let Some(due) = self.walker.due_ns() {
             timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
         }
         let others = [self.recorder.fd(), self.reader.wake_fd()];
-        self.parts.wake.wait(others, Some(timeout));
+        self.parts.wake.wait(others, Some(timeout))
     }
 
     /// One round: everything that is due.
     fn round(&mut self, cx: &mut AgentCx) {
         let now = proc::now_ns();
+        self.round_ns = now;
         self.announce();
         wake::hear_call();
         signal::look_after(self.parts);

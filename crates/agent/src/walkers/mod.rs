@@ -71,6 +71,12 @@ pub(crate) trait Walker {
     /// round of the agent thread.
     fn due_ns(&self) -> Option<u64>;
 
+    /// Asks threads for the samples that are due, where that is all that a round would have to do for
+    /// it; else false.
+    fn tick(&mut self, _reader: &mut Reader, _now_ns: u64) -> bool {
+        false
+    }
+
     /// Takes the stacks that are due, and empties the sampler's rings.
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder);
 

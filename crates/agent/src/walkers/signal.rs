@@ -40,6 +40,11 @@ impl Walker for SignalWalker {
         }
     }
 
+    fn tick(&mut self, reader: &mut sampler::Reader, now_ns: u64) -> bool {
+        reader.tick(now_ns);
+        true
+    }
+
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
         round.reader.tick(round.now_ns);
         let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
