@@ -1,7 +1,8 @@
 //! Compiling `workloads/`.
 //!
-//! Every workload is compiled against the reference set of .NET Core 3.1, so
-//! that one assembly runs on every supported runtime. The compiler is the
+//! Workloads are compiled against the reference set of .NET Core 3.1, so that
+//! one assembly runs on every supported runtime; those that need more
+//! ([`Needs`]) against what they need. The compiler is the
 //! SDK's where there is an SDK; else Roslyn from its package, run on .NET 8 and
 //! called through Python. A workload is compiled again only when its sources,
 //! the options or the compiler have changed.
@@ -13,13 +14,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use testkit::{Runtime, Setup, Workload};
+use testkit::{Needs, Runtime, Setup, Workload};
 
 use crate::fetch::{Cache, sha256};
 use crate::process::run_quietly;
 
 /// Options of the compiler, beside output, references and sources.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 9] = [
     "/noconfig",
     "/nologo",
     "/target:exe",
@@ -28,6 +29,8 @@ const OPTIONS: [&str; 8] = [
     "/unsafe+",
     "/deterministic+",
     "/langversion:10",
+    // Newer assemblies than an older one asked for: a runtime takes them too.
+    "/nowarn:1701,1702",
 ];
 
 /// One assembly runs on 3.1 and later: it asks for 3.1 and accepts any newer.
@@ -46,6 +49,7 @@ const DRIVER: &str = include_str!("compile.py");
 struct Job {
     workload: Workload,
     sources: Vec<PathBuf>,
+    references: Vec<PathBuf>,
     stamp: String,
 }
 
@@ -61,13 +65,15 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     let mut jobs = Vec::new();
     for name in testkit::workload_names()? {
         let sources = sources(&name)?;
-        let stamp = stamp(&sources, &who)?;
         let workload = Workload::at(&name);
+        let references = needed(cache, setup, workload.needs())?;
+        let stamp = stamp(&sources, &references, &who)?;
         let current = fs::read_to_string(stamp_path(&workload)).is_ok_and(|s| s == stamp);
         if !current {
             jobs.push(Job {
                 workload,
                 sources,
+                references,
                 stamp,
             });
         }
@@ -78,23 +84,54 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     let names: Vec<&str> = jobs.iter().map(|j| j.workload.name.as_str()).collect();
     eprintln!("compiling workloads: {}", names.join(", "));
     let net8 = find(setup, "8.")?;
-    let references = references(&find(setup, "3.1.")?)?;
     for job in &jobs {
         fs::create_dir_all(folder(&job.workload))?;
         // No stamp while the files are being replaced.
         fs::remove_file(stamp_path(&job.workload)).ok();
     }
     match compiler {
-        Some((root, csc)) => with_sdk(root, &csc, &references, &jobs)?,
-        None => with_package(cache, &net8, &references, &jobs)?,
+        Some((root, csc)) => with_sdk(root, &csc, &jobs)?,
+        None => with_package(cache, &net8, &jobs)?,
     }
     for job in &jobs {
+        if job.workload.needs() == Needs::Roslyn {
+            bring_roslyn(cache, setup, &job.workload)?;
+        }
         fs::write(
             job.workload.dll.with_extension("runtimeconfig.json"),
             RUNTIME_CONFIG,
         )?;
         fs::write(stamp_path(&job.workload), &job.stamp)?;
     }
+    Ok(())
+}
+
+/// What a workload is compiled against.
+fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Vec<PathBuf>> {
+    match needs {
+        Needs::Core31 => references(&find(setup, "3.1.")?.framework_dir()),
+        Needs::Roslyn => {
+            let mut all = references(&find(setup, "8.")?.framework_dir())?;
+            all.extend(references(&cache.roslyn()?)?);
+            Ok(all)
+        }
+        Needs::AspNetCore => bail!("to come"),
+    }
+}
+
+/// Puts the compiler beside the program that runs it, and the list of what it
+/// is to compile against: the same assemblies on every runtime.
+fn bring_roslyn(cache: &Cache, setup: &Setup, workload: &Workload) -> Result<()> {
+    for assembly in references(&cache.roslyn()?)? {
+        let name = assembly.file_name().unwrap_or_default();
+        fs::copy(&assembly, folder(workload).join(name))
+            .with_context(|| format!("cannot copy {}", assembly.display()))?;
+    }
+    let list: Vec<String> = references(&find(setup, "3.1.")?.framework_dir())?
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    fs::write(folder(workload).join("references.txt"), list.join("\n"))?;
     Ok(())
 }
 
@@ -131,8 +168,9 @@ fn sources(name: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn stamp(sources: &[PathBuf], compiler: &str) -> Result<String> {
-    let mut all = format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n").into_bytes();
+fn stamp(sources: &[PathBuf], references: &[PathBuf], compiler: &str) -> Result<String> {
+    let mut all =
+        format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n{references:?}\n").into_bytes();
     for path in sources {
         all.extend(path.to_string_lossy().bytes());
         all.push(b'\n');
@@ -141,10 +179,10 @@ fn stamp(sources: &[PathBuf], compiler: &str) -> Result<String> {
     Ok(sha256(&all))
 }
 
-/// The managed assemblies of a framework.
-fn references(runtime: &Runtime) -> Result<Vec<PathBuf>> {
+/// The managed assemblies in a folder.
+fn references(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(runtime.framework_dir())? {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let managed = [
@@ -164,12 +202,12 @@ fn references(runtime: &Runtime) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn options(job: &Job, references: &[PathBuf]) -> Vec<String> {
+fn options(job: &Job) -> Vec<String> {
     let mut all: Vec<String> = OPTIONS.iter().map(|&o| o.to_owned()).collect();
     all.push(format!("/out:{}", job.workload.dll.display()));
     all.push(format!("/pdb:{}", job.workload.pdb.display()));
     all.extend(
-        references
+        job.references
             .iter()
             .map(|r| format!("/reference:{}", r.display())),
     );
@@ -196,21 +234,21 @@ fn sdk_compiler(root: &Path) -> Option<PathBuf> {
     found.pop().map(|(_, csc)| csc)
 }
 
-fn with_sdk(root: &Path, csc: &Path, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
+fn with_sdk(root: &Path, csc: &Path, jobs: &[Job]) -> Result<()> {
     let dotnet = root.join("dotnet");
     for job in jobs {
         run_quietly(
             Command::new(&dotnet)
                 .arg("exec")
                 .arg(csc)
-                .args(options(job, references))
+                .args(options(job))
                 .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1"),
         )?;
     }
     Ok(())
 }
 
-fn with_package(cache: &Cache, net8: &Runtime, references: &[PathBuf], jobs: &[Job]) -> Result<()> {
+fn with_package(cache: &Cache, net8: &Runtime, jobs: &[Job]) -> Result<()> {
     let roslyn = cache.roslyn()?;
     let modules = cache.pythonnet()?;
     let work = json!({
@@ -220,7 +258,7 @@ fn with_package(cache: &Cache, net8: &Runtime, references: &[PathBuf], jobs: &[J
         "jobs": jobs.iter().map(|job| json!({
             "out": job.workload.dll,
             "pdb": job.workload.pdb,
-            "options": options(job, references),
+            "options": options(job),
         })).collect::<Vec<_>>(),
     });
     let mut child = Command::new("python3")

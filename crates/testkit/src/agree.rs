@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::layout::{oracle, target_dir};
 use crate::runtime::Runtime;
-use crate::workload::{workload, workload_names};
+use crate::workload::{Needs, Workload, workload, workload_names};
 
 /// The agent's class id, as `sidewalk record` sets it.
 const CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
@@ -467,14 +467,14 @@ fn example(program: &str, thread: &Thread) -> String {
     out
 }
 
-/// The workloads that the oracle runs: those that go on by themselves for as long as they are told
-/// to. `chain` is a library to its host.
+/// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as long
+/// as they are told to. `chain` is a library to its host.
 ///
 /// # Errors
 /// What reading the folder of workloads answered.
 pub fn oracle_programs() -> std::io::Result<Vec<String>> {
     let mut names = workload_names()?;
-    names.retain(|name| name != "chain");
+    names.retain(|name| name != "chain" && Workload::at(name).needs() == Needs::Core31);
     Ok(names)
 }
 

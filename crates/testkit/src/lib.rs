@@ -24,4 +24,4 @@ pub use record::{
 };
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
-pub use workload::{Workload, workload, workload_names};
+pub use workload::{Needs, Workload, workload, workload_names};

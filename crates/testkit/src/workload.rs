@@ -3,6 +3,18 @@
 use std::path::PathBuf;
 
 use crate::layout::{repository, target_dir};
+use crate::runtime::Runtime;
+
+/// What a workload is compiled against, beside itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// .NET Core 3.1 alone: it runs everywhere.
+    Core31,
+    /// The C# compiler's assemblies, which need .NET 8.
+    Roslyn,
+    /// ASP.NET Core of .NET 8, which not every runtime has.
+    AspNetCore,
+}
 
 /// One compiled workload.
 #[derive(Debug, Clone)]
@@ -24,6 +36,24 @@ impl Workload {
             name: name.to_owned(),
             dll: dir.join(format!("{name}.dll")),
             pdb: dir.join(format!("{name}.pdb")),
+        }
+    }
+
+    /// What it is compiled against.
+    pub fn needs(&self) -> Needs {
+        match self.name.as_str() {
+            "roslyn" => Needs::Roslyn,
+            "webserver" => Needs::AspNetCore,
+            _ => Needs::Core31,
+        }
+    }
+
+    /// Whether it can run on a runtime.
+    pub fn runs_on(&self, runtime: &Runtime) -> bool {
+        match self.needs() {
+            Needs::Core31 => true,
+            Needs::Roslyn => !runtime.is_core31(),
+            Needs::AspNetCore => !runtime.is_core31() && runtime.aspnetcore.is_some(),
         }
     }
 }
