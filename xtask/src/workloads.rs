@@ -44,6 +44,20 @@ const RUNTIME_CONFIG: &str = r#"{
 }
 "#;
 
+/// A web server asks for both frameworks. The first one is that which `--fx-version` names.
+const WEB_CONFIG: &str = r#"{
+  "runtimeOptions": {
+    "tfm": "net8.0",
+    "rollForward": "LatestMajor",
+    "frameworks": [
+      { "name": "Microsoft.NETCore.App", "version": "8.0.0" },
+      { "name": "Microsoft.AspNetCore.App", "version": "8.0.0" }
+    ],
+    "configProperties": { "System.Globalization.Invariant": true }
+  }
+}
+"#;
+
 const DRIVER: &str = include_str!("compile.py");
 
 struct Job {
@@ -66,7 +80,13 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     for name in testkit::workload_names()? {
         let sources = sources(&name)?;
         let workload = Workload::at(&name);
-        let references = needed(cache, setup, workload.needs())?;
+        let Some(references) = needed(cache, setup, workload.needs())? else {
+            // One of an earlier set-up, with such a runtime, stays.
+            eprintln!(
+                "{name} is not compiled: no runtime with ASP.NET Core 8 or later is here (name one by --runtimes DIR)"
+            );
+            continue;
+        };
         let stamp = stamp(&sources, &references, &who)?;
         let current = fs::read_to_string(stamp_path(&workload)).is_ok_and(|s| s == stamp);
         if !current {
@@ -99,23 +119,44 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
         }
         fs::write(
             job.workload.dll.with_extension("runtimeconfig.json"),
-            RUNTIME_CONFIG,
+            runtime_config(job.workload.needs()),
         )?;
         fs::write(stamp_path(&job.workload), &job.stamp)?;
     }
     Ok(())
 }
 
-/// What a workload is compiled against.
-fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Vec<PathBuf>> {
-    match needs {
-        Needs::Core31 => references(&find(setup, "3.1.")?.framework_dir()),
+/// What a workload is compiled against; nothing where no runtime has it.
+fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Option<Vec<PathBuf>>> {
+    let found = match needs {
+        Needs::Core31 => references(&find(setup, "3.1.")?.framework_dir())?,
         Needs::Roslyn => {
             let mut all = references(&find(setup, "8.")?.framework_dir())?;
             all.extend(references(&cache.roslyn()?)?);
-            Ok(all)
+            all
         }
-        Needs::AspNetCore => bail!("to come"),
+        Needs::AspNetCore => {
+            // The oldest that has it: newer ones run what is compiled against it.
+            let web = setup.runtimes.iter().find_map(|runtime| {
+                let folder = runtime.aspnetcore_dir().filter(|_| !runtime.is_core31())?;
+                Some((runtime, folder))
+            });
+            let Some((runtime, folder)) = web else {
+                return Ok(None);
+            };
+            let mut all = references(&runtime.framework_dir())?;
+            all.extend(references(&folder)?);
+            all
+        }
+    };
+    Ok(Some(found))
+}
+
+/// The frameworks that a workload asks for.
+fn runtime_config(needs: Needs) -> &'static str {
+    match needs {
+        Needs::AspNetCore => WEB_CONFIG,
+        Needs::Core31 | Needs::Roslyn => RUNTIME_CONFIG,
     }
 }
 
@@ -170,7 +211,8 @@ fn sources(name: &str) -> Result<Vec<PathBuf>> {
 
 fn stamp(sources: &[PathBuf], references: &[PathBuf], compiler: &str) -> Result<String> {
     let mut all =
-        format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n{references:?}\n").into_bytes();
+        format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n{WEB_CONFIG}\n{references:?}\n")
+            .into_bytes();
     for path in sources {
         all.extend(path.to_string_lossy().bytes());
         all.push(b'\n');
