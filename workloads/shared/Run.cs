@@ -117,8 +117,8 @@ namespace Workloads
         public static long ArraySize(long elements) => (24 + elements + 7) & ~7L;
 
         /// <summary>
-        /// Prints rounds, memory, the process's CPU time before Main, and wall
-        /// and CPU time since; the last thing a workload does.
+        /// Prints rounds, memory, methods compiled, the process's CPU time before
+        /// Main, and wall and CPU time since; the last thing a workload does.
         /// </summary>
         public void End()
         {
@@ -126,9 +126,17 @@ namespace Workloads
             long cpu = Clock.ProcessCpu();
             Measured("rounds", rounds);
             Measured("peak_rss_kb", PeakMemory());
+            Measured("jitted", CompiledMethods());
             Measured("wall_ms", wall.ToString("F3", CultureInfo.InvariantCulture));
             Measured("start_cpu_ms", (startCpu / 1e6).ToString("F3", CultureInfo.InvariantCulture));
             Measured("cpu_ms", ((cpu - startCpu) / 1e6).ToString("F3", CultureInfo.InvariantCulture));
+        }
+
+        /// <summary>Methods that the JIT has compiled; 0 where the runtime does not count them (before .NET 6).</summary>
+        private static long CompiledMethods()
+        {
+            var count = Type.GetType("System.Runtime.JitInfo")?.GetMethod("GetCompiledMethodCount");
+            return count == null ? 0 : (long)count.Invoke(null, new object[] { false });
         }
 
         /// <summary>Most memory that was resident at once, in KiB.</summary>

@@ -8,15 +8,32 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{Inspected, Machine, Runtime};
 
+use crate::bench_programs::{self, Headline};
 use crate::test::cargo;
-use crate::{bench_events, bench_shadow, bench_walkers, setup, test};
+use crate::{bench_events, bench_server, bench_shadow, bench_walkers, setup, test};
 
-const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--write]";
+const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
+     rows: roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
+
+/// What `--only` takes.
+const ROWS: [&str; 11] = [
+    "roslyn",
+    "threadchurn",
+    "jitchurn",
+    "idlethreads",
+    "webserver",
+    "loops",
+    "walks",
+    "convert",
+    "walkers",
+    "events",
+    "shadow",
+];
 
 /// What each program is recorded at, in Hz.
 const FREQUENCIES: [u32; 2] = [99, 999];
@@ -29,6 +46,18 @@ struct Options {
     pairs: usize,
     seconds: f64,
     write: bool,
+    /// The only row to measure.
+    only: Option<String>,
+    /// The only runtime to measure on.
+    runtime: Option<String>,
+}
+
+impl Options {
+    /// Whether a row is to be measured; a row's name may go on behind a blank.
+    fn wants(&self, row: &str) -> bool {
+        let group = row.split(' ').next().unwrap_or(row);
+        self.only.as_deref().is_none_or(|only| only == group)
+    }
 }
 
 fn options(arguments: &[&str]) -> Result<Options> {
@@ -38,6 +67,8 @@ fn options(arguments: &[&str]) -> Result<Options> {
         pairs: 5,
         seconds: 8.0,
         write: false,
+        only: None,
+        runtime: None,
     };
     let mut rest = arguments.iter();
     while let Some(&argument) = rest.next() {
@@ -45,10 +76,18 @@ fn options(arguments: &[&str]) -> Result<Options> {
             "--write" => options.write = true,
             "--pairs" => options.pairs = rest.next().context(USAGE)?.parse().context(USAGE)?,
             "--seconds" => options.seconds = rest.next().context(USAGE)?.parse().context(USAGE)?,
+            "--only" => options.only = Some((*rest.next().context(USAGE)?).to_owned()),
+            "--runtime" => options.runtime = Some((*rest.next().context(USAGE)?).to_owned()),
             _ => bail!("{USAGE}"),
         }
     }
     ensure!(options.pairs > 0, "{USAGE}");
+    let known = |only: &String| ROWS.contains(&only.as_str());
+    ensure!(options.only.as_ref().is_none_or(known), "{USAGE}");
+    ensure!(
+        !options.write || (options.only.is_none() && options.runtime.is_none()),
+        "--write writes the whole page: it goes with neither --only nor --runtime"
+    );
     Ok(options)
 }
 
@@ -81,30 +120,54 @@ struct Row {
 /// Measures, prints, and with `--write` writes docs/overhead.md.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(false, roots)?;
+    let mut setup = setup::run(false, roots)?;
+    if let Some(version) = &options.runtime {
+        setup.runtimes.retain(|runtime| runtime.version == *version);
+    }
     test::build()?;
-    let runtime = setup.runtimes.first().context("set-up found no runtime")?;
+    let runtime = setup
+        .runtimes
+        .first()
+        .context("set-up found no such runtime")?;
     let folder = testkit::target_dir().join("bench");
     fs::create_dir_all(&folder)?;
     let machine = Machine::alone();
+    let mut lead = Vec::new();
+    let programs = programs(&setup.runtimes, &options, &folder, &mut lead)?;
     let mut rows = Vec::new();
-    for runtime in &setup.runtimes {
-        for workload in WORKLOADS {
-            rows.extend(measure(runtime, workload, &options, &folder)?);
+    if options.wants("loops") {
+        for runtime in &setup.runtimes {
+            for workload in WORKLOADS {
+                rows.extend(measure(runtime, workload, &options, &folder)?);
+            }
         }
     }
-    let convert = convert(runtime, &folder)?;
-    let walks = walks()?;
+    let convert = options
+        .wants("convert")
+        .then(|| convert(runtime, &folder))
+        .transpose()?;
+    let walks = if options.wants("walks") {
+        walks()?
+    } else {
+        Vec::new()
+    };
     // These cost so much that they show in short runs.
     let (pairs, seconds) = (options.pairs.min(3), options.seconds.min(3.0));
-    let walkers = bench_walkers::table(&setup.runtimes, seconds, &folder)?;
-    let events = bench_events::table(&setup.runtimes, pairs, seconds, &folder)?;
-    let shadow = bench_shadow::table(&setup.runtimes, pairs, &folder)?;
+    let mut slow = String::new();
+    if options.wants("walkers") {
+        slow += &bench_walkers::table(&setup.runtimes, seconds, &folder)?;
+    }
+    if options.wants("events") {
+        slow += &bench_events::table(&setup.runtimes, pairs, seconds, &folder)?;
+    }
+    if options.wants("shadow") {
+        slow += &bench_shadow::table(&setup.runtimes, pairs, &folder)?;
+    }
     drop(machine);
-    let mut text = table(&setup.runtimes, &options, &rows, &convert, &walks);
-    text += &walkers;
-    text += &events;
-    text += &shadow;
+    let mut text = headlines(&setup.runtimes, &options, lead);
+    text += &programs;
+    text += &table(&rows, convert.as_ref(), &walks);
+    text += &slow;
     println!("{text}");
     if options.write {
         let path = testkit::repository().join("docs/overhead.md");
@@ -113,6 +176,76 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// The programs that are not loops: their tables, and what the page may lead with.
+fn programs(
+    runtimes: &[Runtime],
+    options: &Options,
+    folder: &Path,
+    lead: &mut Vec<Headline>,
+) -> Result<String> {
+    let mut out = String::new();
+    let mut rows = String::new();
+    for program in &bench_programs::PROGRAMS {
+        for runtime in runtimes {
+            if options.wants(program.row) && program.runs_on(runtime) {
+                rows += &bench_programs::measure(runtime, program, options.pairs, folder, lead)?;
+            }
+        }
+    }
+    if !rows.is_empty() {
+        out = out + bench_programs::HEAD + &rows;
+    }
+    if options.wants("webserver") {
+        out += bench_server::HEAD;
+        let web = testkit::Workload::at("webserver");
+        let able = runtimes.iter().filter(|runtime| web.runs_on(runtime));
+        let mut any = false;
+        for runtime in able {
+            any = true;
+            let burst = Duration::from_secs(2);
+            out += &bench_server::measure(runtime, options.pairs, burst, folder, lead)?;
+        }
+        if !any {
+            out += "| – | no runtime with ASP.NET Core is here (`--runtimes DIR`) | | | | | | |\n";
+        }
+    }
+    if options.wants("idlethreads") {
+        out += bench_programs::IDLE_HEAD;
+        for runtime in runtimes {
+            out += &bench_programs::idle(runtime, options.pairs.min(3), 5.0, folder)?;
+        }
+    }
+    Ok(out)
+}
+
+/// What the page begins with: how it was measured, and all rows of ours by what they cost, the worst
+/// first.
+fn headlines(runtimes: &[Runtime], options: &Options, mut lead: Vec<Headline>) -> String {
+    let versions: Vec<&str> = runtimes.iter().map(|r| r.version.as_str()).collect();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let mut out = format!(
+        "Measured by `cargo xtask bench --pairs {} --seconds {}` on .NET {} and {cores} cores.\n",
+        options.pairs,
+        options.seconds,
+        versions.join(", ")
+    );
+    lead.sort_by(|a, b| b.cpu.median.total_cmp(&a.cpu.median));
+    let Some(worst) = lead.first() else {
+        return out;
+    };
+    let _ = writeln!(
+        out,
+        "\nThe worst: **{}: {:.2}× CPU time**. All of ours, the dearest first; beside what others cost further down:\n\n\
+         | program | CPU time | time |\n| --- | --: | --: |",
+        worst.what, worst.cpu.median
+    );
+    for row in &lead {
+        let wall = row.wall.map_or(String::new(), |wall| wall.to_string());
+        let _ = writeln!(out, "| {} | {} | {wall} |", row.what, row.cpu);
+    }
+    out
 }
 
 fn measure(
@@ -364,23 +497,45 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-fn table(
-    runtimes: &[Runtime],
-    options: &Options,
-    rows: &[Row],
-    convert: &Converted,
-    walks: &[Walked],
-) -> String {
+fn table(rows: &[Row], convert: Option<&Converted>, walks: &[Walked]) -> String {
     let mut out = String::new();
-    let versions: Vec<&str> = runtimes.iter().map(|r| r.version.as_str()).collect();
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    if !rows.is_empty() {
+        out += &loops(rows);
+    }
+    if !walks.is_empty() {
+        out += "\nOne walk, by the walker's own bench:\n\n";
+        out += "| stack | frames | p50 | p99 | max |\n| --- | --: | --: | --: | --: |\n";
+    }
+    for row in walks {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} ns | {} ns | {} ns |",
+            row.kind, row.frames, row.p50, row.p99, row.max
+        );
+    }
+    let Some(convert) = convert else {
+        return out;
+    };
     let _ = writeln!(
         out,
-        "Measured by `cargo xtask bench --pairs {} --seconds {}` on .NET {} and {cores} cores.\n",
-        options.pairs,
-        options.seconds,
-        versions.join(", ")
+        "\nConverting a recording of {} samples ({:.1} MiB), names and lines looked up:\n",
+        convert.samples,
+        convert.bytes as f64 / f64::from(1 << 20)
     );
+    out += "| to | time | samples a second | size |\n| --- | --: | --: | --: |\n";
+    for (format, seconds, bytes) in &convert.formats {
+        let _ = writeln!(
+            out,
+            "| {format} | {seconds:.2} s | {:.0} | {:.1} MiB |",
+            convert.samples / seconds,
+            *bytes as f64 / f64::from(1 << 20)
+        );
+    }
+    out
+}
+
+fn loops(rows: &[Row]) -> String {
+    let mut out = String::from("\nPrograms that loop. ");
     out += "Time is the program's own from Main on, recorded ÷ bare, the median of interleaved pairs; CPU time is the\n";
     out += "process's from Main on, the agent's thread included. Start is the CPU time that was added before Main. Memory is what\n";
     out += "the peak of resident memory grew by. Time in the handler is by the wall clock: where other programs want the\n";
@@ -415,30 +570,6 @@ fn table(
         let _ = writeln!(
             out,
             "| **median** | | {hertz} | | **{wall:.3}×** | {cpu:.3}× | | | | | | |"
-        );
-    }
-    out += "\nOne walk, by the walker's own bench:\n\n";
-    out += "| stack | frames | p50 | p99 | max |\n| --- | --: | --: | --: | --: |\n";
-    for row in walks {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} ns | {} ns | {} ns |",
-            row.kind, row.frames, row.p50, row.p99, row.max
-        );
-    }
-    let _ = writeln!(
-        out,
-        "\nConverting a recording of {} samples ({:.1} MiB), names and lines looked up:\n",
-        convert.samples,
-        convert.bytes as f64 / f64::from(1 << 20)
-    );
-    out += "| to | time | samples a second | size |\n| --- | --: | --: | --: |\n";
-    for (format, seconds, bytes) in &convert.formats {
-        let _ = writeln!(
-            out,
-            "| {format} | {seconds:.2} s | {:.0} | {:.1} MiB |",
-            convert.samples / seconds,
-            *bytes as f64 / f64::from(1 << 20)
         );
     }
     out

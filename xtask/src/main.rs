@@ -6,8 +6,11 @@
 mod agree;
 mod bench;
 mod bench_events;
+mod bench_programs;
+mod bench_server;
 mod bench_shadow;
 mod bench_walkers;
+mod bench_ways;
 mod demo;
 mod fetch;
 mod process;

@@ -8,6 +8,7 @@
 
 mod agree;
 mod layout;
+mod load;
 mod record;
 mod runtime;
 mod stacks;
@@ -18,6 +19,7 @@ pub use layout::{
     agent, cache_dir, chromium, find_chromium, profile_dir, repository, runsxs, sidewalk,
     target_dir, tight_stacks, v2_agent,
 };
+pub use load::{Client, Loaded, SERVING, load};
 pub use record::{
     Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, stdout_of,
     test_folder,

@@ -1,0 +1,177 @@
+//! A load on the web server of `workloads/`: connections that are kept open, each asking one thing
+//! after the other and checking every answer.
+//!
+//! It measures no server: it counts requests and how long each took. Invariant: an answer that is
+//! not the expected one ends the load with an error; none is asked for again.
+
+use std::io::{BufRead as _, BufReader, Error, Read as _, Result, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a server is asked for in turn that serves and throws nothing.
+pub const SERVING: &[&str] = &["plain", "json", "cart", "regex"];
+
+/// What a load came to.
+#[derive(Clone, Copy)]
+pub struct Loaded {
+    /// Requests answered, each as expected.
+    pub requests: u64,
+    /// Wall time.
+    pub seconds: f64,
+    /// Half of the answers came within this, in microseconds.
+    pub p50_us: f64,
+    /// 99 of 100 answers came within this.
+    pub p99_us: f64,
+}
+
+/// One connection to the server.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to a port of the loopback.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(port: u16) -> Result<Client> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        // A server that hangs is an error, not a bench that hangs.
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Client {
+            stream: BufReader::new(stream),
+            body: Vec::new(),
+        })
+    }
+
+    /// The text that a path answers with.
+    ///
+    /// # Errors
+    /// The server hung up, refused, or answered what is no HTTP with a length.
+    pub fn get(&mut self, path: &str) -> Result<&str> {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut length = None;
+        let mut line = String::new();
+        let mut first = true;
+        loop {
+            line.clear();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(Error::other(format!("/{path}: the server hung up")));
+            }
+            let text = line.trim_end();
+            if std::mem::take(&mut first) {
+                if !text.starts_with("HTTP/1.1 200") {
+                    return Err(Error::other(format!("/{path}: {text}")));
+                }
+            } else if text.is_empty() {
+                break;
+            } else if let Some((name, value)) = text.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse::<usize>().ok();
+            }
+        }
+        let length =
+            length.ok_or_else(|| Error::other(format!("/{path}: an answer of no length")))?;
+        self.body.resize(length, 0);
+        self.stream.read_exact(&mut self.body)?;
+        std::str::from_utf8(&self.body).map_err(Error::other)
+    }
+}
+
+/// What the server answers to a path with `?n=`: worked out here anew.
+fn expected(path: &str, n: u64) -> String {
+    let words = || {
+        (n..n + 20)
+            .map(|number| number.to_string().len())
+            .sum::<usize>()
+    };
+    let price = |line: u64| (line as f64 + 0.25) * (n % 7 + line) as f64;
+    match path {
+        "plain" => format!("plain {n}"),
+        "json" => format!("json {n} {:.2}", (0..10).map(price).sum::<f64>()),
+        "cart" => format!("cart {}", n * 31 + 7 + 3 * (4 * n + 6)),
+        "regex" => format!("regex {}", words()),
+        _ => format!("nullref caught {n}"),
+    }
+}
+
+/// Asks for these paths in turn, on so many connections at once, for so long.
+///
+/// # Errors
+/// A request failed, or was answered otherwise than expected.
+pub fn load(port: u16, paths: &[&str], connections: usize, duration: Duration) -> Result<Loaded> {
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    let all: Result<Vec<Vec<u32>>> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..connections)
+            .map(|number| {
+                let over = &over;
+                scope.spawn(move || {
+                    let asked = ask(port, paths, number, over);
+                    if asked.is_err() {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                    asked
+                })
+            })
+            .collect();
+        while start.elapsed() < duration && !over.load(Ordering::Relaxed) {
+            std::thread::park_timeout(
+                duration
+                    .saturating_sub(start.elapsed())
+                    .min(Duration::from_millis(50)),
+            );
+        }
+        over.store(true, Ordering::Relaxed);
+        clients
+            .into_iter()
+            .map(|client| {
+                client
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::other("a client panicked")))
+            })
+            .collect()
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let mut took: Vec<u32> = all?.into_iter().flatten().collect();
+    took.sort_unstable();
+    let at = |share: usize| {
+        took.get(took.len() * share / 100)
+            .copied()
+            .map_or(f64::NAN, f64::from)
+    };
+    if took.is_empty() {
+        return Err(Error::other("the server answered nothing"));
+    }
+    Ok(Loaded {
+        requests: took.len() as u64,
+        seconds,
+        p50_us: at(50),
+        p99_us: at(99),
+    })
+}
+
+/// One connection's part: microseconds of each request.
+fn ask(port: u16, paths: &[&str], number: usize, over: &AtomicBool) -> Result<Vec<u32>> {
+    let mut client = Client::connect(port)?;
+    let mut took = Vec::new();
+    let mut n = number as u64 * 1000;
+    while !over.load(Ordering::Relaxed) {
+        let path = paths[n as usize % paths.len()];
+        let start = Instant::now();
+        let answer = client.get(&format!("{path}?n={n}"))?;
+        took.push(u32::try_from(start.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let wanted = expected(path, n);
+        if answer != wanted {
+            let text = format!("/{path}?n={n} answered {answer:?}, not {wanted:?}");
+            return Err(Error::other(text));
+        }
+        n += 1;
+    }
+    Ok(took)
+}

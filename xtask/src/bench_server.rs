@@ -1,0 +1,221 @@
+//! What recording costs a web server: part of `cargo xtask bench`.
+//!
+//! One server for each way of watching, all alive at once, each under load for a moment in turn:
+//! what the machine does meanwhile hits all alike. CPU time and requests are what the server says of
+//! itself, so the load's own CPU time is not in it, nor that of a tool beside the process. Invariant:
+//! every answer is checked; a wrong one ends the bench.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::{Client, Loaded, Runtime, SERVING, load};
+
+use crate::bench::median;
+use crate::bench_programs::{Headline, Spread};
+use crate::bench_ways::Way;
+
+const WAYS: &[Way] = &[
+    Way::None,
+    Way::NoneAgain,
+    Way::Sidewalk("-F 99"),
+    Way::Sidewalk("-F 99 --engine timer"),
+    Way::Sidewalk("-F 99 --engine perf"),
+    Way::Sidewalk("-F 999"),
+    Way::Sidewalk("-F 99 -e wall"),
+    Way::Sidewalk("-F 99 -e cpu,exception,alloc,contention,gc"),
+    Way::EventPipe,
+    Way::Perf,
+];
+
+/// Connections at once, as the load generators of web servers have them.
+const CONNECTIONS: usize = 16;
+/// How long a server is under load before anything counts: its code is compiled anew meanwhile.
+const WARM_UP: Duration = Duration::from_secs(4);
+
+/// A server that runs.
+struct Server {
+    way: Way,
+    child: Child,
+    output: BufReader<ChildStdout>,
+    port: u16,
+    bursts: Vec<Burst>,
+}
+
+/// A server's time under load.
+struct Burst {
+    cpu_us: f64,
+    requests: f64,
+    loaded: Loaded,
+}
+
+impl Server {
+    fn start(runtime: &Runtime, way: Way, folder: &Path) -> Result<Server> {
+        let workload = testkit::workload("webserver");
+        let folder = folder.join(way.name().replace([' ', ','], "-"));
+        std::fs::create_dir_all(&folder)?;
+        let mut command = way.command(runtime, &workload.dll, &folder);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        let mut output = BufReader::new(child.stdout.take().context("the server has no output")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let port = line
+            .trim()
+            .strip_prefix("port ")
+            .and_then(|port| port.parse().ok());
+        Ok(Server {
+            way,
+            child,
+            output,
+            port: port.with_context(|| format!("{command:?} printed no port: {line:?}"))?,
+            bursts: Vec::new(),
+        })
+    }
+
+    /// CPU time in microseconds, and requests, so far.
+    fn account(&self) -> Result<(f64, f64)> {
+        let mut client = Client::connect(self.port)?;
+        let text = client.get("cpu")?;
+        let (cpu, requests) = text
+            .split_once(' ')
+            .context("/cpu answers no two numbers")?;
+        Ok((cpu.parse::<f64>()? / 1000.0, requests.parse()?))
+    }
+
+    fn burst(&mut self, duration: Duration) -> Result<()> {
+        let before = self.account()?;
+        let loaded = load(self.port, SERVING, CONNECTIONS, duration)
+            .with_context(|| format!("a server watched by {}", self.way.name()))?;
+        let after = self.account()?;
+        let requests = after.1 - before.1;
+        // The second question for the account is among them.
+        ensure!(
+            (requests - loaded.requests as f64 - 1.0).abs() < 1.5,
+            "the server counts {requests} requests, the load {}",
+            loaded.requests
+        );
+        self.bursts.push(Burst {
+            cpu_us: after.0 - before.0,
+            requests,
+            loaded,
+        });
+        Ok(())
+    }
+
+    /// Ends it, and checks that it ended as it should.
+    fn stop(mut self) -> Result<()> {
+        Client::connect(self.port)?.get("stop")?;
+        let mut served = false;
+        for line in self.output.by_ref().lines() {
+            served |= line? == "result served all";
+        }
+        let status = self.child.wait()?;
+        ensure!(
+            status.success() && served,
+            "the server watched by {} ended with {status}",
+            self.way.name()
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `stop` there is nobody left; after an error nobody shall stay.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// The rows of one runtime as text, and what the page may lead with.
+pub(crate) fn measure(
+    runtime: &Runtime,
+    pairs: usize,
+    burst: Duration,
+    folder: &Path,
+    lead: &mut Vec<Headline>,
+) -> Result<String> {
+    let mut servers = Vec::new();
+    for way in WAYS.iter().filter(|way| way.missing().is_none()) {
+        eprintln!("web server on {}: {}", runtime.version, way.name());
+        let server = Server::start(runtime, *way, folder)?;
+        load(server.port, SERVING, CONNECTIONS, WARM_UP)
+            .with_context(|| format!("a server watched by {}", way.name()))?;
+        servers.push(server);
+    }
+    for number in 0..pairs {
+        eprintln!(
+            "web server on {}: round {} of {pairs}",
+            runtime.version,
+            number + 1
+        );
+        let count = servers.len();
+        for step in 0..count {
+            servers[(step + number) % count].burst(burst)?;
+        }
+    }
+    let mut out = String::new();
+    let cpu = |burst: &Burst| burst.cpu_us / burst.requests;
+    let rate = |burst: &Burst| burst.loaded.requests as f64 / burst.loaded.seconds;
+    for server in &servers {
+        let ratio = |of: &dyn Fn(&Burst) -> f64| {
+            let both = server.bursts.iter().zip(&servers[0].bursts);
+            Spread::of(both.map(|(with, bare)| of(with) / of(bare)))
+        };
+        let of = |pick: &dyn Fn(&Burst) -> f64| median(server.bursts.iter().map(pick));
+        let (us, a_second) = (of(&cpu), of(&rate));
+        let (p50, p99) = (of(&|b| b.loaded.p50_us), of(&|b| b.loaded.p99_us));
+        let (cpus, rates) = (ratio(&cpu), ratio(&rate));
+        let ratios = if server.way == Way::None {
+            [String::new(), String::new()]
+        } else {
+            [cpus.to_string(), rates.to_string()]
+        };
+        let [cpu_ratio, rate_ratio] = ratios;
+        let _ = writeln!(
+            out,
+            "| {} | {} | {us:.1} µs | {cpu_ratio} | {a_second:.0} | {rate_ratio} | {p50:.0} µs | {p99:.0} µs |",
+            runtime.version,
+            server.way.name()
+        );
+        if matches!(server.way, Way::Sidewalk(_)) {
+            lead.push(Headline {
+                what: format!(
+                    "webserver on {}, {}, a request",
+                    runtime.version,
+                    server.way.name()
+                ),
+                cpu: cpus,
+                wall: None,
+            });
+        }
+    }
+    for way in WAYS {
+        if let Some(why) = way.missing() {
+            let _ = writeln!(
+                out,
+                "| {} | {} | {why} | | | | | |",
+                runtime.version,
+                way.name()
+            );
+        }
+    }
+    for server in servers {
+        server.stop()?;
+    }
+    Ok(out)
+}
+
+/// What stands above the rows of [`measure`].
+pub(crate) const HEAD: &str = "\nA web server (ASP.NET Core on Kestrel: plain text, JSON, async services, regular expressions) under a load that checks each answer, 16 connections; one server for each row, all alive at \
+     once, under load in turn. CPU time is the server's by its requests; ratios to the bare server of the same round.\n\n\
+     | .NET | watched by | CPU time a request | ratio | requests a second | ratio | half within | 99 % within |\n\
+     | --- | --- | --: | --: | --: | --: | --: | --: |\n";

@@ -1,0 +1,86 @@
+//! The ways of watching a program that the bench holds against each other: not at all, by Sidewalk,
+//! and by what users would take instead.
+//!
+//! Nothing is measured here. Invariant: a way changes what is put before a program's command line
+//! and its environment, never the program's own arguments.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::Runtime;
+
+use crate::process::on_path;
+
+/// One way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Bare.
+    None,
+    /// Bare once more: how far two equal runs are apart.
+    NoneAgain,
+    /// By Sidewalk, with these options.
+    Sidewalk(&'static str),
+    /// The runtime's own sampler, into a file: what `dotnet-trace collect` asks for.
+    EventPipe,
+    /// `perf record -F 99 -g` with the runtime's perf map.
+    Perf,
+}
+
+/// What dotnet-trace's profile `cpu-sampling` asks of the runtime.
+const EVENT_PIPE: &str = "Microsoft-DotNETCore-SampleProfiler:F00000000000:5,Microsoft-Windows-DotNETRuntime:14C14FCCBD:4";
+
+impl Way {
+    /// How the row is called.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Way::None => "none".to_owned(),
+            Way::NoneAgain => "none again".to_owned(),
+            Way::Sidewalk(options) => format!("sidewalk {options}"),
+            Way::EventPipe => "EventPipe sampler".to_owned(),
+            Way::Perf => "perf -F 99 -g, perf map".to_owned(),
+        }
+    }
+
+    /// Why it cannot be taken here.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        (self == Way::Perf && on_path("perf").is_none()).then_some("perf is not installed")
+    }
+
+    /// The program's command line, watched; what is written goes below `folder`.
+    pub(crate) fn command(self, runtime: &Runtime, dll: &Path, folder: &Path) -> Command {
+        let out = |ending: &str| -> PathBuf { folder.join(format!("watched.{ending}")) };
+        match self {
+            Way::None | Way::NoneAgain => runtime.command(dll),
+            Way::Sidewalk(options) => {
+                let mut command = Command::new(testkit::sidewalk());
+                command.args(["record", "--quiet"]);
+                command.args(options.split_whitespace());
+                command.arg("--output").arg(out("swk")).arg("--");
+                runtime.add_to(&mut command, dll);
+                command
+            }
+            Way::EventPipe => {
+                let mut command = runtime.command(dll);
+                // .NET Core 3.1 knows the older prefix only.
+                for prefix in ["DOTNET", "COMPlus"] {
+                    command
+                        .env(format!("{prefix}_EnableEventPipe"), "1")
+                        .env(format!("{prefix}_EventPipeConfig"), EVENT_PIPE)
+                        .env(format!("{prefix}_EventPipeOutputStreaming"), "1")
+                        .env(format!("{prefix}_EventPipeOutputPath"), out("nettrace"));
+                }
+                command
+            }
+            Way::Perf => {
+                let mut command = Command::new("perf");
+                command.args(["record", "-q", "-F", "99", "-g", "-o"]);
+                command.arg(out("perf")).arg("--");
+                runtime.add_to(&mut command, dll);
+                command
+                    .env("DOTNET_PerfMapEnabled", "1")
+                    .env("COMPlus_PerfMapEnabled", "1");
+                command
+            }
+        }
+    }
+}
