@@ -53,21 +53,21 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
-    /// Reads the symbols and debug information of `file`.
+    /// Reads the symbols of `file`, and its debug information if `lines` are wanted.
     ///
     /// # Errors
     /// It is not an ELF file that can be read; the text says why.
-    pub(crate) fn read(file: &PartialFile) -> Result<Self, String> {
+    pub(crate) fn read(file: &PartialFile, lines: bool) -> Result<Self, String> {
         let data = file.range();
         let kind = FileKind::parse(data).map_err(|e| e.to_string())?;
         match kind {
-            FileKind::Elf64 => Self::parse::<FileHeader64<Endianness>>(data),
-            FileKind::Elf32 => Self::parse::<FileHeader32<Endianness>>(data),
+            FileKind::Elf64 => Self::parse::<FileHeader64<Endianness>>(data, lines),
+            FileKind::Elf32 => Self::parse::<FileHeader32<Endianness>>(data, lines),
             other => Err(format!("not an ELF file but {other:?}")),
         }
     }
 
-    fn parse<'data, H>(data: ReadCacheRange<'data, Source>) -> Result<Self, String>
+    fn parse<'data, H>(data: ReadCacheRange<'data, Source>, lines: bool) -> Result<Self, String>
     where
         H: FileHeader<Endian = Endianness>,
     {
@@ -88,7 +88,7 @@ impl Elf {
         let functions = symbol_functions(&elf, has_symbol_table);
         let exported = symbol_functions(&elf, false);
         let unwind_tables = UnwindTables::of(&elf);
-        let dwarf = dwarf(&elf);
+        let dwarf = if lines { dwarf(&elf) } else { None };
         Ok(Self {
             build_id,
             debug_link,

@@ -300,7 +300,7 @@ fn native_files(
     let path = Path::new(&module.path);
     let own = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
-        .and_then(|file| Elf::read(&file));
+        .and_then(|file| Elf::read(&file, true));
     // Without the file itself its debug file may still be there, found by the recorded id.
     let own = match own {
         Ok(own) if !module.id_bytes.is_empty() && own.build_id != module.id_bytes => {
@@ -322,7 +322,7 @@ fn native_files(
             .into_iter()
             .find_map(|candidate| {
                 let file = PartialFile::open(&candidate, 0).ok()?;
-                let elf = Elf::read(&file).ok()?;
+                let elf = Elf::read(&file, !is_c_library(path)).ok()?;
                 (elf.build_id == *build_id && elf.has_symbols()).then_some((candidate, elf))
             })
     };
@@ -349,6 +349,15 @@ fn native_files(
         }
         (None, Err(source)) => Err(source),
     }
+}
+
+/// Of the C library, names are enough: its lines are of sources that nobody has at hand, and to unpack
+/// them from its debug file takes longer than all that a short recording needs beside them.
+fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["libc.so", "libm.so", "libpthread.so", "ld-linux-"]
+        .iter()
+        .any(|library| name.starts_with(library))
 }
 
 fn open_managed(module: &Module) -> Managed {
@@ -424,4 +433,23 @@ fn pdb_candidates(module: &Path, recorded: &str) -> Vec<PathBuf> {
     }
     found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_the_c_library() {
+        for (path, is_one) in [
+            ("/lib/x86_64-linux-gnu/libc.so.6", true),
+            ("/lib64/ld-linux-x86-64.so.2", true),
+            ("/lib/x86_64-linux-gnu/libm.so.6", true),
+            ("/usr/lib/libcoreclr.so", false),
+            ("/app/libcrypto.so.3", false),
+            ("/app/libc", false),
+        ] {
+            assert_eq!(is_c_library(Path::new(path)), is_one, "{path}");
+        }
+    }
 }
