@@ -23,7 +23,7 @@ const READ_AT_ONCE: usize = 64 * 1024;
 
 /// A recording may unpack to this many bytes, whatever its size …
 pub const MOST_AT_LEAST: u64 = 16 << 20;
-/// … and to this many times its size. Recordings of real programs unpack to two to four times theirs.
+/// … and to this many times its size. Recordings of real programs unpack to less than four times theirs.
 pub const MOST_TIMES: u64 = 32;
 
 /// Why a file cannot be read at all.
