@@ -45,6 +45,9 @@ struct Thread {
     out: UnsafeCell<[u64; DEPTH]>,
     /// A walk that did not end at the root, for the report.
     bad: UnsafeCell<Vec<u64>>,
+    /// Where broken walks began: the lowest and the highest address.
+    broken_from: Cell<u64>,
+    broken_to: Cell<u64>,
     end: Cell<End>,
     walks: Cell<u64>,
     by_frame_pointer: Cell<u64>,
@@ -98,6 +101,10 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_v
             bad.extend_from_slice(&frames[frames.len().saturating_sub(40)..]);
             bad.push(0);
         }
+        thread
+            .broken_from
+            .set(thread.broken_from.get().min(regs.ip));
+        thread.broken_to.set(thread.broken_to.get().max(regs.ip));
         thread.end.set(walk.end);
         thread.broken.set(thread.broken.get() + 1);
     }
@@ -141,6 +148,8 @@ fn under_signals_but(name: &str, walks: u64, allowed: u64, work: impl Fn()) {
         scratch: UnsafeCell::new(Scratch::new()),
         out: UnsafeCell::new([0; DEPTH]),
         bad: UnsafeCell::new(Vec::with_capacity(256)),
+        broken_from: Cell::new(u64::MAX),
+        broken_to: Cell::new(0),
         end: Cell::new(End::Root),
         walks: Cell::new(0),
         by_frame_pointer: Cell::new(0),
@@ -204,6 +213,18 @@ fn under_signals_but(name: &str, walks: u64, allowed: u64, work: impl Fn()) {
         }
     }
     let broken = thread.broken.get();
+    if broken > 0 {
+        // What is allowed is in one library: that which does it.
+        let (from, to) = (thread.broken_from.get(), thread.broken_to.get());
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        for end in [from, to] {
+            let place = place(&maps, end);
+            assert!(
+                place.contains("/libgcc_s.so.1+"),
+                "{name}: broken at {place}"
+            );
+        }
+    }
     assert!(
         broken * 1000 <= thread.walks.get() * allowed,
         "{name}: {broken} {:?}",
@@ -355,8 +376,9 @@ fn panics_caught() {
     std::panic::set_hook(Box::new(|_| {}));
     // While libgcc installs a context it overwrites the saved registers of its own frame with
     // those of the frame that catches: for those few instructions nobody can tell what the frame
-    // pointer of the frames between was.
-    under_signals_but("panics", 3000, 30, || {
+    // pointer of the frames between was. How much of a throw they are depends on the processor: 1 % on
+    // some, 4 % on one with AVX-512, so it is held to that place instead.
+    under_signals_but("panics", 3000, 80, || {
         deep(10, &|| {
             let _ = std::panic::catch_unwind(|| {
                 deep(5, &|| std::panic::resume_unwind(Box::new(1)));
