@@ -104,7 +104,7 @@ impl Spread {
         let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let at = |share: usize| {
-            let index = values.len().saturating_sub(1) * share / 4;
+            let index = (values.len().saturating_sub(1) * share + 2) / 4;
             values.get(index).copied().unwrap_or(f64::NAN)
         };
         Spread {

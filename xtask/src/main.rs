@@ -41,7 +41,8 @@ Usage: cargo xtask COMMAND
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
                   [--plan] [PROGRAM…]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
-                  [--pairs N] [--seconds N] [--write] (docs/overhead.md)
+                  [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
+                  [--write] (docs/overhead.md)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
