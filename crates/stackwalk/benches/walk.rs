@@ -2,7 +2,7 @@
 //!
 //! The stack is made of 64 different functions, so that the rules lie in different cache lines
 //! as they do in a real program. `warm`: all rules are in the rule cache. `cold`: none is (every
-//! frame is unwound from `.eh_frame`). `warmed`: none was, and `CodeMap::warm` has put them there. The clock's own cost is measured and taken off.
+//! frame is unwound from `.eh_frame`). The clock's own cost is measured and taken off.
 
 use stackwalk::{ADDRESS, CodeMap, End, Regs, Scratch, Stack};
 use std::hint::black_box;
@@ -51,29 +51,16 @@ fn main() {
     MAP.refresh_native(&mut |_| 0);
     let clock = median(&mut (0..10_000).map(|_| timed(|| ())).collect::<Vec<_>>());
     for depth in [10, 40, 200, 1000] {
-        for (state, walks) in [("warm", 20_000), ("cold", 300), ("warmed", 300)] {
+        for (state, walks) in [("warm", 20_000), ("cold", 300)] {
             let (mut times, mut frames) = (Vec::with_capacity(walks), 0);
             let mut out = vec![0; 4096];
             let mut scratch = Scratch::new();
-            let (mut own, mut warming) = (Scratch::new(), Vec::new());
             let stack = stack();
             // The frames below the recursion count too: the depth is the walk's, not the loop's.
             LEVELS[0](depth - below(), &mut || {
                 for round in 0..walks + 10 {
-                    if state != "warm" {
+                    if state == "cold" {
                         MAP.forget_rules_in(0..1 << 47);
-                    }
-                    if state == "warmed" {
-                        // What the agent thread does with the addresses of an earlier walk.
-                        let words = &out[..frames];
-                        let time = timed(|| {
-                            for word in words {
-                                MAP.warm(*word, &mut own);
-                            }
-                        });
-                        if frames > 0 {
-                            warming.push(time.saturating_sub(clock) / frames as u64);
-                        }
                     }
                     let mut run = || {
                         let regs = here();
@@ -102,9 +89,6 @@ fn main() {
             println!("{key}_p99={}", at(99));
             println!("{key}_max={}", at(100));
             println!("{key}_frames={frames}");
-            if !warming.is_empty() {
-                println!("{key}_each_address_p50={}", median(&mut warming));
-            }
         }
     }
 }

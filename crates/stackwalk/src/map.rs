@@ -13,7 +13,6 @@ use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
-use crate::walk::{ADDRESS, EXACT, Scratch, hijack};
 use crate::{cfi, jit, pe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -412,35 +411,6 @@ impl CodeMap {
         if self.epoch.load(Ordering::SeqCst) != epoch {
             self.rules.forget(address);
         }
-    }
-
-    /// Works out the rule for a frame and keeps it in the rule cache, so that a walk finds it there:
-    /// for a thread that is no signal handler's. `word` is an address with its flags as a walk
-    /// writes it; [`EXACT`](crate::EXACT) tells an instruction that is about to run from a return
-    /// address. `scratch` is the caller's own, no thread's that is sampled.
-    ///
-    /// Answers whether there is now a rule that was not there before. It takes as long as a walk
-    /// takes for a frame that it meets for the first time, 0.1–0.3 µs, or 5 ns if the cache has it.
-    pub fn warm(&self, word: u64, scratch: &mut Scratch) -> bool {
-        let exact = word & EXACT != 0;
-        let lookup = (word & ADDRESS).wrapping_sub(u64::from(!exact));
-        if lookup >= ADDRESS_LIMIT || self.rules.get(lookup).is_some() {
-            return false;
-        }
-        let epoch = self.epoch();
-        let reader = self.grace.enter();
-        let Some(entry) = self.find(&reader, lookup) else {
-            return false;
-        };
-        // What follows a return to the hijack stub is never kept.
-        if hijack::is_before_stub(&entry.code, lookup) {
-            return false;
-        }
-        let rule = entry.code.rule(lookup, exact, &mut scratch.cfi);
-        let packed = rule.ok().flatten().and_then(Rule::pack);
-        packed
-            .map(|packed| self.keep_rule(lookup, packed, epoch))
-            .is_some()
     }
 
     /// Forgets the cached rules of all addresses in `range`: they will be worked out again. Code

@@ -207,32 +207,3 @@ fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
     map.keep_rule(start + 5, 9, epoch);
     assert_eq!(map.rules.get(start + 5), None);
 }
-
-/// What a walk would work out in the handler is there before it.
-#[test]
-fn a_warmed_frame_is_in_the_cache() {
-    let map = Box::new(CodeMap::new());
-    let code: &'static [u8] = vec![0x55, 0x48, 0x8b, 0xec, 0xff, 0xd0, 0x5d, 0xc3].leak();
-    let start = code.as_ptr() as u64;
-    // SAFETY: the code lives for ever.
-    map.add_jit_body(unsafe { jit::body_from_code(start, 8) }, 1);
-    let mut scratch = Scratch::new();
-    for (word, lookup) in [
-        (start + 6, start + 5),
-        ((start + 4) | crate::EXACT, start + 4),
-    ] {
-        assert_eq!(map.rules.get(lookup), None);
-        assert!(map.warm(word, &mut scratch));
-        assert!(!map.warm(word, &mut scratch), "it is there already");
-        let rule = map.rules.get(lookup).and_then(crate::rule::Rule::unpack);
-        assert!(
-            matches!(rule, Some(crate::rule::Rule::Frame { .. })),
-            "{rule:?}"
-        );
-    }
-    for nowhere in [0, 1, start + 9, u64::MAX] {
-        assert!(!map.warm(nowhere, &mut scratch), "{nowhere:#x}");
-    }
-    map.remove(start);
-    assert_eq!(map.rules.get(start + 5), None);
-}

@@ -12,9 +12,9 @@ on_each_runtime!(
     exceptions,
     gc,
     generic,
+    nullref,
     sleepy,
 );
-on_net8_and_core31!(nullref);
 
 fn async_methods(runtime: &Runtime) {
     check(runtime, "async");

@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 
 use testkit::{Machine, Record, Recorded, Runtime};
 
-on_each_runtime!(collectible, churn, exceptions, gc);
+on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
 on_net8_and_core31!(
     events_churn,
     events_gc,
-    events_nullref,
-    nullref,
     recorder_killed_collectible,
     recorder_killed_churn,
     recorder_killed_nullref,
