@@ -21,8 +21,9 @@ use profile::ops::Runtimes;
 use crate::labels::{Labels, kind_name, tier_name};
 use crate::options::{Options, Weight};
 use crate::select::{Selection, shown, unit_name};
-use crate::text::{amount, with_module};
+use crate::text::with_module;
 use crate::visible::{visible, write_json};
+use crate::wording::amount;
 
 /// Writes `profile`, the samples of [`Options::event`] as the tracks of threads.
 ///

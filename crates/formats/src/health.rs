@@ -3,8 +3,8 @@
 use profile::model::{Health, Source, Unit};
 
 use crate::select::unit_name;
-use crate::text::{amount, plural};
 use crate::visible::visible;
+use crate::wording::{amount, plural};
 
 /// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
 /// nothing never reads as nothing (`<0.01 %`), and what is not all never as all.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::health::{honest_line, percent, said, seconds, sum};
 use crate::labels::{Labels, command_line};
 use crate::select::{events, unit_name};
-use crate::text::{amount, duration_ns, plural};
 use crate::visible::{visible, write_json};
+use crate::wording::{amount, duration_ns, plural};
 
 /// The keys that `inspect --json` and the JSON report share.
 #[derive(Serialize)]

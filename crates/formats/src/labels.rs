@@ -10,8 +10,8 @@ use profile::Profile;
 use profile::model::{Frame, FrameId, FrameKind, Location, ModuleId, ProcessId, Tier};
 use profile::ops::{By, Groups};
 
-use crate::text::shortened;
 use crate::visible::visible;
+use crate::wording::shortened;
 
 /// Names of one profile's frames, modules and processes.
 pub(crate) struct Labels<'p> {

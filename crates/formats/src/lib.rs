@@ -18,6 +18,7 @@ mod select;
 pub mod speedscope;
 pub mod text;
 mod visible;
+mod wording;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -16,8 +16,9 @@ use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::Options;
 use crate::select::{Selection, events, shown, unit_name};
-use crate::text::{duration_ns, notes};
+use crate::text::notes;
 use crate::visible::visible;
+use crate::wording::duration_ns;
 
 /// The JSON object. Indices into `strings` are 1-based where 0 says `none`.
 #[derive(Serialize)]

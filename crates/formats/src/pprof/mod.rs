@@ -20,8 +20,9 @@ use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
 use crate::select::{Selection, events, unit_name};
-use crate::text::{duration_ns, notes};
+use crate::text::notes;
 use crate::visible::visible;
+use crate::wording::duration_ns;
 
 /// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
 /// event its count and its value under its name.

@@ -18,6 +18,7 @@ use crate::labels::{Labels, runtime_versions};
 use crate::options::Options;
 use crate::select::{events, unit_name};
 use crate::visible::visible;
+use crate::wording::{amount, duration_ns, plural, shortened};
 use report::{Report, Row};
 
 /// Writes the report of one event (of all, with [`By::Event`]).
@@ -208,17 +209,6 @@ fn cut(text: &str) -> String {
     shortened(text, 100)
 }
 
-/// At most so many characters of a text.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars()
-        .take(most.saturating_sub(1))
-        .chain(['…'])
-        .collect()
-}
-
 /// A name and where it is from. Code without a name is named by its module already, and what is
 /// no file (`[vdso]`) has its brackets.
 pub(crate) fn with_module(name: &str, module: &str) -> String {
@@ -233,35 +223,4 @@ pub(crate) fn with_module(name: &str, module: &str) -> String {
 
 fn share(part: u64, whole: u64) -> String {
     percent(part, whole).trim_end_matches(" %").to_owned()
-}
-
-/// `1 sample`, `2 samples`.
-pub(crate) fn plural(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// An amount in `unit` (one of [`unit_name`]'s, or `samples`) as people read it.
-pub(crate) fn amount(value: u64, unit: &str) -> String {
-    let x = value as f64;
-    match unit {
-        "nanoseconds" if value >= 1_000_000_000 => format!("{:.3} s", x / 1e9),
-        "nanoseconds" if value >= 1_000_000 => format!("{:.2} ms", x / 1e6),
-        "nanoseconds" if value >= 1_000 => format!("{:.2} µs", x / 1e3),
-        "nanoseconds" => format!("{value} ns"),
-        "bytes" if value >= 1 << 30 => format!("{:.2} GiB", x / (1_u64 << 30) as f64),
-        "bytes" if value >= 1 << 20 => format!("{:.2} MiB", x / (1_u64 << 20) as f64),
-        "bytes" if value >= 1 << 10 => format!("{:.2} KiB", x / 1024.0),
-        "bytes" => format!("{value} B"),
-        _ => value.to_string(),
-    }
-}
-
-/// From the first process's begin to the last one's end, nanoseconds.
-pub(crate) fn duration_ns(profile: &Profile) -> u64 {
-    let begin = profile.processes.iter().map(|p| p.start_ns).min();
-    let end = profile.processes.iter().map(|p| p.end_ns).max();
-    match (begin, end) {
-        (Some(begin), Some(end)) => end.saturating_sub(begin),
-        _ => 0,
-    }
 }

@@ -165,10 +165,9 @@ const FLOORS: [&str; 12] = [
 ];
 
 /// Circles among the top modules of other crates. The list may only become shorter.
-const CIRCLES: [(&str, &[&str]); 6] = [
+const CIRCLES: [(&str, &[&str]); 5] = [
     ("corprof", &["context", "id", "info", "metadata", "runtime"]),
     ("fake-clr", &["check", "slots", "state", "wait"]),
-    ("formats", &["health", "inspect", "text"]),
     ("runsxs", &["chain", "run"]),
     ("sampler", &["handler", "reader", "sampler", "trace"]),
     ("symbolize", &["eh_frame", "elf", "symbolizer"]),
