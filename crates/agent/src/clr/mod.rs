@@ -109,3 +109,25 @@ impl Clr {
         u64::from(all.saturating_sub(before))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callback_that_failed_is_told_once() {
+        let clr = Clr::new(0);
+        assert_eq!(clr.new_panics(0), 0);
+        assert_eq!(clr.new_panics(3), 3);
+        assert_eq!(clr.new_panics(3), 0);
+        assert_eq!(clr.new_panics(5), 2);
+        assert_eq!(clr.new_panics(u64::MAX), u64::from(u32::MAX) - 5);
+    }
+
+    #[test]
+    fn a_clr_without_a_place_has_no_hijacks() {
+        let clr = Clr::new(0);
+        clr.set_hijack_place(None);
+        assert_eq!(clr.hijack_of(0x1000), None);
+    }
+}

@@ -155,8 +155,9 @@ impl<'a> Session<'a> {
             self.round(cx);
             self.endings(cx);
         }
-        self.unsubscribe(cx);
+        // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
+        self.unsubscribe(cx);
         begin::forget(self.parts);
     }
 

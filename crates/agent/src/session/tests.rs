@@ -334,3 +334,43 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
         after >> 10
     );
 }
+
+/// The agent thread fails: samples end, callbacks keep nothing, and no CLR waits for it.
+#[test]
+fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
+    // Parts of its own, as there is no way back.
+    let parts = Parts::new(Settings::default());
+    let _alone = Process::alone();
+    let begun = begin::begin(parts, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
+    parts.phases.runtime_starts();
+    assert!(
+        parts
+            .events
+            .take_sample(EventSample::for_test(Event::Exception, 1, 1))
+    );
+    let failed = corprof::spawn_agent_thread("sidewalk", move |_: &mut AgentCx| {
+        let _rings = begun;
+        agent_thread::ended(parts);
+    });
+    failed.unwrap().join().unwrap();
+    assert_eq!(parts.phase.get(), Phase::Left);
+    assert!(
+        !parts
+            .events
+            .take_sample(EventSample::for_test(Event::Exception, 1, 1))
+    );
+    parts
+        .events
+        .tell(EventNews::Note("nobody reads this".into()));
+    parts.target.threads.own_started();
+    assert!(parts.target.threads.take_news().iter().all(|news| {
+        // What came before it is told by nobody, and nothing new is added.
+        !matches!(news, ThreadNews::Named { .. })
+    }));
+    assert!(matches!(
+        begin::begin(parts, Settings::default()),
+        Err(NotBegun::Busy)
+    ));
+    assert_eq!(parts.registry.claim(String::new), None);
+    parts.registry.ends(0, || unreachable!("nobody to wake"));
+}

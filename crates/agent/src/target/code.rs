@@ -113,6 +113,12 @@ impl CodeIndex {
         }
     }
 
+    /// Changes that wait for the agent thread.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
+        self.changes().len()
+    }
+
     /// What has happened since the last call, in order. Agent thread.
     pub fn take_changes(&self) -> Vec<CodeChange> {
         // Room is made here, so that no callback finds the queue full and copies it under the lock.
