@@ -1,8 +1,8 @@
 //! Events with stacks: exceptions, allocations, lock waits, collections, compilations, loads.
 //!
-//! A callback of the CLR ([`Origin::happened`]) decides whether the event is to be kept, walks the
+//! A callback of the CLR (`Origin::happened`) decides whether the event is to be kept, walks the
 //! calling thread's stack and leaves addresses in a bounded queue; the agent thread
-//! resolves them as it does those of CPU samples and writes records ([`writer`]). docs/events.md
+//! resolves them as it does those of CPU samples and writes records (`writer`). docs/events.md
 //! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
 //! events only ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording;
 //! no callback waits for the agent thread; nothing is kept unless a session takes it.

@@ -1,6 +1,6 @@
 //! The sources of events, in one table: what each needs of a CLR, and what it says of itself.
 //!
-//! To add an event: a module here with its callbacks and an [`EventSource`], entered in [`SOURCES`]. Nothing
+//! To add an event: a module here with its callbacks and an `EventSource`, entered in `SOURCES`. Nothing
 //! here is asked while events happen.
 
 use corprof::{EventMaskHigh, EventMaskLow};

@@ -1,6 +1,6 @@
 //! What a CLR is asked for, so that the chosen events come, and what must be said about it.
 //!
-//! Pure functions of the settings, of the CLR and of how we came to it; and [`apply`], which asks a CLR
+//! Pure functions of the settings, of the CLR and of how we came to it; and `apply`, which asks a CLR
 //! that runs already. Invariants: nothing is asked for that nobody wants; what was asked for at
 //! start-up and cannot be taken back is asked for again, as the runtime refuses every mask without it.
 

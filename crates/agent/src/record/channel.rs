@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of what the blocks say. Invariants: the descriptor is closed on exec, a tool
 //! that is gone is an error and never a signal (SIGPIPE), and no write waits longer than
-//! [`WRITE_TIMEOUT`], so that a stopped tool cannot hold the program's end.
+//! `WRITE_TIMEOUT`, so that a stopped tool cannot hold the program's end.
 
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;

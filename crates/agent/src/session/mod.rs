@@ -1,6 +1,6 @@
 //! Sessions: from "record" to "stop", any number of times in a process, one at a time.
 //!
-//! [`begin`](begin::begin) starts one for the whole process; [`Session`] is the agent thread's side, which
+//! [`begin`](begin::begin) starts one for the whole process; `Session` is the agent thread's side, which
 //! drains the rings, resolves, writes, and looks after threads and modules until the tool says stop or is
 //! gone; [`agent_thread`] runs one after the other, and sleeps in between.
 //!

@@ -2,7 +2,7 @@
 //!
 //! The handler's code map answers how to unwind an address now; this answers, on the agent
 //! thread, what it was when the sample was taken. It learns of bodies from
-//! [`CodeIndex`](super::CodeIndex), in order, and lives as long as the process.
+//! [`CodeIndex`], in order, and lives as long as the process.
 //!
 //! Invariant: a body that was removed stays in the history until every sample taken before its
 //! end has been drained, so memory that is used again never gives a sample the name of the newer
