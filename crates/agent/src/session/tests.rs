@@ -313,6 +313,10 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                 parts.target.code.removed([range]);
             }
             parts.target.natives.refresh();
+            // A second has more time for the agent thread than this one, which it must have woken for.
+            while parts.target.code.queued() > 8192 {
+                std::thread::yield_now();
+            }
             parts
                 .events
                 .tell(EventNews::Note("nobody reads this".into()));
