@@ -7,6 +7,7 @@
 //! allocated (all room is there before; what does not fit is cut and counted); every thread that
 //! is walked is pinned, so that its `ThreadDestroyed` waits; two CLRs are never stopped at once.
 
+use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
 use corprof::context::Suspended;
@@ -29,6 +30,11 @@ const ROOM: usize = 64 * 1024;
 const MAX_THREADS: usize = 4096;
 /// How long a stopped runtime is held for threads that do not answer a request for a trace.
 const TRACE_WAIT_NS: u64 = 20_000_000;
+/// A thread that has not answered so often in a row blocks our signal: a runtime that was held for it at each
+/// stop would get nothing done.
+const SILENT_AFTER: u32 = 3;
+/// Such a thread is asked again once in so many stops.
+const ASK_AGAIN: u32 = 256;
 
 /// In which ways a thread is walked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -169,6 +175,8 @@ pub struct Stopped {
     /// Sorted by ThreadID.
     pub seen: Vec<Seen>,
     pins: Vec<ThreadPin<'static>>,
+    /// Threads that have not answered, and stops since they last did.
+    silent: HashMap<u32, u32>,
 }
 
 impl Stopped {
@@ -181,6 +189,7 @@ impl Stopped {
             traces: Vec::new(),
             seen: Vec::new(),
             pins: Vec::new(),
+            silent: HashMap::new(),
         }
     }
 
@@ -243,6 +252,9 @@ impl Stopped {
             }))
         });
         self.pins.clear();
+        if ways.trace || ways.seeded {
+            self.note_silence();
+        }
         match stopped.flatten() {
             None => Err(NotStopped::Gone),
             Some(Err(error)) => Err(NotStopped::Refused(error)),
@@ -281,13 +293,31 @@ impl Stopped {
         }
     }
 
+    /// Takes note of who has answered. After the runtime has gone on, as it may allocate.
+    fn note_silence(&mut self) {
+        if self.silent.len() > MAX_THREADS {
+            self.silent.clear();
+        }
+        for seen in &self.seen {
+            let thread = seen.target.thread;
+            match seen.trace {
+                Some(Err(TraceRefused::NoAnswer)) => *self.silent.entry(thread).or_insert(0) += 1,
+                Some(_) => drop(self.silent.remove(&thread)),
+                None => {}
+            }
+        }
+    }
+
     /// Has each thread walk itself.
     fn take_traces(&mut self, reader: &mut Reader, deadline_ns: u64) {
         for seen in &mut self.seen {
-            seen.asked = seen
-                .target
-                .slot
-                .is_some_and(|slot| reader.ask_trace(slot).is_ok());
+            let stops = self.silent.get(&seen.target.thread).copied().unwrap_or(0);
+            let is_silent = stops >= SILENT_AFTER && !stops.is_multiple_of(ASK_AGAIN);
+            seen.asked = !is_silent
+                && seen
+                    .target
+                    .slot
+                    .is_some_and(|slot| reader.ask_trace(slot).is_ok());
         }
         for seen in &mut self.seen {
             let Some(slot) = seen.target.slot else {
