@@ -19,7 +19,7 @@ fn version(runtime: &Runtime) -> RuntimeVersion {
 
 #[test]
 fn the_minimal_profiler_names_what_is_compiled() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "minimal", "", "calls");
         let compiled: BTreeSet<&str> = run.of("compiled").into_iter().collect();
         for method in ["Main", "Round", "Mixed", "ReturnsBoth", "First", "Second"] {
@@ -32,7 +32,7 @@ fn the_minimal_profiler_names_what_is_compiled() {
 
 #[test]
 fn the_runtime_refuses_synchronous_calls_in_a_fast_path_hook_and_no_others() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "contexts", "calls");
         let version = version(&runtime);
         // Every row of the table that says so, and only UNSUPPORTED_CALL_SEQUENCE.
@@ -63,7 +63,7 @@ fn the_runtime_refuses_synchronous_calls_in_a_fast_path_hook_and_no_others() {
 
 #[test]
 fn calls_on_a_thread_of_the_profilers_own_are_synchronous() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "contexts", "calls");
         let mut done = BTreeSet::new();
         for line in run.of("agent") {
@@ -90,7 +90,7 @@ fn calls_on_a_thread_of_the_profilers_own_are_synchronous() {
 
 #[test]
 fn the_runtime_refuses_what_may_trigger_a_gc_outside_a_triggers_scope() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "no-trigger", "gc");
         let version = version(&runtime);
         let expected: Vec<String> = RULES
@@ -106,7 +106,7 @@ fn the_runtime_refuses_what_may_trigger_a_gc_outside_a_triggers_scope() {
 
 #[test]
 fn fast_path_hooks_keep_every_register() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         // The hooks overwrite every register that they may.
         let run = run_both(&runtime, "probe", "registers", "calls");
         let calls: Vec<u64> = run
@@ -122,7 +122,7 @@ fn fast_path_hooks_keep_every_register() {
 
 #[test]
 fn slow_path_hooks_see_arguments_and_return_values() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "slow", "calls");
         // 3.1 would change xmm0 and xmm1 if it were asked.
         let expected = if runtime.is_core31() {

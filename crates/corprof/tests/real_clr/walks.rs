@@ -13,7 +13,7 @@ const STACK: &str = "Workloads.Mixed.D unmanaged Workloads.Mixed.C Workloads.Mix
 
 /// The walks that are made where `Mixed.D` has just been entered, on each runtime.
 fn walks() -> Vec<(Runtime, Run)> {
-    Runtime::all()
+    crate::run::checked()
         .into_iter()
         .map(|runtime| {
             let run = run_both(&runtime, "probe", "walk", "mixed");
@@ -152,7 +152,7 @@ fn rule_14_a_bad_seed_is_refused_or_does_no_harm() {
 
 #[test]
 fn rule_12_a_walk_atop_the_runtimes_exception_handling_is_refused() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run_both(&runtime, "probe", "exceptions", "exceptions");
         let mut answers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for line in run.of("tally") {
@@ -176,7 +176,7 @@ fn rule_12_a_walk_atop_the_runtimes_exception_handling_is_refused() {
 
 #[test]
 fn rule_19_no_thread_ends_while_it_is_pinned() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let bare = run(&runtime, "", "", "churn", "rounds=2");
         let run = run(&runtime, "probe", "pins", "churn", "2");
         assert_eq!(bare.results, run.results, "{}", runtime.version);
@@ -194,7 +194,7 @@ fn rule_19_no_thread_ends_while_it_is_pinned() {
 
 #[test]
 fn every_thread_is_walked_under_a_suspension() {
-    for runtime in Runtime::all() {
+    for runtime in crate::run::checked() {
         let run = run(&runtime, "probe", "suspend", "sleepy", "1");
         assert_eq!(run.one("resumed"), "Ok(())", "{}", runtime.version);
         let main: Vec<&str> = run
