@@ -90,6 +90,8 @@ pub(crate) struct Global {
     pub(crate) previous_takes_info: AtomicBool,
     /// Somebody else has the signal now.
     pub(crate) signal_taken: AtomicBool,
+    /// Of the last signal that could not be sent.
+    pub(crate) send_errno: AtomicI32,
 
     pub(crate) discarded: [AtomicU64; DiscardReason::COUNT],
     pub(crate) refused_by_walker: [AtomicU64; 16],
@@ -137,6 +139,7 @@ pub(crate) static GLOBAL: Global = Global {
     previous: AtomicUsize::new(0),
     previous_takes_info: AtomicBool::new(false),
     signal_taken: AtomicBool::new(false),
+    send_errno: AtomicI32::new(0),
     discarded: [const { AtomicU64::new(0) }; DiscardReason::COUNT],
     refused_by_walker: [const { AtomicU64::new(0) }; 16],
 };

@@ -269,6 +269,9 @@ unsafe fn inside(
 
     // What this signal stands for is settled first, sample or not.
     let stands = stands_for(global, slot, token.ask, tick, started);
+    if !stands.wall {
+        Slot::add(&slot.cpu_told, stands.value);
+    }
     let outcome = if known {
         // SAFETY: the caller's promise; we are inside the gate and the bounds are known.
         unsafe { sample(global, slot, context, started, stands) }

@@ -234,6 +234,32 @@ impl Sampler {
             .inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
+    /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
+    /// 0 for a stale slot.
+    pub fn told_ns(&self, id: SlotId) -> u64 {
+        let Some(slot) = id.slot() else { return 0 };
+        let told = slot.cpu_told.load(Ordering::Relaxed);
+        let is_its = slot.gate.peek().0 == id.generation();
+        if is_its { told } else { 0 }
+    }
+
+    /// The signal at work.
+    pub fn signal(&self) -> i32 {
+        GLOBAL.signal.load(Ordering::Relaxed)
+    }
+
+    /// CPU time between two ticks, as asked for or as the engine reaches it.
+    pub fn interval_ns(&self) -> u64 {
+        let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+        interval.max(self.resolution_ns())
+    }
+
+    /// The errno of the last signal that the kernel would not let us send to a living thread, since
+    /// the start; 0 for none.
+    pub fn send_errno(&self) -> i32 {
+        GLOBAL.send_errno.load(Ordering::Relaxed)
+    }
+
     /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it.
     pub fn due_ns(&self) -> Option<u64> {
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed) > 0;
@@ -337,10 +363,13 @@ pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
     let signal = GLOBAL.signal.load(Ordering::Relaxed);
     sys::queue_signal(pid, tid, signal, token).map_err(|errno| match errno {
         libc::ESRCH => Error::NoSuchThread,
-        errno => Error::Os {
-            call: "rt_tgsigqueueinfo",
-            errno,
-        },
+        errno => {
+            GLOBAL.send_errno.store(errno, Ordering::Relaxed);
+            Error::Os {
+                call: "rt_tgsigqueueinfo",
+                errno,
+            }
+        }
     })
 }
 
@@ -539,6 +568,7 @@ fn install(signal: i32) -> Result<(), Error> {
         }
     }
     GLOBAL.signal_taken.store(false, Ordering::Relaxed);
+    GLOBAL.send_errno.store(0, Ordering::Relaxed);
     put_on_top(signal)
 }
 

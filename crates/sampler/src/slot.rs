@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) handler_ns: AtomicU64,
     pub(crate) signals: AtomicU64,
     pub(crate) lost_ns: AtomicU64,
+    /// CPU time that ticks have stood for, samples and lost ones.
+    pub(crate) cpu_told: AtomicU64,
     /// Stack pointer and thread pointer that `hello` brought; pointer 0 = none.
     pub(crate) hello_sp: AtomicU64,
     pub(crate) hello_tp: AtomicU64,
@@ -260,6 +262,7 @@ impl Slot {
             &self.handler_ns,
             &self.signals,
             &self.lost_ns,
+            &self.cpu_told,
             &self.hello_sp,
             &self.hello_tp,
             &self.cpu_after,
