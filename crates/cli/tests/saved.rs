@@ -499,7 +499,16 @@ fn values_that_overflow_are_no_panic_and_no_nonsense() {
             target_cpu_ns: u64::MAX,
             agent_memory: u64::MAX,
             handler_ns: u64::MAX,
+            due_ns: Some(u64::MAX - 1),
+            lost_ns: u64::MAX,
         });
+        for reason in ["threads that block our signal", "unknown"] {
+            scene.push(recording::Record::Unseen {
+                reason: reason.into(),
+                threads: u64::MAX,
+                cpu_ns: u64::MAX,
+            });
+        }
         scene.push(recording::Record::Lost {
             reason: "ring full".into(),
             count: u64::MAX,

@@ -1,6 +1,6 @@
 //! The honest line: what a recording could not see, in one line that ends every report.
 
-use profile::model::{Health, Source, Unit};
+use profile::model::{Health, Source, Unit, Unseen};
 
 use crate::select::unit_name;
 use crate::visible::visible;
@@ -23,7 +23,8 @@ pub fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
-/// (samples and lost), with the reasons, most first; what limits kept out; the engine and the walker,
+/// (samples and lost), with the reasons, most first; what limits kept out; CPU time that no sample
+/// stands for, with the reasons; the engine and the walker,
 /// the source and the walker of each event that is not sampled by time; how long runtimes were
 /// stopped; the agent's CPU time.
 /// One line, no line end in it.
@@ -40,6 +41,7 @@ pub fn honest_line(health: &Health) -> String {
         percent(health.truncated, due),
     );
     line.push_str(&limited(health));
+    line.push_str(&not_sampled(health));
     let by_event: Vec<&Source> = health.sources.iter().filter(|s| !s.by_time).collect();
     let walker = named(&health.walker);
     if !health.engine.is_empty() || by_event.is_empty() {
@@ -70,6 +72,46 @@ pub fn honest_line(health: &Health) -> String {
         ));
     }
     line
+}
+
+/// `; not sampled: 1.97 s, 2 threads that block our signal`, where it is more than the error of
+/// sampling.
+fn not_sampled(health: &Health) -> String {
+    let each: Vec<String> = health.unseen.iter().map(said_unseen).collect();
+    match &each[..] {
+        [] => String::new(),
+        [one] => format!("; not sampled: {one}"),
+        several => {
+            let all = seconds(unseen_ns(health));
+            format!("; not sampled: {all:.2} s ({})", several.join("; "))
+        }
+    }
+}
+
+/// CPU time that no sample stands for, all reasons together.
+pub(crate) fn unseen_ns(health: &Health) -> u64 {
+    let each = health.unseen.iter();
+    each.fold(0, |sum, unseen| sum.saturating_add(unseen.cpu_ns))
+}
+
+/// `1.97 s, 2 threads that block our signal`.
+pub(crate) fn said_unseen(unseen: &Unseen) -> String {
+    let (time, reason) = (seconds(unseen.cpu_ns), visible(&unseen.reason));
+    let threads = match unseen.threads {
+        0 => String::new(),
+        threads => format!("{threads} "),
+    };
+    let one = match &*reason {
+        "threads that block our signal" => Some("1 thread that blocks our signal"),
+        "threads before they were sampled" => Some("1 thread before it was sampled"),
+        _ => None,
+    };
+    match (unseen.threads, one, reason.strip_prefix("threads ")) {
+        (1, Some(one), _) => format!("{time:.2} s, {one}"),
+        (1, None, Some(rest)) => format!("{time:.2} s, 1 thread {rest}"),
+        (_, _, Some(_)) => format!("{time:.2} s, {threads}{reason}"),
+        _ => format!("{time:.2} s, {reason}"),
+    }
 }
 
 /// `, 4 limited (exception 1, alloc 3 of 1.50 MiB)`: what happened and was not kept.

@@ -8,7 +8,7 @@ use profile::model::{Event, Limited};
 use profile::ops::{Weight, runtime_labels};
 use serde::Serialize;
 
-use crate::health::{honest_line, percent, said, seconds, sum};
+use crate::health::{honest_line, percent, said, seconds, sum, unseen_ns};
 use crate::labels::{Labels, command_line};
 use crate::select::{events, unit_name};
 use crate::visible::{visible, write_json};
@@ -27,6 +27,13 @@ pub(crate) struct HealthJson {
     reasons: BTreeMap<String, u64>,
     lost_reasons: BTreeMap<String, u64>,
     broken_reasons: BTreeMap<String, u64>,
+    /// CPU time that samples should stand for, nanoseconds; null where they are not of CPU time by signals.
+    due_ns: Option<u64>,
+    /// CPU time that they stand for.
+    seen_ns: u64,
+    /// What no sample stands for, where it is more than the error of sampling.
+    unseen_ns: u64,
+    unseen_reasons: BTreeMap<String, u64>,
     engine: String,
     walker: String,
     interval_ns: u64,
@@ -182,6 +189,9 @@ impl HealthJson {
                 value: limited.value,
             })
             .collect();
+        let unseen = h.unseen.iter();
+        let unseen = unseen.map(|unseen| (unseen.reason.clone(), unseen.cpu_ns));
+        let unseen = unseen.collect();
         Self {
             samples: h.samples,
             lost: sum(&h.lost),
@@ -192,6 +202,10 @@ impl HealthJson {
             reasons: map(&[&h.lost, &h.broken]),
             lost_reasons: map(&[&h.lost]),
             broken_reasons: map(&[&h.broken]),
+            due_ns: h.due_ns,
+            seen_ns: h.seen_ns,
+            unseen_ns: unseen_ns(h),
+            unseen_reasons: map(&[&unseen]),
             engine: h.engine.clone(),
             walker: h.walker.clone(),
             interval_ns: h.interval_ns,

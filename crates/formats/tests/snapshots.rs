@@ -214,3 +214,14 @@ fn formats_are_known_by_the_ending() {
         assert_eq!(Format::from_path(Path::new(path)), format, "{path}");
     }
 }
+
+/// CPU time that no sample stands for, with its reasons, and a process without a sample.
+#[test]
+fn unseen() {
+    let profile = testing::unseen().profile();
+    insta::assert_snapshot!("unseen_inspect", formats::inspect_text(&profile));
+    insta::assert_snapshot!(
+        "unseen_inspect_json",
+        json(&formats::inspect_json(&profile))
+    );
+}

@@ -275,6 +275,17 @@ pub struct Pauses {
     pub stopping_ns: u64,
 }
 
+/// CPU time that no sample stands for, by reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unseen {
+    /// e.g. `threads that block our signal`; `unknown`.
+    pub reason: String,
+    /// How many threads; 0 where they were not counted.
+    pub threads: u64,
+    /// Their CPU time, nanoseconds.
+    pub cpu_ns: u64,
+}
+
 /// The honest line, in numbers. Counts are over all processes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Health {
@@ -290,6 +301,14 @@ pub struct Health {
     pub frames: u64,
     /// Frames in all samples that belong to nothing we know.
     pub unknown_frames: u64,
+    /// CPU time that samples should stand for, nanoseconds: that of the processes while they were
+    /// sampled, without the agents'. `None` where it is not sampled by signals, or a recording is too old
+    /// to say so.
+    pub due_ns: Option<u64>,
+    /// What samples stand for of it.
+    pub seen_ns: u64,
+    /// What no sample stands for, where it is more than the error of sampling; most first.
+    pub unseen: Vec<Unseen>,
     /// e.g. `perf task-clock`.
     pub engine: String,
     /// e.g. `signal`.

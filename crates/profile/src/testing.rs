@@ -256,6 +256,16 @@ impl Scene {
 
     /// Ends the process: statistics, goodbye.
     pub fn end(&mut self) {
+        self.ended(None, 0);
+    }
+
+    /// As [`Scene::end`]; samples should stand for so much CPU time, and lost ones would have for so much
+    /// of it.
+    pub fn end_of(&mut self, due_ns: u64, lost_ns: u64) {
+        self.ended(Some(due_ns), lost_ns);
+    }
+
+    fn ended(&mut self, due_ns: Option<u64>, lost_ns: u64) {
         let time_ns = self.clock;
         self.push(Record::Stats {
             time_ns,
@@ -263,6 +273,8 @@ impl Scene {
             target_cpu_ns: time_ns - START,
             agent_memory: 3 << 20,
             handler_ns: 400_000,
+            due_ns,
+            lost_ns,
         });
         self.push(Record::End { time_ns });
     }
@@ -595,6 +607,44 @@ pub fn shadow() -> Scene {
         }
     }
     scene.end();
+    scene
+}
+
+/// A program of which most was not seen, and a process that gave no sample at all.
+#[must_use]
+pub fn unseen() -> Scene {
+    let mut scene = Scene::new(77, &["dotnet", "/srv/relay.dll"]);
+    let runtime = scene.runtime("8.0.4");
+    let module = scene.managed_module(runtime, "/srv/relay.dll");
+    let main = scene.thread(77, "main", true);
+    let method = scene.method(runtime, module, "Relay.Program", "Main");
+    let frame = scene.managed(method, Tier::Tier1, 3);
+    let stack = scene.stack(&[frame]);
+    for _ in 0..100 {
+        scene.sample(main, stack, Event::Cpu, INTERVAL, WalkEnd::Root);
+    }
+    for (reason, threads, cpu_ns) in [
+        // A sum that did not last.
+        ("signal taken by the program", 1, 500_000_000),
+        ("signal taken by the program", 0, 0),
+        ("threads that block our signal", 2, 1_970_000_000),
+        ("threads before they were sampled", 1, 40_000_000),
+    ] {
+        scene.push(Record::Unseen {
+            reason: reason.into(),
+            threads,
+            cpu_ns,
+        });
+    }
+    scene.end_of(3_200_000_000, 100_000_000);
+    scene.process(78, 77, &["dotnet", "/srv/helper.dll"]);
+    scene.thread(78, "main", true);
+    scene.push(Record::Unseen {
+        reason: "threads that could not be registered: timer_create failed with errno 1".into(),
+        threads: 1,
+        cpu_ns: 400_000_000,
+    });
+    scene.end_of(400_000_000, 0);
     scene
 }
 

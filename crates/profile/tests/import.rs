@@ -492,3 +492,58 @@ fn an_empty_recording_says_so_and_a_hostile_one_is_bounded() {
     assert!(profile.health.notes.len() <= 101);
     assert!(profile.health.engine.len() < 1_100);
 }
+
+/// One thread, so many samples of 10 ms, so much CPU time due, and what the agent knows.
+fn unseen_of(samples: u64, due_ms: u64, claims: &[(&'static str, u64, u64)]) -> Vec<(String, u64)> {
+    let mut scene = Scene::new(1, &["x"]);
+    let thread = scene.thread(1, "main", true);
+    let frame = scene.frame(recording::Frame::Unknown { address: 1 });
+    let stack = scene.stack(&[frame]);
+    for _ in 0..samples {
+        scene.sample(thread, stack, Event::Cpu, testing::INTERVAL, WalkEnd::Root);
+    }
+    for &(reason, threads, ms) in claims {
+        scene.push(Record::Unseen {
+            reason: reason.into(),
+            threads,
+            cpu_ns: ms * 1_000_000,
+        });
+    }
+    scene.end_of(due_ms * 1_000_000, 0);
+    let unseen = scene.profile().health.unseen.into_iter();
+    unseen
+        .map(|unseen| (unseen.reason, unseen.cpu_ns / 1_000_000))
+        .collect()
+}
+
+#[test]
+fn the_error_of_sampling_is_not_called_unseen() {
+    // A few intervals of one thread, 50 ms, 2 %: whichever is most.
+    assert_eq!(unseen_of(100, 1_040, &[]), []);
+    assert_eq!(unseen_of(1_000, 10_190, &[]), []);
+    assert_eq!(unseen_of(104, 1_000, &[]), []);
+    assert_eq!(unseen_of(100, 1_100, &[]), [("unknown".to_owned(), 100)]);
+    assert_eq!(unseen_of(1_000, 10_300, &[]), [("unknown".to_owned(), 300)]);
+}
+
+#[test]
+fn reasons_add_up_to_what_is_unseen() {
+    let blocks = ("threads that block our signal", 2, 300);
+    let early = ("threads before they were sampled", 9, 100);
+    let of = |reason: &str, ms| (reason.to_owned(), ms);
+    assert_eq!(
+        unseen_of(60, 1_100, &[blocks, early]),
+        [of(blocks.0, 300), of(early.0, 100), of("unknown", 100)]
+    );
+    // What is known of a thread holds, whatever the others were oversampled by.
+    assert_eq!(unseen_of(100, 1_000, &[blocks]), [of(blocks.0, 300)]);
+    // No reason stands for more than there is.
+    assert_eq!(unseen_of(0, 200, &[blocks, early]), [of(blocks.0, 200)]);
+}
+
+#[test]
+fn an_older_recording_has_nothing_to_hold_samples_against() {
+    let profile = testing::tiny().profile();
+    assert_eq!(profile.health.due_ns, None);
+    assert_eq!(profile.health.unseen, []);
+}

@@ -33,6 +33,7 @@ pub(crate) const KIND_DETAIL: u8 = 17;
 pub(crate) const KIND_SOURCE: u8 = 18;
 pub(crate) const KIND_LIMITED: u8 = 19;
 pub(crate) const KIND_PAUSE: u8 = 20;
+pub(crate) const KIND_UNSEEN: u8 = 21;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -257,13 +258,27 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             target_cpu_ns,
             agent_memory,
             handler_ns,
+            due_ns,
+            lost_ns,
         } => {
             deltas.put_time(out, *time_ns);
             put_varint(out, *agent_cpu_ns);
             put_varint(out, *target_cpu_ns);
             put_varint(out, *agent_memory);
             put_varint(out, *handler_ns);
+            put_option(out, *due_ns);
+            put_varint(out, *lost_ns);
             KIND_STATS
+        }
+        Record::Unseen {
+            reason,
+            threads,
+            cpu_ns,
+        } => {
+            put_varint(out, *threads);
+            put_varint(out, *cpu_ns);
+            put_str(out, reason);
+            KIND_UNSEEN
         }
         Record::Note { text } => {
             put_str(out, text);
@@ -333,7 +348,7 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
 }
 
 fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
-    put_varint(out, value.map_or(0, |value| value + 1));
+    put_varint(out, value.map_or(0, |value| value.saturating_add(1)));
 }
 
 const FRAME_MANAGED: u8 = 0;
@@ -555,7 +570,23 @@ pub(crate) fn decode<'a>(
             target_cpu_ns: body.varint()?,
             agent_memory: body.varint()?,
             handler_ns: body.varint()?,
+            due_ns: match body.0.is_empty() {
+                true => None,
+                false => body.varint()?.checked_sub(1),
+            },
+            lost_ns: match body.0.is_empty() {
+                true => 0,
+                false => body.varint()?,
+            },
         },
+        KIND_UNSEEN => {
+            let (threads, cpu_ns) = (body.varint()?, body.varint()?);
+            Record::Unseen {
+                reason: body.text()?,
+                threads,
+                cpu_ns,
+            }
+        }
         KIND_NOTE => Record::Note { text: body.text()? },
         KIND_END => Record::End {
             time_ns: deltas.take_time(body)?,

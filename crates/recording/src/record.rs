@@ -346,6 +346,21 @@ pub enum Record<'a> {
         agent_memory: u64,
         /// Nanoseconds spent in the signal handler, all threads.
         handler_ns: u64,
+        /// CPU time that samples of [`Event::Cpu`] should stand for: that of the process without the
+        /// agent's own thread, while samples were taken. `None` where no signal takes them, or a
+        /// recording is older than this field.
+        due_ns: Option<u64>,
+        /// Of it, what the samples counted in [`Record::Lost`] would have stood for.
+        lost_ns: u64,
+    },
+    /// CPU time that no sample stands for, so far; the last one of a reason holds.
+    Unseen {
+        /// e.g. `threads that block our signal`.
+        reason: Cow<'a, str>,
+        /// How many threads; 0 where they cannot be counted.
+        threads: u64,
+        /// Their CPU time, nanoseconds.
+        cpu_ns: u64,
     },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
@@ -700,12 +715,25 @@ impl Record<'_> {
                 target_cpu_ns,
                 agent_memory,
                 handler_ns,
+                due_ns,
+                lost_ns,
             } => Record::Stats {
                 time_ns,
                 agent_cpu_ns,
                 target_cpu_ns,
                 agent_memory,
                 handler_ns,
+                due_ns,
+                lost_ns,
+            },
+            Record::Unseen {
+                reason,
+                threads,
+                cpu_ns,
+            } => Record::Unseen {
+                reason: owned(reason),
+                threads,
+                cpu_ns,
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

@@ -205,6 +205,9 @@ fn every_kind() -> Vec<Record<'static>> {
             target_cpu_ns: 24_000_000,
             agent_memory: 3 << 20,
             handler_ns: 5_000,
+            // Later fields.
+            due_ns: None,
+            lost_ns: 0,
         },
         Record::Note {
             text: "a profiler was already set".into(),

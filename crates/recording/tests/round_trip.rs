@@ -150,11 +150,16 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             .prop_map(|(thread, time_ns, cpu_ns)| Record::ThreadEnd { thread, time_ns, cpu_ns }),
         1 => (text(), number()).prop_map(|(reason, count)| Record::Lost { reason, count }),
         1 => (text(), number()).prop_map(|(reason, count)| Record::Broken { reason, count }),
-        1 => (number(), number(), number(), number(), number()).prop_map(
-            |(time_ns, agent_cpu_ns, target_cpu_ns, agent_memory, handler_ns)| {
-                Record::Stats { time_ns, agent_cpu_ns, target_cpu_ns, agent_memory, handler_ns }
+        1 => (number(), number(), number(), number(), number(), number(), number()).prop_map(
+            |(time_ns, agent_cpu_ns, target_cpu_ns, agent_memory, handler_ns, due, lost_ns)| {
+                let due_ns = due.checked_sub(1);
+                Record::Stats {
+                    time_ns, agent_cpu_ns, target_cpu_ns, agent_memory, handler_ns, due_ns, lost_ns,
+                }
             }
         ),
+        1 => (text(), number(), number())
+            .prop_map(|(reason, threads, cpu_ns)| Record::Unseen { reason, threads, cpu_ns }),
         1 => text().prop_map(|text| Record::Note { text }),
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())

@@ -42,6 +42,18 @@ pub fn own_name() -> Option<String> {
     (!text.is_empty()).then(|| text.to_string_lossy().into_owned())
 }
 
+/// Whether a thread holds this signal off.
+pub fn blocks(tid: u32, signal: i32) -> bool {
+    let bytes = std::fs::read(format!("/proc/self/task/{tid}/status")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = u32::try_from(signal - 1)
+        .ok()
+        .and_then(|bit| 1u64.checked_shl(bit));
+    mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
+}
+
 /// The command line, words joined by NUL.
 pub fn command_line() -> String {
     let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -205,6 +217,29 @@ mod tests {
         let code = own_stack as *const () as u64;
         assert!(mapping_of(&maps, code).unwrap().executable);
         assert!(mapping_of(&maps, 8).is_none());
+    }
+
+    #[test]
+    fn a_thread_that_holds_a_signal_off_is_seen_to() {
+        let (tid, signal) = (own_tid(), libc::SIGRTMIN() + 3);
+        let hold = |how| {
+            // SAFETY: a set of one signal, which nothing of this process sends.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&raw mut set, signal);
+                assert_eq!(
+                    libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()),
+                    0
+                );
+            }
+        };
+        assert!(!blocks(tid, signal));
+        hold(libc::SIG_BLOCK);
+        assert!(blocks(tid, signal));
+        assert!(!blocks(tid, signal + 1));
+        hold(libc::SIG_UNBLOCK);
+        assert!(!blocks(tid, signal));
+        assert!(!blocks(u32::MAX, signal), "no such thread");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! its memory is bounded by what the program itself holds (live code, loaded modules, threads that
 //! run), for as long as the process lives.
 
+pub mod accounts;
 pub mod code;
 pub mod hijacks;
 pub mod history;

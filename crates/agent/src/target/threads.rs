@@ -9,14 +9,18 @@
 //! held for map operations only, never while the CLR or the kernel is asked; without a session nothing
 //! is queued, and only threads that a CLR knows are kept.
 
+mod cpu;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use corprof::ThreadPins;
-use sampler::{Sampler, SlotId};
+use sampler::{EngineKind, Error, Sampler, SlotId};
 
+use self::cpu::MOST_SUSPECTS;
+use super::accounts::{self, Account, Accounts};
 use super::hijacks::{self, Places};
 use crate::base::proc;
 use crate::model::phase::PhaseReader;
@@ -109,6 +113,8 @@ struct Entry {
     armed: bool,
     /// Seen in the last look at /proc/self/task.
     alive: bool,
+    /// CPU time that no sample stands for.
+    account: Account,
 }
 
 /// How many names of threads one scan reads from the kernel, beside those of new ones.
@@ -136,6 +142,8 @@ struct State {
     last_named: u32,
     /// Some thread has a slot and no known stack, or no slot.
     waiting: bool,
+    /// Of the session.
+    accounts: Accounts,
 }
 
 #[derive(Debug)]
@@ -173,6 +181,7 @@ impl State {
                     name: String::new(),
                     armed: false,
                     alive: true,
+                    account: self.accounts.account(tid),
                 };
                 (free.insert(entry), true)
             }
@@ -184,7 +193,15 @@ impl State {
         let Some(entry) = self.by_tid.get_mut(&tid) else {
             return;
         };
-        if let Some(slot) = entry.slot.take() {
+        let slot = entry.slot.take();
+        let cpu_ns = proc::thread_cpu_ns(tid);
+        if let Some(sampler) = self.sampler {
+            let told = slot.map_or(0, |slot| sampler.told_ns(slot));
+            entry.account.settle(cpu_ns, told);
+            let account = &mut entry.account;
+            self.accounts.close_account(account, entry.armed, sampler);
+        }
+        if let Some(slot) = slot {
             hijacks::publish(slot, &Places::default());
             if let Some(sampler) = self.sampler {
                 sampler.unregister(slot);
@@ -196,7 +213,7 @@ impl State {
                 thread: entry.thread,
                 managed: entry.was_managed,
                 time_ns: end_ns,
-                cpu_ns: proc::thread_cpu_ns(tid).unwrap_or(0),
+                cpu_ns: cpu_ns.unwrap_or(0),
             });
         }
     }
@@ -207,6 +224,8 @@ impl State {
         let Some(entry) = self.by_tid.remove(&tid) else {
             return;
         };
+        let cpu_ns = proc::thread_cpu_ns(tid);
+        self.accounts.end_account(tid, &entry.account, cpu_ns);
         for managed in &entry.managed {
             self.by_managed.remove(&managed.id);
         }
@@ -271,6 +290,7 @@ impl Threads {
         let mut state = self.state();
         let state = &mut *state;
         state.sampler = Some(sampler);
+        state.accounts = Accounts::default();
         state.former.clear();
         let all = state.by_tid.iter();
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
@@ -279,7 +299,9 @@ impl Threads {
     /// The session takes no more samples: nobody is sampled, each thread's end is news. Threads that no
     /// CLR knows are forgotten; the next session finds those that are left.
     pub fn end(&self) {
+        self.look(&mut Vec::new());
         let mut state = self.state();
+        state.accounts.close();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let end_ns = proc::now_ns();
         for tid in tids {
@@ -299,6 +321,7 @@ impl Threads {
     pub fn forget_session(&self) {
         let mut state = self.state();
         state.sampler = None;
+        state.accounts = Accounts::default();
         state.news = Vec::new();
         state.former = Vec::new();
         state.slots = HashMap::new();
@@ -307,7 +330,9 @@ impl Threads {
     /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
     /// again stays the same thread of the recording.
     pub fn rest(&self) {
+        self.look(&mut Vec::new());
         let mut state = self.state();
+        state.accounts.close();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let now = proc::now_ns();
         for tid in tids {
@@ -387,6 +412,9 @@ impl Threads {
         }
         let mut state = self.state();
         let Some(sampler) = state.sampler else { return };
+        if !state.accounts.is_open() && sampler.engine() != EngineKind::Wall {
+            state = self.open_accounts(state);
+        }
         let Some(entry) = state.by_tid.get_mut(&tid).filter(|entry| !entry.busy) else {
             return;
         };
@@ -398,11 +426,17 @@ impl Threads {
         drop(state);
         let armed = stack.is_some();
         let done = match (known, stack) {
-            // No slot left: the thread is not sampled; the scan tries again.
-            (None, stack) => sampler.register(tid, stack).ok(),
-            (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).is_ok().then_some(slot),
-            (Some(_), None) => None,
+            // Where it fails the thread is not sampled; the scan tries again.
+            (None, stack) => sampler.register(tid, stack),
+            (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
+            (Some(_), None) => Err(Error::StaleSlot),
         };
+        let refused = done.err().filter(|error| {
+            let ends = [Error::NoSuchThread, Error::Stopped, Error::StaleSlot];
+            !ends.contains(error)
+        });
+        let done = done.ok();
+        let clock = armed.then(|| proc::thread_cpu_ns(tid)).flatten();
         let mut state = self.state();
         let all = &mut *state;
         // It may have ended meanwhile, and so may the session, or all CLRs.
@@ -413,11 +447,16 @@ impl Threads {
             .filter(|entry| entry.thread == thread);
         if let Some(entry) = entry {
             entry.busy = false;
+            entry.account.refused = refused;
             if let Some(slot) = done
                 && wanted
                 && entry.slot == known
             {
                 entry.slot = Some(slot);
+                if armed && !entry.armed {
+                    let told = sampler.told_ns(slot);
+                    all.accounts.armed(&mut entry.account, clock, told);
+                }
                 entry.armed |= armed;
                 entry.publish();
                 all.slots.insert(slot, thread);
@@ -489,8 +528,10 @@ impl Threads {
         proc::thread_ids(ids);
         ids.retain(|tid| *tid != agent_tid);
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
+        let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
         {
             let mut state = self.state();
+            let is_counted = state.accounts.is_open();
             for entry in state.by_tid.values_mut() {
                 entry.alive = false;
             }
@@ -500,6 +541,9 @@ impl Threads {
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
+                if is_counted && (!entry.armed || entry.account.blocks) {
+                    owing.push((tid, None));
+                }
                 let again = names_left > 0 && tid > after && !entry.named_by_clr;
                 if again {
                     names_left -= 1;
@@ -517,11 +561,30 @@ impl Threads {
         for (tid, _, name) in &mut unnamed {
             *name = proc::thread_name(*tid);
         }
+        // Nobody can ask for the clock of one that ends before the next scan.
+        for (tid, clock) in &mut owing {
+            *clock = proc::thread_cpu_ns(*tid);
+        }
+        let mut suspects = Vec::new();
         let (mut arm, mut hello, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         let is_session = self.phase.get().is_session();
         {
             let mut state = self.state();
             let all = &mut *state;
+            let sampler = all.sampler;
+            for (tid, clock) in owing {
+                if let Some(entry) = all.by_tid.get_mut(&tid) {
+                    let told = entry.slot.zip(sampler);
+                    let told = told.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
+                    let used = entry.account.settle(clock, told);
+                    // It has not answered its hello for as long as it takes at most.
+                    let owes = entry.account.owed_ns() >= 2 * accounts::LEAST_NS;
+                    let is_due = entry.account.looked_ns == 0;
+                    if owes && used > 0 && is_due && suspects.len() < MOST_SUSPECTS {
+                        suspects.push(tid);
+                    }
+                }
+            }
             for (tid, is_new, name) in unnamed {
                 let Some(entry) = all.by_tid.get_mut(&tid) else {
                     continue;
@@ -547,6 +610,9 @@ impl Threads {
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
+        }
+        if let Some(sampler) = self.sampler() {
+            self.look_at_masks(&suspects, sampler);
         }
         if !self.phase.is_recording() {
             return;
@@ -575,11 +641,15 @@ impl Threads {
     pub fn take_hellos(&self, reader: &mut sampler::Reader) {
         reader.settle_hellos(|slot| {
             let mut state = self.state();
-            let entry = state
-                .by_tid
-                .values_mut()
-                .find(|entry| entry.slot == Some(slot));
-            if let Some(entry) = entry {
+            let all = &mut *state;
+            let mut entries = all.by_tid.iter_mut();
+            let entry = entries.find(|(_, entry)| entry.slot == Some(slot));
+            if let Some((tid, entry)) = entry {
+                if !entry.armed {
+                    let clock = proc::thread_cpu_ns(*tid);
+                    let told = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
+                    all.accounts.armed(&mut entry.account, clock, told);
+                }
                 entry.armed = true;
             }
         });

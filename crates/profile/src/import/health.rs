@@ -31,6 +31,12 @@ impl Import {
             profile.health.handler_ns = profile.health.handler_ns.saturating_add(state.handler_ns);
             let process = &profile.processes[state.id.0 as usize];
             let (pid, name) = (process.pid, process.name());
+            let threads = state.threads.iter().count() as u64;
+            state.account.add_to(&mut profile.health, threads);
+            if let Some(says) = state.account.nothing() {
+                let text = format!("process {pid} ({name}) gave no sample{says}");
+                note(&mut profile.health.notes, text);
+            }
             if !state.opened {
                 let text = "the first block of a process is missing: its name is not known";
                 note(&mut profile.health.notes, text.to_owned());
@@ -127,6 +133,9 @@ impl Import {
             *known = count.max(*known);
         }
         health.broken = most_first(reasons);
+        health
+            .unseen
+            .sort_by_key(|unseen| std::cmp::Reverse(unseen.cpu_ns));
         health.lost = most_first(std::mem::take(&mut self.lost));
         health.sources.sort_by_key(|source| !source.by_time);
         health.limited.sort_by_key(|limited| limited.event as u8);

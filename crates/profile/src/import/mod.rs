@@ -6,6 +6,7 @@
 
 mod health;
 mod state;
+mod unseen;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -152,6 +153,7 @@ impl Import {
                 max_depth,
             } => {
                 let health = &mut builder.profile.health;
+                state.account.sampled_every(*event, *interval_ns);
                 add_name(&mut health.engine, engine);
                 add_name(&mut health.walker, walker);
                 health.event.get_or_insert(*event);
@@ -303,6 +305,7 @@ impl Import {
                 let end = if stack.lost { WalkEnd::Broken } else { *end };
                 self.lost_samples += u64::from(stack.lost);
                 let (time_ns, event) = (*time_ns, *event);
+                state.account.sampled(event, *value);
                 // Outputs add values up, some in signed numbers.
                 let value = (*value).min(MOST_VALUE - self.values);
                 self.values += value;
@@ -325,14 +328,22 @@ impl Import {
                 target_cpu_ns,
                 agent_memory,
                 handler_ns,
+                due_ns,
+                lost_ns,
             } => {
                 state.saw(builder, *time_ns);
+                state.account.stats(*due_ns, *lost_ns);
                 state.agent_cpu_ns = *agent_cpu_ns;
                 state.target_cpu_ns = *target_cpu_ns;
                 state.handler_ns = *handler_ns;
                 let health = &mut builder.profile.health;
                 health.agent_memory = health.agent_memory.max(*agent_memory);
             }
+            Record::Unseen {
+                reason,
+                threads,
+                cpu_ns,
+            } => state.account.claims(reason, *threads, *cpu_ns),
             Record::Detail {
                 detail,
                 event,

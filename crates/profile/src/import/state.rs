@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use recording::{Frame as RecordedFrame, ProcessKey};
 
 use super::LOST_FRAME;
+use super::unseen::Account;
 use crate::builder::Builder;
 use crate::ids::IdTable;
 use crate::model::{
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) agent_cpu_ns: u64,
     pub(super) target_cpu_ns: u64,
     pub(super) handler_ns: u64,
+    /// What holds samples against the CPU time.
+    pub(super) account: Account,
 }
 
 #[derive(Clone, Copy)]
@@ -74,6 +77,7 @@ impl State {
             agent_cpu_ns: 0,
             target_cpu_ns: 0,
             handler_ns: 0,
+            account: Account::default(),
         }
     }
 

@@ -1,0 +1,398 @@
+//! CPU time that no sample stands for, and why: what threads have used, by the kernel's clocks, against
+//! what their ticks have stood for.
+//!
+//! It decides nothing about who is sampled. Invariant: the clocks of all threads, those that have
+//! ended and the agent's own together are the process's; what the agent's thread uses is due to
+//! nobody. Each thread's part is a difference of two exact numbers, so it is off by the interval
+//! that is not over yet at most; a thread that blocked the signal for a while owes nothing once its
+//! ticks have come.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use sampler::{Error, Sampler};
+
+/// Why nothing stands for some CPU time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The thread blocks the signal.
+    Blocks,
+    /// The sampler could not take it.
+    Refused(Error),
+    /// The kernel does not let us send signals: its errno.
+    Unsent(i32),
+    /// The program has taken the signal.
+    Taken,
+    /// Used before the thread was found and its stack known.
+    Early,
+    /// Used by threads after we had last seen them, or that were never seen.
+    Ended,
+    /// Used by threads that were sampled and ended before a tick came, more than ticks of others
+    /// among them have stood for.
+    Short,
+    /// The thread should have been sampled.
+    Unknown,
+}
+
+impl Reason {
+    /// For reports.
+    pub fn text(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Reason::Blocks => "threads that block our signal",
+            Reason::Refused(error) => {
+                return format!("threads that could not be registered: {error}").into();
+            }
+            Reason::Unsent(errno) => {
+                return format!("threads that we may not send signals to: errno {errno}").into();
+            }
+            Reason::Taken => "signal taken by the program",
+            Reason::Early => "threads before they were sampled",
+            Reason::Ended => "threads that ended before they were sampled",
+            Reason::Short => "threads that ended between two ticks",
+            Reason::Unknown => "unknown",
+        })
+    }
+}
+
+/// A sum of one reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Why.
+    pub reason: Reason,
+    /// Threads; 0 where they cannot be counted.
+    pub threads: u64,
+    /// CPU time.
+    pub cpu_ns: u64,
+}
+
+/// What a report is made of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// CPU time that samples should stand for.
+    pub due_ns: u64,
+    /// What none stands for, so far.
+    pub claims: Vec<Claim>,
+}
+
+/// Less than this is the error of sampling, for one thread.
+pub const LEAST_NS: u64 = 30_000_000;
+
+/// What a thread owes: CPU time used and not told of by ticks. Below 0 where a tick stood for more than
+/// was used since the last one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Account {
+    /// Its clock when the account was opened.
+    base_ns: u64,
+    /// Its clock when it was last looked at.
+    clock_ns: u64,
+    /// What its ticks had told by then.
+    told_ns: u64,
+    owed_ns: i64,
+    /// It was seen to block the signal.
+    pub blocks: bool,
+    /// Why the sampler did not take it.
+    pub refused: Option<Error>,
+    /// When its signal mask was last looked at, CLOCK_MONOTONIC.
+    pub looked_ns: u64,
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+impl Account {
+    /// Of a thread whose clock showed `clock_ns`.
+    pub fn opened(clock_ns: u64) -> Account {
+        Account {
+            base_ns: clock_ns,
+            clock_ns,
+            ..Account::default()
+        }
+    }
+
+    /// The thread's clock shows this (`None`: it is gone), its ticks have told that. Answers what it has
+    /// used since.
+    pub fn settle(&mut self, clock_ns: Option<u64>, told_ns: u64) -> u64 {
+        let clock_ns = clock_ns.unwrap_or(self.clock_ns).max(self.clock_ns);
+        let used = clock_ns - self.clock_ns;
+        self.clock_ns = clock_ns;
+        let told = told_ns.saturating_sub(self.told_ns);
+        self.told_ns = told_ns;
+        let owed = self.owed_ns.saturating_add(signed(used));
+        self.owed_ns = owed.saturating_sub(signed(told));
+        used
+    }
+
+    /// What it owes.
+    pub fn owed_ns(&self) -> u64 {
+        u64::try_from(self.owed_ns).unwrap_or(0)
+    }
+
+    /// CPU time since the account was opened.
+    pub fn used_ns(&self) -> u64 {
+        self.clock_ns - self.base_ns
+    }
+
+    fn reason(&self, armed: bool, sampler: &Sampler) -> Reason {
+        match (self.refused, sampler.send_errno()) {
+            (Some(error), _) if !armed => Reason::Refused(error),
+            _ if !sampler.is_running() => Reason::Taken,
+            _ if self.blocks => Reason::Blocks,
+            (_, errno) if errno != 0 => Reason::Unsent(errno),
+            _ if !armed => Reason::Early,
+            _ => Reason::Unknown,
+        }
+    }
+}
+
+/// The accounts of a session. Nothing is counted while they are closed.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    /// The process's clock when they were opened.
+    open: Option<u64>,
+    /// Clocks from which threads count that have no account, by kernel id.
+    bases: HashMap<u32, u64>,
+    /// Due in times that are over.
+    due_ns: u64,
+    /// What is settled.
+    settled: Vec<Claim>,
+    /// Used by threads whose accounts are settled, as far as their clocks were read.
+    ended_ns: u64,
+    /// What threads that were sampled owed at their ends, each less than [`limit`]: 0 but for chance, below
+    /// where ticks came after the clock was last read, above where they missed threads.
+    ends_ns: i64,
+    ends: u64,
+    report: Report,
+}
+
+fn add(claims: &mut Vec<Claim>, more: Claim) {
+    if more.cpu_ns == 0 {
+        return;
+    }
+    match claims.iter_mut().find(|known| known.reason == more.reason) {
+        Some(known) => {
+            known.threads += more.threads;
+            known.cpu_ns = known.cpu_ns.saturating_add(more.cpu_ns);
+        }
+        None => claims.push(more),
+    }
+}
+
+impl Accounts {
+    /// Whether anything is counted.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// From here on: the clocks of the process and of all its threads.
+    pub fn open(&mut self, process_ns: u64, clocks: &[(u32, u64)]) {
+        self.open = Some(process_ns);
+        self.bases = clocks.iter().copied().collect();
+        self.ended_ns = 0;
+        (self.ends_ns, self.ends) = (0, 0);
+    }
+
+    /// An account for a thread that has none.
+    pub fn account(&mut self, tid: u32) -> Account {
+        Account::opened(self.bases.remove(&tid).unwrap_or(0))
+    }
+
+    /// From here on the thread is sampled.
+    pub fn armed(&mut self, account: &mut Account, clock_ns: Option<u64>, told_ns: u64) {
+        if !self.is_open() {
+            return;
+        }
+        account.settle(clock_ns, 0);
+        let reason = if account.blocks {
+            Reason::Blocks
+        } else {
+            Reason::Early
+        };
+        let (threads, cpu_ns) = (1, account.owed_ns());
+        add(
+            &mut self.settled,
+            Claim {
+                reason,
+                threads,
+                cpu_ns,
+            },
+        );
+        (account.told_ns, account.owed_ns) = (told_ns, 0);
+    }
+
+    /// The thread is not sampled from here on. Settle the account before.
+    pub fn close_account(&mut self, account: &mut Account, armed: bool, sampler: &Sampler) {
+        if !self.is_open() {
+            return;
+        }
+        let owed = account.owed_ns();
+        if armed && owed < limit(sampler) {
+            self.ends_ns = self.ends_ns.saturating_add(account.owed_ns);
+            self.ends += 1;
+        } else {
+            let claim = Claim {
+                reason: account.reason(armed, sampler),
+                threads: 1,
+                cpu_ns: owed,
+            };
+            add(&mut self.settled, claim);
+        }
+        (account.told_ns, account.owed_ns) = (0, 0);
+    }
+
+    /// Nothing more will be heard of the thread: its account ends here. Its clock goes on in `bases`
+    /// if it still has one.
+    pub fn end_account(&mut self, tid: u32, account: &Account, clock_ns: Option<u64>) {
+        if !self.is_open() {
+            return;
+        }
+        self.ended_ns = self.ended_ns.saturating_add(account.used_ns());
+        if let Some(clock_ns) = clock_ns {
+            self.bases.insert(tid, clock_ns);
+        }
+    }
+
+    /// Makes the report: clocks of the process and of all its threads were just read, and `accounts`
+    /// are those of the threads that have one, settled, with whether they are armed.
+    pub fn make_report<'a>(
+        &mut self,
+        process_ns: u64,
+        agent_tid: u32,
+        clocks: &[(u32, u64)],
+        accounts: impl Iterator<Item = (u32, &'a Account, bool)>,
+        sampler: &Sampler,
+    ) {
+        let Some(opened_ns) = self.open else { return };
+        let used_ns = process_ns.saturating_sub(opened_ns);
+        let mut claims = self.settled.clone();
+        let mut strangers: HashMap<u32, u64> = clocks.iter().copied().collect();
+        let mut live_ns = 0u64;
+        for (tid, account, armed) in accounts {
+            strangers.remove(&tid);
+            live_ns = live_ns.saturating_add(account.used_ns());
+            let owed = account.owed_ns();
+            if !armed || owed >= limit(sampler) {
+                let reason = account.reason(armed, sampler);
+                let (threads, cpu_ns) = (1, owed);
+                add(
+                    &mut claims,
+                    Claim {
+                        reason,
+                        threads,
+                        cpu_ns,
+                    },
+                );
+            }
+        }
+        let bases = &self.bases;
+        let since =
+            |(tid, clock): (&u32, &u64)| clock.saturating_sub(bases.get(tid).copied().unwrap_or(0));
+        let agent_ns = strangers.remove_entry(&agent_tid);
+        let agent_ns = agent_ns.map_or(0, |(tid, clock)| since((&tid, &clock)));
+        let strange_ns: u64 = strangers.iter().map(since).sum();
+        let (threads, cpu_ns) = (strangers.len() as u64, strange_ns);
+        let early = Reason::Early;
+        add(
+            &mut claims,
+            Claim {
+                reason: early,
+                threads,
+                cpu_ns,
+            },
+        );
+        self.bases
+            .retain(|tid, _| strangers.contains_key(tid) || *tid == agent_tid);
+        // What is left of the process's clock is of threads that are gone, after their clocks were read.
+        let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;
+        let overtold_ns = self.ends_ns.min(0);
+        let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overtold_ns);
+        let reason = if sampler.is_running() {
+            Reason::Ended
+        } else {
+            Reason::Taken
+        };
+        let cpu_ns = u64::try_from(unread).unwrap_or(0);
+        add(
+            &mut claims,
+            Claim {
+                reason,
+                threads: 0,
+                cpu_ns,
+            },
+        );
+        let (threads, cpu_ns) = (self.ends, u64::try_from(self.ends_ns).unwrap_or(0));
+        if cpu_ns >= limit(sampler) {
+            let reason = Reason::Short;
+            add(
+                &mut claims,
+                Claim {
+                    reason,
+                    threads,
+                    cpu_ns,
+                },
+            );
+        }
+        self.report = Report {
+            due_ns: self.due_ns + used_ns.saturating_sub(agent_ns),
+            claims,
+        };
+    }
+
+    /// Nothing is counted from here on: what the last report says is settled.
+    pub fn close(&mut self) {
+        if self.open.take().is_some() {
+            self.due_ns = self.report.due_ns;
+            self.settled = self.report.claims.clone();
+        }
+    }
+
+    /// The last report; `None` where nothing was counted.
+    pub fn report(&self) -> Option<&Report> {
+        (self.is_open() || self.due_ns > 0).then_some(&self.report)
+    }
+}
+
+/// What a thread that is sampled may owe: some intervals.
+pub fn limit(sampler: &Sampler) -> u64 {
+    sampler.interval_ns().saturating_mul(3).max(LEAST_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_owes_what_its_ticks_have_not_told() {
+        let mut account = Account::opened(1_000);
+        assert_eq!(account.settle(Some(1_500), 0), 500);
+        assert_eq!((account.owed_ns(), account.used_ns()), (500, 500));
+        // It lets the signal in again: the next tick tells all of it, and a bit more.
+        assert_eq!(account.settle(Some(1_600), 620), 100);
+        assert_eq!(account.owed_ns(), 0);
+        account.settle(Some(1_700), 620);
+        assert_eq!(account.owed_ns(), 80);
+        // Gone: its clock is what was last read.
+        assert_eq!(account.settle(None, 700), 0);
+        assert_eq!((account.owed_ns(), account.used_ns()), (0, 700));
+    }
+
+    #[test]
+    fn what_a_thread_used_before_the_accounts_were_opened_is_nobodys() {
+        let mut accounts = Accounts::default();
+        assert!(accounts.report().is_none());
+        accounts.open(9_000, &[(7, 4_000)]);
+        let mut account = accounts.account(7);
+        account.settle(Some(4_100), 0);
+        assert_eq!(account.owed_ns(), 100);
+        // Once: a thread with the same number later is another one.
+        assert_eq!(accounts.account(7).used_ns(), 0);
+        accounts.armed(&mut account, Some(4_250), 0);
+        let early = Claim {
+            reason: Reason::Early,
+            threads: 1,
+            cpu_ns: 250,
+        };
+        assert_eq!(accounts.settled, [early]);
+        assert_eq!(account.owed_ns(), 0);
+    }
+}

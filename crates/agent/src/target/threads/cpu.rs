@@ -1,0 +1,101 @@
+//! The CPU time of threads, and what their ticks have told of it: [`Threads::look`].
+//!
+//! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`. Invariant: the
+//! lock is not held meanwhile.
+
+use std::sync::MutexGuard;
+
+use sampler::Sampler;
+
+use super::{State, Threads};
+use crate::base::proc;
+use crate::target::accounts::{self, Report};
+
+/// Between two looks at a thread's signal mask: less than between two reports.
+const LOOK_NS: u64 = 500_000_000;
+
+/// Most signal masks that are looked at for one report; each is a file.
+pub(super) const MOST_SUSPECTS: usize = 64;
+
+/// The kernel's threads and their clocks.
+fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
+    proc::thread_ids(ids);
+    let clock = |tid: &u32| Some((*tid, proc::thread_cpu_ns(*tid)?));
+    ids.iter().filter_map(clock).collect()
+}
+
+impl Threads {
+    /// Opens the accounts of CPU time: somebody is about to be sampled.
+    pub(super) fn open_accounts<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        drop(state);
+        let mut ids = Vec::new();
+        let clocks = clocks(&mut ids);
+        let process_ns = proc::process_cpu_ns();
+        let mut state = self.state();
+        let all = &mut *state;
+        if !all.accounts.is_open() {
+            all.accounts.open(process_ns, &clocks);
+            for (tid, entry) in &mut all.by_tid {
+                entry.account = all.accounts.account(*tid);
+            }
+        }
+        state
+    }
+
+    /// Holds what threads have used against what their ticks have told, and looks which of those that
+    /// owe much block the signal. Agent thread only. Nothing where no thread is sampled by its CPU time.
+    pub fn look(&self, ids: &mut Vec<u32>) {
+        let Some(sampler) = self.sampler() else {
+            return;
+        };
+        if !self.state().accounts.is_open() {
+            return;
+        }
+        let clocks = clocks(ids);
+        let process_ns = proc::process_cpu_ns();
+        let (now, limit) = (proc::now_ns(), accounts::limit(sampler));
+        let mut suspects = Vec::new();
+        let mut state = self.state();
+        for (tid, clock) in &clocks {
+            let Some(entry) = state.by_tid.get_mut(tid) else {
+                continue;
+            };
+            let told = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
+            let used = entry.account.settle(Some(*clock), told);
+            let owes = entry.account.owed_ns() >= if entry.armed { limit } else { 1 };
+            let is_due = now.saturating_sub(entry.account.looked_ns) >= LOOK_NS;
+            if owes && used > 0 && is_due && suspects.len() < MOST_SUSPECTS {
+                suspects.push(*tid);
+            }
+        }
+        drop(state);
+        self.look_at_masks(&suspects, sampler);
+        let mut state = self.state();
+        let all = &mut *state;
+        let accounts = all.by_tid.iter();
+        let accounts = accounts.map(|(tid, entry)| (*tid, &entry.account, entry.armed));
+        let agent = proc::own_tid();
+        all.accounts
+            .make_report(process_ns, agent, &clocks, accounts, sampler);
+    }
+
+    /// Looks which of these threads hold our signal off.
+    pub(super) fn look_at_masks(&self, suspects: &[u32], sampler: &Sampler) {
+        let now = proc::now_ns();
+        for &tid in suspects {
+            let blocks = proc::blocks(tid, sampler.signal());
+            if let Some(entry) = self.state().by_tid.get_mut(&tid) {
+                entry.account.looked_ns = now;
+                entry.account.blocks |= blocks;
+            }
+        }
+    }
+
+    /// What the last [`Threads::look`] of the session found.
+    pub fn report(&self) -> Option<Report> {
+        self.state().accounts.report().cloned()
+    }
+}

@@ -1,0 +1,136 @@
+//! What samples stand for, held against the CPU time that the kernel counted.
+//!
+//! One [`Account`] for each process. The invariant: what is called unseen is more than the error of
+//! sampling, and the reasons add up to it (but for what is less than [`LEAST_NS`]).
+
+use std::collections::BTreeMap;
+
+use recording::Event;
+
+use crate::model::{Health, Unseen};
+
+/// The most reasons of a process; an agent has seven.
+const MAX_REASONS: usize = 50;
+
+/// CPU time of one process.
+#[derive(Default)]
+pub(super) struct Account {
+    interval_ns: u64,
+    is_timed: bool,
+    samples: u64,
+    /// What CPU samples stand for: so far, and when the last totals came.
+    sampled_ns: u64,
+    seen_ns: u64,
+    due_ns: Option<u64>,
+    lost_ns: u64,
+    /// Threads and CPU time by reason, as the agent knows it.
+    claims: BTreeMap<String, (u64, u64)>,
+}
+
+/// The kernel looks at timers at its own tick, which is not longer than this.
+const TICK_NS: u64 = 10_000_000;
+
+impl Account {
+    pub(super) fn sampled_every(&mut self, event: Event, interval_ns: u64) {
+        self.is_timed = true;
+        if event == Event::Cpu {
+            self.interval_ns = interval_ns;
+        }
+    }
+
+    pub(super) fn sampled(&mut self, event: Event, value: u64) {
+        self.samples += 1;
+        if event == Event::Cpu {
+            self.sampled_ns = self.sampled_ns.saturating_add(value);
+        }
+    }
+
+    /// Totals: what has been said so far is of the same time.
+    pub(super) fn stats(&mut self, due_ns: Option<u64>, lost_ns: u64) {
+        self.due_ns = due_ns;
+        self.lost_ns = lost_ns;
+        self.seen_ns = self.sampled_ns;
+    }
+
+    pub(super) fn claims(&mut self, reason: &str, threads: u64, cpu_ns: u64) {
+        if self.claims.len() < MAX_REASONS || self.claims.contains_key(reason) {
+            self.claims.insert(reason.to_owned(), (threads, cpu_ns));
+        }
+    }
+
+    /// The error of sampling, nanoseconds, where `threads` threads were seen. Each of them is off by an
+    /// interval at most, at its end, or is one sample by chance; there are not more such chances than
+    /// samples due. Three standard deviations of their sum; and what engines and clocks disagree by.
+    fn error_ns(&self, due_ns: u64, threads: u64) -> u64 {
+        let unit = self.interval_ns.max(TICK_NS);
+        let chances = (due_ns / unit).min(threads) + 1;
+        let chance = 3.0 * (chances as f64).sqrt() * unit as f64;
+        (chance as u64).max(due_ns / 50).max(50_000_000)
+    }
+
+    /// Adds what was due and what is missing.
+    pub(super) fn add_to(&self, health: &mut Health, threads: u64) {
+        let Some(due_ns) = self.due_ns.filter(|_| self.interval_ns > 0) else {
+            return;
+        };
+        let all = health.due_ns.unwrap_or(0).saturating_add(due_ns);
+        health.due_ns = Some(all);
+        health.seen_ns = health.seen_ns.saturating_add(self.seen_ns);
+        let missing = due_ns
+            .saturating_sub(self.seen_ns)
+            .saturating_sub(self.lost_ns);
+        // Thread by thread it is known exactly, whatever other threads were oversampled by.
+        let named: u64 = self
+            .claims
+            .values()
+            .fold(0, |sum: u64, (_, ns)| sum.saturating_add(*ns));
+        let unseen_ns = missing.max(named.min(due_ns));
+        if unseen_ns <= self.error_ns(due_ns, threads) {
+            return;
+        }
+        let mut left = unseen_ns;
+        let mut claims: Vec<_> = self.claims.iter().collect();
+        claims.sort_by_key(|(_, (_, cpu_ns))| std::cmp::Reverse(*cpu_ns));
+        for (reason, &(threads, cpu_ns)) in claims {
+            let cpu_ns = cpu_ns.min(left);
+            if cpu_ns >= LEAST_NS && reason != UNKNOWN {
+                left -= cpu_ns;
+                add(&mut health.unseen, reason, threads, cpu_ns);
+            }
+        }
+        if left >= LEAST_NS {
+            add(&mut health.unseen, UNKNOWN, 0, left);
+        }
+    }
+
+    /// What to say of a process that gave no sample by time, though it should have.
+    pub(super) fn nothing(&self) -> Option<String> {
+        if self.samples > 0 || !self.is_timed {
+            return None;
+        }
+        Some(match self.due_ns {
+            Some(due_ns) => format!(", of {:.3} s of CPU time", due_ns as f64 / 1e9),
+            None => String::new(),
+        })
+    }
+}
+
+/// What is left when all reasons have been heard.
+const UNKNOWN: &str = "unknown";
+
+/// Less than this is not worth a reason of its own in a line, nanoseconds.
+const LEAST_NS: u64 = 5_000_000;
+
+fn add(all: &mut Vec<Unseen>, reason: &str, threads: u64, cpu_ns: u64) {
+    match all.iter_mut().find(|known| known.reason == reason) {
+        Some(known) => {
+            known.threads = known.threads.saturating_add(threads);
+            known.cpu_ns = known.cpu_ns.saturating_add(cpu_ns);
+        }
+        None => all.push(Unseen {
+            reason: reason.to_owned(),
+            threads,
+            cpu_ns,
+        }),
+    }
+}
