@@ -92,6 +92,14 @@ pub fn tight_stacks() -> PathBuf {
     built("libtight_stacks.so")
 }
 
+/// The library that makes threads of its own, `libnative_threads.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn native_threads() -> PathBuf {
+    built("libnative_threads.so")
+}
+
 fn built(name: &str) -> PathBuf {
     let path = profile_dir().join(name);
     assert!(

@@ -16,8 +16,8 @@ mod workload;
 
 pub use agree::{Agreement, Class, Costs, Pair, agree, oracle_programs};
 pub use layout::{
-    agent, cache_dir, chromium, find_chromium, profile_dir, repository, runsxs, sidewalk,
-    target_dir, tight_stacks, v2_agent,
+    agent, cache_dir, chromium, find_chromium, native_threads, profile_dir, repository, runsxs,
+    sidewalk, target_dir, tight_stacks, v2_agent,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use record::{

@@ -55,6 +55,7 @@ mod side_by_side;
 mod signals;
 mod stress;
 mod tiers;
+mod unseen;
 mod walkers;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no

@@ -1,0 +1,85 @@
+//! A native library that makes threads of its own, and one that shuts doors, for tests.
+//!
+//! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no less, and
+//! is joined before the call returns.
+
+use std::thread::JoinHandle;
+
+fn cpu_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid out-pointer; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+fn burn(nanoseconds: u64, blocks: bool) {
+    if blocks {
+        // SAFETY: all-zero is a valid set, which sigfillset fills; the old one is not asked for.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        }
+    }
+    let mut sum = 1u64;
+    while cpu_ns() < nanoseconds {
+        for step in 0..1000 {
+            sum = std::hint::black_box(sum.wrapping_mul(31) ^ step);
+        }
+    }
+}
+
+/// `times` times: starts `at_once` threads that use so much CPU time, with all signals blocked or not, and
+/// waits for them.
+#[unsafe(no_mangle)]
+pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, blocks: i32) {
+    let nanoseconds = u64::from(microseconds.unsigned_abs()) * 1000;
+    for _ in 0..times {
+        let start = |_| std::thread::spawn(move || burn(nanoseconds, blocks != 0));
+        let all: Vec<JoinHandle<()>> = (0..at_once).map(start).collect();
+        for thread in all {
+            let _burned = thread.join();
+        }
+    }
+}
+
+/// From here on no thread of the process may make a timer, open a perf event or queue a signal, as in a
+/// sandbox. Answers 0, or the errno of what refused.
+#[unsafe(no_mangle)]
+pub extern "C" fn shut_doors() -> i32 {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    let number = |call: libc::c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let mut steps = [
+        step(LOAD_NUMBER, 0, 0, 0),
+        step(JUMP_IF_EQUAL, 3, 0, number(libc::SYS_timer_create)),
+        step(JUMP_IF_EQUAL, 2, 0, number(libc::SYS_perf_event_open)),
+        step(JUMP_IF_EQUAL, 1, 0, number(libc::SYS_rt_tgsigqueueinfo)),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(RETURN, 0, 0, refuse),
+    ];
+    let program = libc::sock_fprog {
+        len: 6,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: a valid program of six steps, which the kernel checks and copies.
+    let failed = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_TSYNC,
+                &raw const program,
+            ) != 0
+    };
+    if failed {
+        return std::io::Error::last_os_error().raw_os_error().unwrap_or(-1);
+    }
+    0
+}

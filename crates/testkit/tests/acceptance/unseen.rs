@@ -1,0 +1,135 @@
+//! CPU time that no sample stands for: it is said, with the reason, and nothing is said where there is
+//! none.
+
+use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk};
+
+on_net8_and_core31!(
+    native_threads_that_block_our_signal,
+    a_managed_thread_that_blocks_our_signal,
+    native_threads_that_end_before_we_find_them,
+    a_program_that_takes_our_signal,
+    a_program_that_forbids_itself_timers_and_signals,
+    no_place_in_the_queue_of_signals,
+    nothing_is_unseen_in_normal_programs,
+    threads_of_a_millisecond_have_their_reasons,
+);
+
+/// How long each program burns.
+const SECONDS: &str = "2";
+
+fn program(runtime: &Runtime, mode: &str) -> Record {
+    let library = native_threads();
+    let folder = library.parent().unwrap().to_string_lossy().into_owned();
+    Record::workload(runtime, "unseen", &[SECONDS, mode]).environment("LD_LIBRARY_PATH", &folder)
+}
+
+/// The honest line.
+fn line(recorded: &Recorded) -> String {
+    let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Seconds that are unseen for this reason, of so many in all, and of how much.
+fn unseen(recorded: &Recorded, reason: &str) -> (f64, f64, f64) {
+    let inspected = recorded.inspect();
+    println!("{}", line(recorded));
+    println!("{}", inspected.json["unseen_reasons"]);
+    let by_reason = inspected.json["unseen_reasons"].as_object().unwrap();
+    let of = by_reason
+        .iter()
+        .filter(|(known, _)| known.starts_with(reason));
+    let of: f64 = of.map(|(_, ns)| ns.as_f64().unwrap()).sum();
+    let all = inspected.number("unseen_ns");
+    (of / 1e9, all / 1e9, inspected.number("due_ns") / 1e9)
+}
+
+fn native_threads_that_block_our_signal(runtime: &Runtime) {
+    let recorded = program(runtime, "blocked").run_complete();
+    // Two threads of two seconds; the first look at them comes some milliseconds after their start.
+    let (blocked, all, _) = unseen(&recorded, "threads that block our signal");
+    assert!((3.5..=4.1).contains(&blocked), "{blocked} s");
+    assert!(all - blocked < 0.5, "{all} s");
+    let line = line(&recorded);
+    assert!(line.contains("2 threads that block our signal"), "{line}");
+    assert!(line.contains("not sampled: "), "{line}");
+}
+
+fn a_managed_thread_that_blocks_our_signal(runtime: &Runtime) {
+    let recorded = program(runtime, "masked").run_complete();
+    let used = recorded.answer.measured("cpu_ms") / 1e3;
+    let (blocked, ..) = unseen(&recorded, "threads that block our signal");
+    assert!(
+        blocked >= used * 0.85 && blocked <= used * 1.05,
+        "{blocked} s of {used} s"
+    );
+    let line = line(&recorded);
+    assert!(line.contains("1 thread that blocks our signal"), "{line}");
+}
+
+fn native_threads_that_end_before_we_find_them(runtime: &Runtime) {
+    let recorded = program(runtime, "short").run_complete();
+    let (ended, ..) = unseen(&recorded, "threads that ended before they were sampled");
+    // Two seconds in threads of half a millisecond.
+    assert!((1.6..=2.6).contains(&ended), "{ended} s");
+}
+
+fn a_program_that_takes_our_signal(runtime: &Runtime) {
+    let recorded = program(runtime, "taken").run_complete();
+    let used = recorded.answer.measured("cpu_ms") / 1e3;
+    let (taken, ..) = unseen(&recorded, "signal taken by the program");
+    assert!(taken >= used * 0.75, "{taken} s of {used} s");
+}
+
+fn a_program_that_forbids_itself_timers_and_signals(runtime: &Runtime) {
+    let recorded = program(runtime, "shut").run_complete();
+    assert_eq!(recorded.answer.results()[0], ["refused", "0"]);
+    let used = recorded.answer.measured("cpu_ms") / 1e3;
+    let (unsent, ..) = unseen(
+        &recorded,
+        "threads that we may not send signals to: errno 1",
+    );
+    assert!(unsent >= used * 0.75, "{unsent} s of {used} s");
+}
+
+/// Either it is sampled all the same, or what is missing is said.
+fn no_place_in_the_queue_of_signals(runtime: &Runtime) {
+    let program = program(runtime, "plain").under(["sh", "-c", "ulimit -i 0; exec \"$@\"", "sh"]);
+    let recorded = program.options(["--engine", "timer"]).run_complete();
+    let (_, all, due) = unseen(&recorded, "");
+    let seen = recorded.inspect().number("seen_ns") / 1e9;
+    assert!((seen + all) / due > 0.85, "{seen} s and {all} s of {due} s");
+}
+
+fn nothing_is_unseen_in_normal_programs(runtime: &Runtime) {
+    for workload in ["shares", "gc", "async"] {
+        for hertz in ["99", "997"] {
+            let program = Record::workload(runtime, workload, &[SECONDS]);
+            let recorded = program.options(["--frequency", hertz]).run_complete();
+            let inspected = recorded.inspect();
+            let line = line(&recorded);
+            println!("{workload} at {hertz} Hz: {line}");
+            assert!(
+                inspected.number("due_ns") > 1e9,
+                "{workload}: {}",
+                inspected.json
+            );
+            assert_eq!(inspected.number("unseen_ns"), 0.0, "{workload}: {line}");
+            assert!(!line.contains("not sampled"), "{workload}: {line}");
+        }
+    }
+}
+
+/// What starts and ends all the time cannot be sampled whole, and then that is said; none of it is
+/// without a reason.
+fn threads_of_a_millisecond_have_their_reasons(runtime: &Runtime) {
+    for hertz in ["99", "997"] {
+        let program = Record::workload(runtime, "churn", &[SECONDS]);
+        let recorded = program.options(["--frequency", hertz]).run_complete();
+        let (unknown, all, due) = unseen(&recorded, "unknown");
+        let seen = recorded.inspect().number("seen_ns") / 1e9;
+        assert!(unknown <= due * 0.05, "{unknown} s unknown of {due} s");
+        // Seen and unseen are the whole, but for the error of sampling: docs/engines.md.
+        let error = 3.0 * (due / 0.01 + 1.0).sqrt() * 0.01;
+        assert!(due - seen - all <= error, "{seen} s and {all} s of {due} s");
+    }
+}

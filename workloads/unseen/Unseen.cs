@@ -1,0 +1,102 @@
+using System;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Workloads
+{
+    /// <summary>
+    /// CPU time that a sampler does not see: `blocked` lets two native threads
+    /// burn that block all signals, `masked` a managed one, `short` native
+    /// ones that live for half a millisecond, `taken` ignores the signal by
+    /// which CoreCLR interrupts its threads, `shut` forbids itself timers and
+    /// queued signals and then burns on a new thread, `plain` just burns there.
+    /// Needs libnative_threads.so of crates/native-threads.
+    /// </summary>
+    public static class Unseen
+    {
+        private const string Library = "libnative_threads.so";
+        private const int SigRtMin = 34;
+        private const int SigBlock = 0;
+
+        [DllImport(Library, EntryPoint = "native_threads")]
+        private static extern void NativeThreads(int atOnce, int times, int microseconds, int blocks);
+
+        [DllImport(Library, EntryPoint = "shut_doors")]
+        private static extern int ShutDoors();
+
+        [DllImport("libc", EntryPoint = "signal")]
+        private static extern IntPtr Signal(int number, IntPtr handler);
+
+        [DllImport("libc", EntryPoint = "sigfillset")]
+        private static extern int SigFillSet(byte[] set);
+
+        [DllImport("libpthread.so.0", EntryPoint = "pthread_sigmask")]
+        private static extern int SigMask(int how, byte[] set, IntPtr old);
+
+        public static int Main(string[] args)
+        {
+            var run = new Run(args);
+            var check = new Checked("checksum");
+            int milliseconds = (int)(double.Parse(args[0], System.Globalization.CultureInfo.InvariantCulture) * 1000);
+            switch (args[args.Length - 1])
+            {
+                case "blocked":
+                    NativeThreads(2, 1, milliseconds * 1000, 1);
+                    break;
+                case "short":
+                    NativeThreads(1, milliseconds * 2, 500, 0);
+                    break;
+                case "masked":
+                    OnThread(() =>
+                    {
+                        var all = new byte[128];
+                        SigFillSet(all);
+                        SigMask(SigBlock, all, IntPtr.Zero);
+                        Work(run, check);
+                    });
+                    break;
+                case "taken":
+                    Signal(SigRtMin, (IntPtr)1);
+                    Work(run, check);
+                    break;
+                case "shut":
+                    Run.Result("refused", ShutDoors());
+                    OnThread(() => Work(run, check));
+                    break;
+                default:
+                    OnThread(() => Work(run, check));
+                    break;
+            }
+            check.Print();
+            run.End();
+            return 0;
+        }
+
+        private static void OnThread(ThreadStart start)
+        {
+            var thread = new Thread(start) { Name = "unseen" };
+            thread.Start();
+            thread.Join();
+        }
+
+        private static void Work(Run run, Checked check)
+        {
+            while (run.More())
+            {
+                check.Add(Burn(200_000));
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long Burn(int count)
+        {
+            long sum = 1;
+            for (int i = 0; i < count; i++)
+            {
+                sum = sum * 31 + (sum >> 7) + i;
+            }
+            return sum;
+        }
+    }
+}
