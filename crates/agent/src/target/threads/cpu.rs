@@ -17,9 +17,14 @@ const LOOK_NS: u64 = 500_000_000;
 /// Most signal masks that are looked at for one report; each is a file.
 pub(super) const MOST_SUSPECTS: usize = 64;
 
-/// The kernel's threads and their clocks.
+/// The clocks of these threads and of the calling one; of all where none is named. A list costs more than
+/// all its clocks.
 fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
-    proc::thread_ids(ids);
+    if ids.is_empty() {
+        proc::thread_ids(ids);
+    } else if !ids.contains(&proc::own_tid()) {
+        ids.push(proc::own_tid());
+    }
     let clock = |tid: &u32| Some((*tid, proc::thread_cpu_ns(*tid)?));
     ids.iter().filter_map(clock).collect()
 }
@@ -46,7 +51,8 @@ impl Threads {
     }
 
     /// Holds what threads have used against what their ticks have told, and looks which of those that
-    /// owe much block the signal. Agent thread only. Nothing where no thread is sampled by its CPU time.
+    /// owe much block the signal. `ids` is what the last scan found, or nothing. Agent thread only. Does
+    /// nothing where no thread is sampled by its CPU time.
     pub fn look(&self, ids: &mut Vec<u32>) {
         let Some(sampler) = self.sampler() else {
             return;
