@@ -10,9 +10,9 @@
 //! is queued, and only threads that a CLR knows are kept.
 
 mod cpu;
+mod entry;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
@@ -20,7 +20,8 @@ use corprof::ThreadPins;
 use sampler::{EngineKind, Error, Sampler, SlotId};
 
 use self::cpu::MOST_SUSPECTS;
-use super::accounts::{self, Account, Accounts};
+use self::entry::{Managed, State};
+use super::accounts::{self, Accounts};
 use super::hijacks::{self, Places};
 use crate::base::proc;
 use crate::model::phase::PhaseReader;
@@ -87,71 +88,11 @@ impl OwnThread {
     }
 }
 
-/// A managed thread that runs on a kernel thread.
-#[derive(Clone, Copy, Debug)]
-struct Managed {
-    id: ManagedThread,
-    /// Its runtime's place in the table of hijacks.
-    place: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    thread: u32,
-    slot: Option<SlotId>,
-    /// Somebody is talking to the sampler about it, outside the lock.
-    busy: bool,
-    /// Managed threads that run on it: one for each CLR it has entered.
-    managed: Vec<Managed>,
-    was_managed: bool,
-    /// Where these keep replaced return addresses.
-    hijacks: Places,
-    /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
-    named_by_clr: bool,
-    name: String,
-    /// Its stack is known, so it is sampled.
-    armed: bool,
-    /// Seen in the last look at /proc/self/task.
-    alive: bool,
-    /// CPU time that no sample stands for.
-    account: Account,
-}
-
 /// How many names of threads one scan reads from the kernel, beside those of new ones.
 const NAMES_AT_ONCE: usize = 32;
 
 /// How many names of threads that are not started yet are kept.
 const NAMES_AHEAD: usize = 1024;
-
-#[derive(Debug, Default)]
-struct State {
-    by_tid: HashMap<u32, Entry>,
-    by_managed: HashMap<ManagedThread, u32>,
-    /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
-    names_ahead: HashMap<ManagedThread, String>,
-    /// Of a session.
-    news: Vec<ThreadNews>,
-    /// Slot to thread number, until the sampler has closed the slot.
-    slots: HashMap<SlotId, u32>,
-    next_thread: u32,
-    /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
-    former: Vec<Former>,
-    /// Of the session.
-    sampler: Option<&'static Sampler>,
-    /// The last thread whose name was looked at again in a scan.
-    last_named: u32,
-    /// Some thread has a slot and no known stack, or no slot.
-    waiting: bool,
-    /// Of the session.
-    accounts: Accounts,
-}
-
-#[derive(Debug)]
-struct Former {
-    tid: u32,
-    thread: u32,
-    end_ns: u64,
-}
 
 /// All threads.
 #[derive(Debug)]
@@ -160,114 +101,6 @@ pub struct Threads {
     phase: PhaseReader,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
-}
-
-impl State {
-    /// The entry of a thread, and whether it is new.
-    fn entry(&mut self, tid: u32) -> (&mut Entry, bool) {
-        match self.by_tid.entry(tid) {
-            Slot::Occupied(known) => (known.into_mut(), false),
-            Slot::Vacant(free) => {
-                let thread = self.next_thread;
-                self.next_thread = self.next_thread.wrapping_add(1);
-                let entry = Entry {
-                    thread,
-                    slot: None,
-                    busy: false,
-                    managed: Vec::new(),
-                    was_managed: false,
-                    hijacks: Places::default(),
-                    named_by_clr: false,
-                    name: String::new(),
-                    armed: false,
-                    alive: true,
-                    account: self.accounts.account(tid),
-                };
-                (free.insert(entry), true)
-            }
-        }
-    }
-
-    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news.
-    fn release(&mut self, tid: u32, end_ns: u64, news: bool) {
-        let Some(entry) = self.by_tid.get_mut(&tid) else {
-            return;
-        };
-        let slot = entry.slot.take();
-        let cpu_ns = proc::thread_cpu_ns(tid);
-        if let Some(sampler) = self.sampler {
-            let told = slot.map_or(0, |slot| sampler.told_ns(slot));
-            entry.account.settle(cpu_ns, told);
-            let account = &mut entry.account;
-            self.accounts.close_account(account, entry.armed, sampler);
-        }
-        if let Some(slot) = slot {
-            hijacks::publish(slot, &Places::default());
-            if let Some(sampler) = self.sampler {
-                sampler.unregister(slot);
-            }
-        }
-        entry.armed = false;
-        if news {
-            self.news.push(ThreadNews::Ended {
-                thread: entry.thread,
-                managed: entry.was_managed,
-                time_ns: end_ns,
-                cpu_ns: cpu_ns.unwrap_or(0),
-            });
-        }
-    }
-
-    fn end(&mut self, tid: u32, is_session: bool, is_recording: bool) {
-        let end_ns = proc::now_ns();
-        self.release(tid, end_ns, is_recording);
-        let Some(entry) = self.by_tid.remove(&tid) else {
-            return;
-        };
-        let cpu_ns = proc::thread_cpu_ns(tid);
-        self.accounts.end_account(tid, &entry.account, cpu_ns);
-        for managed in &entry.managed {
-            self.by_managed.remove(&managed.id);
-        }
-        if is_session {
-            self.former.push(Former {
-                tid,
-                thread: entry.thread,
-                end_ns,
-            });
-        }
-    }
-}
-
-impl Entry {
-    /// A managed thread runs here no more: nothing of it is read from now on.
-    fn leave(&mut self, id: ManagedThread) {
-        let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
-            return;
-        };
-        let left = self.managed.swap_remove(at);
-        if let Some(place) = left.place.and_then(|place| self.hijacks.get_mut(place)) {
-            *place = 0;
-        }
-        self.publish();
-    }
-
-    /// Tells the handler where this thread's runtimes keep replaced return addresses.
-    fn publish(&self) {
-        if let Some(slot) = self.slot {
-            hijacks::publish(slot, &self.hijacks);
-        }
-    }
-
-    fn named(&self, tid: u32) -> ThreadNews {
-        ThreadNews::Named {
-            thread: self.thread,
-            tid,
-            name: self.name.clone(),
-            managed: !self.managed.is_empty(),
-            time_ns: proc::now_ns(),
-        }
-    }
 }
 
 impl Threads {

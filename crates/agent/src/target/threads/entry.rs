@@ -1,0 +1,182 @@
+//! What is kept of each thread, under the lock of [`Threads`](super::Threads).
+//!
+//! Map operations only: nothing here asks a CLR or reads a file.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use sampler::{Sampler, SlotId};
+
+use super::ThreadNews;
+use crate::base::proc;
+use crate::model::ManagedThread;
+use crate::target::accounts::{Account, Accounts};
+use crate::target::hijacks::{self, Places};
+
+/// A managed thread that runs on a kernel thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Managed {
+    pub(super) id: ManagedThread,
+    /// Its runtime's place in the table of hijacks.
+    pub(super) place: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) thread: u32,
+    pub(super) slot: Option<SlotId>,
+    /// Somebody is talking to the sampler about it, outside the lock.
+    pub(super) busy: bool,
+    /// Managed threads that run on it: one for each CLR it has entered.
+    pub(super) managed: Vec<Managed>,
+    pub(super) was_managed: bool,
+    /// Where these keep replaced return addresses.
+    pub(super) hijacks: Places,
+    /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
+    pub(super) named_by_clr: bool,
+    pub(super) name: String,
+    /// Its stack is known, so it is sampled.
+    pub(super) armed: bool,
+    /// Seen in the last look at /proc/self/task.
+    pub(super) alive: bool,
+    /// CPU time that no sample stands for.
+    pub(super) account: Account,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) by_tid: HashMap<u32, Entry>,
+    pub(super) by_managed: HashMap<ManagedThread, u32>,
+    /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
+    pub(super) names_ahead: HashMap<ManagedThread, String>,
+    /// Of a session.
+    pub(super) news: Vec<ThreadNews>,
+    /// Slot to thread number, until the sampler has closed the slot.
+    pub(super) slots: HashMap<SlotId, u32>,
+    pub(super) next_thread: u32,
+    /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
+    pub(super) former: Vec<Former>,
+    /// Of the session.
+    pub(super) sampler: Option<&'static Sampler>,
+    /// The last thread whose name was looked at again in a scan.
+    pub(super) last_named: u32,
+    /// Some thread has a slot and no known stack, or no slot.
+    pub(super) waiting: bool,
+    /// Of the session.
+    pub(super) accounts: Accounts,
+}
+
+#[derive(Debug)]
+pub(super) struct Former {
+    pub(super) tid: u32,
+    pub(super) thread: u32,
+    pub(super) end_ns: u64,
+}
+
+impl State {
+    /// The entry of a thread, and whether it is new.
+    pub(super) fn entry(&mut self, tid: u32) -> (&mut Entry, bool) {
+        match self.by_tid.entry(tid) {
+            Slot::Occupied(known) => (known.into_mut(), false),
+            Slot::Vacant(free) => {
+                let thread = self.next_thread;
+                self.next_thread = self.next_thread.wrapping_add(1);
+                let entry = Entry {
+                    thread,
+                    slot: None,
+                    busy: false,
+                    managed: Vec::new(),
+                    was_managed: false,
+                    hijacks: Places::default(),
+                    named_by_clr: false,
+                    name: String::new(),
+                    armed: false,
+                    alive: true,
+                    account: self.accounts.account(tid),
+                };
+                (free.insert(entry), true)
+            }
+        }
+    }
+
+    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news.
+    pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) {
+        let Some(entry) = self.by_tid.get_mut(&tid) else {
+            return;
+        };
+        let slot = entry.slot.take();
+        let cpu_ns = proc::thread_cpu_ns(tid);
+        if let Some(sampler) = self.sampler {
+            let told = slot.map_or(0, |slot| sampler.told_ns(slot));
+            entry.account.settle(cpu_ns, told);
+            let account = &mut entry.account;
+            self.accounts.close_account(account, entry.armed, sampler);
+        }
+        if let Some(slot) = slot {
+            hijacks::publish(slot, &Places::default());
+            if let Some(sampler) = self.sampler {
+                sampler.unregister(slot);
+            }
+        }
+        entry.armed = false;
+        if news {
+            self.news.push(ThreadNews::Ended {
+                thread: entry.thread,
+                managed: entry.was_managed,
+                time_ns: end_ns,
+                cpu_ns: cpu_ns.unwrap_or(0),
+            });
+        }
+    }
+
+    pub(super) fn end(&mut self, tid: u32, is_session: bool, is_recording: bool) {
+        let end_ns = proc::now_ns();
+        self.release(tid, end_ns, is_recording);
+        let Some(entry) = self.by_tid.remove(&tid) else {
+            return;
+        };
+        let cpu_ns = proc::thread_cpu_ns(tid);
+        self.accounts.end_account(tid, &entry.account, cpu_ns);
+        for managed in &entry.managed {
+            self.by_managed.remove(&managed.id);
+        }
+        if is_session {
+            self.former.push(Former {
+                tid,
+                thread: entry.thread,
+                end_ns,
+            });
+        }
+    }
+}
+
+impl Entry {
+    /// A managed thread runs here no more: nothing of it is read from now on.
+    pub(super) fn leave(&mut self, id: ManagedThread) {
+        let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
+            return;
+        };
+        let left = self.managed.swap_remove(at);
+        if let Some(place) = left.place.and_then(|place| self.hijacks.get_mut(place)) {
+            *place = 0;
+        }
+        self.publish();
+    }
+
+    /// Tells the handler where this thread's runtimes keep replaced return addresses.
+    pub(super) fn publish(&self) {
+        if let Some(slot) = self.slot {
+            hijacks::publish(slot, &self.hijacks);
+        }
+    }
+
+    pub(super) fn named(&self, tid: u32) -> ThreadNews {
+        ThreadNews::Named {
+            thread: self.thread,
+            tid,
+            name: self.name.clone(),
+            managed: !self.managed.is_empty(),
+            time_ns: proc::now_ns(),
+        }
+    }
+}
