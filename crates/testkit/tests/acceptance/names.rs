@@ -58,9 +58,13 @@ fn compiler_made_methods(runtime: &Runtime) {
         .iter()
         .filter(|f| f.starts_with("Workloads.Async"))
         .collect();
+    // The constructors of the class that holds lambdas: nobody wrote them, so they have no other name
+    // (`profile`'s table of names says so). A sample seldom falls into one.
+    let is_closures =
+        |f: &str| f.contains("<>c.") && (f.ends_with(".ctor") || f.ends_with(".cctor"));
     for made in ["MoveNext", "<>c", "b__", "g__", "d__"] {
         assert!(
-            !own.iter().any(|f| f.contains(made)),
+            !own.iter().any(|f| f.contains(made) && !is_closures(f)),
             "the compiler's {made} in {own:#?}"
         );
     }
