@@ -24,10 +24,11 @@ pub(crate) fn build() -> Result<()> {
     ]))
 }
 
-/// Builds what only tests load: the old profiler, and the oracle.
+/// Builds what only tests load: the old profiler, the oracle, and what plays other machines and programs.
 pub(crate) fn test_doubles() -> Result<()> {
-    let packages = ["--package", "v2-agent", "--package", "oracle"];
-    run(cargo(&["build", "--release"]).args(packages))
+    let packages = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
+    let named = packages.iter().flat_map(|name| ["--package", name]);
+    run(cargo(&["build", "--release"]).args(named))
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
