@@ -33,10 +33,9 @@ struct Process {
 /// # Errors
 /// `CORPROF_E_PROFILER_CANCEL_ACTIVATION`: this process, or this CLR, is not to be recorded.
 pub fn create(
-    request: &ClassRequest,
+    _request: &ClassRequest,
     library: &'static Library,
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
-    let _number_of_the_instance = request.runtime;
     let refused = corprof::Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
     let process = PROCESS.get_or_init(|| start(library)).as_ref();
     let parts = process.ok_or(refused)?.parts;

@@ -41,9 +41,7 @@ pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder) {
     parts.target.code.map().reclaim();
     if let Some(ending) = parts.registry.ending(|| {}) {
         for number in ending.numbers {
-            parts.target.threads.runtime_ended(number);
-            parts.events.remove(number);
-            parts.registry.acknowledge(number);
+            parts.let_go(number);
         }
     }
 }

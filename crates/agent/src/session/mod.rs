@@ -361,7 +361,6 @@ impl<'a> Session<'a> {
             registry,
             target,
             phases,
-            events,
             ..
         } = self.parts;
         // Nobody is left to record after the last one; another CLR of this process goes on.
@@ -380,9 +379,7 @@ impl<'a> Session<'a> {
         }
         self.recorder.flush();
         for number in ending.numbers {
-            target.threads.runtime_ended(number);
-            events.remove(number);
-            registry.acknowledge(number);
+            self.parts.let_go(number);
         }
     }
 

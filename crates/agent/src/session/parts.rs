@@ -59,6 +59,13 @@ impl Parts {
         Arc::clone(&self.settings.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
+    /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes on.
+    pub(super) fn let_go(&self, number: u8) {
+        self.target.threads.runtime_ended(number);
+        self.events.remove(number);
+        self.registry.acknowledge(number);
+    }
+
     /// Whose handler has the signal, from the first session on.
     pub(super) fn sampler(&self) -> Option<&'static Sampler> {
         self.sampler.get().copied()

@@ -456,8 +456,7 @@ impl Threads {
             let entry = state.by_tid.get(&tid);
             hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
         }
-        let sampler = self.state().sampler;
-        if let Some(sampler) = sampler.filter(|_| greet) {
+        if let Some(sampler) = self.sampler().filter(|_| greet) {
             for slot in hello {
                 let _gone = sampler.hello(slot);
             }
