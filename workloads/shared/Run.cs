@@ -72,10 +72,13 @@ namespace Workloads
             }
         }
 
-        /// <summary>Whether another round is due.</summary>
+        /// <summary>
+        /// Whether another round is due. One always is: a machine that gives no time before it is over must
+        /// not change what is printed.
+        /// </summary>
         public bool More()
         {
-            if (rounds >= limit || watch.Elapsed.TotalSeconds >= seconds)
+            if (rounds >= limit || (rounds > 0 && watch.Elapsed.TotalSeconds >= seconds))
             {
                 return false;
             }

@@ -42,6 +42,9 @@ impl Reason {
             Reason::Refused(error) => {
                 return format!("threads that could not be registered: {error}").into();
             }
+            Reason::Unsent(libc::EAGAIN) => {
+                "threads whose signals cannot be queued (ulimit -i is used up)"
+            }
             Reason::Unsent(errno) => {
                 return format!("threads that we may not send signals to: errno {errno}").into();
             }
