@@ -9,19 +9,22 @@
 //! uncompressed stream `#-` of edit-and-continue); the runtime is asked then. Format: ECMA-335, partition II, 24 and 25.
 //!
 //! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module whose file was
-//! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; nothing but the
-//! positions of the tables is kept.
+//! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; what is kept is
+//! where the tables are, and for each type which methods are its own and what it is nested in: whoever searches
+//! the tables for that asks the kernel thirty times for one name.
 
 mod schema;
 
 use std::ops::Range;
 
-use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF, columns};
+use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
 /// Longest name read, bytes.
 const MAX_NAME: usize = 1024;
 /// How deep types are nested at most.
 const MAX_NESTING: usize = 16;
+/// Most types of a module. The largest that are known have a fifth of it.
+const MAX_TYPES: u32 = 1 << 18;
 /// Most streams and sections looked at.
 const MAX_LIST: u16 = 96;
 
@@ -123,7 +126,92 @@ struct Parts {
     type_def: Table,
     field: Table,
     method_def: Table,
-    nested_class: Table,
+    /// By row, from row 1 on.
+    types: Box<[Type]>,
+}
+
+/// What is kept of a type.
+#[derive(Clone, Copy, Debug, Default)]
+struct Type {
+    /// Offsets in `#Strings`.
+    name: u32,
+    namespace: u32,
+    /// The first row of its methods.
+    methods: u32,
+    /// The row of the type that it is nested in; 0 for none.
+    within: u32,
+}
+
+/// A table, read in one piece.
+struct Rows<'a> {
+    bytes: Vec<u8>,
+    number: usize,
+    table: Table,
+    sizes: Sizes<'a>,
+}
+
+impl Rows<'_> {
+    fn read<'a>(
+        bytes: &impl Bytes,
+        number: usize,
+        table: Table,
+        sizes: Sizes<'a>,
+    ) -> Option<Rows<'a>> {
+        let length = u64::from(table.rows) * u64::from(table.width);
+        let mut all = vec![0; usize::try_from(length).ok()?];
+        bytes.read(table.start, &mut all)?;
+        Some(Rows {
+            bytes: all,
+            number,
+            table,
+            sizes,
+        })
+    }
+
+    /// What these columns hold, row by row.
+    fn columns<const N: usize>(&self, columns: [usize; N]) -> impl Iterator<Item = [u32; N]> {
+        let places = columns.map(|column| self.sizes.place(self.number, column));
+        let width = usize::try_from(self.table.width).unwrap_or(usize::MAX);
+        self.bytes.chunks_exact(width.max(1)).map(move |row| {
+            places.map(|(at, width)| {
+                let from = row.get(at as usize..).unwrap_or_default();
+                match (width, from) {
+                    (2, [a, b, ..]) => u16::from_le_bytes([*a, *b]).into(),
+                    (4, [a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]),
+                    _ => 0,
+                }
+            })
+        })
+    }
+}
+
+/// All types of a module.
+fn types(
+    bytes: &impl Bytes,
+    type_def: Table,
+    nested: Table,
+    sizes: Sizes<'_>,
+) -> Option<Box<[Type]>> {
+    if type_def.rows > MAX_TYPES || nested.rows > MAX_TYPES {
+        return None;
+    }
+    let rows = Rows::read(bytes, TYPE_DEF, type_def, sizes)?;
+    let rows = rows.columns([1, 2, 5]);
+    let mut types: Box<[Type]> = rows
+        .map(|[name, namespace, methods]| Type {
+            name,
+            namespace,
+            methods,
+            within: 0,
+        })
+        .collect();
+    for [inner, outer] in Rows::read(bytes, NESTED_CLASS, nested, sizes)?.columns([0, 1]) {
+        let at = usize::try_from(inner.saturating_sub(1)).ok()?;
+        if let Some(inner) = types.get_mut(at) {
+            inner.within = outer;
+        }
+    }
+    Some(types)
 }
 
 /// A method's own names.
@@ -265,6 +353,7 @@ impl Parts {
             at = at.checked_add(u64::from(table.rows) * u64::from(table.width))?;
         }
         let table = |number: usize| found.get(number).copied();
+        let types = types(bytes, table(TYPE_DEF)?, table(NESTED_CLASS)?, sizes)?;
         Some(Parts {
             strings,
             guids,
@@ -273,7 +362,7 @@ impl Parts {
             type_def: table(TYPE_DEF)?,
             field: table(FIELD)?,
             method_def: table(METHOD_DEF)?,
-            nested_class: table(NESTED_CLASS)?,
+            types,
             rows,
         })
     }
@@ -293,10 +382,9 @@ impl Parts {
             heaps: self.heaps,
             rows: &self.rows,
         };
-        let all = columns(number);
-        let before: u32 = all.iter().take(column).map(|one| sizes.width(*one)).sum();
+        let (before, width) = sizes.place(number, column);
         let at = table.start + u64::from(row - 1) * u64::from(table.width) + u64::from(before);
-        match sizes.width(*all.get(column)?) {
+        match width {
             2 => bytes.u16(at).map(u32::from),
             4 => bytes.u32(at),
             _ => None,
@@ -318,58 +406,37 @@ impl Parts {
         let name = self.cell(bytes, (METHOD_DEF, self.method_def), row, 3)?;
         Some(Method {
             name: self.name(bytes, name)?,
-            type_name: self.type_name(bytes, self.owner(bytes, 5, row)?)?,
+            type_name: self.type_name(bytes, self.owner(row)?)?,
         })
     }
 
-    /// The type whose run of rows, which begins where its `column` says, has `row`.
-    fn owner(&self, bytes: &impl Numbers, column: usize, row: u32) -> Option<u32> {
-        let first = |of: u32| self.cell(bytes, (TYPE_DEF, self.type_def), of, column);
-        // The last type that does not begin behind it; types without rows begin where the next does.
-        let (mut low, mut high) = (1, self.type_def.rows.checked_add(1)?);
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            if first(middle)? <= row {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        (first(low)? <= row).then_some(low)
+    /// The type that declares a method.
+    fn owner(&self, method: u32) -> Option<u32> {
+        // The last type that does not begin behind it; types without methods begin where the next does.
+        // The number of types up to that one is its row.
+        let up_to = self.types.partition_point(|one| one.methods <= method);
+        u32::try_from(up_to).ok().filter(|row| *row > 0)
     }
 
     fn type_name(&self, bytes: &impl Numbers, row: u32) -> Option<String> {
         let mut parts = Vec::new();
-        let mut next = Some(row);
-        while let Some(row) = next
-            && parts.len() < MAX_NESTING
-        {
-            let cell = |column| self.cell(bytes, (TYPE_DEF, self.type_def), row, column);
-            let (name, namespace) = (self.name(bytes, cell(1)?)?, self.name(bytes, cell(2)?)?);
-            parts.push(if namespace.is_empty() {
-                name
-            } else {
-                format!("{namespace}.{name}")
+        let mut next = row;
+        while next != 0 && parts.len() < MAX_NESTING {
+            let at = usize::try_from(next - 1).ok()?;
+            let found = self.types.get(at)?;
+            let name = self.name(bytes, found.name)?;
+            parts.push(match found.namespace {
+                // The empty text.
+                0 => name,
+                namespace => match self.name(bytes, namespace)? {
+                    namespace if namespace.is_empty() => name,
+                    namespace => format!("{namespace}.{name}"),
+                },
             });
-            next = self.enclosing(bytes, row);
+            next = found.within;
         }
         parts.reverse();
-        Some(parts.join("+"))
-    }
-
-    /// The type that a type is nested in. The table is sorted by the nested one.
-    fn enclosing(&self, bytes: &impl Numbers, row: u32) -> Option<u32> {
-        let table = (NESTED_CLASS, self.nested_class);
-        let (mut low, mut high) = (1, self.nested_class.rows.checked_add(1)?);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.cell(bytes, table, middle, 0)?.cmp(&row) {
-                std::cmp::Ordering::Equal => return self.cell(bytes, table, middle, 1),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-            }
-        }
-        None
+        (!parts.is_empty()).then(|| parts.join("+"))
     }
 
     fn field(&self, bytes: &impl Numbers, token: u32, name: &str) -> Option<u32> {

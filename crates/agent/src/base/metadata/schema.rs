@@ -133,6 +133,13 @@ impl Sizes<'_> {
         }
     }
 
+    /// Where a column lies in its row, and its width: 0 for none.
+    pub(super) fn place(self, table: usize, column: usize) -> (u32, u32) {
+        let all = columns(table);
+        let before = all.iter().take(column).map(|one| self.width(*one)).sum();
+        (before, all.get(column).map_or(0, |one| self.width(*one)))
+    }
+
     /// The width of a row.
     pub(super) fn row(self, table: usize) -> u32 {
         columns(table)
