@@ -1,8 +1,9 @@
 //! The clocks that the agent thread drives: wall time, and the CPU time of threads that have no timer.
 //!
 //! It decides which threads are signalled at a tick, never more than one signal of a kind at a time to
-//! each; what the signal then does is the handler's. The invariant: a thread that waits is not woken for
-//! the sake of its CPU time.
+//! each; what the signal then does is the handler's. While all threads wait there are no ticks but those at
+//! which one of them is to be looked at. The invariants: a thread that waits is not woken for the sake of its
+//! CPU time; one that is registered while there are no ticks has the next one when it would have been.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,35 +37,16 @@ impl Reader {
             self.punctual = true;
             sys::be_punctual();
         }
-        let next = |due: u64, interval: u64| due.saturating_add(interval).max(now_ns);
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
-        let due = GLOBAL.wall_due.load(Ordering::Relaxed);
-        if wall > 0 && now_ns >= due {
-            self.wall_tick(now_ns);
-            GLOBAL.wall_due.store(next(due, wall), Ordering::Relaxed);
+        if wall > 0 {
+            tick_if_due(&GLOBAL.wall_due, wall, now_ns, || {
+                self.look_at_walls(now_ns)
+            });
         }
-        let due = GLOBAL.clock_due.load(Ordering::Relaxed);
-        if now_ns >= due && GLOBAL.clocked.load(Ordering::Relaxed) > 0 {
-            self.clock_tick(now_ns);
+        if GLOBAL.clocked.load(Ordering::Relaxed) > 0 {
             let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
-            GLOBAL
-                .clock_due
-                .store(next(due, interval), Ordering::Relaxed);
+            tick_if_due(&GLOBAL.clock_due, interval, now_ns, || clock_tick(now_ns));
         }
-    }
-
-    /// CPU samples of threads without a timer: signals those that run at this moment and have used half
-    /// an interval since their last sample, any time at all before their first.
-    fn clock_tick(&mut self, now_ns: u64) {
-        if !GLOBAL.running() {
-            return;
-        }
-        for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
-            // Acquire: pairs with the Release in `arm_clock`.
-            if Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock) {
-                clock_one(slot, look, now_ns);
-            }
-        });
     }
 
     /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
@@ -73,13 +55,19 @@ impl Reader {
     /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
     /// wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
+        self.look_at_walls(now_ns);
+    }
+
+    /// Answers when the next thread is to be looked at.
+    fn look_at_walls(&mut self, now_ns: u64) -> u64 {
         if GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0 || !GLOBAL.running() {
-            return;
+            return now_ns;
         }
         GLOBAL.last_tick.store(now_ns, Ordering::Relaxed);
         for_each_due(&GLOBAL.wall_looks, now_ns, |id, slot, look| {
             self.wall_one(id, slot, look, now_ns);
-        });
+            true
+        })
     }
 
     fn wall_one(&mut self, id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64) {
@@ -127,24 +115,99 @@ impl Reader {
     }
 }
 
-/// The threads that can be sampled and are to be looked at.
+/// Ticks if it is time to, and says when it is again: after an interval, or, where all threads wait, when
+/// the first of them is to be looked at, which `tick` answers.
+fn tick_if_due(due: &AtomicU64, interval: u64, now_ns: u64, tick: impl FnOnce() -> u64) {
+    let was_due = due.load(Ordering::Relaxed);
+    if now_ns < was_due {
+        return;
+    }
+    // SeqCst, here and in `came`: who comes during the tick and finds the old time to be soon enough is
+    // seen to have come when the new one is there.
+    let come = GLOBAL.come.load(Ordering::SeqCst);
+    let look = tick();
+    let next = was_due.saturating_add(interval).max(now_ns);
+    due.store(next.max(look), Ordering::SeqCst);
+    if GLOBAL.come.load(Ordering::SeqCst) != come {
+        due.fetch_min(next, Ordering::SeqCst);
+    }
+}
+
+/// A thread is sampled from here on: there is a tick after an interval, if there have been none for all
+/// the others that wait.
+pub(crate) fn came(slot: &Slot) {
+    let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
+    let timer = Timer::from_word(slot.timer.load(Ordering::Relaxed));
+    if wall == 0 && timer != Some(Timer::Clock) {
+        return;
+    }
+    GLOBAL.come.fetch_add(1, Ordering::SeqCst);
+    let now = sys::monotonic_ns();
+    let pull = |due: &AtomicU64, soon: u64| {
+        due.load(Ordering::SeqCst) > soon && due.fetch_min(soon, Ordering::SeqCst) > soon
+    };
+    let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+    let wall = wall > 0 && pull(&GLOBAL.wall_due, last_wall_tick(now).saturating_add(wall));
+    let clock = timer == Some(Timer::Clock) && pull(&GLOBAL.clock_due, now + interval);
+    if wall || clock {
+        GLOBAL.wake();
+    }
+}
+
+/// When the last wall tick was, or would have been while there are none because all threads wait.
+pub(crate) fn last_wall_tick(now_ns: u64) -> u64 {
+    let last = GLOBAL.last_tick.load(Ordering::Relaxed);
+    let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
+    let due = GLOBAL.wall_due.load(Ordering::Relaxed);
+    if interval == 0 || due <= last.saturating_add(interval) {
+        return last;
+    }
+    let since = now_ns.saturating_sub(last);
+    last + (since - since % interval)
+}
+
+/// CPU samples of threads without a timer: signals those that run at this moment and have used half
+/// an interval since their last sample, any time at all before their first. Answers when the next thread is
+/// to be looked at.
+fn clock_tick(now_ns: u64) -> u64 {
+    if !GLOBAL.running() {
+        return now_ns;
+    }
+    for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
+        // Acquire: pairs with the Release in `arm_clock`.
+        let is_clocked = Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock);
+        if is_clocked {
+            clock_one(slot, look, now_ns);
+        }
+        is_clocked
+    })
+}
+
+/// The threads that can be sampled and are to be looked at; `each` answers whether it is one of its own.
+/// Answers when the next one is to be looked at.
 fn for_each_due(
     looks: &'static [AtomicU64],
     now_ns: u64,
-    mut each: impl FnMut(SlotId, &'static Slot, &'static AtomicU64),
-) {
+    mut each: impl FnMut(SlotId, &'static Slot, &'static AtomicU64) -> bool,
+) -> u64 {
+    let mut next = now_ns.saturating_add(LONGEST_LOOK_NS);
     for (index, look) in looks.iter().enumerate().take(GLOBAL.used()) {
-        if now_ns < look.load(Ordering::Relaxed) {
+        let at = look.load(Ordering::Relaxed);
+        if now_ns < at {
+            next = next.min(at);
             continue;
         }
         let Some(slot) = GLOBAL.slot(index) else {
             continue;
         };
         let (generation, flags) = slot.gate.peek();
-        if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
-            each(SlotId::new(generation, index), slot, look);
+        if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN
+            && each(SlotId::new(generation, index), slot, look)
+        {
+            next = next.min(look.load(Ordering::Relaxed));
         }
     }
+    next
 }
 
 /// Until `until_ns` the thread has waited where its last sample was taken.
@@ -166,9 +229,16 @@ fn wait_on(id: SlotId, slot: &Slot, until_ns: u64) {
     GLOBAL.attend(id.index());
 }
 
-/// When a clock that stands still since `still` is looked at again.
+/// When a clock that stands still since `still` is looked at again. Those that have stood still for long
+/// are looked at together.
 fn next_look(still: u64, now: u64) -> u64 {
-    now + (now.saturating_sub(still) / LOOK_PART).min(LONGEST_LOOK_NS)
+    let wait = now.saturating_sub(still) / LOOK_PART;
+    if wait < LONGEST_LOOK_NS {
+        now + wait
+    } else {
+        let next = now + LONGEST_LOOK_NS;
+        next - next % LONGEST_LOOK_NS
+    }
 }
 
 fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64) {

@@ -77,6 +77,8 @@ pub(crate) struct Global {
     /// When the reader's next ticks are due.
     pub(crate) wall_due: AtomicU64,
     pub(crate) clock_due: AtomicU64,
+    /// Counts the threads that the reader looks at from then on.
+    pub(crate) come: AtomicU32,
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
@@ -132,6 +134,7 @@ pub(crate) static GLOBAL: Global = Global {
     wall_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_due: AtomicU64::new(0),
     clock_due: AtomicU64::new(0),
+    come: AtomicU32::new(0),
     last_tick: AtomicU64::new(0),
     wake_read: Descriptor::new(),
     wake_send: Descriptor::new(),

@@ -7,6 +7,7 @@
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
+use crate::clocks;
 use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
@@ -260,7 +261,8 @@ impl Sampler {
         GLOBAL.send_errno.load(Ordering::Relaxed)
     }
 
-    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it.
+    /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it. Later than an
+    /// interval where all threads wait; [`Reader::wake_fd`] becomes readable when it is sooner again.
     pub fn due_ns(&self) -> Option<u64> {
         let wall = GLOBAL.wall_interval_ns.load(Ordering::Relaxed) > 0;
         let clock = GLOBAL.clocked.load(Ordering::Relaxed) > 0;
@@ -612,7 +614,7 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     }
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;
     // else short threads would count for less than their share.
-    slot.reset(GLOBAL.last_tick.load(Ordering::Relaxed));
+    slot.reset(clocks::last_wall_tick(sys::monotonic_ns()));
     for looks in [&GLOBAL.cpu_looks, &GLOBAL.wall_looks] {
         if let Some(look) = looks.get(index) {
             look.store(0, Ordering::Relaxed);
@@ -641,6 +643,8 @@ pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
     }
     if slot.gate.end_arm() || !GLOBAL.running() {
         engine::end_timer(slot);
+    } else if armed.is_ok() {
+        clocks::came(slot);
     }
     armed
 }

@@ -346,3 +346,98 @@ fn a_hundred_threads_take_less_than_ten_mebibytes() {
         }
     });
 }
+
+/// Ticks whenever it is due or somebody wakes the reader, until `ended`; how often, and what came out.
+fn ticks(
+    sampler: &Sampler,
+    reader: &mut sampler::Reader,
+    ended: impl Fn() -> bool,
+) -> (u32, HashMap<SlotId, u64>) {
+    let (mut ticks, mut values) = (0, HashMap::<SlotId, u64>::new());
+    while !ended() {
+        let due = sampler.due_ns().expect("a clock is asked for");
+        let left = due.saturating_sub(now_ns()).div_ceil(1_000_000);
+        let mut wake = libc::pollfd {
+            fd: reader.wake_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one pollfd, alive during the call.
+        unsafe { libc::poll(&mut wake, 1, left as i32) };
+        reader.clear_wake();
+        reader.drain_all(
+            |slot, view| *values.entry(slot).or_default() += view.value,
+            |_| {},
+        );
+        if now_ns() >= sampler.due_ns().unwrap() {
+            ticks += 1;
+        }
+        reader.tick(now_ns());
+    }
+    (ticks, values)
+}
+
+#[test]
+fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_once() {
+    in_child(
+        "while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_once",
+        || {
+            let (sampler, mut reader) = start(EngineChoice::Wall, 1000);
+            let until = |end: u64| move || now_ns() >= end;
+            let waiting: Vec<_> = (0..3)
+                .map(|_| {
+                    let (send, receive) = std::sync::mpsc::channel();
+                    let (go, wait) = std::sync::mpsc::channel::<()>();
+                    let thread = std::thread::spawn(move || {
+                        send.send(sampler.register(tid(), Some(stack())).unwrap())
+                            .unwrap();
+                        wait.recv().unwrap();
+                    });
+                    (receive.recv().unwrap(), go, thread)
+                })
+                .collect();
+            let begin = now_ns();
+            let (early, mut sums) = ticks(sampler, &mut reader, until(begin + 1_500_000_000));
+            let (late, more) = ticks(sampler, &mut reader, until(now_ns() + 1_000_000_000));
+            println!("{early} ticks, then {late} in a second");
+            // By its interval, 1,000.
+            assert!(late <= 25, "{late}");
+
+            // Lives for 40 ms, in between two of the ticks that there are now.
+            let lived = Arc::new(AtomicU64::new(0));
+            let busy = {
+                let lived = Arc::clone(&lived);
+                std::thread::spawn(move || {
+                    let slot = sampler.register(tid(), Some(stack())).unwrap();
+                    let begin = now_ns();
+                    while now_ns() - begin < 40_000_000 {
+                        std::hint::black_box(());
+                    }
+                    sampler.unregister(slot);
+                    lived.store(now_ns() - begin, Ordering::Release);
+                    slot
+                })
+            };
+            let (_, busy_sums) = ticks(sampler, &mut reader, || lived.load(Ordering::Acquire) > 0);
+            let busy = busy.join().unwrap();
+            let lived = lived.load(Ordering::Acquire);
+            let value = busy_sums.get(&busy).copied().unwrap_or(0);
+            println!("{value} of {lived}");
+            // The last tick of the one before it is its own; a loaded machine adds to the second.
+            assert!(value > lived / 2 && value < lived + 20_000_000, "{value}");
+
+            for map in [more, busy_sums] {
+                for (slot, value) in map {
+                    *sums.entry(slot).or_default() += value;
+                }
+            }
+            for (slot, go, thread) in waiting {
+                go.send(()).unwrap();
+                thread.join().unwrap();
+                let all = sums[&slot] as f64 / (now_ns() - begin) as f64;
+                // But for the time since idle time was last told of, at most a second.
+                assert!((0.55..=1.02).contains(&all), "{all}");
+            }
+        },
+    );
+}
