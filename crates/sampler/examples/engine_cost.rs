@@ -8,8 +8,8 @@
 //! With `timer_create` the kernel's own tick, which comes anyway, is in the hole.
 
 use sampler::{Config, EngineChoice, Sampler, Scratch, WalkResult};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 static WALKS: AtomicU64 = AtomicU64::new(0);
 
@@ -74,7 +74,7 @@ fn main() {
     println!(
         "engine                Hz  samples/s   µs per sample (quartiles)   register µs  unregister µs"
     );
-    for engine in [EngineChoice::Perf, EngineChoice::Timer] {
+    for engine in [EngineChoice::Perf, EngineChoice::Timer, EngineChoice::Clock] {
         for hertz in [99, 999, 4999, 10_000] {
             let config = Config {
                 engine,
@@ -94,7 +94,20 @@ fn main() {
                     .register(tid(), Some(stack.clone()))
                     .expect("register");
                 opening.push(start.elapsed().as_nanos() as u64);
-                all.extend(holes(50_000_000));
+                let done = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    if engine == EngineChoice::Clock {
+                        // What the agent thread does.
+                        scope.spawn(|| {
+                            while !done.load(Relaxed) {
+                                std::thread::sleep(Duration::from_nanos(config.interval_ns));
+                                reader.tick(clock(libc::CLOCK_MONOTONIC));
+                            }
+                        });
+                    }
+                    all.extend(holes(50_000_000));
+                    done.store(true, Relaxed);
+                });
                 let start = Instant::now();
                 sampler.unregister(slot);
                 closing.push(start.elapsed().as_nanos() as u64);

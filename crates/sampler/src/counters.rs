@@ -97,7 +97,8 @@ pub struct Counters {
     /// CPU time (wall time for the wall engine) those samples stand for, nanoseconds.
     pub value_ns: u64,
     /// Time spent in the handler from its first to its last instruction, nanoseconds, samples
-    /// and refusals together. Entering and leaving the kernel is not in it.
+    /// and refusals together, each run at most 200 µs: what is longer has lost the processor in between.
+    /// Entering and leaving the kernel is not in it; see [`crate::Sampler::delivery_ns`].
     pub handler_ns: u64,
     /// Time that the samples lost in the handler would have stood for, nanoseconds.
     pub lost_ns: u64,

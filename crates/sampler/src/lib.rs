@@ -22,6 +22,7 @@ mod engine;
 mod global;
 mod handler;
 mod maps;
+mod price;
 mod protocol;
 mod reader;
 mod sampler;

@@ -27,20 +27,33 @@ pub(crate) fn last_error(call: &'static str) -> Error {
     }
 }
 
-/// Takes a signal out of the calling thread's mask. In a handler: until that returns.
-/// Async-signal-safe, but for errno.
-pub(crate) fn let_in(signal: i32) {
+/// Takes a signal out of the calling thread's mask. In a handler: until that returns. True: it was held
+/// off. Async-signal-safe, but for errno.
+pub(crate) fn let_in(signal: i32) -> bool {
+    change_mask(libc::SIG_UNBLOCK, signal)
+}
+
+/// The reverse of [`let_in`].
+pub(crate) fn hold_off(signal: i32) {
+    change_mask(libc::SIG_BLOCK, signal);
+}
+
+/// True: the signal was in the mask.
+fn change_mask(how: c_int, signal: i32) -> bool {
     let set: u64 = 1 << (signal - 1).clamp(0, 63);
-    // SAFETY: reads the eight bytes of `set`, which is the kernel's sigset_t on x86-64.
+    let mut before: u64 = 0;
+    // SAFETY: reads the eight bytes of `set` and writes those of `before`, which are the kernel's sigset_t
+    // on x86-64.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
-            libc::SIG_UNBLOCK,
+            how,
             &raw const set,
-            core::ptr::null::<u64>(),
+            &raw mut before,
             size_of::<u64>(),
         )
     };
+    before & set != 0
 }
 
 /// Thread id of the caller.
@@ -104,7 +117,7 @@ pub(crate) struct SignalInfo {
     pub(crate) errno: i32,
     pub(crate) code: i32,
     pub(crate) padding: i32,
-    /// SI_TIMER: timer id, [`SENT`] in what we send. Kill: pid. POLL_*: low half of the band.
+    /// SI_TIMER: timer id, [`SENT`] or [`PRICED`] in what we send. Kill: pid. POLL_*: low half of the band.
     pub(crate) first: i32,
     /// SI_TIMER: overrun. Kill: uid. POLL_*: high half of the band.
     pub(crate) second: i32,
@@ -121,6 +134,8 @@ pub(crate) struct SignalInfo {
 
 /// The "timer id" of signals that we send: no timer has it, and no process.
 pub(crate) const SENT: i32 = -1;
+/// The same in those that are sent for their price.
+pub(crate) const PRICED: i32 = -2;
 /// See [`SignalInfo::passed`].
 pub(crate) const PASSED_ON: u64 = 0x7469_636b_7061_7373;
 
@@ -138,12 +153,21 @@ pub(crate) fn is_own_thread(pid: i32, tid: u32) -> bool {
 /// all else (fs/exec.c, `begin_new_exec`: `flush_itimer_signals`), to a new program without our
 /// handler; and a CLR whose handler gets it first looks for its own process's id in `first`.
 pub(crate) fn queue_signal(pid: i32, tid: u32, signal: i32, value: u64) -> Result<(), i32> {
+    queue(pid, tid, signal, SENT, value)
+}
+
+/// The same, for nothing but its price: our handler returns at once.
+pub(crate) fn queue_priced(pid: i32, tid: u32, signal: i32) -> Result<(), i32> {
+    queue(pid, tid, signal, PRICED, 0)
+}
+
+fn queue(pid: i32, tid: u32, signal: i32, first: i32, value: u64) -> Result<(), i32> {
     let info = SignalInfo {
         signo: signal,
         errno: 0,
         code: libc::SI_TIMER,
         padding: 0,
-        first: SENT,
+        first,
         second: 0,
         value,
         unused: [0; 8],
