@@ -89,6 +89,7 @@ pub mod id;
 pub mod info;
 mod lock;
 mod metadata;
+mod meter;
 mod objects;
 mod runtime;
 mod snapshot;
@@ -108,6 +109,7 @@ pub use metadata::{
     GenericParamProps, MemberRefProps, MetadataImport, MethodProps, ScopeProps, TypeDefProps,
     TypeRefProps,
 };
+pub use meter::{CallbackKind, Calls};
 pub use objects::{AssemblyReferences, FunctionControl};
 pub use runtime::{Capabilities, Info, Result, Runtime};
 pub use snapshot::{

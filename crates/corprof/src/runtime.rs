@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::context::{Async, Brand, Cx, Signal};
 use crate::id::{Id, Key, RuntimeIndex};
+use crate::meter::{CallbackKind, Calls, Meter};
 use crate::sys::{Hresult, ICorProfilerInfo15, IUnknown, Interface, InterfaceVersion};
 
 /// The result of a call into the runtime.
@@ -72,6 +73,7 @@ pub(crate) struct RuntimeInner {
     index: RuntimeIndex,
     info: OnceLock<InfoPointer>,
     panics: AtomicU64,
+    meter: Meter,
 }
 
 impl RuntimeInner {
@@ -80,6 +82,7 @@ impl RuntimeInner {
             index,
             info: OnceLock::new(),
             panics: AtomicU64::new(0),
+            meter: Meter::default(),
         }
     }
 
@@ -97,6 +100,10 @@ impl RuntimeInner {
 
     pub(crate) fn is_initialized(&self) -> bool {
         self.info.get().is_some()
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     pub(crate) fn count_panic(&self) {
@@ -138,6 +145,12 @@ impl Runtime {
     /// How many callbacks of this runtime panicked and answered `E_FAIL`.
     pub fn panics(&self) -> u64 {
         self.inner.panics.load(Ordering::Relaxed)
+    }
+
+    /// How many callbacks it has made, and what CPU time they took, in the order of
+    /// [`CallbackKind::ALL`]. The hooks of [`crate::elt`] are not among them.
+    pub fn calls(&self) -> [Calls; CallbackKind::COUNT] {
+        self.inner.meter.calls()
     }
 
     /// Runs `f` with the proof of code that the profiler put into a method's IL and that calls the

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::callbacks::{Callbacks, EventPipeEvent, RootReferences};
 use crate::context::{Attach, Callback, Cooperative, Cx, Detached, NoTrigger, Startup};
 use crate::id::{Id, ObjectId, RejitId, RuntimeIndex, Token, ids};
+use crate::meter::CallbackKind;
 use crate::objects::{AssemblyReferences, FunctionControl};
 use crate::runtime::{Result, Runtime};
 use crate::sys::*;
@@ -45,6 +46,7 @@ pub(crate) fn create(
 /// context `C` on this thread.
 unsafe fn enter<C>(
     this: *mut ICorProfilerCallback11,
+    kind: CallbackKind,
     f: impl for<'rt> FnOnce(&dyn Callbacks, &mut Cx<'rt, C>) -> Result<()>,
 ) -> Hresult {
     // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
@@ -53,9 +55,11 @@ unsafe fn enter<C>(
         if !object.runtime.inner().is_initialized() {
             return Ok(());
         }
-        // SAFETY: the caller vouches for the context; the closure is generic over the brand.
-        f(&*object.callbacks, &mut unsafe {
-            Cx::assert(&object.runtime)
+        object.runtime.inner().meter().run(kind, || {
+            // SAFETY: the caller vouches for the context; the closure is generic over the brand.
+            f(&*object.callbacks, &mut unsafe {
+                Cx::assert(&object.runtime)
+            })
         })
     })
 }
@@ -184,7 +188,11 @@ unsafe extern "system" fn initialize(
         return error;
     }
     // SAFETY: this is `Initialize`.
-    unsafe { enter::<Startup>(this, |callbacks, cx| callbacks.initialize(cx)) }
+    unsafe {
+        enter::<Startup>(this, CallbackKind::Life, |callbacks, cx| {
+            callbacks.initialize(cx)
+        })
+    }
 }
 
 unsafe extern "system" fn initialize_for_attach(
@@ -202,7 +210,7 @@ unsafe extern "system" fn initialize_for_attach(
     }
     // SAFETY: this is `InitializeForAttach`; the runtime lends the data for the call.
     unsafe {
-        enter::<Attach>(this, |callbacks, cx| {
+        enter::<Attach>(this, CallbackKind::Life, |callbacks, cx| {
             callbacks.initialize_for_attach(
                 cx,
                 slice(client_data.cast_const().cast(), client_data_length),
@@ -238,7 +246,7 @@ unsafe extern "system" fn jit_cached_function_search_started(
         if let Some(answer) = use_cached.as_mut() {
             *answer = 1;
         }
-        enter::<Callback>(this, |callbacks, cx| {
+        enter::<Callback>(this, CallbackKind::Jit, |callbacks, cx| {
             let answer = callbacks.jit_cached_function_search_started(cx, id(function)?)?;
             if let Some(use_cached) = use_cached.as_mut() {
                 *use_cached = answer.into();
@@ -260,7 +268,7 @@ unsafe extern "system" fn jit_inlining(
         if let Some(answer) = should_inline.as_mut() {
             *answer = 1;
         }
-        enter::<Callback>(this, |callbacks, cx| {
+        enter::<Callback>(this, CallbackKind::Jit, |callbacks, cx| {
             let answer = callbacks.jit_inlining(cx, id(caller)?, id(callee)?)?;
             if let Some(should_inline) = should_inline.as_mut() {
                 *should_inline = answer.into();
@@ -279,7 +287,7 @@ macro_rules! thunks {
             // entry macro of the method) and lends what the pointers point to for the call.
             #[allow(unused_unsafe, reason = "not every slot has pointers")]
             unsafe {
-                enter::<$context>(this, |callbacks, cx| callbacks.$name(cx $(, $value)*))
+                enter::<$context>(this, const { CallbackKind::of(stringify!($name)) }, |callbacks, cx| callbacks.$name(cx $(, $value)*))
             }
         }
     )* };

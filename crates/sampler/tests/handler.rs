@@ -442,37 +442,40 @@ fn a_replaced_handler_is_noticed() {
 
 #[test]
 fn what_a_signal_costs_is_measured_and_counted_nowhere() {
-    in_child("what_a_signal_costs_is_measured_and_counted_nowhere", || {
-        let (sampler, mut reader) = start(OWN_CLOCK, 100);
-        let held_off = || {
-            // SAFETY: a zeroed set to be filled in; only asks.
+    in_child(
+        "what_a_signal_costs_is_measured_and_counted_nowhere",
+        || {
+            let (sampler, mut reader) = start(OWN_CLOCK, 100);
+            let held_off = || {
+                // SAFETY: a zeroed set to be filled in; only asks.
+                unsafe {
+                    let mut mask: libc::sigset_t = std::mem::zeroed();
+                    libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+                    libc::sigismember(&mask, sampler.signal()) == 1
+                }
+            };
+            // SAFETY: a set of this thread's own, with the one signal in it.
             unsafe {
-                let mut mask: libc::sigset_t = std::mem::zeroed();
-                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
-                libc::sigismember(&mask, sampler.signal()) == 1
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut set, sampler.signal());
+                libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             }
-        };
-        // SAFETY: a set of this thread's own, with the one signal in it.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigaddset(&mut set, sampler.signal());
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        }
-        let cost = sampler.delivery_ns();
-        // A signal comes by way of the kernel twice, and that is not free; nor is it a millisecond.
-        assert!((100..1_000_000).contains(&cost), "{cost} ns");
-        assert!(held_off(), "the mask is as it was");
-        let counters = reader.take_counters();
-        assert_eq!(counters.signals, 0);
-        assert_eq!(counters.discarded.iter().sum::<u64>(), 0);
-        println!("{cost} ns");
-        // Somebody else's handler is not called.
-        static CALLED: AtomicU64 = AtomicU64::new(0);
-        extern "C" fn theirs(_: i32) {
-            CALLED.fetch_add(1, Ordering::SeqCst);
-        }
-        install(sampler.signal(), theirs as *const () as usize, 0);
-        assert!(sampler.delivery_ns() > 0);
-        assert_eq!(CALLED.load(Ordering::SeqCst), 0);
-    });
+            let cost = sampler.delivery_ns();
+            // A signal comes by way of the kernel twice, and that is not free; nor is it a millisecond.
+            assert!((100..1_000_000).contains(&cost), "{cost} ns");
+            assert!(held_off(), "the mask is as it was");
+            let counters = reader.take_counters();
+            assert_eq!(counters.signals, 0);
+            assert_eq!(counters.discarded.iter().sum::<u64>(), 0);
+            println!("{cost} ns");
+            // Somebody else's handler is not called.
+            static CALLED: AtomicU64 = AtomicU64::new(0);
+            extern "C" fn theirs(_: i32) {
+                CALLED.fetch_add(1, Ordering::SeqCst);
+            }
+            install(sampler.signal(), theirs as *const () as usize, 0);
+            assert!(sampler.delivery_ns() > 0);
+            assert_eq!(CALLED.load(Ordering::SeqCst), 0);
+        },
+    );
 }
