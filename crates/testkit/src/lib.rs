@@ -10,6 +10,7 @@ mod agree;
 mod layout;
 mod load;
 mod record;
+mod running;
 mod runtime;
 mod stacks;
 mod workload;
@@ -24,6 +25,7 @@ pub use record::{
     Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, stdout_of,
     test_folder,
 };
+pub use running::Running;
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use workload::{Needs, Workload, workload, workload_names};

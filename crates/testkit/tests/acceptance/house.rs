@@ -107,6 +107,7 @@ fn dependencies_go_one_way() {
         "stackwalk",
         "recording",
         "activation",
+        "diagnostics",
         "agent",
         "libsidewalk",
         "oracle",
@@ -121,12 +122,13 @@ fn dependencies_go_one_way() {
     ];
     let parts = ["activation", "corprof", "sampler", "stackwalk", "recording"];
     let with_agent = [&parts[..], &["agent"]].concat();
-    let table: [(&str, &[&str]); 14] = [
+    let table: [(&str, &[&str]); 15] = [
         ("corprof", &[]),
         ("sampler", &[]),
         ("stackwalk", &[]),
         ("recording", &[]),
         ("activation", &[]),
+        ("diagnostics", &[]),
         ("agent", &parts),
         ("libsidewalk", &with_agent),
         ("oracle", &with_agent),
@@ -137,7 +139,13 @@ fn dependencies_go_one_way() {
         ("formats", &["profile", "recording"]),
         (
             "sidewalk",
-            &["recording", "profile", "symbolize", "formats"],
+            &[
+                "recording",
+                "diagnostics",
+                "profile",
+                "symbolize",
+                "formats",
+            ],
         ),
     ];
     for (package, allowed) in table {

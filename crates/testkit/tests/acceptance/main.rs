@@ -41,6 +41,7 @@ mod command_line;
 mod compatibility;
 mod crypto;
 mod deep;
+mod diagnostics_socket;
 mod events;
 mod exports;
 mod house;

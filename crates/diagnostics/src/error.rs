@@ -1,0 +1,126 @@
+//! What can go wrong between us and a runtime.
+//!
+//! The invariant: each text says what happened and, where something can be done, what.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Answer;
+
+/// Why a runtime was not reached, or did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no process of that number.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// The number.
+        pid: u32,
+    },
+    /// It is another user's, or one that does not let itself be looked at.
+    #[error(
+        "process {pid} belongs to another user, or does not let itself be looked at ({what}); \
+         run sidewalk as that user or as root"
+    )]
+    Denied {
+        /// The process.
+        pid: u32,
+        /// What could not be done.
+        what: &'static str,
+    },
+    /// There is no socket of that process.
+    #[error(
+        "process {pid} has no diagnostics socket in {}: it runs no .NET, its diagnostics are \
+         switched off (DOTNET_EnableDiagnostics=0), its TMPDIR has changed since it started, or \
+         somebody has removed the socket",
+        folder.display()
+    )]
+    NoSocket {
+        /// The process.
+        pid: u32,
+        /// Where it was looked for, as we see it.
+        folder: PathBuf,
+    },
+    /// There is a socket of that name, and nobody listens on it.
+    #[error(
+        "nobody listens on {}: the process of that number has ended, or its diagnostics have",
+        path.display()
+    )]
+    Stale {
+        /// The socket, as we see it.
+        path: PathBuf,
+    },
+    /// There is a socket of that name, and another process listens on it.
+    #[error(
+        "process {listener}, not process {pid}, listens on {}; nothing was sent to it",
+        path.display()
+    )]
+    Impostor {
+        /// The process that was asked for.
+        pid: u32,
+        /// The process that listens (0: one that we cannot see).
+        listener: i32,
+        /// The socket, as we see it.
+        path: PathBuf,
+    },
+    /// No answer in time.
+    #[error(
+        "process {pid} did not answer {command} within {} s: it is stopped (SIGSTOP, a debugger), or \
+         its diagnostics thread is busy with another command",
+        waited.as_secs_f64()
+    )]
+    NoAnswer {
+        /// The process.
+        pid: u32,
+        /// The command, which it may still carry out.
+        command: &'static str,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// It hung up without an answer.
+    #[error("process {pid} ended while it was asked ({command})")]
+    Ended {
+        /// The process.
+        pid: u32,
+        /// The command.
+        command: &'static str,
+    },
+    /// It refuses.
+    #[error("the runtime of process {pid} refused {command}: {answer}: {}", answer.advice())]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// The command.
+        command: &'static str,
+        /// With what.
+        answer: Answer,
+    },
+    /// What it answers makes no sense.
+    #[error("what listens on the diagnostics socket gives no sensible answer: {0}")]
+    Malformed(&'static str),
+    /// More than a message of the protocol can hold.
+    #[error("the path and settings of the profiler are too long for a message ({bytes} bytes)")]
+    TooLong {
+        /// The length of the message.
+        bytes: usize,
+    },
+    /// The operating system.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was being done.
+        what: String,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The runtime's answer, if this is one.
+    pub fn answer(&self) -> Option<Answer> {
+        match self {
+            Error::Refused { answer, .. } => Some(*answer),
+            _ => None,
+        }
+    }
+}

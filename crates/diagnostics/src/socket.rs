@@ -1,0 +1,285 @@
+//! Finding the socket of a process, connecting to it, and talking with a deadline.
+//!
+//! The runtime makes it as `TMPDIR/dotnet-diagnostic-PID-START-socket` (`ipc_transport_get_default_name`,
+//! ds-ipc-pal-socket.c) where PID is as the process sees it. START is not computed here: it differs in
+//! time namespaces. A file stays behind when a process is killed, and in `/tmp` anybody may make one of
+//! that name; so the invariant is that a stream which comes out leads to the process that was asked
+//! for, which the kernel says (`SO_PEERCRED` is who called `listen`).
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
+};
+use nix::sys::stat::Mode;
+use nix::sys::time::TimeVal;
+
+use crate::frame::{self, HEADER};
+use crate::{Error, Target};
+
+/// A connection to a runtime, which has to be done by a deadline.
+pub(crate) struct Stream {
+    stream: UnixStream,
+    pid: u32,
+    wait: Duration,
+    deadline: Instant,
+}
+
+/// Connects to the runtime of a process.
+///
+/// # Errors
+/// There is no socket, nobody or somebody else listens on it, or it cannot be reached.
+pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Error> {
+    let deadline = Instant::now() + wait;
+    let mut failure = None;
+    for folder in folders(target) {
+        let names = match names_in(&folder, target.pid_inside()) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                failure = failure.or(Some(target.denied("its folder of sockets may not be read")));
+                continue;
+            }
+            // What is not there has no socket.
+            Err(_) => continue,
+        };
+        for name in names {
+            match connect_at(target, &folder, &name, wait, deadline) {
+                Ok(stream) => {
+                    return Ok(Stream {
+                        stream,
+                        pid: target.pid(),
+                        wait,
+                        deadline,
+                    });
+                }
+                // The newest one's is the error to tell.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+    }
+    // It may have ended while we looked.
+    Target::new(target.pid())?;
+    let [folder, ..] = folders(target);
+    let pid = target.pid();
+    Err(failure.unwrap_or(Error::NoSocket { pid, folder }))
+}
+
+/// Where a socket can be, as we see it: the environment that can be read is the one that the process
+/// began with.
+fn folders(target: &Target) -> [PathBuf; 2] {
+    [
+        target.seen(&target.temporary_folder()),
+        target.seen(Path::new("/tmp")),
+    ]
+}
+
+/// Names of sockets of that process in a folder, newest first.
+fn names_in(folder: &Path, pid: u32) -> io::Result<Vec<String>> {
+    let mut found: Vec<(SystemTime, String)> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if is_of(&name, pid) {
+            let made = entry.metadata().and_then(|m| m.modified());
+            found.push((made.unwrap_or(SystemTime::UNIX_EPOCH), name));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().rev().map(|(_, name)| name).collect())
+}
+
+fn is_of(name: &str, pid: u32) -> bool {
+    let key = name
+        .strip_prefix("dotnet-diagnostic-")
+        .and_then(|rest| rest.strip_prefix(&pid.to_string()))
+        .and_then(|rest| rest.strip_prefix('-'))
+        .and_then(|rest| rest.strip_suffix("-socket"));
+    key.is_some_and(|key| !key.is_empty() && key.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Connects to a socket by its folder: a path may be longer than an address can be.
+fn connect_at(
+    target: &Target,
+    folder: &Path,
+    name: &str,
+    wait: Duration,
+    deadline: Instant,
+) -> Result<UnixStream, Error> {
+    let path = folder.join(name);
+    let os = |what: &str| {
+        let what = format!("cannot {what} {}", path.display());
+        move |error: Errno| Error::Os {
+            what,
+            source: error.into(),
+        }
+    };
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let folder = open(folder, flags, Mode::empty()).map_err(os("open the folder of"))?;
+    let short = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
+    let address = UnixAddr::new(Path::new(&short)).map_err(os("reach"))?;
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .map_err(os("make a socket for"))?;
+    loop {
+        // A connect waits for a place in the listener's queue, as long as a send may take.
+        limit(&socket, deadline).map_err(os("limit the time for"))?;
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => break,
+            Err(Errno::EINTR) if Instant::now() < deadline => {}
+            Err(Errno::EINTR | Errno::EAGAIN) => {
+                return Err(Error::NoAnswer {
+                    pid: target.pid(),
+                    command: "a connection",
+                    waited: wait,
+                });
+            }
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Err(Error::Stale { path }),
+            Err(Errno::EACCES | Errno::EPERM) => {
+                return Err(target.denied("its diagnostics socket may not be written to"));
+            }
+            Err(error) => return Err(os("connect to")(error)),
+        }
+    }
+    let listener = getsockopt(&socket, PeerCredentials)
+        .map_err(os("ask who listens on"))?
+        .pid();
+    if u32::try_from(listener) != Ok(target.pid()) {
+        return Err(Error::Impostor {
+            pid: target.pid(),
+            listener,
+            path,
+        });
+    }
+    Ok(UnixStream::from(socket))
+}
+
+/// Lets a connect or send take until the deadline at most.
+fn limit(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
+    let left = left_until(deadline);
+    let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+    let left = TimeVal::new(seconds, i64::from(left.subsec_micros()));
+    setsockopt(&socket.as_fd(), SendTimeout, &left)
+}
+
+/// What is left until then; never nothing, which would be no limit.
+fn left_until(deadline: Instant) -> Duration {
+    deadline
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(1))
+}
+
+impl Stream {
+    /// Sends a command and reads the answer, whole.
+    ///
+    /// # Errors
+    /// No answer in time, or none at all.
+    pub(crate) fn ask(mut self, message: &[u8], command: &'static str) -> Result<Vec<u8>, Error> {
+        self.send(message, command)?;
+        let mut header = [0; HEADER];
+        self.receive(&mut header, command)?;
+        let length = frame::length_of(&header)?;
+        let mut answer = vec![0; length];
+        let (head, payload) = answer.split_at_mut(HEADER);
+        head.copy_from_slice(&header);
+        self.receive(payload, command)?;
+        Ok(answer)
+    }
+
+    fn send(&mut self, mut message: &[u8], command: &'static str) -> Result<(), Error> {
+        while !message.is_empty() {
+            let left = Some(self.left(command)?);
+            let sent = self
+                .stream
+                .set_write_timeout(left)
+                .and_then(|()| self.stream.write(message));
+            match sent {
+                Ok(0) => return Err(self.ended(command)),
+                Ok(sent) => message = message.get(sent..).unwrap_or_default(),
+                Err(error) => self.judge(error, command)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, mut into: &mut [u8], command: &'static str) -> Result<(), Error> {
+        while !into.is_empty() {
+            let left = Some(self.left(command)?);
+            let received = self
+                .stream
+                .set_read_timeout(left)
+                .and_then(|()| self.stream.read(into));
+            match received {
+                Ok(0) => return Err(self.ended(command)),
+                Ok(received) => into = into.get_mut(received..).unwrap_or_default(),
+                Err(error) => self.judge(error, command)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The time that is left.
+    fn left(&self, command: &'static str) -> Result<Duration, Error> {
+        if Instant::now() >= self.deadline {
+            return Err(Error::NoAnswer {
+                pid: self.pid,
+                command,
+                waited: self.wait,
+            });
+        }
+        Ok(left_until(self.deadline))
+    }
+
+    /// Whether to go on after an error: the deadline is looked at before each turn.
+    fn judge(&self, error: io::Error, command: &'static str) -> Result<(), Error> {
+        match error.kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Ok(())
+            }
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Err(self.ended(command)),
+            _ => Err(Error::Os {
+                what: format!("cannot talk to process {}", self.pid),
+                source: error,
+            }),
+        }
+    }
+
+    fn ended(&self, command: &'static str) -> Error {
+        Error::Ended {
+            pid: self.pid,
+            command,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sockets() {
+        for (name, is) in [
+            ("dotnet-diagnostic-7-1350861-socket", true),
+            ("dotnet-diagnostic-77-1350861-socket", false),
+            ("dotnet-diagnostic-7--socket", false),
+            ("dotnet-diagnostic-7-1x-socket", false),
+            ("dotnet-diagnostic-7-1-socket.old", false),
+            ("dotnet-diagnostic-7", false),
+        ] {
+            assert_eq!(is_of(name, 7), is, "{name}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The process on the other side, as `/proc` shows it: its number and its files by its own view.
+//!
+//! Not what runs in it. The invariants: what is read here is of the process that [`Target::new`] found,
+//! also when it has ended and its number is another's; and no path of the target is opened as if it
+//! were one of ours where it has another root.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use procfs::ProcError;
+use procfs::process::{Process, Status};
+
+use crate::Error;
+
+/// A process that is to be asked.
+#[derive(Debug)]
+pub struct Target {
+    process: Process,
+    pid: u32,
+    pid_inside: u32,
+    /// What its absolute paths are below, for us; `/` where it sees what we see.
+    root: PathBuf,
+}
+
+impl Target {
+    /// Looks at process `pid`; for a thread's number, at its process.
+    ///
+    /// # Errors
+    /// There is none, or it has ended and waits for its parent to notice.
+    pub fn new(pid: u32) -> Result<Self, Error> {
+        let gone = || Error::NoProcess { pid };
+        let number = i32::try_from(pid).map_err(|_| gone())?;
+        let mut process = Process::new(number).map_err(|error| failed(pid, error))?;
+        let mut status = process.status().map_err(|error| failed(pid, error))?;
+        if status.tgid != number {
+            process = Process::new(status.tgid).map_err(|error| failed(pid, error))?;
+            status = process.status().map_err(|error| failed(pid, error))?;
+        }
+        if status.state.starts_with(['Z', 'X']) {
+            return Err(gone());
+        }
+        let pid = u32::try_from(status.tgid).map_err(|_| gone())?;
+        Ok(Self {
+            root: root_of(pid),
+            pid_inside: pid_inside(&status).unwrap_or(pid),
+            process,
+            pid,
+        })
+    }
+
+    /// Its number here.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its number as itself knows it: another one in a pid namespace of its own.
+    pub fn pid_inside(&self) -> u32 {
+        self.pid_inside
+    }
+
+    /// Its directory in `/proc`.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Whether it sees the same file system as we do, from the same root.
+    pub fn shares_our_files(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// A path of the target, as we reach it. One that is relative is below its working directory.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix("/") {
+            Ok(below) => self.root.join(below),
+            Err(_) => Path::new("/proc")
+                .join(self.pid.to_string())
+                .join("cwd")
+                .join(path),
+        }
+    }
+
+    /// A variable of the environment that it was started with; `None` also where that may not be read.
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        let mut environment = self.process.environ().ok()?;
+        environment.remove(OsStr::new(name))
+    }
+
+    /// Its folder for temporary files, by its own view, as the runtime finds it (`GetTempPathA` of its
+    /// PAL).
+    pub fn temporary_folder(&self) -> PathBuf {
+        let given = self.variable("TMPDIR").filter(|path| !path.is_empty());
+        given.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+    }
+
+    /// An error for something that it did not let us do.
+    pub(crate) fn denied(&self, what: &'static str) -> Error {
+        Error::Denied {
+            pid: self.pid,
+            what,
+        }
+    }
+}
+
+/// What reading of `/proc/PID` failed with.
+pub(crate) fn failed(pid: u32, error: ProcError) -> Error {
+    match error {
+        ProcError::NotFound(_) => Error::NoProcess { pid },
+        ProcError::PermissionDenied(_) => Error::Denied {
+            pid,
+            what: "its files in /proc may not be read",
+        },
+        // What reading a file of a process that has ended gives.
+        ProcError::Io(error, _) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
+            Error::NoProcess { pid }
+        }
+        ProcError::Io(source, _) => Error::Os {
+            what: format!("cannot read of process {pid}"),
+            source,
+        },
+        other => Error::Os {
+            what: format!("cannot read of process {pid}"),
+            source: std::io::Error::other(other.to_string()),
+        },
+    }
+}
+
+/// The last number is that of the innermost namespace.
+fn pid_inside(status: &Status) -> Option<u32> {
+    let numbers = status.nspid.as_ref()?;
+    u32::try_from(*numbers.last()?).ok()
+}
+
+/// Where we find the root of a process's file system. What may not be looked at is taken for ours:
+/// whoever may not look may not enter either.
+fn root_of(pid: u32) -> PathBuf {
+    let folder = Path::new("/proc").join(pid.to_string());
+    let namespace = |of: &Path| {
+        fs::metadata(of.join("ns/mnt"))
+            .ok()
+            .map(|m| (m.dev(), m.ino()))
+    };
+    let ours = namespace(Path::new("/proc/self"));
+    let theirs = namespace(&folder);
+    let root = fs::read_link(folder.join("root")).ok();
+    let same = theirs.is_none() || theirs == ours;
+    if same && root.is_none_or(|root| root == Path::new("/")) {
+        PathBuf::from("/")
+    } else {
+        folder.join("root")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_sees_what_it_sees() {
+        let target = Target::new(std::process::id()).unwrap();
+        assert!(target.shares_our_files());
+        assert_eq!(target.pid(), target.pid_inside());
+        assert_eq!(target.seen(Path::new("/tmp/x")), Path::new("/tmp/x"));
+        let here = target.seen(Path::new("Cargo.toml"));
+        assert_eq!(
+            fs::canonicalize(here).unwrap(),
+            fs::canonicalize("Cargo.toml").unwrap()
+        );
+    }
+
+    #[test]
+    fn a_threads_number_leads_to_its_process() {
+        let tid = nix::unistd::gettid().as_raw().cast_unsigned();
+        assert_ne!(
+            tid,
+            std::process::id(),
+            "a test runs on a thread of its own"
+        );
+        assert_eq!(Target::new(tid).unwrap().pid(), std::process::id());
+    }
+
+    #[test]
+    fn what_has_ended_is_no_process() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let options = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
+        let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid.cast_signed()));
+        // It has ended and is still there to be waited for.
+        nix::sys::wait::waitid(id, options).unwrap();
+        assert!(matches!(Target::new(pid), Err(Error::NoProcess { .. })));
+        child.wait().unwrap();
+        assert!(matches!(Target::new(pid), Err(Error::NoProcess { .. })));
+        assert!(matches!(
+            Target::new(u32::MAX),
+            Err(Error::NoProcess { .. })
+        ));
+    }
+}

@@ -1,0 +1,105 @@
+//! A program that runs while a test does something to it.
+//!
+//! Not a recording, and nothing is measured. The invariant: a test goes on when the program has said
+//! that it runs, and no program outlives its test.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+use crate::runtime::Runtime;
+use crate::workload::workload;
+
+/// A started program that has said `ready`.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts the workload `waits`, which does nothing until its input ends.
+    ///
+    /// # Panics
+    /// As [`Running::start`].
+    pub fn waits(runtime: &Runtime) -> Running {
+        Self::start(runtime.command(&workload("waits").dll))
+    }
+
+    /// Starts a program and waits for its line `ready`.
+    ///
+    /// # Panics
+    /// When it cannot be started, or ends without that line.
+    pub fn start(mut command: Command) -> Running {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().expect("it was piped");
+        let mut running = Running {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        };
+        running.wait_for("ready");
+        running
+    }
+
+    /// Reads what the program prints until that line.
+    ///
+    /// # Panics
+    /// When it ends before.
+    pub fn wait_for(&mut self, line: &str) {
+        let mut read = String::new();
+        loop {
+            let start = read.len();
+            let length = self
+                .stdout
+                .read_line(&mut read)
+                .expect("its output is text");
+            assert!(length > 0, "it ended without «{line}»; it printed: {read}");
+            if read[start..].trim_end() == line {
+                return;
+            }
+        }
+    }
+
+    /// The number of the process that was started (of `unshare` and the like, not of what they start).
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends its input and returns what it has still printed, and how it ended.
+    ///
+    /// # Panics
+    /// When its output is no text.
+    pub fn end(mut self) -> (String, ExitStatus) {
+        drop(self.stdin.take());
+        let mut rest = String::new();
+        self.stdout
+            .read_to_string(&mut rest)
+            .expect("its output is text");
+        let status = self.child.wait().expect("it is a child");
+        (rest, status)
+    }
+
+    /// Ends its input, and asserts that it ends as the workload `waits` does when nothing has been
+    /// done to it.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn end_well(self) {
+        let (output, status) = self.end();
+        assert!(status.success(), "{status}");
+        assert_eq!(output, "result ended by its input\n");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
