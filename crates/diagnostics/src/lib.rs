@@ -14,11 +14,16 @@ mod client;
 mod error;
 mod frame;
 mod info;
+mod reach;
 mod socket;
+mod survey;
 mod target;
 
 pub use answer::Answer;
 pub use client::{Attach, Diagnostics, PerfMap};
 pub use error::Error;
 pub use info::{Generation, ProcessInfo};
-pub use target::Target;
+pub use reach::{Reach, Refusal, Way};
+pub use socket::connect_where;
+pub use survey::{Libc, Profiler, Runtime, Survey, newest_glibc, release};
+pub use target::{Folder, Target};

@@ -14,15 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
 use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
 };
-use nix::sys::stat::Mode;
 use nix::sys::time::TimeVal;
 
 use crate::frame::{self, HEADER};
+use crate::target::Folder;
 use crate::{Error, Target};
 
 /// A connection to a runtime, which has to be done by a deadline.
@@ -39,27 +38,45 @@ pub(crate) struct Stream {
 /// There is no socket, nobody or somebody else listens on it, or it cannot be reached.
 pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Error> {
     let deadline = Instant::now() + wait;
+    let inside = target.pid_inside();
+    let stream = connect_where(target, wait, |name| is_of(name, inside))?;
+    Ok(Stream {
+        stream,
+        pid: target.pid(),
+        wait,
+        deadline,
+    })
+}
+
+/// Connects to the newest socket in the target's folder for temporary files whose name `is_it`, where
+/// the target itself listens.
+///
+/// # Errors
+/// There is none, nobody or somebody else listens on it, or it cannot be reached.
+pub fn connect_where(
+    target: &Target,
+    wait: Duration,
+    is_it: impl Fn(&str) -> bool,
+) -> Result<UnixStream, Error> {
+    let deadline = Instant::now() + wait;
     let mut failure = None;
-    for folder in folders(target) {
-        let names = match names_in(&folder, target.pid_inside()) {
+    for path in folders(target) {
+        let Ok(folder) = target.open_folder(&path) else {
+            // What is not there has no socket.
+            continue;
+        };
+        let path = target.seen(&path);
+        let names = match names_in(&folder, &is_it) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 failure = failure.or(Some(target.denied("its folder of sockets may not be read")));
                 continue;
             }
-            // What is not there has no socket.
             Err(_) => continue,
         };
         for name in names {
-            match connect_at(target, &folder, &name, wait, deadline) {
-                Ok(stream) => {
-                    return Ok(Stream {
-                        stream,
-                        pid: target.pid(),
-                        wait,
-                        deadline,
-                    });
-                }
+            match connect_at(target, &folder, &path.join(&name), &name, wait, deadline) {
+                Ok(stream) => return Ok(stream),
                 // The newest one's is the error to tell.
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -68,28 +85,25 @@ pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Erro
     // It may have ended while we looked.
     Target::new(target.pid())?;
     let [folder, ..] = folders(target);
-    let pid = target.pid();
+    let (pid, folder) = (target.pid(), target.seen(&folder));
     Err(failure.unwrap_or(Error::NoSocket { pid, folder }))
 }
 
-/// Where a socket can be, as we see it: the environment that can be read is the one that the process
+/// Where a socket can be, by the target's view: the environment that can be read is the one that the process
 /// began with.
 fn folders(target: &Target) -> [PathBuf; 2] {
-    [
-        target.seen(&target.temporary_folder()),
-        target.seen(Path::new("/tmp")),
-    ]
+    [target.temporary_folder(), PathBuf::from("/tmp")]
 }
 
-/// Names of sockets of that process in a folder, newest first.
-fn names_in(folder: &Path, pid: u32) -> io::Result<Vec<String>> {
+/// Names of those sockets in a folder, newest first.
+fn names_in(folder: &Folder, is_it: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
     let mut found: Vec<(SystemTime, String)> = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(folder.path())? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        if is_of(&name, pid) {
+        if is_it(&name) {
             let made = entry.metadata().and_then(|m| m.modified());
             found.push((made.unwrap_or(SystemTime::UNIX_EPOCH), name));
         }
@@ -110,12 +124,12 @@ fn is_of(name: &str, pid: u32) -> bool {
 /// Connects to a socket by its folder: a path may be longer than an address can be.
 fn connect_at(
     target: &Target,
-    folder: &Path,
+    folder: &Folder,
+    path: &Path,
     name: &str,
     wait: Duration,
     deadline: Instant,
 ) -> Result<UnixStream, Error> {
-    let path = folder.join(name);
     let os = |what: &str| {
         let what = format!("cannot {what} {}", path.display());
         move |error: Errno| Error::Os {
@@ -123,10 +137,7 @@ fn connect_at(
             source: error.into(),
         }
     };
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let folder = open(folder, flags, Mode::empty()).map_err(os("open the folder of"))?;
-    let short = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
-    let address = UnixAddr::new(Path::new(&short)).map_err(os("reach"))?;
+    let address = UnixAddr::new(&folder.path().join(name)).map_err(os("reach"))?;
     let socket = socket(
         AddressFamily::Unix,
         SockType::Stream,
@@ -147,7 +158,11 @@ fn connect_at(
                     waited: wait,
                 });
             }
-            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Err(Error::Stale { path }),
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => {
+                return Err(Error::Stale {
+                    path: path.to_owned(),
+                });
+            }
             Err(Errno::EACCES | Errno::EPERM) => {
                 return Err(target.denied("its diagnostics socket may not be written to"));
             }
@@ -161,7 +176,7 @@ fn connect_at(
         return Err(Error::Impostor {
             pid: target.pid(),
             listener,
-            path,
+            path: path.to_owned(),
         });
     }
     Ok(UnixStream::from(socket))

@@ -6,9 +6,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
 use procfs::ProcError;
 use procfs::process::{Process, Status};
 
@@ -81,6 +85,33 @@ impl Target {
         }
     }
 
+    /// Opens a folder of the target, by its own path. Links on the way lead where they lead for the
+    /// target: a container cannot have us look, or write, into a folder of ours.
+    ///
+    /// # Errors
+    /// As the kernel's `openat2`: there is none, it may not be entered.
+    pub fn open_folder(&self, path: &Path) -> io::Result<Folder> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        if self.shares_our_files() {
+            let folder = open(&self.seen(path), flags, Mode::empty())?;
+            return Ok(Folder(folder));
+        }
+        let (start, path) = match path.strip_prefix("/") {
+            Ok(below) => (self.root.clone(), below),
+            Err(_) => (self.seen(Path::new("")), path),
+        };
+        let start = open(&start, flags, Mode::empty())?;
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        Ok(Folder(openat2(&start, path, how)?))
+    }
+
     /// A variable of the environment that it was started with; `None` also where that may not be read.
     pub fn variable(&self, name: &str) -> Option<OsString> {
         let mut environment = self.process.environ().ok()?;
@@ -100,6 +131,23 @@ impl Target {
             pid: self.pid,
             what,
         }
+    }
+}
+
+/// An open folder.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// A path to it for this process, as long as it is open; short, whatever its own is.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,0 +1,254 @@
+//! Whether a running process can be recorded, how, and if not, why not.
+//!
+//! Nothing is changed in it. The invariant: a refusal says what to do, and comes before anything is sent
+//! that could change something.
+
+use std::time::Duration;
+
+use crate::socket::connect_where;
+use crate::survey::{Libc, Profiler, Survey, release};
+use crate::{Diagnostics, Error, ProcessInfo, Target};
+
+/// How a process can be recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// An agent of ours is in it and listens.
+    ControlSocket,
+    /// The runtime loads the agent.
+    Attach,
+    /// It does, as a second profiler.
+    Beside(Profiler),
+}
+
+/// Why a process cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No CLR.
+    #[error(
+        "process {pid} runs no .NET (no CoreCLR is loaded in it); sidewalk list shows those that do"
+    )]
+    NoDotnet {
+        /// The process.
+        pid: u32,
+    },
+    /// Compiled ahead of time.
+    #[error(
+        "process {pid} is a native AOT program: it has no runtime that could load a profiler; \
+         perf record can sample it"
+    )]
+    NativeAot {
+        /// The process.
+        pid: u32,
+    },
+    /// The agent is built for another C library.
+    #[error(
+        "process {pid} runs on musl (Alpine), and the agent is built for glibc; use an image that \
+         is based on glibc (Debian, Ubuntu, RHEL) to record it"
+    )]
+    Musl {
+        /// The process.
+        pid: u32,
+    },
+    /// It cannot be attached to.
+    #[error(
+        ".NET {version} in process {pid} is too old: .NET Core 3.1 is the first one that works"
+    )]
+    TooOld {
+        /// The process.
+        pid: u32,
+        /// Its runtime.
+        version: String,
+    },
+    /// There is no socket, and the environment says why.
+    #[error(
+        "the diagnostics of process {pid} are switched off ({setting}), so nothing can be attached \
+         to it; start it without that, or start it with sidewalk record -- COMMAND"
+    )]
+    DiagnosticsOff {
+        /// The process.
+        pid: u32,
+        /// `NAME=VALUE`.
+        setting: String,
+    },
+    /// One profiler only.
+    #[error(
+        "the profiler {} is in process {pid}, and .NET before 6 takes no second one; start the \
+         program without it", profiler.library
+    )]
+    ProfilerTaken {
+        /// The process.
+        pid: u32,
+        /// The other one.
+        profiler: Profiler,
+    },
+    /// An agent that cannot be asked.
+    #[error(
+        "an agent of sidewalk is in process {pid} and does not listen: it is recorded by another \
+         sidewalk, or by one of another version"
+    )]
+    AgentUnreachable {
+        /// The process.
+        pid: u32,
+    },
+    /// It cannot be looked at, has ended, or does not answer.
+    #[error(transparent)]
+    Unreachable(#[from] Error),
+}
+
+/// What there is to say of a process that may be recorded.
+#[derive(Debug)]
+pub struct Reach {
+    /// What was seen in it, where that could be.
+    pub survey: Option<Survey>,
+    /// What its runtime said, if it was asked and new enough.
+    pub info: Option<ProcessInfo>,
+    /// How it can be recorded.
+    pub way: Result<Way, Refusal>,
+}
+
+impl Reach {
+    /// Looks at a process and asks its runtime who it is, for `wait` at most.
+    pub fn of(target: &Target, wait: Duration) -> Self {
+        let survey = match Survey::of(target) {
+            Ok(survey) => survey,
+            Err(error) => {
+                return Self {
+                    survey: None,
+                    info: None,
+                    way: Err(error.into()),
+                };
+            }
+        };
+        let mut info = None;
+        let way = way(target, &survey, wait, &mut info);
+        Self {
+            survey: Some(survey),
+            info,
+            way,
+        }
+    }
+
+    /// The version of its runtime: as it says, else by its path.
+    pub fn version(&self) -> Option<&str> {
+        let said = self.info.as_ref().and_then(|info| info.version.as_deref());
+        said.or_else(|| self.survey.as_ref().and_then(Survey::version))
+    }
+}
+
+fn way(
+    target: &Target,
+    survey: &Survey,
+    wait: Duration,
+    info: &mut Option<ProcessInfo>,
+) -> Result<Way, Refusal> {
+    let pid = target.pid();
+    refuse_early(pid, survey)?;
+    // Who listens there tells its version, too; it does not matter if it cannot.
+    let asked = Diagnostics::new(target, wait).process_info();
+    let has_agent = listens(target, wait);
+    if let Ok(said) = &asked {
+        info.clone_from(said);
+    }
+    if has_agent {
+        return Ok(Way::ControlSocket);
+    }
+    if !survey.agents.is_empty() {
+        return Err(Refusal::AgentUnreachable { pid });
+    }
+    if let Err(error) = asked {
+        return Err(match (error, &survey.diagnostics_off) {
+            (Error::NoSocket { .. }, Some(setting)) => Refusal::DiagnosticsOff {
+                pid,
+                setting: setting.clone(),
+            },
+            (error, _) => error.into(),
+        });
+    }
+    let said = info.as_ref().and_then(|info| info.version.as_deref());
+    let version = said.or_else(|| survey.version());
+    match &survey.profiler {
+        Some(profiler) if version.and_then(release) < Some((6, 0)) => Err(Refusal::ProfilerTaken {
+            pid,
+            profiler: profiler.clone(),
+        }),
+        Some(profiler) => Ok(Way::Beside(profiler.clone())),
+        None => Ok(Way::Attach),
+    }
+}
+
+/// What needs no answer of the process.
+fn refuse_early(pid: u32, survey: &Survey) -> Result<(), Refusal> {
+    if survey.is_native_aot {
+        return Err(Refusal::NativeAot { pid });
+    }
+    if survey.runtimes.is_empty() {
+        return Err(Refusal::NoDotnet { pid });
+    }
+    if survey.libc == Some(Libc::Musl) {
+        return Err(Refusal::Musl { pid });
+    }
+    match survey.version() {
+        Some(version) if release(version).is_some_and(|release| release < (3, 1)) => {
+            Err(Refusal::TooOld {
+                pid,
+                version: version.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether an agent listens on its control socket, `sidewalk-PID-START.sock` beside the runtime's.
+fn listens(target: &Target, wait: Duration) -> bool {
+    let prefix = format!("sidewalk-{}-", target.pid_inside());
+    let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
+    connect_where(target, wait, is_it).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::Runtime;
+
+    fn with(version: Option<&str>, libc: Libc) -> Survey {
+        Survey {
+            runtimes: vec![Runtime {
+                library: "/x/libcoreclr.so".into(),
+                version: version.map(str::to_owned),
+            }],
+            libc: Some(libc),
+            ..Survey::default()
+        }
+    }
+
+    /// What nothing here can be made of: no musl, no native AOT compiler, no runtime that old.
+    #[test]
+    fn what_can_be_seen_is_refused_before_it_is_asked() {
+        let glibc = Libc::Glibc(Some((2, 36)));
+        let refused = |survey: &Survey| refuse_early(7, survey).unwrap_err();
+        let aot = Survey {
+            is_native_aot: true,
+            ..Survey::default()
+        };
+        assert!(matches!(refused(&aot), Refusal::NativeAot { pid: 7 }));
+        let musl = with(Some("8.0.4"), Libc::Musl);
+        assert!(matches!(refused(&musl), Refusal::Musl { pid: 7 }));
+        for old in ["2.1.30", "3.0.3"] {
+            let refused = refused(&with(Some(old), glibc));
+            assert!(matches!(refused, Refusal::TooOld { .. }), "{refused}");
+            assert!(refused.to_string().contains(old));
+        }
+        for new in [Some("3.1.0"), Some("10.0.0-rc.1"), Some("dev"), None] {
+            assert!(refuse_early(7, &with(new, glibc)).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_process_without_dotnet_is_refused() {
+        let own = Target::new(std::process::id()).unwrap();
+        let reach = Reach::of(&own, Duration::from_secs(1));
+        assert!(matches!(reach.way, Err(Refusal::NoDotnet { .. })));
+        assert_eq!(reach.version(), None);
+    }
+}

@@ -1,0 +1,418 @@
+//! What runs in a process, by its mappings, its executable and its environment.
+//!
+//! Nobody is asked: it works for a process that is stopped. The invariant: what was not seen is `None`
+//! or empty, and a file that is no longer where it was counts as it did when it was mapped.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use object::read::ReadCache;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::target::failed;
+use crate::{Error, Target};
+
+/// What was seen in a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// Its CLRs, by their libraries.
+    pub runtimes: Vec<Runtime>,
+    /// It was compiled ahead of time into a program of its own, without a CLR.
+    pub is_native_aot: bool,
+    /// The C library that it runs on.
+    pub libc: Option<Libc>,
+    /// The profiler that its environment asks for and that it has loaded.
+    pub profiler: Option<Profiler>,
+    /// Libraries of a profiler of ours that it has loaded, by its view.
+    pub agents: Vec<PathBuf>,
+    /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
+    pub diagnostics_off: Option<String>,
+}
+
+/// A CLR in a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runtime {
+    /// Its file, by the process's view: `libcoreclr.so`, or the program that it is linked into.
+    pub library: PathBuf,
+    /// Its version, where the path has it (a shared framework).
+    pub version: Option<String>,
+}
+
+/// A C library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Libc {
+    /// The GNU one; its newest symbol version, such as (2, 36), where it could be read.
+    Glibc(Option<(u32, u32)>),
+    /// musl (Alpine).
+    Musl,
+}
+
+/// A profiler by the environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profiler {
+    /// `CORECLR_PROFILER`.
+    pub clsid: String,
+    /// The library.
+    pub library: String,
+}
+
+/// .NET 11 also reads the variables with the prefix of its other settings.
+const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
+const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
+/// With one of these 0 there is no socket.
+const SWITCHES: [&str; 4] = [
+    "DOTNET_EnableDiagnostics",
+    "COMPlus_EnableDiagnostics",
+    "DOTNET_EnableDiagnostics_IPC",
+    "COMPlus_EnableDiagnostics_IPC",
+];
+/// A program with a CLR linked in exports this (src/native/corehost/apphost/static of dotnet/runtime).
+const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";
+/// A native AOT program exports this (src/coreclr/nativeaot/Runtime/DebugHeader.cpp).
+const NATIVE_AOT: &[u8] = b"DotNetRuntimeDebugHeader";
+
+impl Survey {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// It may not be looked at, or has ended.
+    pub fn of(target: &Target) -> Result<Self, Error> {
+        let pid = target.pid();
+        let mut maps = Vec::new();
+        target
+            .process()
+            .open_relative("maps")
+            .map_err(|error| failed(pid, error))?
+            .read_to_end(&mut maps)
+            .map_err(|error| read_failure(pid, error))?;
+        let files = mapped_files(&maps);
+        let mut found = Self::from(&files, |name| target.variable(name));
+        if found.runtimes.is_empty()
+            && let Ok(program) = target.process().exe()
+        {
+            match kind_of(Path::new(&format!("/proc/{pid}/exe"))) {
+                Kind::SingleFile => found.runtimes.push(Runtime {
+                    library: program,
+                    version: None,
+                }),
+                Kind::NativeAot => found.is_native_aot = true,
+                Kind::Other => {}
+            }
+        }
+        if let Some(Libc::Glibc(version)) = &mut found.libc
+            && let Some(file) = files.iter().find(|file| is_glibc(name_of(file)))
+        {
+            *version = newest_glibc(&target.seen(file));
+        }
+        Ok(found)
+    }
+
+    fn from(files: &[PathBuf], variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let named = |is: &dyn Fn(&[u8]) -> bool| -> Vec<PathBuf> {
+            let files = files.iter().filter(|file| is(name_of(file)));
+            files.cloned().collect()
+        };
+        let runtimes = named(&|name| name == b"libcoreclr.so").into_iter();
+        let is_musl =
+            |name: &[u8]| name.starts_with(b"ld-musl-") || name.starts_with(b"libc.musl-");
+        let libc = if files.iter().any(|file| is_musl(name_of(file))) {
+            Some(Libc::Musl)
+        } else {
+            let is_there = files.iter().any(|file| is_glibc(name_of(file)));
+            is_there.then_some(Libc::Glibc(None))
+        };
+        Self {
+            runtimes: runtimes.map(Runtime::at).collect(),
+            is_native_aot: false,
+            libc,
+            profiler: profiler(&variable).filter(|profiler| {
+                let library = Path::new(&profiler.library);
+                files
+                    .iter()
+                    .any(|file| file.file_name() == library.file_name())
+            }),
+            agents: named(&|name| name.starts_with(b"libsidewalk") && name.ends_with(b".so")),
+            diagnostics_off: switched_off(&variable),
+        }
+    }
+
+    /// The version of the oldest CLR, where the paths have any.
+    pub fn version(&self) -> Option<&str> {
+        let versions = self.runtimes.iter().filter_map(|r| r.version.as_deref());
+        versions.min_by_key(|version| release(version))
+    }
+}
+
+impl Runtime {
+    /// `…/Microsoft.NETCore.App/8.0.4/libcoreclr.so`.
+    fn at(library: PathBuf) -> Self {
+        let mut folders = library.iter().rev().skip(1);
+        let version = folders.next().map(|v| v.to_string_lossy().into_owned());
+        let is_framework = folders.next() == Some(OsStr::new("Microsoft.NETCore.App"));
+        Self {
+            version: version.filter(|_| is_framework),
+            library,
+        }
+    }
+}
+
+/// The release of a version: `(3, 1)` of `3.1.23`.
+pub fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(['.', '-']);
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?.parse().ok()?;
+    Some((major, minor))
+}
+
+fn read_failure(pid: u32, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::Denied {
+            pid,
+            what: "its mappings may not be read",
+        },
+        _ if error.raw_os_error() == Some(nix::libc::ESRCH) => Error::NoProcess { pid },
+        _ => Error::Os {
+            what: format!("cannot read the mappings of process {pid}"),
+            source: error,
+        },
+    }
+}
+
+fn name_of(file: &Path) -> &[u8] {
+    file.file_name().map(OsStr::as_bytes).unwrap_or_default()
+}
+
+fn is_glibc(name: &[u8]) -> bool {
+    name == b"libc.so.6" || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
+}
+
+/// Files of `/proc/PID/maps`, each once. Not by a parser of all of it: a name may be no UTF-8, and has
+/// its line ends as `\012`.
+pub(crate) fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for line in maps.split(|byte| *byte == b'\n') {
+        // Five fields, of which the last one has blanks behind it, and the name, which may have some in
+        // it.
+        let Some(start) = line.iter().position(|byte| *byte == b'/') else {
+            continue;
+        };
+        let (fields, name) = line.split_at(start);
+        let fields = fields
+            .split(|byte| *byte == b' ')
+            .filter(|field| !field.is_empty());
+        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+        let file = Path::new(OsStr::from_bytes(name));
+        if fields.count() == 5 && files.last().is_none_or(|last| last != file) {
+            files.push(file.to_owned());
+        }
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+fn profiler(variable: impl Fn(&str) -> Option<OsString>) -> Option<Profiler> {
+    let text = |name: String| Some(variable(&name)?.to_string_lossy().into_owned());
+    PREFIXES.iter().find_map(|prefix| {
+        let enabled = text(format!("{prefix}_ENABLE_PROFILING"))?;
+        if number(&enabled) != Some(1) {
+            return None;
+        }
+        let clsid = text(format!("{prefix}_PROFILER"))?;
+        let library = PATHS
+            .iter()
+            .find_map(|path| text(format!("{prefix}_{path}")))?;
+        Some(Profiler { clsid, library })
+    })
+}
+
+fn switched_off(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    SWITCHES.iter().find_map(|name| {
+        let value = variable(name)?.to_string_lossy().into_owned();
+        (number(&value) == Some(0)).then(|| format!("{name}={value}"))
+    })
+}
+
+/// Settings of the runtime are hexadecimal.
+fn number(value: &str) -> Option<u32> {
+    let digits = value.trim();
+    let digits = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"));
+    u32::from_str_radix(digits.unwrap_or(value.trim()), 16).ok()
+}
+
+/// What a program is, by what it exports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    SingleFile,
+    NativeAot,
+    Other,
+}
+
+fn kind_of(program: &Path) -> Kind {
+    let Ok(file) = File::open(program) else {
+        return Kind::Other;
+    };
+    let cache = ReadCache::new(file);
+    let Ok(elf) = ElfFile64::<object::Endianness, _>::parse(&cache) else {
+        return Kind::Other;
+    };
+    let exported = elf
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition());
+    kind_by(exported.filter_map(|symbol| symbol.name_bytes().ok()))
+}
+
+fn kind_by<'a>(exported: impl Iterator<Item = &'a [u8]>) -> Kind {
+    let mut kind = Kind::Other;
+    for name in exported {
+        if name == SINGLE_FILE {
+            return Kind::SingleFile;
+        }
+        if name == NATIVE_AOT {
+            kind = Kind::NativeAot;
+        }
+    }
+    kind
+}
+
+/// The newest version of glibc's symbols that a file gives (a libc) or needs (any other).
+pub fn newest_glibc(file: &Path) -> Option<(u32, u32)> {
+    let cache = ReadCache::new(File::open(file).ok()?);
+    let elf = ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;
+    let names = elf.section_by_name(".dynstr")?.data().ok()?;
+    let versions = names.split(|byte| *byte == 0).filter_map(|name| {
+        let name = std::str::from_utf8(name.strip_prefix(b"GLIBC_")?).ok()?;
+        release(name)
+    });
+    versions.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &[u8] = b"\
+55e0c7a00000-55e0c7a10000 r--p 00000000 08:01 131 /usr/share/dotnet/dotnet
+7f0000000000-7f0000021000 rw-p 00000000 00:00 0 
+7f1000000000-7f1000700000 r-xp 00000000 08:01 132                        /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so (deleted)
+7f1000700000-7f1000800000 r--p 00700000 08:01 132                        /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so (deleted)
+7f2000000000-7f2000100000 rw-s 00000000 00:01 2049                       /memfd:doublemapper (deleted)
+7f3000000000-7f3000100000 r--p 00000000 08:01 140                        /srv/a b\\012/caf\xe9.dll
+7f4000000000-7f4000100000 r--p 00000000 08:01 141                        /lib/x86_64-linux-gnu/libc.so.6
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0                          [stack]
+7f5000000000-7f5000021000 rw-p 00000000 00:00 0                          [anon: /lib/ld-musl-x86_64.so.1]
+";
+
+    fn survey(maps: &[u8], environment: &[(&str, &str)]) -> Survey {
+        Survey::from(&mapped_files(maps), |name| {
+            let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
+            Some(value.into())
+        })
+    }
+
+    #[test]
+    fn a_shared_framework_has_its_version_in_its_path() {
+        let found = survey(MAPS, &[]);
+        assert_eq!(found.version(), Some("8.0.4"));
+        assert_eq!(found.libc, Some(Libc::Glibc(None)));
+        assert_eq!(found.runtimes.len(), 1);
+        let own = b"7f10-7f20 r-xp 00000000 08:01 132 /app/8.0.4/libcoreclr.so\n";
+        let found = survey(own, &[]);
+        assert_eq!(
+            found.runtimes[0].library,
+            Path::new("/app/8.0.4/libcoreclr.so")
+        );
+        assert_eq!(found.version(), None);
+    }
+
+    #[test]
+    fn names_of_mapped_files_are_bytes() {
+        let files = mapped_files(MAPS);
+        let odd = OsStr::from_bytes(b"/srv/a b\\012/caf\xe9.dll");
+        assert!(files.contains(&PathBuf::from(odd)), "{files:?}");
+        assert_eq!(files.len(), 5, "{files:?}");
+    }
+
+    #[test]
+    fn musl_is_seen() {
+        let maps = b"7f10-7f20 r-xp 00000000 08:01 132 /lib/ld-musl-x86_64.so.1\n\
+                     7f20-7f30 r-xp 00000000 08:01 133 /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so\n";
+        assert_eq!(survey(maps, &[]).libc, Some(Libc::Musl));
+        assert_eq!(survey(b"", &[]).libc, None);
+    }
+
+    #[test]
+    fn another_profiler_counts_if_it_is_loaded() {
+        let environment = [
+            ("CORECLR_ENABLE_PROFILING", "1"),
+            ("CORECLR_PROFILER", "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}"),
+            ("CORECLR_PROFILER_PATH", "/opt/apm/apm.so"),
+        ];
+        assert_eq!(survey(MAPS, &environment).profiler, None);
+        let loaded = [MAPS, b"7f10-7f20 r-xp 00000000 08:01 150 /opt/apm/apm.so\n"].concat();
+        let found = survey(&loaded, &environment).profiler.unwrap();
+        assert_eq!(found.library, "/opt/apm/apm.so");
+        assert_eq!(survey(&loaded, &environment[1..]).profiler, None);
+    }
+
+    #[test]
+    fn diagnostics_switched_off() {
+        for (environment, off) in [
+            (&[("DOTNET_EnableDiagnostics", "0")][..], true),
+            (&[("COMPlus_EnableDiagnostics", "0x0")], true),
+            (&[("DOTNET_EnableDiagnostics_IPC", "0")], true),
+            (&[("DOTNET_EnableDiagnostics", "1")], false),
+            // Only loading at start.
+            (&[("DOTNET_EnableDiagnostics_Profiler", "0")], false),
+        ] {
+            let found = survey(MAPS, environment).diagnostics_off;
+            assert_eq!(found.is_some(), off, "{environment:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_programs() {
+        let kind = |names: &[&str]| kind_by(names.iter().map(|name| name.as_bytes()));
+        assert_eq!(kind(&["main", "DotNetRuntimeInfo"]), Kind::SingleFile);
+        assert_eq!(
+            kind(&[
+                "DotNetRuntimeDebugHeader",
+                "DotNetRuntimeContractDescriptor"
+            ]),
+            Kind::NativeAot
+        );
+        assert_eq!(kind(&["main"]), Kind::Other);
+        assert_eq!(kind_of(&std::env::current_exe().unwrap()), Kind::Other);
+    }
+
+    #[test]
+    fn a_files_glibc_is_read() {
+        let ours = newest_glibc(&std::env::current_exe().unwrap()).unwrap();
+        assert!(ours >= (2, 17), "{ours:?}");
+        let own = Target::new(std::process::id()).unwrap();
+        let Some(Libc::Glibc(Some(libc))) = Survey::of(&own).unwrap().libc else {
+            panic!("tests run on glibc");
+        };
+        assert!(libc >= ours, "{libc:?} runs {ours:?}");
+    }
+
+    #[test]
+    fn releases() {
+        for (version, expected) in [
+            ("3.1.23", Some((3, 1))),
+            ("10.0.0-rc.1.25451.107", Some((10, 0))),
+            ("8.0", Some((8, 0))),
+            ("8", None),
+            ("", None),
+        ] {
+            assert_eq!(release(version), expected, "{version}");
+        }
+        assert!(release("10.0.1") > release("3.1.23"));
+    }
+}
