@@ -68,6 +68,8 @@ pub(crate) struct Global {
     /// Slots in which the reader finds something, by index: samples, waited time to be told, or an end.
     /// Beside each other, as those of threads that sleep are not touched.
     attention: [AtomicBool; MAX_SLOTS],
+    /// The next sample wakes the reader.
+    pub(crate) call_at_next_sample: AtomicBool,
     /// A hello was answered.
     pub(crate) answered: AtomicBool,
     /// When the reader looks at a slot's clock next, for CPU and wall time, by index: beside each other, so
@@ -129,6 +131,7 @@ pub(crate) static GLOBAL: Global = Global {
     anchor_id: AtomicU64::new(0),
     clocked: AtomicU32::new(0),
     attention: [const { AtomicBool::new(false) }; MAX_SLOTS],
+    call_at_next_sample: AtomicBool::new(false),
     answered: AtomicBool::new(false),
     cpu_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],
     wall_looks: [const { AtomicU64::new(0) }; MAX_SLOTS],

@@ -289,6 +289,10 @@ unsafe fn inside(
     match outcome {
         Ok(()) => {
             global.attend(token.index.into());
+            let call = &global.call_at_next_sample;
+            if call.load(Ordering::Relaxed) && call.swap(false, Ordering::Relaxed) {
+                global.wake();
+            }
             Slot::add(&slot.samples, 1);
             Slot::add(&slot.intervals, stands.count.into());
             Slot::add(&slot.value_ns, stands.value);

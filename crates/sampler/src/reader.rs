@@ -99,6 +99,12 @@ impl Reader {
         GLOBAL.bell.clear();
     }
 
+    /// Whether the next sample, of whatever thread, makes [`Reader::wake_fd`] readable, once: for a reader that
+    /// sleeps long because there were none.
+    pub fn call_at_next_sample(&mut self, call: bool) {
+        GLOBAL.call_at_next_sample.store(call, Ordering::Relaxed);
+    }
+
     /// Gives each sample of each slot in use to `sink`, oldest first within a slot, and frees the
     /// slots of unregistered threads once they are empty: `closed` is told, after which the
     /// slot's index may come back for another thread.

@@ -69,9 +69,14 @@ impl Recorder {
         self.written.forget_natives();
     }
 
-    /// Takes in what happened to code since the last call.
-    pub fn absorb_code(&mut self, target: &Target) {
-        self.history.absorb(&target.code);
+    /// Takes in what happened to code since the last call. Answers whether anything did.
+    pub fn absorb_code(&mut self, target: &Target) -> bool {
+        self.history.absorb(&target.code)
+    }
+
+    /// How many records have been written so far.
+    pub fn written(&self) -> u64 {
+        self.outlet.pushed()
     }
 
     /// The number of a CLR that has ended is about to be another's: its code is forgotten.

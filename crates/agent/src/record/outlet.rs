@@ -14,6 +14,8 @@ pub(crate) struct Outlet {
     writer: Option<Writer>,
     channel: Option<Channel>,
     block: Vec<u8>,
+    /// Records so far.
+    pushed: u64,
 }
 
 impl Outlet {
@@ -22,6 +24,7 @@ impl Outlet {
             writer: Some(Writer::new(process)),
             channel: Some(channel),
             block: Vec::new(),
+            pushed: 0,
         }
     }
 
@@ -30,6 +33,7 @@ impl Outlet {
         let Some(writer) = self.writer.as_mut().filter(|_| self.channel.is_some()) else {
             return;
         };
+        self.pushed = self.pushed.wrapping_add(1);
         match writer.push(record) {
             Pushed::Kept => {}
             Pushed::FlushDue => self.flush(),
@@ -41,6 +45,11 @@ impl Outlet {
                 }
             }
         }
+    }
+
+    /// How many records have been pushed.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
     }
 
     /// Sends what has been pushed.

@@ -11,6 +11,7 @@
 pub mod agent_thread;
 pub mod begin;
 mod library;
+mod pace;
 mod parts;
 pub mod phases;
 pub mod signal;
@@ -28,6 +29,7 @@ pub use self::begin::{Begun, NotBegun};
 pub use self::library::{Library, Watch};
 pub use self::parts::Parts;
 
+use self::pace::{Found, Pace};
 use self::totals::Totals;
 use crate::base::{proc, wake};
 use crate::clr::{KnownClr, Runtimes};
@@ -40,15 +42,6 @@ use crate::record::{Channel, Command, Recorder};
 use crate::target::threads::ThreadNews;
 use crate::walkers::{self, Making, Round, Walker};
 
-/// Between two rounds, while the program starts and threads and modules come by the dozen.
-const EARLY_ROUND: Duration = Duration::from_millis(10);
-/// Between two rounds later; a ring that fills up asks for one earlier.
-const ROUND: Duration = Duration::from_millis(100);
-/// Between two rounds while an exception waits for its handler: the program may end by it, and is
-/// then gone some tens of milliseconds after the throw.
-const SEARCH_ROUND: Duration = Duration::from_millis(2);
-/// How long "early" is.
-const EARLY_NS: u64 = 1_000_000_000;
 /// Between two looks at /proc/self/task.
 const SCAN_NS: u64 = 100_000_000;
 /// Between two blocks, when there is little to say.
@@ -73,7 +66,7 @@ pub(crate) struct Session<'a> {
     ids: Vec<u32>,
     /// Threads at the last scan.
     thread_count: u64,
-    start_ns: u64,
+    pace: Pace,
     /// When the last round began, and the next is due.
     round_ns: u64,
     round_due: u64,
@@ -123,7 +116,7 @@ impl<'a> Session<'a> {
             tid: proc::own_tid(),
             ids: Vec::new(),
             thread_count: 0,
-            start_ns: now,
+            pace: Pace::new(now),
             round_ns: now,
             round_due: now,
             scan_due: now,
@@ -205,16 +198,7 @@ impl<'a> Session<'a> {
     /// Sleeps until a ring is half full, somebody calls, or something is due. False: the latter.
     fn wait(&mut self) -> bool {
         let now = proc::now_ns();
-        let early = now.saturating_sub(self.start_ns) < EARLY_NS;
-        let round = if self.events.is_waiting() {
-            SEARCH_ROUND
-        } else if early {
-            EARLY_ROUND
-        } else {
-            ROUND
-        };
-        let round_ns = u64::try_from(round.as_nanos()).unwrap_or(u64::MAX);
-        self.round_due = self.round_ns.saturating_add(round_ns);
+        self.round_due = self.round_ns.saturating_add(self.pace.round_ns());
         let mut timeout = Duration::from_nanos(self.round_due.saturating_sub(now));
         if let Some(due) = self.walker.due_ns() {
             timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
@@ -227,6 +211,7 @@ impl<'a> Session<'a> {
     fn round(&mut self, cx: &mut AgentCx) {
         let now = proc::now_ns();
         self.round_ns = now;
+        let written = self.recorder.written();
         self.announce();
         wake::hear_call();
         signal::look_after(self.parts);
@@ -244,8 +229,17 @@ impl<'a> Session<'a> {
             }
         }
         target.threads.take_hellos(&mut self.reader);
-        self.drain(cx, false);
+        let has_code = self.drain(cx, false);
         target.code.map().reclaim();
+        let found = if self.events.is_waiting() {
+            Found::Search
+        } else if has_code || self.recorder.written() != written {
+            Found::Something
+        } else {
+            Found::Nothing
+        };
+        self.pace.after(now, found);
+        self.reader.call_at_next_sample(self.pace.dozes());
         if now >= self.stats_due {
             self.stats_due = now + STATS_NS;
             self.tell_totals();
@@ -321,14 +315,14 @@ impl<'a> Session<'a> {
     }
 
     /// Empties the rings and the queue of events; what waits for something waits no longer if this
-    /// is the `last` time.
-    fn drain(&mut self, cx: &mut AgentCx, last: bool) {
+    /// is the `last` time. Answers whether code came or went.
+    fn drain(&mut self, cx: &mut AgentCx, last: bool) -> bool {
         let drained_ns = proc::now_ns();
         let target = &self.parts.target;
         self.reader.clear_wake();
         self.events
             .collect(&self.parts.events, &target.threads, drained_ns, last);
-        self.recorder.absorb_code(target);
+        let has_code = self.recorder.absorb_code(target);
         self.recorder.absorb_natives(target);
         self.thread_news();
         let mut round = Round {
@@ -353,6 +347,7 @@ impl<'a> Session<'a> {
             .forget_former(drained_ns.saturating_sub(STATS_NS));
         self.recorder.forget_removed(drained_ns);
         self.thread_news();
+        has_code
     }
 
     /// CLRs that are ending: writes what still needs them, then lets them go.
