@@ -39,7 +39,7 @@ use crate::events::{EventNews, EventWriter};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
-use crate::target::threads::ThreadNews;
+use crate::target::threads::{Scan, ThreadNews};
 use crate::walkers::{self, Making, Round, Walker};
 
 /// Between two looks at /proc/self/task.
@@ -219,13 +219,21 @@ impl<'a> Session<'a> {
         target.natives.refresh();
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
-            let names = now + SCAN_NS >= self.stats_due;
+            let now_and_then = now + SCAN_NS >= self.stats_due;
             let count = proc::thread_count();
-            // One that came while another went is found with the names.
-            if names || count == 0 || count != self.thread_count || target.threads.are_waiting() {
+            let is_other = count == 0 || count != self.thread_count;
+            let scans = match target.threads.want_scan() {
+                Scan::Now => true,
+                Scan::WhenTheirNumberChanges => is_other,
+                Scan::NowAndThen => is_other || now_and_then,
+            };
+            if scans {
                 self.thread_count = count;
                 let greet = self.settings.walker != WalkerKind::Suspend;
-                target.threads.scan(self.tid, &mut self.ids, names, greet);
+                target.threads.scan(self.tid, &mut self.ids, greet);
+            }
+            if now_and_then {
+                target.threads.look_at_names();
             }
         }
         target.threads.take_hellos(&mut self.reader);

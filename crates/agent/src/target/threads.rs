@@ -20,7 +20,7 @@ use corprof::ThreadPins;
 use sampler::{EngineKind, Error, Sampler, SlotId};
 
 use self::cpu::MOST_SUSPECTS;
-use self::entry::{Managed, State};
+use self::entry::{Entry, Managed, State};
 use super::accounts::{self, Accounts};
 use super::hijacks::{self, Places};
 use crate::base::proc;
@@ -88,7 +88,18 @@ impl OwnThread {
     }
 }
 
-/// How many names of threads one scan reads from the kernel, beside those of new ones.
+/// When the threads are to be listed: [`Threads::want_scan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scan {
+    /// Somebody waits for it.
+    Now,
+    /// When there are more or fewer than before; who goes while another comes is told of.
+    WhenTheirNumberChanges,
+    /// Also else, as nobody tells.
+    NowAndThen,
+}
+
+/// How many names of threads are looked at again at once.
 const NAMES_AT_ONCE: usize = 32;
 
 /// How many names of threads that are not started yet are kept.
@@ -354,10 +365,9 @@ impl Threads {
     }
 
     /// Looks which threads the kernel has. Agent thread only. New native ones are registered and
-    /// greeted, so that their next signal tells where their stack is. With `names`, looks for new
-    /// names of known threads too, of a few at a time as each costs a file.
+    /// greeted, so that their next signal tells where their stack is.
     /// With `greet` unset no signal is sent: nobody wants to walk them.
-    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, names: bool, greet: bool) {
+    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: bool) {
         proc::thread_ids(ids);
         ids.retain(|tid| *tid != agent_tid);
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
@@ -365,30 +375,19 @@ impl Threads {
         {
             let mut state = self.state();
             let is_counted = state.accounts.is_open();
+            state.some_went = false;
             for entry in state.by_tid.values_mut() {
                 entry.alive = false;
             }
-            let mut names_left = if names { NAMES_AT_ONCE } else { 0 };
-            let after = state.last_named;
-            let mut last_named = after;
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
                 if is_counted && (!entry.armed || entry.account.blocks) {
                     owing.push((tid, None));
                 }
-                let again = names_left > 0 && tid > after && !entry.named_by_clr;
-                if again {
-                    names_left -= 1;
-                    last_named = tid;
-                }
-                if !entry.named_by_clr && (is_new || again || entry.name.is_empty()) {
+                if !entry.named_by_clr && (is_new || entry.name.is_empty()) {
                     unnamed.push((tid, is_new, None));
                 }
-            }
-            if names {
-                // From the first again, once all were looked at.
-                state.last_named = if names_left > 0 { 0 } else { last_named };
             }
         }
         for (tid, _, name) in &mut unnamed {
@@ -419,16 +418,7 @@ impl Threads {
                 }
             }
             for (tid, is_new, name) in unnamed {
-                let Some(entry) = all.by_tid.get_mut(&tid) else {
-                    continue;
-                };
-                let renamed = name.filter(|name| !entry.named_by_clr && entry.name != *name);
-                if !is_new && renamed.is_none() {
-                    continue;
-                }
-                entry.name = renamed.unwrap_or(std::mem::take(&mut entry.name));
-                let news = is_session.then(|| entry.named(tid));
-                all.news.extend(news);
+                all.rename(tid, is_new, name, is_session);
             }
             for (tid, entry) in &all.by_tid {
                 match entry.slot {
@@ -463,9 +453,52 @@ impl Threads {
         }
     }
 
-    /// Whether some thread is not sampled yet, so that the next scan has something to do for it.
-    pub fn are_waiting(&self) -> bool {
-        self.state().waiting
+    /// Looks for new names of threads that have done anything since they were last asked for theirs, of a
+    /// few at a time as each costs a file. Agent thread only.
+    pub fn look_at_names(&self) {
+        let mut asked: Vec<(u32, Option<String>)> = Vec::new();
+        {
+            let mut state = self.state();
+            // Without accounts nobody knows who did anything.
+            let any = !state.accounts.is_open();
+            let after = state.last_named;
+            let can = |entry: &Entry| !entry.named_by_clr && (any || entry.ran);
+            let all = state.by_tid.iter();
+            let all = all.filter(|(tid, entry)| **tid > after && can(entry));
+            let mut tids: Vec<u32> = all.map(|(tid, _)| *tid).collect();
+            tids.sort_unstable();
+            tids.truncate(NAMES_AT_ONCE);
+            // From the first again, once all were looked at.
+            let is_full = tids.len() == NAMES_AT_ONCE;
+            state.last_named = tids.last().copied().filter(|_| is_full).unwrap_or(0);
+            for tid in tids {
+                if let Some(entry) = state.by_tid.get_mut(&tid) {
+                    entry.ran = false;
+                    asked.push((tid, None));
+                }
+            }
+        }
+        for (tid, name) in &mut asked {
+            *name = proc::thread_name(*tid);
+        }
+        let is_session = self.phase.get().is_session();
+        let mut state = self.state();
+        for (tid, name) in asked {
+            state.rename(tid, false, name, is_session);
+        }
+    }
+
+    /// Whether the next scan has something to do though there are as many threads as before: some thread
+    /// is not sampled yet, or one went, for which another may have come, as far as is known.
+    pub fn want_scan(&self) -> Scan {
+        let state = self.state();
+        if state.waiting || state.some_went {
+            Scan::Now
+        } else if state.accounts.is_open() {
+            Scan::WhenTheirNumberChanges
+        } else {
+            Scan::NowAndThen
+        }
     }
 
     /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread

@@ -65,12 +65,14 @@ impl Threads {
         let (now, limit) = (proc::now_ns(), accounts::limit(sampler));
         let mut suspects = Vec::new();
         let mut state = self.state();
+        state.some_went |= clocks.len() < ids.len();
         for (tid, clock) in &clocks {
             let Some(entry) = state.by_tid.get_mut(tid) else {
                 continue;
             };
             let told = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
             let used = entry.account.settle(Some(*clock), told);
+            entry.ran |= used > 0;
             let owes = entry.account.owed_ns() >= if entry.armed { limit } else { 1 };
             let is_due = now.saturating_sub(entry.account.looked_ns) >= LOOK_NS;
             if owes && used > 0 && is_due && suspects.len() < MOST_SUSPECTS {

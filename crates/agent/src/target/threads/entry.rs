@@ -39,6 +39,8 @@ pub(super) struct Entry {
     pub(super) armed: bool,
     /// Seen in the last look at /proc/self/task.
     pub(super) alive: bool,
+    /// It has used CPU time since its name was last looked at.
+    pub(super) ran: bool,
     /// CPU time that no sample stands for.
     pub(super) account: Account,
 }
@@ -62,6 +64,8 @@ pub(super) struct State {
     pub(super) last_named: u32,
     /// Some thread has a slot and no known stack, or no slot.
     pub(super) waiting: bool,
+    /// A thread that the last scan found has no clock any more.
+    pub(super) some_went: bool,
     /// Of the session.
     pub(super) accounts: Accounts,
 }
@@ -92,11 +96,32 @@ impl State {
                     name: String::new(),
                     armed: false,
                     alive: true,
+                    ran: false,
                     account: self.accounts.account(tid),
                 };
                 (free.insert(entry), true)
             }
         }
+    }
+
+    /// The kernel has this name for a thread: news if it is another, or if the thread `is_new`.
+    pub(super) fn rename(
+        &mut self,
+        tid: u32,
+        is_new: bool,
+        name: Option<String>,
+        is_session: bool,
+    ) {
+        let Some(entry) = self.by_tid.get_mut(&tid) else {
+            return;
+        };
+        let renamed = name.filter(|name| !entry.named_by_clr && entry.name != *name);
+        if !is_new && renamed.is_none() {
+            return;
+        }
+        entry.name = renamed.unwrap_or(std::mem::take(&mut entry.name));
+        let news = is_session.then(|| entry.named(tid));
+        self.news.extend(news);
     }
 
     /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news.
