@@ -12,6 +12,7 @@ mod bench_shadow;
 mod bench_walkers;
 mod bench_ways;
 mod demo;
+mod faults;
 mod fetch;
 mod process;
 mod runtimes;
@@ -40,6 +41,10 @@ Usage: cargo xtask COMMAND
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
                   [--plan] [PROGRAM…]
+  faults          programs that throw NullReferenceExceptions under each kind and rate of
+                  tick, on signal stacks as they are and as small as can be; goes on where
+                  it stopped (docs/reliability.md)
+                  [--runs N] [--minutes M] [--only WORD]… [--again]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
                   [--write] (docs/overhead.md)
@@ -90,6 +95,7 @@ fn run(arguments: &[String]) -> Result<()> {
         },
         ["agree", options @ ..] => agree::run(options, roots),
         ["soak", options @ ..] => soak::run(options, roots),
+        ["faults", options @ ..] => faults::run(options, roots),
         ["bench", options @ ..] => bench::run(options, roots),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -88,7 +88,7 @@ pub fn v2_agent() -> PathBuf {
 ///
 /// # Panics
 /// When it has not been built.
-pub fn tight_stacks() -> PathBuf {
+pub(crate) fn tight_stacks() -> PathBuf {
     built("libtight_stacks.so")
 }
 

@@ -18,12 +18,12 @@ mod workload;
 pub use agree::{Agreement, Class, Costs, Pair, agree, oracle_programs};
 pub use layout::{
     agent, cache_dir, chromium, find_chromium, native_threads, profile_dir, repository, runsxs,
-    sidewalk, target_dir, tight_stacks, v2_agent,
+    sidewalk, target_dir, v2_agent,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use record::{
-    Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk, stdout_of,
-    test_folder,
+    Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk,
+    smallest_signal_stacks, stdout_of, test_folder,
 };
 pub use running::Running;
 pub use runtime::{App10, Runtime, Setup, Tools};

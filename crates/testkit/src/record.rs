@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::layout::{sidewalk, target_dir};
+use crate::layout::{sidewalk, target_dir, tight_stacks};
 use crate::runtime::Runtime;
 use crate::stacks::Stacks;
 use crate::workload::workload;
@@ -104,6 +104,17 @@ impl Record {
         self
     }
 
+    /// On a machine whose signal frames are so many bytes larger: the CLR's signal stacks are smaller by
+    /// as much.
+    #[must_use]
+    pub fn on_stacks_smaller_by(self, bytes: u32) -> Record {
+        if bytes == 0 {
+            return self;
+        }
+        self.environment("LD_PRELOAD", &tight_stacks().to_string_lossy())
+            .environment("TIGHT_STACKS_BY", &bytes.to_string())
+    }
+
     /// The command line, ready to be started, and the recording it will write.
     pub fn prepare(&self) -> (Command, PathBuf) {
         let recording = test_folder(&self.name).join("recording.swk");
@@ -156,16 +167,22 @@ impl Record {
         recorded
     }
 
-    /// Runs the command without recording, with the machine to itself.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    pub fn run_bare(&self) -> Answer {
+    /// The command without us, ready to be started.
+    pub fn bare(&self) -> Command {
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
             .envs(self.environment.iter().map(|(k, v)| (k, v)));
         command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command without recording, with the machine to itself.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run_bare(&self) -> Answer {
+        let mut command = self.bare();
         let machine = Machine::alone();
         let output = command
             .output()
@@ -173,6 +190,31 @@ impl Record {
         drop(machine);
         Answer::new(output)
     }
+}
+
+/// By how many bytes a runtime's signal stacks can be smaller for it to handle faults alone, to within
+/// 128 bytes: the largest signal frames that it can run with. Found by trial.
+///
+/// # Panics
+/// When it does not handle them on this machine, or stacks cannot be made smaller.
+pub fn smallest_signal_stacks(runtime: &Runtime) -> u32 {
+    let survives = |by: u32| {
+        let program = Record::workload(runtime, "nullref", &["0.1"]).on_stacks_smaller_by(by);
+        program.run_bare().status.success()
+    };
+    assert!(survives(0));
+    // 12 KiB are all that there is.
+    let (mut good, mut bad) = (0, 12 << 10);
+    assert!(!survives(bad), "the stacks are not made smaller");
+    while bad - good > 128 {
+        let by = good.midpoint(bad);
+        if survives(by) {
+            good = by;
+        } else {
+            bad = by;
+        }
+    }
+    good
 }
 
 /// A folder of the calling test's own, empty: two tests may use the same name.

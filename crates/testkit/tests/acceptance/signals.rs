@@ -1,7 +1,7 @@
 //! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors, and
 //! however little room its signal stacks leave.
 
-use testkit::{Record, Runtime, tight_stacks};
+use testkit::{Record, Runtime, smallest_signal_stacks};
 
 on_each_runtime!(
     a_program_that_becomes_another,
@@ -48,30 +48,14 @@ fn every_rate(runtime: &Runtime, workload: &str) {
 /// The smallest signal stacks on which the runtime alone handles a fault: a machine with the largest
 /// signal frames that it can run on. Nothing of ours may need room there.
 fn faults_with_no_more_room_than_the_runtime_needs(runtime: &Runtime) {
-    let tight = |by: u32, seconds: &str| {
-        Record::workload(runtime, "nullref", &[seconds])
-            .environment("LD_PRELOAD", &tight_stacks().to_string_lossy())
-            .environment("TIGHT_STACKS_BY", &by.to_string())
-    };
-    let survives = |by: u32| tight(by, "0.1").run_bare().status.success();
-    assert!(survives(0));
-    // 12 KiB are all that there is.
-    let (mut good, mut bad) = (0, 12 << 10);
-    assert!(!survives(bad), "the stacks are not made smaller");
-    while bad - good > 128 {
-        let by = good.midpoint(bad);
-        if survives(by) {
-            good = by;
-        } else {
-            bad = by;
-        }
-    }
+    let good = smallest_signal_stacks(runtime);
     println!("{}: {} bytes can be taken", runtime.version, good);
     assert!(good > 1024, "no room is left that a tick could need");
     for way in WAYS {
         for hertz in ["99", "10000"] {
             for _ in 0..3 {
-                let recorded = tight(good, "0.5")
+                let recorded = Record::workload(runtime, "nullref", &["0.5"])
+                    .on_stacks_smaller_by(good)
                     .options(["--frequency", hertz])
                     .options(way.iter().copied())
                     .run_complete();
