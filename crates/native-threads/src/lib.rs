@@ -1,4 +1,4 @@
-//! A native library that makes threads of its own, and one that shuts doors, for tests.
+//! A native library for tests: it makes threads of its own, shuts doors, calls back.
 //!
 //! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no less, and
 //! is joined before the call returns.
@@ -44,6 +44,13 @@ pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, bl
             let _burned = thread.join();
         }
     }
+}
+
+/// Calls back, from a frame of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn call_back(function: extern "C" fn()) -> i32 {
+    function();
+    std::hint::black_box(1)
 }
 
 /// From here on no thread of the process may make a timer, open a perf event or queue a signal, as in a

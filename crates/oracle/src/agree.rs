@@ -153,7 +153,7 @@ impl Agree {
         let threads = &target.threads;
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
-            threads.scan(self.tid, &mut self.ids, false, true);
+            threads.scan(self.tid, &mut self.ids, true);
         }
         threads.take_hellos(&mut self.reader);
         self.reader.clear_wake();

@@ -8,6 +8,7 @@
 //! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
 //! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
 
+use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::{unwind_info, x86};
 
@@ -359,23 +360,6 @@ fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     // readable memory, and nothing behind the end of the page is read.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
     buffer
-}
-
-/// Reads this process's memory as far as it can be read, without faulting.
-pub(crate) fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
-    let local = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: buffer.len(),
-    };
-    // SAFETY: the kernel checks both ranges; `local` is the buffer.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    buffer
-        .get(..usize::try_from(read).unwrap_or(0))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod map;
 mod native;
 #[cfg(test)]
 mod oracle;
+pub mod own_memory;
 pub mod pe;
 mod rule;
 pub mod survey;

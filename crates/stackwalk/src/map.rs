@@ -82,6 +82,19 @@ impl Code {
     }
 }
 
+impl Code {
+    /// Whether parts of it, or of its tables, cannot be read any more: their file is shorter than it
+    /// was. To be asked before they are read. Async-signal-safe.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        match self {
+            // In memory of the runtime's own.
+            Code::Jit(_) => false,
+            Code::Native(code) => code.is_cut_short(),
+            Code::ReadyToRun(image) => image.is_cut_short(),
+        }
+    }
+}
+
 /// A region with its unwind information. Immutable once published.
 pub(crate) struct Entry {
     pub(crate) region: Region,
@@ -331,9 +344,17 @@ impl CodeMap {
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
         let reader = self.grace.enter();
         match &self.find(&reader, address)?.code {
-            Code::ReadyToRun(image) => image.function_start(address),
+            Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
         }
+    }
+
+    /// Whether `address` is in code whose file is shorter than it was: neither we nor its owner can read
+    /// all of it any more.
+    pub fn is_cut_short(&self, address: u64) -> bool {
+        let reader = self.grace.enter();
+        let entry = self.find(&reader, address);
+        entry.is_some_and(|entry| entry.code.is_cut_short())
     }
 
     /// Frees what no walk can see any more; says how many things still wait. Never waits itself.

@@ -3,8 +3,11 @@
 //! It does not interpret the tables (`cfi`) and names no symbol. The invariant: a walk reads a
 //! module's tables from a private read-only mapping of its *file*, or from a copy, never from
 //! the loaded module itself: `dlclose` on one thread cannot pull them away under a walk on
-//! another. Such a mapping costs address space and page cache, no private memory.
+//! another. Such a mapping costs address space and page cache, no private memory. A file can be cut
+//! short: who reads a mapping asks [`NativeCode::is_cut_short`] a moment before, and the module
+//! itself is read by the kernel.
 
+use crate::own_memory;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -97,6 +100,19 @@ pub(crate) struct NativeCode {
 }
 
 impl NativeCode {
+    /// Whether its file is shorter than it was, so that parts of it cannot be read.
+    /// Async-signal-safe.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        match &self.bytes {
+            Bytes::Mapped(at, len) => {
+                let end = |segment: &Segment| (segment.offset as u64).saturating_add(segment.len);
+                let end = self.segments.iter().map(end).max().unwrap_or(0);
+                end > *len as u64 || own_memory::is_missing(*at as u64 + end.saturating_sub(1))
+            }
+            Bytes::Loaded(..) | Bytes::Copied(_) => false,
+        }
+    }
+
     /// The bytes from `avma` to the end of its segment, as the file has them. Empty where there
     /// are none. Async-signal-safe.
     pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
@@ -196,6 +212,7 @@ impl Loaded {
             known: self.counters,
             counters: None,
             seen: Vec::new(),
+            unreadable: Vec::new(),
             copy: &|_| false,
         };
         look.run();
@@ -215,10 +232,16 @@ impl Loaded {
         }
         let gone = (self.modules.iter())
             .filter(|old| seen.iter().all(|new| new.module != **old))
+            .filter(|old| !look.unreadable.contains(&old.bias))
             .cloned()
             .collect();
         let known = std::mem::take(&mut self.modules);
-        self.modules = seen.iter().map(|seen| seen.module.clone()).collect();
+        // One whose file has been cut short is where it was: its frames have its name.
+        let unreadable = |old: &&NativeModule| look.unreadable.contains(&old.bias);
+        self.modules = (seen.iter().map(|seen| &seen.module))
+            .chain(known.iter().filter(unreadable))
+            .cloned()
+            .collect();
         let mut new = Vec::new();
         let mut without_file = HashMap::new();
         for seen in seen
@@ -239,6 +262,7 @@ impl Loaded {
                 known: None,
                 counters: None,
                 seen: Vec::new(),
+                unreadable: Vec::new(),
                 copy: &copy,
             };
             look.run();
@@ -263,6 +287,8 @@ struct Look<'a> {
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
     seen: Vec<Seen>,
+    /// The biases of modules that cannot be read, or have no code.
+    unreadable: Vec<u64>,
     /// Which modules, by the start of their range, are to be copied.
     copy: &'a dyn Fn(u64) -> bool,
 }
@@ -286,8 +312,9 @@ impl Look<'_> {
                 return 1;
             }
             // SAFETY: the linker's lock is held during this call, so the module stays mapped.
-            if let Some(seen) = unsafe { describe(info, look.copy) } {
-                look.seen.push(seen);
+            match unsafe { describe(info, look.copy) } {
+                Some(seen) => look.seen.push(seen),
+                None => look.unreadable.push(info.dlpi_addr),
             }
             0
         }
@@ -306,11 +333,19 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
     if info.dlpi_phdr.is_null() {
         return None;
     }
-    // SAFETY: the linker's own description of its program headers.
-    let phdrs = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    // SAFETY: as above, as bytes; the type has no padding.
+    let count = usize::from(info.dlpi_phnum);
+    // SAFETY: the linker's own description of its program headers, which lie in the module.
     let headers =
-        unsafe { std::slice::from_raw_parts(info.dlpi_phdr.cast::<u8>(), size_of_val(phdrs)) };
+        unsafe { own_memory::copy(info.dlpi_phdr as u64, count * size_of::<libc::Elf64_Phdr>()) }?;
+    // SAFETY: the bytes of as many headers; any bytes are one.
+    let phdr = |at: usize| unsafe {
+        headers
+            .as_ptr()
+            .cast::<libc::Elf64_Phdr>()
+            .add(at)
+            .read_unaligned()
+    };
+    let phdrs = (0..count).map(phdr);
     let (mut range, mut code) = (None::<Range<u64>>, None::<Range<u64>>);
     let hull = |old: Option<Range<u64>>, new: Range<u64>| match old {
         Some(old) => Some(old.start.min(new.start)..old.end.max(new.end)),
@@ -340,10 +375,8 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
             libc::PT_GNU_EH_FRAME => (eh_frame_hdr, eh_frame_hdr_len) = (start, phdr.p_memsz),
             libc::PT_NOTE if build_id.is_empty() => {
                 // SAFETY: a note segment lies in a loaded, readable segment.
-                let notes = unsafe {
-                    std::slice::from_raw_parts(start as *const u8, phdr.p_filesz as usize)
-                };
-                build_id = build_id_of(notes, phdr.p_align)
+                let notes = unsafe { own_memory::copy(start, phdr.p_filesz as usize) }?;
+                build_id = build_id_of(&notes, phdr.p_align)
                     .unwrap_or_default()
                     .to_vec();
             }
@@ -374,7 +407,7 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
         let len = eh_frame_hdr_len.min(4096) as usize;
         // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
         // readable.
-        unsafe { std::slice::from_raw_parts(eh_frame_hdr as *const u8, len) }.to_vec()
+        unsafe { own_memory::copy(eh_frame_hdr, len) }?
     };
     let copy = (vdso || copy(range.start)).then(|| {
         // Unwind tables only: code and data of the module are of no use without a file.
@@ -389,12 +422,14 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
                 offset: bytes.len(),
             });
             // SAFETY: a loaded readable segment; the module stays mapped during this call.
-            bytes.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(avma as *const u8, len as usize)
-            });
+            bytes.extend(unsafe { own_memory::copy(avma, len as usize) }?);
         }
-        (bytes.into_boxed_slice(), parts)
+        Some((bytes.into_boxed_slice(), parts))
     });
+    let copy = match copy {
+        Some(copied) => Some(copied?),
+        None => None,
+    };
     Some(Seen {
         module: NativeModule {
             path,
@@ -405,7 +440,7 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
         },
         segments,
         eh_frame_hdr,
-        headers: headers.to_vec(),
+        headers,
         hdr_start,
         copy,
         vdso,
@@ -453,13 +488,6 @@ impl Seen {
                 eh_frame_hdr: self.eh_frame_hdr,
             });
         }
-        let bytes = map_file(&self.module.path)?;
-        let file = bytes.get();
-        // The program headers begin where e_phoff says (offset 32 of an ELF64 header).
-        let phoff = u64::from_le_bytes(file.get(32..40)?.try_into().ok()?) as usize;
-        if !file.get(phoff..)?.starts_with(&self.headers) {
-            return None;
-        }
         let segments: Box<[Segment]> = (self.segments.iter())
             .map(|load| Segment {
                 avma: load.avma,
@@ -468,10 +496,19 @@ impl Seen {
             })
             .collect();
         let code = NativeCode {
-            bytes,
+            bytes: map_file(&self.module.path)?,
             segments,
             eh_frame_hdr: self.eh_frame_hdr,
         };
+        if code.is_cut_short() {
+            return None;
+        }
+        let file = code.bytes.get();
+        // The program headers begin where e_phoff says (offset 32 of an ELF64 header).
+        let phoff = u64::from_le_bytes(file.get(32..40)?.try_into().ok()?) as usize;
+        if !file.get(phoff..)?.starts_with(&self.headers) {
+            return None;
+        }
         let same = self.eh_frame_hdr == 0
             || code
                 .bytes_at(self.eh_frame_hdr)

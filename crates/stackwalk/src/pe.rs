@@ -2,13 +2,13 @@
 //!
 //! It reads a PE image that the runtime has mapped section by section, in place, and copies
 //! nothing but its section list. The invariant: every read lies inside a section, and sections
-//! lie inside the image.
+//! lie inside the image. Whoever reads asks [`Image::is_cut_short`] a moment before.
 //!
 //! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
 //! `docs/design/coreclr/botr/readytorun-format.md`.
 
 use crate::rule::Rule;
-use crate::{unwind_info, x86};
+use crate::{own_memory, unwind_info, x86};
 use std::ops::Range;
 
 /// A ReadyToRun image, for [`CodeMap::add_r2r`](crate::CodeMap::add_r2r).
@@ -21,6 +21,8 @@ pub struct Image {
     code: Range<u32>,
     /// Where the RUNTIME_FUNCTIONs are, and how many.
     functions: (u32, u32),
+    /// RVA of the last byte that is in the file.
+    last: u32,
 }
 
 /// Why an image is not a ReadyToRun image.
@@ -55,8 +57,12 @@ pub unsafe fn r2r_image(base: u64) -> Result<Image, NotReadyToRun> {
         return Err(NotReadyToRun::NotAnImage);
     }
     // SAFETY: an image begins with at least one page of headers.
-    let page = unsafe { std::slice::from_raw_parts(base as *const u8, 4096) };
-    parse(base, page)
+    let page = unsafe { own_memory::copy(base, 4096) }.ok_or(NotReadyToRun::Malformed)?;
+    let image = parse(base, &page)?;
+    if image.is_cut_short() {
+        return Err(NotReadyToRun::Malformed);
+    }
+    Ok(image)
 }
 
 /// [`r2r_image`] with the first bytes of the image given.
@@ -103,6 +109,8 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         end: headers_len.min(image_len),
     }]);
     let mut code = None::<Range<u32>>;
+    // File offset and RVA.
+    let mut last = (0, headers_len.saturating_sub(1));
     for index in 0..usize::from(count) {
         let at = first + index * 40;
         let field = |offset: usize| u32_at(at + offset).ok_or(Malformed);
@@ -117,6 +125,9 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
             .checked_add(len)
             .filter(|end| *end <= image_len)
             .ok_or(Malformed)?;
+        if raw_len.min(len) > 0 {
+            last = last.max((field(20)?, start + raw_len.min(len) - 1));
+        }
         if field(36)? & EXECUTABLE != 0 && start < end {
             let hull = code.map_or(start..end, |old| old.start.min(start)..old.end.max(end));
             code = Some(hull);
@@ -129,6 +140,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         sections: sections.into(),
         code,
         functions: (table, table_len / 12),
+        last: last.1,
     };
     if image.rva_bytes(table).len() < table_len as usize
         || base.checked_add(image_len.into()).is_none()
@@ -154,6 +166,17 @@ impl Image {
     /// Addresses of its executable sections, from the first to the last.
     pub fn code(&self) -> Range<u64> {
         self.base + u64::from(self.code.start)..self.base + u64::from(self.code.end)
+    }
+
+    /// Address of the last byte that is in its file.
+    pub fn last(&self) -> u64 {
+        self.base.wrapping_add(self.last.into())
+    }
+
+    /// Whether its file is shorter than it was, so that parts of it cannot be read.
+    /// Async-signal-safe.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        own_memory::is_missing(self.last())
     }
 
     /// How many functions and funclets it has.

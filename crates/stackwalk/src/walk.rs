@@ -121,11 +121,13 @@ pub enum Reason {
     BadSignalFrame = 5,
     /// The unwind table wants a register that is not tracked, or is malformed.
     UnsupportedRule = 6,
+    /// The code's file is shorter than it was: it cannot be read, nor can its unwind table.
+    CutShort = 7,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::OffStack,
         Reason::OutOfBounds,
         Reason::NoRule,
@@ -133,6 +135,7 @@ impl Reason {
         Reason::BadReturnAddress,
         Reason::BadSignalFrame,
         Reason::UnsupportedRule,
+        Reason::CutShort,
     ];
 
     /// The reason as reports print it.
@@ -145,6 +148,7 @@ impl Reason {
             Reason::BadReturnAddress => "bad return address",
             Reason::BadSignalFrame => "bad signal frame",
             Reason::UnsupportedRule => "unsupported unwind rule",
+            Reason::CutShort => "code of a file that was cut short",
         }
     }
 }
@@ -613,6 +617,9 @@ impl<'a, M: Load> Walker<'a, M> {
         let Some(entry) = map.find(&reader, lookup) else {
             return self.guess(here, Reason::UnknownCode);
         };
+        if entry.code.is_cut_short() {
+            return self.guess(here, Reason::CutShort);
+        }
         let before_stub = hijack::is_before_stub(&entry.code, lookup);
         if before_stub
             && !here.exact
@@ -682,6 +689,9 @@ impl<'a, M: Load> Walker<'a, M> {
         let Code::Native(code) = &self.map.find(&reader, lookup)?.code else {
             return None;
         };
+        if code.is_cut_short() {
+            return None;
+        }
         match cfi::kept(code, lookup, register, &mut self.scratch.cfi)? {
             // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
             // walked already.
@@ -847,7 +857,7 @@ impl CodeMap {
         let Some(entry) = self.find(&reader, before) else {
             return false;
         };
-        x86::ends_in_call(entry.code_before(address))
+        !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address))
     }
 }
 

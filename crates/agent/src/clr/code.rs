@@ -75,6 +75,7 @@ impl Clr {
             path: found.path,
             base,
             precompiled: image.as_ref().map(pe::Image::code),
+            last: image.as_ref().map_or(0, pe::Image::last),
             flat: found.flags.contains(ModuleFlags::FLAT_LAYOUT),
             metadata: OnceLock::new(),
             mvid: OnceLock::new(),

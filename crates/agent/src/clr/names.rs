@@ -33,6 +33,10 @@ pub fn of_function<'rt, C: Synchronous>(
     let in_place = facts.as_ref().and_then(|facts| facts.metadata());
     let (mut type_name, mut name) = match in_place.and_then(|own| own.method(found.token.0)) {
         Some(method) => (method.type_name, method.name),
+        // The runtime would look for it in what is not there any more.
+        None if is_cut_short(facts.as_deref()) => {
+            (String::new(), format!("0x{:08x}", found.token.0))
+        }
         None => {
             // No image in memory, or one that was changed since: see `base::metadata` for why the
             // runtime is asked last.
@@ -61,6 +65,11 @@ pub fn of_function<'rt, C: Synchronous>(
     })
 }
 
+/// Whether the file of a module is shorter than it was.
+fn is_cut_short(facts: Option<&ManagedModule>) -> bool {
+    facts.is_some_and(ManagedModule::is_cut_short)
+}
+
 fn mvid_of<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     facts: &ManagedModule,
@@ -68,6 +77,9 @@ fn mvid_of<'rt, C: Synchronous>(
 ) -> Option<[u8; 16]> {
     if let Some(own) = facts.metadata() {
         return own.mvid();
+    }
+    if facts.is_cut_short() {
+        return None;
     }
     let metadata = cx.info().get_module_meta_data(cx, module).ok()??;
     Some(guid_bytes(metadata.get_scope_props().ok()?.mvid))
@@ -84,6 +96,9 @@ fn type_of_token<'rt, C: Synchronous>(
     let in_place = facts.as_ref().and_then(|facts| facts.metadata());
     if let Some(name) = in_place.and_then(|own| own.type_name(token.0)) {
         return Some(name);
+    }
+    if is_cut_short(facts.as_deref()) {
+        return None;
     }
     let metadata = cx.info().get_module_meta_data(cx, module).ok()??;
     Some(type_of(&metadata, token))

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use recording::{MethodKind, Tier};
 
 use crate::base::metadata::Metadata;
+use crate::base::proc;
+use stackwalk::own_memory::is_missing;
 
 /// One contiguous piece of JITted code.
 #[derive(Clone, Debug)]
@@ -67,6 +69,8 @@ pub struct ManagedModule {
     pub base: u64,
     /// Its ReadyToRun code.
     pub precompiled: Option<Range<u64>>,
+    /// Address of the last byte of its file, where it is laid out by section and has code; else 0.
+    pub last: u64,
     /// It is in memory as its file is, not laid out by section.
     pub flat: bool,
     /// Its names, once somebody has asked; `None` where the runtime must be asked.
@@ -84,5 +88,26 @@ impl ManagedModule {
             .metadata
             .get_or_init(|| Metadata::of_module(self.base, self.flat));
         known.as_ref()
+    }
+
+    /// Whether its file has become shorter than it was when it was loaded. The runtime reads it where it
+    /// lies, and dies of what is not there any more, so it must not be asked then.
+    pub fn is_cut_short(&self) -> bool {
+        if self.last != 0 {
+            return is_missing(self.last);
+        }
+        if self.base == 0 {
+            return false;
+        }
+        let last = match self.metadata() {
+            // It lies behind all code.
+            Some(metadata) => metadata.last(),
+            None => {
+                let mappings = proc::mappings();
+                let mapping = proc::mapping_of(&mappings, self.base);
+                mapping.map_or(self.base, |mapping| mapping.range.end.saturating_sub(1))
+            }
+        };
+        is_missing(last)
     }
 }

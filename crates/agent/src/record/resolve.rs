@@ -404,13 +404,16 @@ impl Recorder {
         runtime: u8,
         lookup: u64,
     ) -> Frame<'static> {
-        let start = look
-            .target
-            .code
-            .map()
-            .r2r_function_start(lookup)
-            .unwrap_or(lookup);
+        let map = look.target.code.map();
+        let start = map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.written.precompiled.get(&start).copied();
+        if known.is_none() && map.is_cut_short(lookup) {
+            // The runtime would look for it in what is not there any more.
+            return Frame::Stub {
+                runtime,
+                name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
+            };
+        }
         let found = known.or_else(|| {
             let (function, code_start, names) = look.runtimes.with(runtime, |clr, cx| {
                 // Code of a ReadyToRun image is never freed, so the lookup cannot race with it
@@ -517,6 +520,10 @@ impl Recorder {
         if !self.written.il_maps.contains_key(&code_start) {
             if self.written.il_maps.len() >= MAX_IL_MAPS {
                 self.written.il_maps.clear();
+            }
+            // Of ReadyToRun code the map lies in its file, where the runtime would look for it.
+            if look.target.code.map().is_cut_short(code_start) {
+                return None;
             }
             let map = look
                 .runtimes

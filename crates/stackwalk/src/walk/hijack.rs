@@ -13,7 +13,7 @@
 
 use super::{Bp, Here, LEAF_RA, Load, Reason, Step, To, Walker};
 use crate::map::Code;
-use crate::{jit, x86};
+use crate::{own_memory, x86};
 
 /// How many runtimes can keep a return address of one thread.
 pub const HIJACKS: usize = 4;
@@ -33,7 +33,7 @@ const REACH: usize = 4096;
 /// it does not look like one. Reads by a system call that does not fault; not for a handler.
 pub fn hijack_offset(thread: u64) -> Option<u64> {
     let mut bytes = [0; REACH];
-    let words: Vec<u64> = (jit::peek(thread, &mut bytes).as_chunks().0.iter())
+    let words: Vec<u64> = (own_memory::peek(thread, &mut bytes).as_chunks().0.iter())
         .map(|word| u64::from_ne_bytes(*word))
         .collect();
     let first = words.iter().position(|word| *word == UNSET)?;

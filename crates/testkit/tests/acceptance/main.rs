@@ -56,6 +56,7 @@ mod side_by_side;
 mod signals;
 mod stress;
 mod tiers;
+mod truncated;
 mod unseen;
 mod walkers;
 

@@ -118,6 +118,8 @@ pub struct Metadata {
 /// Where its parts are, as offsets from the base.
 #[derive(Clone, Debug)]
 struct Parts {
+    /// Behind the last stream.
+    end: u64,
     strings: Range<u64>,
     guids: u64,
     heaps: u8,
@@ -237,6 +239,12 @@ impl Metadata {
         })
     }
 
+    /// Address of the last byte of it.
+    pub fn last(&self) -> u64 {
+        let end = self.bytes.0.saturating_add(self.parts.end);
+        end.saturating_sub(1)
+    }
+
     /// The module's identity, as its PDB has it.
     pub fn mvid(&self) -> Option<[u8; 16]> {
         self.parts.mvid(&self.bytes)
@@ -299,10 +307,12 @@ impl Parts {
         let count = bytes.u16(list + 2)?.min(MAX_LIST);
         let mut at = list + 4;
         let (mut tables, mut strings, mut guids) = (None, None, None);
+        let mut end = 0;
         for _ in 0..count {
             let start = root + u64::from(bytes.u32(at)?);
             let length = u64::from(bytes.u32(at + 4)?);
             let name = bytes.text(at + 8, at + 8 + 32)?;
+            end = end.max(start.checked_add(length)?);
             match name.as_str() {
                 "#~" => tables = Some(start),
                 "#Strings" => strings = Some(start..start.checked_add(length)?),
@@ -311,11 +321,12 @@ impl Parts {
             }
             at += 8 + (name.len() as u64 + 1).next_multiple_of(4);
         }
-        Parts::read_tables(bytes, tables?, strings?, guids?)
+        Parts::read_tables(bytes, end, tables?, strings?, guids?)
     }
 
     fn read_tables(
         bytes: &impl Numbers,
+        end: u64,
         tables: u64,
         strings: Range<u64>,
         guids: u64,
@@ -355,6 +366,7 @@ impl Parts {
         let table = |number: usize| found.get(number).copied();
         let types = types(bytes, table(TYPE_DEF)?, table(NESTED_CLASS)?, sizes)?;
         Some(Parts {
+            end,
             strings,
             guids,
             heaps,

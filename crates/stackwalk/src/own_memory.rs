@@ -1,0 +1,130 @@
+//! This process's own memory, read by the kernel: a page that is not there is an answer and no fault.
+//!
+//! A file that is mapped may be cut short by anybody; from then on its pages behind the new end are SIGBUS
+//! for who touches them, also those that were written to. Nothing here knows what the memory is.
+//! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by
+//! [`copy`] where the kernel does not know the call.
+
+use std::arch::asm;
+
+/// Errors of the kernel, which come back below zero.
+const FAULT: i64 = -(libc::EFAULT as i64);
+
+/// `process_vm_readv` of this process: bytes read, or an error below zero.
+fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
+    let local = libc::iovec {
+        iov_base: buffer.cast(),
+        iov_len: length,
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: length,
+    };
+    let mut result = libc::SYS_getpid;
+    // SAFETY: a system call without arguments, which changes the registers named.
+    unsafe {
+        asm!("syscall", inlateout("rax") result, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    let process = result;
+    result = libc::SYS_process_vm_readv;
+    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most
+    // `length` bytes to `buffer`, which is the caller's.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") result,
+            in("rdi") process,
+            in("rsi") &raw const local,
+            in("rdx") 1,
+            in("r10") &raw const remote,
+            in("r8") 1,
+            in("r9") 0,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Reads as much of what lies at `address` as can be read.
+pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
+    let read = read(address, buffer.as_mut_ptr(), buffer.len());
+    buffer
+        .get(..usize::try_from(read).unwrap_or(0))
+        .unwrap_or_default()
+}
+
+/// Whether there is no page at `address`, or none that can be read. False where the kernel does not say (a
+/// sandbox that forbids the call).
+pub fn is_missing(address: u64) -> bool {
+    let mut byte = 0;
+    read(address, &raw mut byte, 1) == FAULT
+}
+
+/// What lies at `address`; `None` where a page of it is missing.
+///
+/// # Safety
+/// So many bytes are mapped there, for reading, though their file may have been cut short.
+pub(crate) unsafe fn copy(address: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    match read(address, bytes.as_mut_ptr(), length) {
+        read if usize::try_from(read) == Ok(length) => Some(bytes),
+        // As far as there is something, or nothing at all.
+        FAULT | 0.. => None,
+        // The kernel does not say.
+        // SAFETY: the caller's promise; the buffer is new and as long.
+        _ => unsafe {
+            std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), length);
+            Some(bytes)
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::fd::{AsRawFd as _, FromRawFd as _};
+
+    #[test]
+    fn memory_of_a_file_that_was_cut_short_is_missing_and_not_read() {
+        const PAGE: usize = 4096;
+        // SAFETY: a name; the descriptor is new and nobody else's.
+        let mut file = unsafe {
+            let fd = libc::memfd_create(c"short".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            std::fs::File::from_raw_fd(fd)
+        };
+        file.write_all(&[7; 3 * PAGE]).unwrap();
+        // SAFETY: a new private mapping of the file.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                3 * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        // A page of our own does not outlive the file's either.
+        // SAFETY: within the mapping, which nobody else knows.
+        unsafe { at.cast::<u8>().add(2 * PAGE).write(9) };
+        let start = at as u64;
+        let last = start + 3 * PAGE as u64 - 1;
+        // SAFETY: mapped.
+        let all = || unsafe { copy(start, 3 * PAGE) };
+        assert!(!is_missing(start) && !is_missing(last));
+        assert_eq!(all().unwrap()[2 * PAGE], 9);
+        file.set_len(PAGE as u64).unwrap();
+        assert!(!is_missing(start) && is_missing(last));
+        assert_eq!(all(), None);
+        let mut buffer = [0; 2 * PAGE];
+        assert_eq!(peek(start, &mut buffer), &[7; PAGE]);
+        // SAFETY: this mapping is the test's.
+        unsafe { libc::munmap(at, 3 * PAGE) };
+        assert!(is_missing(start) && is_missing(0));
+    }
+}
