@@ -2,6 +2,7 @@
 
 use profile::model::{Health, Source, Unit, Unseen};
 
+use crate::cost::Cost;
 use crate::select::unit_name;
 use crate::visible::visible;
 use crate::wording::{amount, plural};
@@ -26,7 +27,7 @@ pub fn percent(part: u64, whole: u64) -> String {
 /// (samples and lost), with the reasons, most first; what limits kept out; CPU time that no sample
 /// stands for, with the reasons; the engine and the walker,
 /// the source and the walker of each event that is not sampled by time; how long runtimes were
-/// stopped; the agent's CPU time.
+/// stopped; what recording cost.
 /// One line, no line end in it.
 pub fn honest_line(health: &Health) -> String {
     let lost = sum(&health.lost);
@@ -60,17 +61,7 @@ pub fn honest_line(health: &Health) -> String {
         }
     }
     line.push_str(&pauses(health));
-    line.push_str(&format!(
-        "; agent CPU {:.3} s",
-        seconds(health.agent_cpu_ns)
-    ));
-    if health.target_cpu_ns > 0 {
-        line.push_str(&format!(
-            " ({} of the program's {:.3} s)",
-            percent(health.agent_cpu_ns, health.target_cpu_ns),
-            seconds(health.target_cpu_ns),
-        ));
-    }
+    line.push_str(&format!("; {}", Cost::of(health).said()));
     line
 }
 
@@ -252,8 +243,8 @@ mod tests {
         assert_eq!(
             honest_line(&health),
             "990 samples, 10 lost (1.00 %: ring full 9, no stack bounds 1), 5 broken (0.50 %: no \
-             unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; agent \
-             CPU 0.120 s (1.20 % of the program's 10.000 s)"
+             unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; cost \
+             1.21 % of the program's 9.880 s (agent 1.21, handlers 0.00; callbacks and ticks not counted)"
         );
     }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use profile::Profile;
-use profile::model::{Event, Limited};
+use profile::model::{Cost, CostPart, Event, Health, Limited};
 use profile::ops::{Weight, runtime_labels};
 use serde::Serialize;
 
+use crate::cost::CostJson;
 use crate::health::{honest_line, percent, said, seconds, sum, unseen_ns};
 use crate::labels::{Labels, command_line};
 use crate::select::{events, unit_name};
@@ -44,6 +45,7 @@ pub(crate) struct HealthJson {
     agent_cpu_s: f64,
     target_cpu_s: f64,
     handler_s: f64,
+    cost: CostJson,
     agent_memory_bytes: u64,
     limited: Vec<LimitedJson>,
     sources: Vec<SourceJson>,
@@ -215,6 +217,7 @@ impl HealthJson {
             agent_cpu_s: seconds(h.agent_cpu_ns),
             target_cpu_s: seconds(h.target_cpu_ns),
             handler_s: seconds(h.handler_ns),
+            cost: CostJson::new(h),
             agent_memory_bytes: h.agent_memory,
             limited,
             sources,
@@ -453,10 +456,24 @@ pub fn inspect_text(profile: &Profile) -> String {
             amount(h.handler_ns, "nanoseconds"),
         ),
     );
+    let callbacks = callbacks(h);
+    if !callbacks.is_empty() {
+        line("callbacks", callbacks);
+    }
     for note in &h.notes {
         line("note", visible(note).into_owned());
     }
     text.push_str(&honest_line(h));
     text.push('\n');
     text
+}
+
+/// `compilation 300 in 0.90 ms, loads 20 in 1.10 ms`.
+fn callbacks(health: &Health) -> String {
+    let of_part = |cost: &&Cost| cost.part == CostPart::Callbacks;
+    let each = health.cost.iter().filter(of_part).map(|cost| {
+        let cpu = amount(cost.cpu_ns, "nanoseconds");
+        format!("{} {} in {cpu}", visible(&cost.name), cost.count)
+    });
+    each.collect::<Vec<_>>().join(", ")
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod collapsed;
+mod cost;
 pub mod firefox;
 mod forest;
 mod health;

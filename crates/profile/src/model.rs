@@ -29,7 +29,7 @@ pub struct DetailId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-pub use recording::{Event, Tier, Unit, WalkEnd};
+pub use recording::{CostPart, Event, Tier, Unit, WalkEnd};
 
 /// What colour a frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -286,6 +286,21 @@ pub struct Unseen {
     pub cpu_ns: u64,
 }
 
+/// Part of what recording cost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// Which.
+    pub part: CostPart,
+    /// What of it, e.g. `compilation`; empty where the part has none of its own.
+    pub name: String,
+    /// It was reckoned, not measured.
+    pub modelled: bool,
+    /// Calls, runs or ticks.
+    pub count: u64,
+    /// CPU time, nanoseconds.
+    pub cpu_ns: u64,
+}
+
 /// The honest line, in numbers. Counts are over all processes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Health {
@@ -329,6 +344,9 @@ pub struct Health {
     pub agent_memory: u64,
     /// Time in signal handlers, nanoseconds.
     pub handler_ns: u64,
+    /// What recording cost the processes beside the agents' threads, where the recording says so: by part, most
+    /// first in each. Handlers are always there.
+    pub cost: Vec<Cost>,
     /// Where samples come from, those by time first; each once, whatever the number of processes.
     pub sources: Vec<Source>,
     /// What limits kept out, by event.

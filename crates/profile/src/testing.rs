@@ -5,8 +5,8 @@
 //! always; change one and many snapshots change.
 
 use recording::{
-    Event, Frame, MethodKind, ModuleKind, ProcessKey, Pushed, Record, Tier, WalkEnd, Writer,
-    file_header,
+    CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, Pushed, Record, Tier, WalkEnd,
+    Writer, file_header,
 };
 
 use crate::import::Import;
@@ -267,6 +267,20 @@ impl Scene {
 
     fn ended(&mut self, due_ns: Option<u64>, lost_ns: u64) {
         let time_ns = self.clock;
+        for (part, name, count, cpu_ns) in [
+            (CostPart::Callbacks, "compilation", 300, 900_000),
+            (CostPart::Callbacks, "loads", 20, 1_100_000),
+            (CostPart::Handlers, "", 100, 400_000),
+            (CostPart::Ticks, "", 100, 200_000),
+        ] {
+            self.push(Record::Cost {
+                part,
+                modelled: part == CostPart::Ticks,
+                count,
+                cpu_ns,
+                name: name.into(),
+            });
+        }
         self.push(Record::Stats {
             time_ns,
             agent_cpu_ns: 2_500_000,

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use crate::record::{Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
+use crate::record::{CostPart, Event, Frame, MethodKind, ModuleKind, Record, Tier, WalkEnd};
 use crate::wire::{Body, Malformed, put_bytes, put_delta, put_str, put_varint};
 
 pub(crate) const KIND_SAMPLE: u8 = 1;
@@ -34,6 +34,7 @@ pub(crate) const KIND_SOURCE: u8 = 18;
 pub(crate) const KIND_LIMITED: u8 = 19;
 pub(crate) const KIND_PAUSE: u8 = 20;
 pub(crate) const KIND_UNSEEN: u8 = 21;
+pub(crate) const KIND_COST: u8 = 22;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -279,6 +280,20 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_varint(out, *cpu_ns);
             put_str(out, reason);
             KIND_UNSEEN
+        }
+        Record::Cost {
+            part,
+            modelled,
+            count,
+            cpu_ns,
+            name,
+        } => {
+            out.push(*part as u8);
+            out.push(u8::from(*modelled));
+            put_varint(out, *count);
+            put_varint(out, *cpu_ns);
+            put_str(out, name);
+            KIND_COST
         }
         Record::Note { text } => {
             put_str(out, text);
@@ -585,6 +600,18 @@ pub(crate) fn decode<'a>(
                 reason: body.text()?,
                 threads,
                 cpu_ns,
+            }
+        }
+        KIND_COST => {
+            let Some(part) = CostPart::from_code(body.byte()?) else {
+                return Ok(None);
+            };
+            Record::Cost {
+                part,
+                modelled: body.byte()? != 0,
+                count: body.varint()?,
+                cpu_ns: body.varint()?,
+                name: body.text()?,
             }
         }
         KIND_NOTE => Record::Note { text: body.text()? },

@@ -25,7 +25,9 @@ pub use block::{
     SYNC, file_header,
 };
 pub use reader::{Damage, DamageReason, Item, MOST_AT_LEAST, MOST_TIMES, OpenError, Reader};
-pub use record::{Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, Unit, WalkEnd};
+pub use record::{
+    CostPart, Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, Unit, WalkEnd,
+};
 pub use split::{Block, BlockSplitter, NotBlocks};
 pub use wire::MAX_STRING;
 pub use writer::{Pushed, Writer};

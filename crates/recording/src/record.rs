@@ -61,6 +61,18 @@ pub enum ModuleKind {
     Managed = 1,
 }
 
+/// A part of what recording costs the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum CostPart {
+    /// Callbacks of the runtime, on the program's threads.
+    Callbacks = 0,
+    /// Signal handlers, walks included.
+    Handlers = 1,
+    /// What the kernel takes for a tick: the interrupt, and the signal's way to the handler and back.
+    Ticks = 2,
+}
+
 /// One frame, as the agent resolved it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Frame<'a> {
@@ -334,7 +346,8 @@ pub enum Record<'a> {
         /// How many.
         count: u64,
     },
-    /// Totals since the process was recorded; the last one holds.
+    /// Totals since the process is recorded (since its start, where it was recorded from then on); the last
+    /// one holds.
     Stats {
         /// When.
         time_ns: u64,
@@ -361,6 +374,20 @@ pub enum Record<'a> {
         threads: u64,
         /// Their CPU time, nanoseconds.
         cpu_ns: u64,
+    },
+    /// A part of what recording has cost the process so far, beside the agent's own thread; the last one of a
+    /// part and name holds.
+    Cost {
+        /// Which part.
+        part: CostPart,
+        /// It was reckoned, not measured.
+        modelled: bool,
+        /// How many calls, runs or ticks.
+        count: u64,
+        /// CPU time, nanoseconds.
+        cpu_ns: u64,
+        /// What of the part, e.g. `compilation`; empty where it has no parts of its own.
+        name: Cow<'a, str>,
     },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
@@ -429,6 +456,19 @@ impl ModuleKind {
         match code {
             0 => Some(ModuleKind::Native),
             1 => Some(ModuleKind::Managed),
+            _ => None,
+        }
+    }
+}
+
+impl CostPart {
+    /// The part with this code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<CostPart> {
+        match code {
+            0 => Some(CostPart::Callbacks),
+            1 => Some(CostPart::Handlers),
+            2 => Some(CostPart::Ticks),
             _ => None,
         }
     }
@@ -734,6 +774,19 @@ impl Record<'_> {
                 reason: owned(reason),
                 threads,
                 cpu_ns,
+            },
+            Record::Cost {
+                part,
+                modelled,
+                count,
+                cpu_ns,
+                name,
+            } => Record::Cost {
+                part,
+                modelled,
+                count,
+                cpu_ns,
+                name: owned(name),
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

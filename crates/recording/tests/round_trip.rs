@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 use recording::{
-    Block, BlockSplitter, DamageReason, Event, Frame, Item, MAX_BLOCK, MAX_STRING, MethodKind,
-    ModuleKind, ProcessKey, Pushed, Reader, Record, SYNC, Tier, WalkEnd, Writer, file_header,
+    Block, BlockSplitter, CostPart, DamageReason, Event, Frame, Item, MAX_BLOCK, MAX_STRING,
+    MethodKind, ModuleKind, ProcessKey, Pushed, Reader, Record, SYNC, Tier, WalkEnd, Writer,
+    file_header,
 };
 
 fn text() -> impl Strategy<Value = Cow<'static, str>> {
@@ -160,6 +161,12 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         ),
         1 => (text(), number(), number())
             .prop_map(|(reason, threads, cpu_ns)| Record::Unseen { reason, threads, cpu_ns }),
+        1 => (0..3u8, any::<bool>(), number(), number(), text()).prop_map(
+            |(part, modelled, count, cpu_ns, name)| {
+                let part = CostPart::from_code(part).unwrap();
+                Record::Cost { part, modelled, count, cpu_ns, name }
+            }
+        ),
         1 => text().prop_map(|text| Record::Note { text }),
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())

@@ -104,6 +104,8 @@ pub struct Counters {
     pub lost_ns: u64,
     /// Runs of the handler for a signal of ours.
     pub signals: u64,
+    /// Of those, signals that the reader sent ([`crate::Reader::tick`]), to a thread that ran elsewhere as a rule.
+    pub sent: u64,
     /// Signals that gave no sample, by [`DiscardReason`].
     pub discarded: [u64; DiscardReason::COUNT],
     /// [`DiscardReason::Walker`], by [`crate::WalkResult::reason`].

@@ -307,6 +307,7 @@ unsafe fn inside(
         }
     }
     Slot::add(&slot.signals, 1);
+    Slot::add(&slot.sent, tick.sent.into());
     let took = sys::monotonic_ns().saturating_sub(started);
     Slot::add(&slot.handler_ns, took.min(LONGEST_RUN_NS));
     if token.ask == Ask::Wall {

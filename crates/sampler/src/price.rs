@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::config::EngineKind;
+use crate::counters::Counters;
 use crate::global::GLOBAL;
 use crate::sampler::{Holder, Sampler};
 use crate::sys;
@@ -21,21 +22,26 @@ const BATCHES: usize = 5;
 /// virtual machine of docs/engines.md.
 const DELIVERY_NS: u64 = 2_000;
 
-impl EngineKind {
-    /// The interrupts that a tick of this engine makes, nanoseconds of CPU time, on the virtual machine of
-    /// docs/engines.md; less on a machine of one's own. A POSIX timer on a CPU clock rides on the kernel's
-    /// tick, which comes anyway.
-    pub const fn interrupt_ns(self) -> u64 {
-        match self {
-            Self::Timer => 0,
-            // The thread runs on another processor, which is interrupted.
-            Self::Clock | Self::Wall => 5_000,
-            Self::PerfTaskClock | Self::PerfTaskClockUser => 25_000,
-        }
-    }
-}
+/// CPU time of an interrupt: on the virtual machine of docs/engines.md, and less on a machine of one's own.
+/// Another processor is interrupted for the sake of a signal that was sent ...
+const SENT_NS: u64 = 5_000;
+/// ... and this one by a clock of perf's, and once more by itself (O_ASYNC).
+const PERF_NS: u64 = 25_000;
 
 impl Sampler {
+    /// CPU time that these ticks have cost beside their handlers, at so much for the delivery of one
+    /// ([`Sampler::delivery_ns`]). Reckoned, not measured. A POSIX timer on a CPU clock rides on the kernel's own
+    /// tick, and interrupts nobody.
+    pub fn ticks_ns(&self, counters: &Counters, delivery_ns: u64) -> u64 {
+        let by_clock = match self.engine() {
+            EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => PERF_NS,
+            EngineKind::Timer | EngineKind::Clock | EngineKind::Wall => 0,
+        };
+        let Counters { signals, sent, .. } = *counters;
+        let clocks = signals.saturating_sub(sent);
+        signals * delivery_ns + sent * SENT_NS + clocks * by_clock
+    }
+
     /// CPU time that the delivery of one signal costs here, without the handler: the kernel's
     /// way to it and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the agent thread, which
     /// holds all signals off.

@@ -47,7 +47,7 @@ pub struct SampleView<'a> {
 #[derive(Debug)]
 pub struct Reader {
     /// Of slots that were freed since the last `take_counters`.
-    from_ended: [u64; 6],
+    from_ended: [u64; 7],
     taken_discarded: [u64; DiscardReason::COUNT],
     taken_refused: [u64; 16],
     pub(crate) pending_signals: u64,
@@ -68,7 +68,7 @@ const HELLO_BATCH: usize = 64;
 impl Reader {
     pub(crate) fn new() -> Self {
         let mut reader = Self {
-            from_ended: [0; 6],
+            from_ended: [0; 7],
             taken_discarded: [0; DiscardReason::COUNT],
             taken_refused: [0; 16],
             pending_signals: 0,
@@ -247,7 +247,15 @@ impl Reader {
                 }
             }
         }
-        let [samples, intervals, value_ns, handler_ns, signals, lost_ns] = sums;
+        let [
+            samples,
+            intervals,
+            value_ns,
+            handler_ns,
+            signals,
+            lost_ns,
+            sent,
+        ] = sums;
         let mut counters = Counters {
             samples,
             intervals,
@@ -255,6 +263,7 @@ impl Reader {
             handler_ns,
             signals,
             lost_ns,
+            sent,
             ..Counters::default()
         };
         let since = |now: u64, taken: &mut u64| now - core::mem::replace(taken, now);
@@ -298,7 +307,7 @@ impl Drop for Reader {
 }
 
 /// The slot's counters since they were last taken, in the order of `Reader::from_ended`.
-fn take_slot(slot: &Slot) -> [u64; 6] {
+fn take_slot(slot: &Slot) -> [u64; 7] {
     let now = [
         &slot.samples,
         &slot.intervals,
@@ -306,8 +315,9 @@ fn take_slot(slot: &Slot) -> [u64; 6] {
         &slot.handler_ns,
         &slot.signals,
         &slot.lost_ns,
+        &slot.sent,
     ];
-    let mut since = [0; 6];
+    let mut since = [0; 7];
     for ((out, now), taken) in since.iter_mut().zip(now).zip(&slot.reader.taken) {
         let total = now.load(Ordering::Relaxed);
         *out = total.wrapping_sub(taken.swap(total, Ordering::Relaxed));

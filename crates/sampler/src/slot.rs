@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) handler_ns: AtomicU64,
     pub(crate) signals: AtomicU64,
     pub(crate) lost_ns: AtomicU64,
+    /// Of `signals`, those that the reader sent.
+    pub(crate) sent: AtomicU64,
     /// CPU time that ticks have stood for, samples and lost ones.
     pub(crate) cpu_told: AtomicU64,
     /// Stack pointer and thread pointer that `hello` brought; pointer 0 = none.
@@ -130,7 +132,7 @@ pub(crate) struct ReaderSide {
     /// Wall clock: since when the thread waits.
     pub(crate) wall_still: AtomicU64,
     /// Counters already taken.
-    pub(crate) taken: [AtomicU64; 6],
+    pub(crate) taken: [AtomicU64; 7],
 }
 
 /// Where things lie in a block.
@@ -262,6 +264,7 @@ impl Slot {
             &self.handler_ns,
             &self.signals,
             &self.lost_ns,
+            &self.sent,
             &self.cpu_told,
             &self.hello_sp,
             &self.hello_tp,

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use corprof::StackSnapshots;
+use corprof::{CallbackKind, Calls, StackSnapshots};
 
 pub use self::registry::{Admitted, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
@@ -44,6 +44,8 @@ pub struct Clr {
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, and told of.
     panics_told: AtomicU32,
+    /// What its callbacks had cost when that was last told.
+    calls_told: Mutex<[Calls; CallbackKind::COUNT]>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,6 +66,7 @@ impl Clr {
             hijack_place: OnceLock::new(),
             snapshots: OnceLock::new(),
             panics_told: AtomicU32::new(0),
+            calls_told: Mutex::default(),
         }
     }
 
@@ -107,6 +110,20 @@ impl Clr {
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         let before = self.panics_told.swap(all, Ordering::Relaxed);
         u64::from(all.saturating_sub(before))
+    }
+
+    /// What its callbacks have cost since the last call, of so much in all, by kind.
+    pub(crate) fn new_calls(
+        &self,
+        all: [Calls; CallbackKind::COUNT],
+    ) -> [Calls; CallbackKind::COUNT] {
+        let before = std::mem::replace(&mut *lock(&self.calls_told), all);
+        let mut new = all;
+        for (new, before) in new.iter_mut().zip(before) {
+            new.count = new.count.saturating_sub(before.count);
+            new.cpu_ns = new.cpu_ns.saturating_sub(before.cpu_ns);
+        }
+        new
     }
 }
 

@@ -102,6 +102,7 @@ impl<'a> Session<'a> {
             shadow: parts.shadow.as_ref(),
             now_ns: now,
         });
+        let totals = Totals::new(parts, sampler, &running);
         Session {
             parts,
             recorder,
@@ -112,7 +113,7 @@ impl<'a> Session<'a> {
             running,
             walker,
             events: EventWriter::default(),
-            totals: Totals::default(),
+            totals,
             tid: proc::own_tid(),
             ids: Vec::new(),
             thread_count: 0,

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use recording::Record;
-use sampler::DiscardReason;
+use corprof::{CallbackKind, Calls};
+use recording::{CostPart, Record};
+use sampler::{Counters, DiscardReason, Sampler};
 
-use super::Session;
+use super::{Parts, Session};
 use crate::base::proc;
 use crate::target::accounts::Claim;
 
@@ -18,20 +19,67 @@ fn unseen(claim: Claim) -> Record<'static> {
 }
 
 /// What has been summed up so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Totals {
+    sampler: &'static Sampler,
+    /// What the delivery of one signal costs on this machine.
+    delivery_ns: u64,
+    /// CPU time of the agent thread and of the process before the session; none where the process has been
+    /// recorded from its start.
+    agent_before_ns: u64,
+    target_before_ns: u64,
     handler_ns: u64,
     lost_ns: u64,
+    /// Runs of the handler, and what the kernel took for them.
+    ticks: u64,
+    ticks_ns: u64,
+    /// Callbacks by kind, and how many of each had been made when that was last told.
+    callbacks: [Calls; CallbackKind::COUNT],
+    callbacks_told: [u64; CallbackKind::COUNT],
     /// What was said to be unseen.
     unseen: Vec<Claim>,
+}
+
+impl Totals {
+    /// Of a session that begins now, in which these CLRs run already. Agent thread only.
+    pub(super) fn new(parts: &Parts, sampler: &'static Sampler, running: &[u8]) -> Totals {
+        // What they did before is nobody's cost now.
+        for known in parts.registry.known() {
+            if let Some((clr, runtime)) = &known.reach
+                && running.contains(&known.number)
+            {
+                clr.new_calls(runtime.calls());
+            }
+        }
+        let before = |ns: fn() -> u64| if running.is_empty() { 0 } else { ns() };
+        Totals {
+            sampler,
+            agent_before_ns: before(proc::own_cpu_ns),
+            target_before_ns: before(proc::process_cpu_ns),
+            delivery_ns: sampler.delivery_ns(),
+            handler_ns: 0,
+            lost_ns: 0,
+            ticks: 0,
+            ticks_ns: 0,
+            callbacks: Default::default(),
+            callbacks_told: Default::default(),
+            unseen: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, counters: &Counters) {
+        self.handler_ns += counters.handler_ns;
+        self.lost_ns += counters.lost_ns;
+        self.ticks += counters.signals;
+        self.ticks_ns += self.sampler.ticks_ns(counters, self.delivery_ns);
+    }
 }
 
 impl Session<'_> {
     /// Writes counters and totals.
     pub(super) fn tell_totals(&mut self) {
         let counters = self.reader.take_counters();
-        self.totals.handler_ns += counters.handler_ns;
-        self.totals.lost_ns += counters.lost_ns;
+        self.totals.add(&counters);
         for reason in DiscardReason::ALL {
             if reason.loses_sample() {
                 let count = counters.discarded(reason);
@@ -47,6 +95,11 @@ impl Session<'_> {
                 let failed = clr.new_panics(runtime.panics());
                 self.recorder
                     .lost(Cow::Borrowed("a callback of Sidewalk's failed"), failed);
+                let new = clr.new_calls(runtime.calls());
+                for (sum, new) in self.totals.callbacks.iter_mut().zip(new) {
+                    sum.count += new.count;
+                    sum.cpu_ns += new.cpu_ns;
+                }
             }
         }
         self.recorder.tell_broken();
@@ -56,15 +109,47 @@ impl Session<'_> {
             + self.walker.memory()
             + self.events.memory(&parts.events)
             + (parts.target.code.map().memory().bytes + self.reader.memory()) as u64;
+        self.tell_cost();
+        let totals = &self.totals;
         self.recorder.record(&Record::Stats {
             time_ns: proc::now_ns(),
-            agent_cpu_ns: proc::own_cpu_ns(),
-            target_cpu_ns: proc::process_cpu_ns(),
+            agent_cpu_ns: proc::own_cpu_ns().saturating_sub(totals.agent_before_ns),
+            target_cpu_ns: proc::process_cpu_ns().saturating_sub(totals.target_before_ns),
             agent_memory: memory,
-            handler_ns: self.totals.handler_ns,
+            handler_ns: totals.handler_ns,
             due_ns,
-            lost_ns: self.totals.lost_ns,
+            lost_ns: totals.lost_ns,
         });
+    }
+
+    /// Writes what recording has cost so far, beside this thread.
+    fn tell_cost(&mut self) {
+        let totals = &mut self.totals;
+        let kinds = CallbackKind::ALL.iter().zip(&totals.callbacks);
+        for ((kind, calls), told) in kinds.zip(&mut totals.callbacks_told) {
+            if calls.count > *told {
+                *told = calls.count;
+                self.recorder.record(&Record::Cost {
+                    part: CostPart::Callbacks,
+                    modelled: false,
+                    count: calls.count,
+                    cpu_ns: calls.cpu_ns,
+                    name: Cow::Borrowed(kind.name()),
+                });
+            }
+        }
+        for (part, modelled, cpu_ns) in [
+            (CostPart::Handlers, false, totals.handler_ns),
+            (CostPart::Ticks, true, totals.ticks_ns),
+        ] {
+            self.recorder.record(&Record::Cost {
+                part,
+                modelled,
+                count: totals.ticks,
+                cpu_ns,
+                name: Cow::Borrowed(""),
+            });
+        }
     }
 
     /// Writes which CPU time no sample stands for. Answers for how much they should.

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use recording::{Event, WalkEnd};
+use recording::{CostPart, Event, WalkEnd};
 
+use super::state::{MAX_COSTS, State};
 use super::{Import, MAX_DAMAGE_NOTES};
-use crate::model::{FrameId, FrameKind, Health, Limited, ModuleId, Pause, Pauses, Sample, Source};
+use crate::model::{
+    Cost, FrameId, FrameKind, Health, Limited, ModuleId, Pause, Pauses, Sample, Source,
+};
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
@@ -29,6 +32,7 @@ impl Import {
                 .target_cpu_ns
                 .saturating_add(state.target_cpu_ns);
             profile.health.handler_ns = profile.health.handler_ns.saturating_add(state.handler_ns);
+            add_cost(&mut profile.health.cost, state);
             let process = &profile.processes[state.id.0 as usize];
             let (pid, name) = (process.pid, process.name());
             let threads = state.threads.iter().count() as u64;
@@ -138,6 +142,9 @@ impl Import {
             .sort_by_key(|unseen| std::cmp::Reverse(unseen.cpu_ns));
         health.lost = most_first(std::mem::take(&mut self.lost));
         health.sources.sort_by_key(|source| !source.by_time);
+        health
+            .cost
+            .sort_by_key(|cost| (cost.part, std::cmp::Reverse(cost.cpu_ns)));
         health.limited.sort_by_key(|limited| limited.event as u8);
         health.pauses = pauses(&profile.pauses);
         if health.walker.is_empty() {
@@ -163,6 +170,32 @@ impl Import {
         if self.damages as usize > MAX_DAMAGE_NOTES {
             let text = format!("recording damaged at {} places in all", self.damages);
             note(&mut health.notes, text);
+        }
+    }
+}
+
+/// What a process cost, added to what the others did.
+fn add_cost(all: &mut Vec<Cost>, state: &State) {
+    // Older recordings tell nothing but the handlers' time.
+    let handlers = Cost {
+        part: CostPart::Handlers,
+        name: String::new(),
+        modelled: false,
+        count: 0,
+        cpu_ns: state.handler_ns,
+    };
+    let is_told = state.cost.keys().any(|(part, _)| *part == handlers.part);
+    for more in state.cost.values().chain((!is_told).then_some(&handlers)) {
+        let has_room = all.len() < MAX_COSTS;
+        let is_it = |known: &&mut Cost| known.part == more.part && known.name == more.name;
+        match all.iter_mut().find(is_it) {
+            Some(known) => {
+                known.modelled |= more.modelled;
+                known.count = known.count.saturating_add(more.count);
+                known.cpu_ns = known.cpu_ns.saturating_add(more.cpu_ns);
+            }
+            None if has_room => all.push(more.clone()),
+            None => {}
         }
     }
 }

@@ -19,7 +19,7 @@ use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::state::{KnownStack, Method, State, lost_frame};
 use crate::builder::Builder;
 use crate::model::{
-    Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
+    Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
     Runtime, Sample, Source, StringId,
 };
 use crate::names;
@@ -344,6 +344,19 @@ impl Import {
                 threads,
                 cpu_ns,
             } => state.account.claims(reason, *threads, *cpu_ns),
+            Record::Cost {
+                part,
+                modelled,
+                count,
+                cpu_ns,
+                name,
+            } => state.costs(Cost {
+                part: *part,
+                name: name.clone().into_owned(),
+                modelled: *modelled,
+                count: *count,
+                cpu_ns: *cpu_ns,
+            }),
             Record::Detail {
                 detail,
                 event,

@@ -1,17 +1,22 @@
 //! What the ids of one process mean, while its records come in.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
-use recording::{Frame as RecordedFrame, ProcessKey};
+use recording::{CostPart, Frame as RecordedFrame, ProcessKey};
 
 use super::LOST_FRAME;
 use super::unseen::Account;
 use crate::builder::Builder;
 use crate::ids::IdTable;
 use crate::model::{
-    DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
+    Cost, DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
     RuntimeId, StackId, StringId, Thread, ThreadId,
 };
 use crate::names;
+
+/// The most parts of a process's cost; an agent has eleven.
+pub(super) const MAX_COSTS: usize = 50;
 
 /// What the ids of one process mean.
 pub(super) struct State {
@@ -30,6 +35,8 @@ pub(super) struct State {
     pub(super) agent_cpu_ns: u64,
     pub(super) target_cpu_ns: u64,
     pub(super) handler_ns: u64,
+    /// By part and name.
+    pub(super) cost: BTreeMap<(CostPart, String), Cost>,
     /// What holds samples against the CPU time.
     pub(super) account: Account,
 }
@@ -77,6 +84,7 @@ impl State {
             agent_cpu_ns: 0,
             target_cpu_ns: 0,
             handler_ns: 0,
+            cost: BTreeMap::new(),
             account: Account::default(),
         }
     }
@@ -87,6 +95,14 @@ impl State {
             process.start_ns = time_ns;
         }
         process.end_ns = process.end_ns.max(time_ns);
+    }
+
+    /// The last word on a part and name holds.
+    pub(super) fn costs(&mut self, cost: Cost) {
+        let key = (cost.part, cost.name.clone());
+        if self.cost.len() < MAX_COSTS || self.cost.contains_key(&key) {
+            self.cost.insert(key, cost);
+        }
     }
 
     /// The runtime with this index, defined or (behind a lost block) not.

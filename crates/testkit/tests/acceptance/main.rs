@@ -39,6 +39,7 @@ mod bad_input;
 mod callers;
 mod command_line;
 mod compatibility;
+mod cost;
 mod crypto;
 mod deep;
 mod diagnostics_socket;

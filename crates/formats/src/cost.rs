@@ -1,0 +1,263 @@
+//! What recording cost the program: the end of the honest line, and its keys in JSON.
+//!
+//! It is held against what the program would have used without us: the CPU time of the processes without
+//! the cost. Invariant: what was not counted is said, never taken for nothing.
+
+use std::collections::BTreeMap;
+
+use profile::model::{CostPart, Health};
+use serde::Serialize;
+
+use crate::health::{percent, seconds};
+
+/// CPU time by part, nanoseconds.
+pub(crate) struct Cost {
+    agent_ns: u64,
+    handlers_ns: u64,
+    /// `None` where the recording is older than this count.
+    callbacks_ns: Option<u64>,
+    ticks_ns: Option<u64>,
+    /// Parts that were reckoned, not measured.
+    modelled: Vec<CostPart>,
+    /// Call hooks cost much, and are not in any part.
+    has_hooks: bool,
+    /// Of the processes without us.
+    program_ns: u64,
+}
+
+impl Cost {
+    pub(crate) fn of(health: &Health) -> Cost {
+        let sum = |part: CostPart| {
+            let of_part = health.cost.iter().filter(|cost| cost.part == part);
+            of_part
+                .map(|cost| cost.cpu_ns)
+                .reduce(|sum, ns| sum.saturating_add(ns))
+        };
+        // A recording of today tells of ticks even where there were none.
+        let ticks_ns = sum(CostPart::Ticks);
+        let mut modelled: Vec<CostPart> = health
+            .cost
+            .iter()
+            .filter_map(|cost| cost.modelled.then_some(cost.part))
+            .collect();
+        modelled.sort_unstable();
+        modelled.dedup();
+        let mut cost = Cost {
+            agent_ns: health.agent_cpu_ns,
+            handlers_ns: sum(CostPart::Handlers).unwrap_or(health.handler_ns),
+            callbacks_ns: ticks_ns.map(|_| sum(CostPart::Callbacks).unwrap_or(0)),
+            ticks_ns,
+            modelled,
+            has_hooks: health.walker.contains("shadow"),
+            program_ns: 0,
+        };
+        cost.program_ns = health.target_cpu_ns.saturating_sub(cost.total_ns());
+        cost
+    }
+
+    fn total_ns(&self) -> u64 {
+        [
+            Some(self.agent_ns),
+            self.callbacks_ns,
+            Some(self.handlers_ns),
+            self.ticks_ns,
+        ]
+        .into_iter()
+        .flatten()
+        .fold(0, u64::saturating_add)
+    }
+
+    fn is_modelled(&self, part: CostPart) -> bool {
+        self.modelled.contains(&part)
+    }
+
+    /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks 0.10
+    /// modelled)`.
+    pub(crate) fn said(&self) -> String {
+        let in_percent = self.program_ns > 0;
+        let amount = |ns: u64| {
+            if in_percent {
+                percent_of(ns, self.program_ns)
+            } else {
+                format!("{:.3} s", seconds(ns))
+            }
+        };
+        let part = |name: &str, ns: Option<u64>, part: Option<CostPart>| {
+            let amount = amount(ns?);
+            let amount = amount.strip_suffix(" %").unwrap_or(&amount);
+            let how = match part {
+                Some(part) if self.is_modelled(part) => " modelled",
+                _ => "",
+            };
+            Some(format!("{name} {amount}{how}"))
+        };
+        let parts = [
+            part("agent", Some(self.agent_ns), None),
+            part("callbacks", self.callbacks_ns, Some(CostPart::Callbacks)),
+            part("handlers", Some(self.handlers_ns), Some(CostPart::Handlers)),
+            part("ticks", self.ticks_ns, Some(CostPart::Ticks)),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let mut text = format!("cost {}", amount(self.total_ns()));
+        if in_percent {
+            let program = seconds(self.program_ns);
+            text.push_str(&format!(" of the program's {program:.3} s"));
+        }
+        text.push_str(&format!(" ({}", parts.join(", ")));
+        if self.ticks_ns.is_none() {
+            text.push_str("; callbacks and ticks not counted");
+        }
+        if self.has_hooks {
+            text.push_str("; call hooks not counted");
+        }
+        text.push(')');
+        text
+    }
+}
+
+/// As [`percent`], but of something that may be less than the part.
+fn percent_of(part: u64, whole: u64) -> String {
+    if part < whole {
+        percent(part, whole)
+    } else {
+        format!("{:.2} %", part as f64 * 100.0 / whole as f64)
+    }
+}
+
+/// `cost` of `inspect --json`.
+#[derive(Serialize)]
+pub(crate) struct CostJson {
+    agent_s: f64,
+    /// Null where the recording is older than this count, as for ticks.
+    callbacks_s: Option<f64>,
+    handlers_s: f64,
+    ticks_s: Option<f64>,
+    total_s: f64,
+    /// Of what the program used without us; null where that is not known.
+    percent: Option<f64>,
+    /// Which of these keys were reckoned, not measured.
+    modelled: Vec<&'static str>,
+    /// What costs something and is in none of these keys.
+    not_counted: Vec<&'static str>,
+    /// Runs of the signal handler.
+    handlers: u64,
+    /// Callbacks by what they are about.
+    callbacks: BTreeMap<String, CallsJson>,
+}
+
+#[derive(Serialize)]
+struct CallsJson {
+    count: u64,
+    cpu_s: f64,
+}
+
+impl CostJson {
+    pub(crate) fn new(health: &Health) -> CostJson {
+        let cost = Cost::of(health);
+        let of_part = |part: CostPart| health.cost.iter().filter(move |cost| cost.part == part);
+        let total_ns = cost.total_ns();
+        let program = cost.program_ns;
+        CostJson {
+            agent_s: seconds(cost.agent_ns),
+            callbacks_s: cost.callbacks_ns.map(seconds),
+            handlers_s: seconds(cost.handlers_ns),
+            ticks_s: cost.ticks_ns.map(seconds),
+            total_s: seconds(total_ns),
+            percent: (program > 0).then(|| total_ns as f64 * 100.0 / program as f64),
+            modelled: cost
+                .modelled
+                .iter()
+                .map(|part| match part {
+                    CostPart::Callbacks => "callbacks_s",
+                    CostPart::Handlers => "handlers_s",
+                    CostPart::Ticks => "ticks_s",
+                })
+                .collect(),
+            not_counted: match (cost.ticks_ns.is_none(), cost.has_hooks) {
+                (false, false) => vec![],
+                (false, true) => vec!["call hooks"],
+                (true, false) => vec!["callbacks", "ticks"],
+                (true, true) => vec!["callbacks", "ticks", "call hooks"],
+            },
+            handlers: of_part(CostPart::Handlers)
+                .fold(0, |sum: u64, cost| sum.saturating_add(cost.count)),
+            callbacks: of_part(CostPart::Callbacks)
+                .map(|cost| {
+                    let (count, cpu_s) = (cost.count, seconds(cost.cpu_ns));
+                    (cost.name.clone(), CallsJson { count, cpu_s })
+                })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::model::Cost as OfPart;
+
+    fn of(part: CostPart, name: &str, cpu_ms: u64) -> OfPart {
+        OfPart {
+            part,
+            name: name.to_owned(),
+            modelled: part == CostPart::Ticks,
+            count: 1_000,
+            cpu_ns: cpu_ms * 1_000_000,
+        }
+    }
+
+    fn health() -> Health {
+        Health {
+            agent_cpu_ns: 40_000_000,
+            target_cpu_ns: 10_130_000_000,
+            cost: vec![
+                of(CostPart::Callbacks, "compilation", 40),
+                of(CostPart::Callbacks, "loads", 10),
+                of(CostPart::Handlers, "", 30),
+                of(CostPart::Ticks, "", 10),
+            ],
+            ..Health::default()
+        }
+    }
+
+    #[test]
+    fn the_whole_is_held_against_the_program_without_it() {
+        assert_eq!(
+            Cost::of(&health()).said(),
+            "cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
+             0.10 modelled)"
+        );
+    }
+
+    #[test]
+    fn what_was_not_counted_is_said() {
+        let older = Health {
+            cost: vec![],
+            handler_ns: 30_000_000,
+            walker: "shadow".into(),
+            ..health()
+        };
+        assert_eq!(
+            Cost::of(&older).said(),
+            "cost 0.70 % of the program's 10.060 s (agent 0.40, handlers 0.30; callbacks and ticks not \
+             counted; call hooks not counted)"
+        );
+    }
+
+    #[test]
+    fn more_than_the_program_is_more_than_all_of_it() {
+        let much = Health {
+            target_cpu_ns: 140_000_000,
+            ..health()
+        };
+        assert!(Cost::of(&much).said().starts_with("cost 1300.00 % of"));
+        let nothing = Health {
+            target_cpu_ns: 0,
+            ..health()
+        };
+        assert_eq!(
+            Cost::of(&nothing).said(),
+            "cost 0.130 s (agent 0.040 s, callbacks 0.050 s, handlers 0.030 s, ticks 0.010 s modelled)"
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! What recording costs: each part is counted on real CLRs, and they add up.
+
+use testkit::{Inspected, Record, Recorded, Runtime, run_sidewalk};
+
+on_each_runtime!(callbacks_of_a_program_that_compiles_are_counted,);
+on_net8_and_core31!(
+    the_whole_cost_is_less_than_what_the_process_used,
+    ticks_and_handlers_are_those_of_the_samples,
+);
+
+fn part(inspected: &Inspected, key: &str) -> f64 {
+    let value = &inspected.json["cost"][key];
+    value.as_f64().unwrap_or_else(|| panic!("{key}: {}", inspected.json["cost"]))
+}
+
+fn callbacks(inspected: &Inspected, kind: &str) -> (f64, f64) {
+    let calls = &inspected.json["cost"]["callbacks"][kind];
+    let number = |key: &str| calls[key].as_f64();
+    let (Some(count), Some(cpu_s)) = (number("count"), number("cpu_s")) else {
+        panic!("{kind}: {}", inspected.json["cost"]);
+    };
+    (count, cpu_s)
+}
+
+fn line(recorded: &Recorded) -> String {
+    let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+    let line = text.lines().last().unwrap_or_default().to_owned();
+    println!("{line}");
+    line
+}
+
+fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "jitchurn", &["1", "only=dynamic"]);
+    let recorded = recorded.run_complete();
+    let line = line(&recorded);
+    let inspected = recorded.inspect();
+    println!("{}", inspected.json["cost"]);
+    let methods = recorded.answer.measured("made");
+    let (compilations, took) = callbacks(&inspected, "compilation");
+    // One when it begins and one when it ends.
+    assert!(compilations >= 2.0 * methods, "{compilations} of {methods}");
+    let each = took / compilations;
+    assert!((20e-9..200e-6).contains(&each), "{each} s each");
+    assert!(callbacks(&inspected, "loads").0 >= 3.0);
+    assert!(callbacks(&inspected, "start and end").0 >= 1.0);
+    assert!(part(&inspected, "callbacks_s") >= took);
+    assert!(line.contains("callbacks "), "{line}");
+    assert!(line.contains(" modelled)"), "{line}");
+}
+
+fn the_whole_cost_is_less_than_what_the_process_used(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "mixed", &["2"]).run_complete();
+    let inspected = recorded.inspect();
+    let keys = ["agent_s", "callbacks_s", "handlers_s", "ticks_s"];
+    let sum: f64 = keys.iter().map(|key| part(&inspected, key)).sum();
+    let total = part(&inspected, "total_s");
+    assert!((sum - total).abs() < 1e-6, "{sum} s and {total} s");
+    let used = inspected.number("target_cpu_s");
+    let percent = part(&inspected, "percent");
+    assert!((percent - total * 100.0 / (used - total)).abs() < 1e-6);
+    assert!((0.01..30.0).contains(&percent), "{}", inspected.json["cost"]);
+    for key in keys {
+        assert!(part(&inspected, key) > 0.0, "{key}: {}", inspected.json["cost"]);
+    }
+    let modelled = &inspected.json["cost"]["modelled"];
+    assert_eq!(modelled, &serde_json::json!(["ticks_s"]));
+    line(&recorded);
+}
+
+fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
+    for (event, hertz) in [("cpu", "99"), ("cpu", "2000"), ("wall", "99")] {
+        let options = ["-e", event, "--frequency", hertz];
+        let program = Record::workload(runtime, "shares", &["1"]).options(options);
+        let recorded = program.run_complete();
+        let line = line(&recorded);
+        let inspected = recorded.inspect();
+        let handlers = part(&inspected, "handlers");
+        let samples = inspected.number("samples") + inspected.number("lost");
+        // Of time that passes there are samples that no signal was sent for.
+        if event == "cpu" {
+            assert!(handlers >= samples * 0.9, "{handlers}: {line}");
+            assert!(handlers <= samples * 1.1 + 20.0, "{handlers}: {line}");
+        }
+        assert!(handlers >= 20.0, "{line}");
+        let handler = part(&inspected, "handlers_s") / handlers;
+        assert!((100e-9..200e-6).contains(&handler), "{handler} s: {line}");
+        let tick = part(&inspected, "ticks_s") / handlers;
+        assert!((100e-9..100e-6).contains(&tick), "{tick} s: {line}");
+    }
+}
