@@ -11,6 +11,7 @@
 
 mod answer;
 mod client;
+mod deploy;
 mod error;
 mod frame;
 mod info;
@@ -21,6 +22,7 @@ mod target;
 
 pub use answer::Answer;
 pub use client::{Attach, Diagnostics, PerfMap};
+pub use deploy::{DeployError, Deployed};
 pub use error::Error;
 pub use info::{Generation, ProcessInfo};
 pub use reach::{Reach, Refusal, Way};

@@ -74,6 +74,13 @@ impl Target {
         self.root == Path::new("/")
     }
 
+    /// Whether it is in our user namespace: its rights are rights over our files, too.
+    pub(crate) fn shares_our_users(&self) -> bool {
+        let theirs = Path::new("/proc").join(self.pid.to_string());
+        namespace(&theirs, "user")
+            .is_some_and(|theirs| namespace(Path::new("/proc/self"), "user") == Some(theirs))
+    }
+
     /// A path of the target, as we reach it. One that is relative is below its working directory.
     pub fn seen(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
@@ -180,17 +187,18 @@ fn pid_inside(status: &Status) -> Option<u32> {
     u32::try_from(*numbers.last()?).ok()
 }
 
+/// Which namespace of a kind a process of `/proc` is in; `None` where it may not be looked at.
+fn namespace(process: &Path, kind: &str) -> Option<(u64, u64)> {
+    let found = fs::metadata(process.join("ns").join(kind)).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 /// Where we find the root of a process's file system. What may not be looked at is taken for ours:
 /// whoever may not look may not enter either.
 fn root_of(pid: u32) -> PathBuf {
     let folder = Path::new("/proc").join(pid.to_string());
-    let namespace = |of: &Path| {
-        fs::metadata(of.join("ns/mnt"))
-            .ok()
-            .map(|m| (m.dev(), m.ino()))
-    };
-    let ours = namespace(Path::new("/proc/self"));
-    let theirs = namespace(&folder);
+    let ours = namespace(Path::new("/proc/self"), "mnt");
+    let theirs = namespace(&folder, "mnt");
     let root = fs::read_link(folder.join("root")).ok();
     let same = theirs.is_none() || theirs == ours;
     if same && root.is_none_or(|root| root == Path::new("/")) {

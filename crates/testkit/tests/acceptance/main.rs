@@ -40,6 +40,7 @@ mod callers;
 mod command_line;
 mod compatibility;
 mod cost;
+mod containers;
 mod crypto;
 mod deep;
 mod diagnostics_socket;

@@ -1,0 +1,417 @@
+//! Carrying a library to where a process can load it: into its container, or out of a home that it may
+//! not enter.
+//!
+//! Not the attach itself. The invariants: a file that may be mapped is never written to (a reader of it
+//! would crash), so each content has a name of its own, is written under another one and renamed; what
+//! is loaded is what we wrote, so nothing is put, or found, where anybody else could have put it; and a
+//! file is removed only while nobody maps it and nobody is about to.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::OFlag;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+use procfs::process::Status;
+use sha2::{Digest, Sha256};
+
+use crate::survey::{Libc, Survey, mapped_files, newest_glibc};
+use crate::target::Folder;
+use crate::{Error, Target};
+
+/// Where a process may load from, after its own TMPDIR.
+const FOLDERS: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+const PREFIX: &str = "libsidewalk-";
+const UNFINISHED: &str = ".libsidewalk-";
+/// Digits of the hash in a name.
+const DIGITS: usize = 16;
+/// A file that is being written is not older.
+const WRITING: Duration = Duration::from_secs(60);
+
+/// A library that a process can load. It is not removed as long as this is there.
+#[derive(Debug)]
+pub struct Deployed {
+    library: PathBuf,
+    /// Where it was put, if it was.
+    copied: Option<Copied>,
+}
+
+#[derive(Debug)]
+struct Copied {
+    folder: Folder,
+    /// Locked, shared: whoever removes needs it for himself.
+    _lock: File,
+}
+
+/// Why a library cannot be brought to a process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeployError {
+    /// Ours.
+    #[error("cannot read the library {}: {source}", path.display())]
+    Unreadable {
+        /// The library.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its C library is older than ours.
+    #[error(
+        "process {pid} has glibc {}.{}, and the agent needs {}.{}; use an image with a newer glibc, or \
+         build sidewalk on an older one", has.0, has.1, needs.0, needs.1
+    )]
+    OldLibc {
+        /// The process.
+        pid: u32,
+        /// Its version.
+        has: (u32, u32),
+        /// Ours.
+        needs: (u32, u32),
+    },
+    /// No place for it.
+    #[error(
+        "there is no folder from which process {pid} could load the agent: {}; mount a tmpfs in it \
+         without noexec (docker run --tmpfs /tmp:exec), or start it with a TMPDIR that can be written to",
+        tried.iter().map(|(folder, why)| format!("{} {why}", folder.display())).collect::<Vec<_>>().join(", ")
+    )]
+    NoFolder {
+        /// The process.
+        pid: u32,
+        /// What was tried, by its view, and what is wrong with it.
+        tried: Vec<(PathBuf, &'static str)>,
+    },
+    /// The process cannot be looked at, or has ended.
+    #[error(transparent)]
+    Target(#[from] Error),
+}
+
+impl Deployed {
+    /// Makes `library` loadable for a process: as it is where the process can, else a copy.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub fn new(target: &Target, survey: &Survey, library: &Path) -> Result<Self, DeployError> {
+        let unreadable = |source| DeployError::Unreadable {
+            path: library.to_owned(),
+            source,
+        };
+        if let (Some(Libc::Glibc(Some(has))), Some(needs)) = (survey.libc, newest_glibc(library))
+            && has < needs
+        {
+            let pid = target.pid();
+            return Err(DeployError::OldLibc { pid, has, needs });
+        }
+        let loader = Loader::of(target)?;
+        let library = fs::canonicalize(library).map_err(unreadable)?;
+        if target.shares_our_files() && loader.can_load(&library) {
+            return Ok(Self {
+                library,
+                copied: None,
+            });
+        }
+        let content = fs::read(&library).map_err(unreadable)?;
+        Self::copy(target, &loader, &content)
+    }
+
+    fn copy(target: &Target, loader: &Loader, content: &[u8]) -> Result<Self, DeployError> {
+        let hash: String = Sha256::digest(content)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let name = format!("{PREFIX}{}.so", hash.get(..DIGITS).unwrap_or(&hash));
+        let mut tried = Vec::new();
+        let own = Some(target.temporary_folder()).filter(|folder| folder.is_absolute());
+        for path in own.into_iter().chain(FOLDERS.map(PathBuf::from)) {
+            if tried.iter().any(|(folder, _)| *folder == path) {
+                continue;
+            }
+            let put = target
+                .open_folder(&path)
+                .map_err(|error| why(&error))
+                .and_then(|folder| loader.check(&folder).map(|()| folder))
+                .and_then(|folder| {
+                    let lock = put(&folder, &name, content, loader)?;
+                    Ok((folder, lock))
+                });
+            match put {
+                Ok((folder, lock)) => {
+                    sweep(&folder, Some(&name));
+                    return Ok(Self {
+                        library: path.join(&name),
+                        copied: Some(Copied {
+                            folder,
+                            _lock: lock,
+                        }),
+                    });
+                }
+                Err(why) => tried.push((path, why)),
+            }
+        }
+        let pid = target.pid();
+        // It may be that it has ended.
+        Target::new(pid)?;
+        Err(DeployError::NoFolder { pid, tried })
+    }
+
+    /// The library, as the process sees it.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Whether it is a copy that was made for the process.
+    pub fn is_copy(&self) -> bool {
+        self.copied.is_some()
+    }
+
+    /// Removes the copy, and older ones, unless somebody maps them. A process that an agent has left
+    /// still maps its library; then the next deployment removes it.
+    pub fn clean_up(self) {
+        if let Some(Copied { folder, _lock }) = self.copied {
+            drop(_lock);
+            sweep(&folder, None);
+        }
+    }
+}
+
+/// What an error of a folder means.
+fn why(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "is not there",
+        io::ErrorKind::PermissionDenied => "may not be written to",
+        io::ErrorKind::ReadOnlyFilesystem => "is read-only",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "is full",
+        _ => "cannot be used",
+    }
+}
+
+/// Puts the content under the name, unless it is there, and locks it.
+fn put(folder: &Folder, name: &str, content: &[u8], loader: &Loader) -> Result<File, &'static str> {
+    let path = folder.path().join(name);
+    // Another tool may remove what is there, after we have looked and before we have locked.
+    for _ in 0..3 {
+        if let Some(file) = found(&path, content, loader) {
+            // Somebody who locks it for himself can keep us from nothing but being sure that it stays.
+            let _ = file.try_lock_shared();
+            if is_at(&file, &path) {
+                return Ok(file);
+            }
+        }
+        write(folder, &path, content).map_err(|error| why(&error))?;
+    }
+    Err("changes while it is used")
+}
+
+/// A file of that content that nobody could have changed, or can.
+fn found(path: &Path, content: &[u8], loader: &Loader) -> Option<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path)
+        .ok()?;
+    let metadata = file.metadata().ok()?;
+    let is_trusted = metadata.uid() == us() || loader.trusts(metadata.uid());
+    if !metadata.is_file() || !is_trusted || metadata.mode() & 0o022 != 0 {
+        return None;
+    }
+    // A byte more would show.
+    let mut read = Vec::new();
+    (&file)
+        .take(content.len() as u64 + 1)
+        .read_to_end(&mut read)
+        .ok()?;
+    (read == content && loader.may(&metadata, READ)).then_some(file)
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let at = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let ours = file.metadata().map(|found| (found.dev(), found.ino()));
+    at.is_ok_and(|at| ours.is_ok_and(|ours| at == ours))
+}
+
+fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(folder.path())?;
+    file.write_all(content)?;
+    file.as_file()
+        .set_permissions(Permissions::from_mode(0o755))?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Removes files of ours in a folder that nobody maps.
+fn sweep(folder: &Folder, but: Option<&str>) {
+    let Ok(entries) = fs::read_dir(folder.path()) else {
+        return;
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let ours = names.filter(|name| {
+        let is_whole = name.starts_with(PREFIX) && name.ends_with(".so");
+        Some(&**name) != but && (is_whole || name.starts_with(UNFINISHED))
+    });
+    let ours: Vec<String> = ours.collect();
+    if ours.is_empty() {
+        return;
+    }
+    let mapped = mapped_names();
+    for name in ours.iter().filter(|name| !mapped.contains(*name)) {
+        remove(&folder.path().join(name), name.starts_with(UNFINISHED));
+    }
+}
+
+fn remove(path: &Path, is_unfinished: bool) {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else {
+        return;
+    };
+    let Ok(metadata) = file.metadata() else {
+        return;
+    };
+    let age = metadata
+        .modified()
+        .ok()
+        .and_then(|made| SystemTime::now().duration_since(made).ok());
+    let may_be_written = is_unfinished && age.is_none_or(|age| age < WRITING);
+    if !metadata.is_file() || metadata.uid() != us() || may_be_written {
+        return;
+    }
+    // Who is about to attach it has locked it; who comes now sees that it is gone. And who has attached
+    // it since the mappings were read has let go of it after it was mapped.
+    if file.try_lock().is_ok() && !mapped_names().contains(&name_of(path)) && is_at(&file, path) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Names of our libraries that any process maps. What we may not look at we have not attached to.
+fn mapped_names() -> Vec<String> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for process in processes.flatten() {
+        let mut maps = Vec::new();
+        if let Ok(mut file) = process.open_relative("maps")
+            && file.read_to_end(&mut maps).is_ok()
+        {
+            let ours = |name: &String| name.starts_with(PREFIX);
+            names.extend(
+                mapped_files(&maps)
+                    .iter()
+                    .map(|file| name_of(file))
+                    .filter(ours),
+            );
+        }
+    }
+    names
+}
+
+fn us() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+const READ: u32 = 4;
+const ENTER: u32 = 1;
+
+/// Who loads the library: what it may read.
+#[derive(Debug)]
+struct Loader {
+    uid: u32,
+    groups: Vec<u32>,
+    /// It may read and enter everything.
+    overrides: bool,
+}
+
+impl Loader {
+    fn of(target: &Target) -> Result<Self, Error> {
+        let status = target
+            .process()
+            .status()
+            .map_err(|error| crate::target::failed(target.pid(), error))?;
+        Ok(Self::by(&status, target.shares_our_users()))
+    }
+
+    fn by(status: &Status, shares_our_users: bool) -> Self {
+        const DAC_OVERRIDE: u64 = 1 << 1;
+        const DAC_READ_SEARCH: u64 = 1 << 2;
+        let mut groups: Vec<u32> = status.groups.clone();
+        groups.push(status.fgid);
+        Self {
+            uid: status.fuid,
+            groups,
+            overrides: shares_our_users && status.capeff & (DAC_OVERRIDE | DAC_READ_SEARCH) != 0,
+        }
+    }
+
+    /// Whose files it runs anyhow.
+    fn trusts(&self, uid: u32) -> bool {
+        uid == self.uid || uid == 0
+    }
+
+    /// By the mode alone; lists of access are not looked at.
+    fn may(&self, metadata: &fs::Metadata, what: u32) -> bool {
+        let shift = if metadata.uid() == self.uid {
+            6
+        } else if self.groups.contains(&metadata.gid()) {
+            3
+        } else {
+            0
+        };
+        self.overrides || metadata.mode() >> shift & what == what
+    }
+
+    /// Whether a file of the common view can be loaded where it is.
+    fn can_load(&self, library: &Path) -> bool {
+        let Ok(file) = File::open(library) else {
+            return false;
+        };
+        let enters =
+            |folder: &Path| fs::metadata(folder).is_ok_and(|found| self.may(&found, ENTER));
+        flags(&file).is_some_and(|flags| !flags.contains(FsFlags::ST_NOEXEC))
+            && file.metadata().is_ok_and(|found| self.may(&found, READ))
+            && library.ancestors().skip(1).all(enters)
+    }
+
+    /// Whether it could load from this folder what we, and nobody else, put there.
+    fn check(&self, folder: &Folder) -> Result<(), &'static str> {
+        let Ok(metadata) = fs::metadata(folder.path()) else {
+            return Err("may not be looked at");
+        };
+        let Some(flags) = flags(folder) else {
+            return Err("may not be looked at");
+        };
+        let is_shared = metadata.mode() & 0o022 != 0;
+        let is_sticky = metadata.mode() & 0o1000 != 0;
+        if flags.contains(FsFlags::ST_NOEXEC) {
+            Err("is mounted noexec")
+        } else if flags.contains(FsFlags::ST_RDONLY) {
+            Err("is read-only")
+        } else if !self.may(&metadata, ENTER) {
+            Err("may not be entered by it")
+        } else if is_shared && !is_sticky {
+            Err("lets anybody replace files in it")
+        } else if !self.trusts(metadata.uid()) && metadata.uid() != us() {
+            Err("belongs to somebody else")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn flags(file: &impl AsFd) -> Option<FsFlags> {
+    fstatvfs(file.as_fd()).ok().map(|found| found.flags())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Programs with a view of their own: found, and given a library that they can load.
+//!
+//! The library is `v2_agent`, which every runtime loads and then refuses by name: what it says when it
+//! has been loaded is not what it says when it was not found.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use diagnostics::{Answer, Attach, DeployError, Deployed, Diagnostics, Survey, Target};
+use testkit::{Running, Runtime, sidewalk, stdout_of, v2_agent, workload};
+
+/// A program behind another one, with the same environment.
+fn behind(mut starter: Command, program: &Command) -> Command {
+    starter.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => starter.env(name, value),
+            None => starter.env_remove(name),
+        };
+    }
+    starter
+}
+
+/// Starts it in pid and mount namespaces of its own, after the commands of a shell.
+fn contained(mounts: &str) -> (Running, Target) {
+    let mut unshare = Command::new("unshare");
+    unshare
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-ec", &format!("{mounts}\nexec \"$0\" \"$@\"")])
+        .process_group(0);
+    let running = Running::start(behind(
+        unshare,
+        &Runtime::net8().command(&workload("waits").dll),
+    ));
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let pid = std::fs::read_to_string(children).unwrap();
+    let target = Target::new(pid.trim().parse().unwrap()).unwrap();
+    assert_eq!(target.pid_inside(), 1);
+    (running, target)
+}
+
+fn deploy(target: &Target, library: &Path) -> Result<Deployed, DeployError> {
+    Deployed::new(target, &Survey::of(target).unwrap(), library)
+}
+
+fn attach(target: &Target, library: &Path) -> Option<Answer> {
+    let diagnostics = Diagnostics::new(target, Duration::from_secs(20));
+    let attached = diagnostics.attach_profiler(&Attach {
+        clsid: [1; 16],
+        library: library.to_str().unwrap(),
+        client_data: b"",
+        collection: Duration::ZERO,
+    });
+    attached.unwrap_err().answer()
+}
+
+#[test]
+fn a_library_is_carried_into_a_container() {
+    // What the repository lies on is not in it, as far as libraries go; /tmp cannot be loaded from.
+    let release = v2_agent();
+    let (running, target) = contained(&format!(
+        "mount -t tmpfs none {}\nmount -t tmpfs -o noexec none /tmp\nmount -t tmpfs none /dev/shm",
+        release.parent().unwrap().display()
+    ));
+    assert_eq!(attach(&target, &release), Some(Answer::LIBRARY_NOT_LOADED));
+    let deployed = deploy(&target, &release).unwrap();
+    assert!(deployed.is_copy());
+    assert_eq!(deployed.library().parent(), Some(Path::new("/dev/shm")));
+    assert!(!deployed.library().exists(), "it is in our view");
+    let seen = target.seen(deployed.library());
+    assert_eq!(
+        std::fs::read(&seen).unwrap(),
+        std::fs::read(&release).unwrap()
+    );
+    assert_eq!(
+        attach(&target, deployed.library()),
+        Some(Answer::NOT_ATTACHABLE)
+    );
+    // Again: the same file.
+    let again = deploy(&target, &release).unwrap();
+    assert_eq!(again.library(), deployed.library());
+    // It stays as long as somebody maps it.
+    again.clean_up();
+    deployed.clean_up();
+    assert!(seen.exists());
+    // What nobody maps goes, but not while somebody is about to attach it.
+    let other = deploy(&target, &sidewalk()).unwrap();
+    let seen = target.seen(other.library());
+    deploy(&target, &sidewalk()).unwrap().clean_up();
+    assert!(seen.exists());
+    other.clean_up();
+    assert!(!seen.exists());
+    running.end_well();
+}
+
+#[test]
+fn a_container_with_no_place_for_a_library_is_told_why() {
+    let (running, target) = contained(
+        "mount -t tmpfs -o noexec none /tmp\nmount -t tmpfs -o ro none /dev/shm\n\
+         mount -t tmpfs none /var/tmp\nchmod 777 /var/tmp",
+    );
+    let error = deploy(&target, &v2_agent()).unwrap_err();
+    let DeployError::NoFolder { tried, .. } = &error else {
+        panic!("{error}");
+    };
+    let tried: Vec<_> = tried
+        .iter()
+        .map(|(folder, why)| (folder.to_str().unwrap(), *why))
+        .collect();
+    assert_eq!(
+        tried,
+        [
+            ("/tmp", "is mounted noexec"),
+            ("/dev/shm", "is read-only"),
+            ("/var/tmp", "lets anybody replace files in it"),
+        ]
+    );
+    assert!(error.to_string().contains("--tmpfs"), "{error}");
+    running.end_well();
+}
+
+/// A link in a container leads where it leads there: not into a folder of ours.
+#[test]
+fn a_link_in_a_container_does_not_lead_out_of_it() {
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(outside.path(), Permissions::from_mode(0o1777)).unwrap();
+    let (running, target) = contained(&format!(
+        "mount -t tmpfs none /var/tmp\nmount -t tmpfs none /mnt\nmount -t tmpfs none /dev/shm\n\
+         ln -s {} /mnt/tmp\nexport TMPDIR=/mnt/tmp",
+        outside.path().display()
+    ));
+    assert_eq!(target.temporary_folder(), Path::new("/mnt/tmp"));
+    let deployed = deploy(&target, &v2_agent()).unwrap();
+    assert!(!deployed.library().starts_with("/mnt"), "{deployed:?}");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+    deployed.clean_up();
+    running.end_well();
+}
+
+/// The agent lies in a home that the program's user may not enter.
+#[test]
+fn another_users_program_gets_a_copy_that_it_can_load() {
+    // The runtimes of set-up lie in our home, too.
+    let public = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(public.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut runtime = Runtime::net8();
+    let program = workload("waits").dll;
+    stdout_of(
+        Command::new("cp")
+            .arg("-r")
+            .args([runtime.root(), program.parent().unwrap()])
+            .arg(public.path()),
+    );
+    let inside = |path: &Path| {
+        let folder = path.parent().unwrap().file_name().unwrap();
+        public.path().join(folder).join(path.file_name().unwrap())
+    };
+    runtime.dotnet = inside(&runtime.dotnet);
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o1777)).unwrap();
+    setpriv.env("TMPDIR", temporary.path());
+    let running = Running::start(behind(setpriv, &runtime.command(&inside(&program))));
+    let target = Target::new(running.pid()).unwrap();
+    assert!(target.shares_our_files());
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), Permissions::from_mode(0o700)).unwrap();
+    let library = home.path().join("libsidewalk.so");
+    std::fs::copy(v2_agent(), &library).unwrap();
+    assert_eq!(attach(&target, &library), Some(Answer::LIBRARY_NOT_LOADED));
+    let deployed = deploy(&target, &library).unwrap();
+    assert!(deployed.is_copy());
+    assert_eq!(
+        attach(&target, deployed.library()),
+        Some(Answer::NOT_ATTACHABLE)
+    );
+    assert_eq!(deployed.library().parent(), Some(temporary.path()));
+    running.end_well();
+}
