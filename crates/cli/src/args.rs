@@ -9,6 +9,7 @@ use formats::{By, Format};
 use recording::Event;
 
 use crate::console::Color;
+use crate::list::ListArgs;
 use crate::output::{Destination, Kind};
 use crate::units;
 
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Report(ReportArgs),
     Convert(ConvertArgs),
     Inspect(InspectArgs),
+    List(ListArgs),
 }
 
 /// Start a program and record it

@@ -82,10 +82,10 @@ pub enum Refusal {
         /// The other one.
         profiler: Profiler,
     },
-    /// An agent that cannot be asked.
+    /// An agent that came with the runtime, and cannot be asked.
     #[error(
-        "an agent of sidewalk is in process {pid} and does not listen: it is recorded by another \
-         sidewalk, or by one of another version"
+        "process {pid} was started by sidewalk record, and its agent does not listen: it is one of \
+         another version"
     )]
     AgentUnreachable {
         /// The process.
@@ -94,6 +94,28 @@ pub enum Refusal {
     /// It cannot be looked at, has ended, or does not answer.
     #[error(transparent)]
     Unreachable(#[from] Error),
+}
+
+impl Refusal {
+    /// In a word or two, for a table.
+    pub fn short(&self) -> &'static str {
+        match self {
+            Refusal::NoDotnet { .. } => "no .NET",
+            Refusal::NativeAot { .. } => "native AOT",
+            Refusal::Musl { .. } => "musl",
+            Refusal::TooOld { .. } => "too old",
+            Refusal::DiagnosticsOff { .. } => "diagnostics off",
+            Refusal::ProfilerTaken { .. } => "another profiler",
+            Refusal::AgentUnreachable { .. } => "another version's agent",
+            Refusal::Unreachable(error) => match error {
+                Error::NoProcess { .. } | Error::Ended { .. } => "ended",
+                Error::Denied { .. } => "not permitted",
+                Error::NoSocket { .. } | Error::Stale { .. } => "no socket",
+                Error::NoAnswer { .. } => "no answer",
+                _ => "unreachable",
+            },
+        }
+    }
 }
 
 /// What there is to say of a process that may be recorded.
@@ -153,12 +175,16 @@ fn way(
     if has_agent {
         return Ok(Way::ControlSocket);
     }
-    if !survey.agents.is_empty() {
+    if survey.is_recorded_from_its_start {
         return Err(Refusal::AgentUnreachable { pid });
     }
     if let Err(error) = asked {
         return Err(match (error, &survey.diagnostics_off) {
-            (Error::NoSocket { .. }, Some(setting)) => Refusal::DiagnosticsOff {
+            // One that another process of the same number has left behind is none of it.
+            (
+                Error::NoSocket { .. } | Error::Stale { .. } | Error::Impostor { .. },
+                Some(setting),
+            ) => Refusal::DiagnosticsOff {
                 pid,
                 setting: setting.clone(),
             },

@@ -27,8 +27,10 @@ pub struct Survey {
     pub libc: Option<Libc>,
     /// The profiler that its environment asks for and that it has loaded.
     pub profiler: Option<Profiler>,
-    /// Libraries of a profiler of ours that it has loaded, by its view.
+    /// Libraries of ours that it has loaded, by its view; also when the agent has left: they stay.
     pub agents: Vec<PathBuf>,
+    /// Its environment asks for our agent, and it has loaded it.
+    pub is_recorded_from_its_start: bool,
     /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
 }
@@ -125,17 +127,19 @@ impl Survey {
             let is_there = files.iter().any(|file| is_glibc(name_of(file)));
             is_there.then_some(Libc::Glibc(None))
         };
+        let loaded = profiler(&variable).filter(|profiler| {
+            let name = name_of(Path::new(&profiler.library));
+            files.iter().any(|file| name_of(file) == name)
+        });
+        let is_agent = |name: &[u8]| name.starts_with(b"libsidewalk") && name.ends_with(b".so");
+        let is_own = |profiler: &Profiler| is_agent(name_of(Path::new(&profiler.library)));
         Self {
             runtimes: runtimes.map(Runtime::at).collect(),
             is_native_aot: false,
             libc,
-            profiler: profiler(&variable).filter(|profiler| {
-                let library = Path::new(&profiler.library);
-                files
-                    .iter()
-                    .any(|file| file.file_name() == library.file_name())
-            }),
-            agents: named(&|name| name.starts_with(b"libsidewalk") && name.ends_with(b".so")),
+            is_recorded_from_its_start: loaded.as_ref().is_some_and(is_own),
+            profiler: loaded.filter(|profiler| !is_own(profiler)),
+            agents: named(&is_agent),
             diagnostics_off: switched_off(&variable),
         }
     }
@@ -359,6 +363,22 @@ mod tests {
         let found = survey(&loaded, &environment).profiler.unwrap();
         assert_eq!(found.library, "/opt/apm/apm.so");
         assert_eq!(survey(&loaded, &environment[1..]).profiler, None);
+        let own = [
+            environment[0],
+            environment[1],
+            ("CORECLR_PROFILER_PATH", "/x/libsidewalk.so"),
+        ];
+        let loaded = [
+            MAPS,
+            b"7f10-7f20 r-xp 00000000 08:01 150 /x/libsidewalk.so\n",
+        ]
+        .concat();
+        let found = survey(&loaded, &own);
+        assert!(
+            found.is_recorded_from_its_start && found.profiler.is_none(),
+            "{found:?}"
+        );
+        assert_eq!(found.agents, [Path::new("/x/libsidewalk.so")]);
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl<'p> Labels<'p> {
 }
 
 /// A command line as one line for people: compilers are given a hundred thousand characters.
-pub(crate) fn command_line(words: &[String]) -> String {
+pub fn command_line(words: &[String]) -> String {
     const MOST: usize = 300;
     let words: Vec<_> = words.iter().map(|word| visible(word)).collect();
     shortened(&words.join(" "), MOST)

@@ -26,10 +26,11 @@ use std::path::Path;
 
 pub use health::{honest_line, percent};
 pub use inspect::{inspect_json, inspect_text};
+pub use labels::command_line;
 pub use options::{Options, Weight};
 pub use profile::Profile;
 pub use profile::ops::By;
-pub use visible::{visible, visible_lines};
+pub use visible::{visible, visible_lines, write_json};
 
 /// An output, named by the ending of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

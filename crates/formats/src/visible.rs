@@ -46,7 +46,7 @@ fn written_out(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
+pub fn write_json(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(out, VisibleJson);
     value.serialize(&mut serializer)?;
     Ok(())

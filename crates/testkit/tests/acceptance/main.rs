@@ -48,6 +48,7 @@ mod events;
 mod exports;
 mod house;
 mod limits;
+mod list;
 mod mixed;
 mod names;
 mod outputs;

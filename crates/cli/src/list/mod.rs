@@ -1,0 +1,422 @@
+//! `sidewalk list`: the .NET processes that can be seen, and how each can be recorded.
+//!
+//! Nothing is changed in any of them. The invariants: a process that is stuck or stopped is waited for
+//! a second at most, whatever their number; what a process calls itself is data and acts on no terminal.
+
+mod container;
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use diagnostics::{Error, Reach, Refusal, Survey, Target, Way};
+use formats::visible;
+use serde::Serialize;
+
+use crate::console::Console;
+
+/// How long a process has to say who it is.
+const WAIT: Duration = Duration::from_secs(1);
+/// As many are asked at once.
+const ASKED_AT_ONCE: usize = 16;
+/// Bytes of a command line that are read.
+const MOST_COMMAND: u64 = 64 << 10;
+
+/// List the .NET processes that can be seen, and how each can be recorded
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk list
+
+Root sees those of all users, in containers too. RECORD says how sidewalk record --pid would reach a
+process: attach (the runtime loads the agent), control socket (an agent is in it already), beside NAME
+(as a second profiler), or no and why; sidewalk doctor PID says more.")]
+pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is said of a process.
+#[derive(Serialize, Debug)]
+struct Row {
+    pid: u32,
+    /// Its number as itself sees it.
+    pid_inside: u32,
+    /// Versions of its CLRs; one that does not say its version is `unknown`.
+    runtimes: Vec<String>,
+    uptime_s: f64,
+    uid: u32,
+    user: String,
+    /// Its container's id, or that it has a view of files or processes of its own.
+    container: Option<String>,
+    command: Vec<String>,
+    /// `attach`, `control socket`, `beside another profiler`; none where it cannot be recorded.
+    record: Option<&'static str>,
+    /// The other profiler's library.
+    profiler: Option<String>,
+    /// Why it cannot be recorded, and what to do.
+    why_not: Option<String>,
+    #[serde(skip)]
+    short: String,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &ListArgs, console: &Console) -> Result<()> {
+    let rows = rows()?;
+    let mut text = Vec::new();
+    if args.json {
+        formats::write_json(&mut text, &as_object(&rows))?;
+        text.push(b'\n');
+    } else {
+        text.extend_from_slice(table(&rows, terminal_width()).as_bytes());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(&text)?;
+    out.flush()?;
+    if rows.is_empty() {
+        console.note(if rustix::process::geteuid().is_root() {
+            "no .NET process runs here"
+        } else {
+            "no .NET process can be seen; root sees those of all users"
+        });
+    }
+    Ok(())
+}
+
+/// The rows as a JSON object, so that more can be said one day.
+fn as_object(rows: &[Row]) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Processes<'a> {
+        processes: &'a [Row],
+    }
+    Processes { processes: rows }
+}
+
+/// All .NET processes that can be seen, by their numbers.
+fn rows() -> Result<Vec<Row>> {
+    let named = named_in_sockets(&std::env::temp_dir()).chain(named_in_sockets(Path::new("/tmp")));
+    let named: HashSet<(u32, u64)> = named.collect();
+    let mut targets = Vec::new();
+    let processes = procfs::process::all_processes().context("cannot read /proc")?;
+    for process in processes.flatten() {
+        let Ok(pid) = u32::try_from(process.pid()) else {
+            continue;
+        };
+        if pid == std::process::id() {
+            continue;
+        }
+        // What has ended meanwhile is not there.
+        let Ok(target) = Target::new(pid) else {
+            continue;
+        };
+        let is_dotnet = match Survey::of(&target) {
+            Ok(found) => found.is_native_aot || !found.runtimes.is_empty(),
+            // Another user's, which has left a socket.
+            Err(Error::Denied { .. }) => {
+                let started = process.stat().map(|stat| stat.starttime);
+                started.is_ok_and(|started| named.contains(&(pid, started)))
+            }
+            Err(_) => false,
+        };
+        if is_dotnet {
+            targets.push(target);
+        }
+    }
+    let left = Mutex::new(targets);
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..ASKED_AT_ONCE {
+            scope.spawn(|| {
+                while let Some(target) = left.lock().ok().and_then(|mut left| left.pop()) {
+                    if let Some(row) = row(&target)
+                        && let Ok(mut rows) = rows.lock()
+                    {
+                        rows.push(row);
+                    }
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_default();
+    rows.sort_by_key(|row| row.pid);
+    Ok(rows)
+}
+
+/// The processes that diagnostics sockets are named after, with when they were started: files stay
+/// behind, and numbers are used again.
+fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let rest = name.strip_prefix("dotnet-diagnostic-")?;
+        let (pid, started) = rest.strip_suffix("-socket")?.split_once('-')?;
+        Some((pid.parse().ok()?, started.parse().ok()?))
+    })
+}
+
+/// `None` where it has ended meanwhile.
+fn row(target: &Target) -> Option<Row> {
+    let reach = Reach::of(target, WAIT);
+    let (record, profiler, why_not, short) = match &reach.way {
+        Ok(Way::Attach) => (Some("attach"), None, None, "attach".to_owned()),
+        Ok(Way::ControlSocket) => {
+            let way = "control socket";
+            (Some(way), None, None, way.to_owned())
+        }
+        Ok(Way::Beside(profiler)) => {
+            let name = Path::new(&profiler.library).file_name().unwrap_or_default();
+            (
+                Some("beside another profiler"),
+                Some(profiler.library.clone()),
+                None,
+                format!("beside {}", name.to_string_lossy()),
+            )
+        }
+        Err(Refusal::Unreachable(Error::NoProcess { .. } | Error::Ended { .. })) => return None,
+        Err(refusal) => (
+            None,
+            None,
+            Some(refusal.to_string()),
+            format!("no: {}", refusal.short()),
+        ),
+    };
+    let uid = target.process().uid().ok()?;
+    Some(Row {
+        pid: target.pid(),
+        pid_inside: target.pid_inside(),
+        runtimes: versions(&reach),
+        uptime_s: uptime(target)?,
+        uid,
+        user: user_name(uid),
+        container: container::of(target),
+        command: command(target),
+        record,
+        profiler,
+        why_not,
+        short,
+    })
+}
+
+/// Of each CLR; the one that answers on the socket knows its version best.
+fn versions(reach: &Reach) -> Vec<String> {
+    let said = reach.info.as_ref().and_then(|info| info.version.clone());
+    let seen = reach.survey.iter().flat_map(|survey| &survey.runtimes);
+    let seen: Vec<Option<String>> = seen.map(|runtime| runtime.version.clone()).collect();
+    let mut versions: Vec<String> = match &seen[..] {
+        [_] | [] => vec![reach.version().map(str::to_owned)],
+        _ => seen,
+    }
+    .into_iter()
+    .map(|version| version.unwrap_or_else(|| "unknown".to_owned()))
+    .collect();
+    if let Some(said) = said
+        && !versions.contains(&said)
+    {
+        versions.push(said);
+    }
+    versions.dedup();
+    versions
+}
+
+fn uptime(target: &Target) -> Option<f64> {
+    let stat = target.process().stat().ok()?;
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    let started = stat.starttime as f64 / procfs::ticks_per_second() as f64;
+    Some((uptime - started).max(0.0))
+}
+
+fn user_name(uid: u32) -> String {
+    let user = nix::unistd::User::from_uid(uid.into());
+    match user {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
+/// The words of its command line; whatever a process writes there.
+fn command(target: &Target) -> Vec<String> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = target.process().open_relative("cmdline") {
+        // What cannot be read is not shown.
+        let _ = file.take(MOST_COMMAND).read_to_end(&mut bytes);
+    }
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    bytes
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+/// Columns of the terminal that stdout is.
+fn terminal_width() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Columns as wide as they need to be; the last one is cut where a terminal ends.
+fn table(rows: &[Row], width: Option<usize>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let has_containers = rows.iter().any(|row| row.container.is_some());
+    let mut lines = vec![cells(has_containers, |name| name.to_owned())];
+    for row in rows {
+        lines.push(cells(has_containers, |name| match name {
+            "PID" => row.pid.to_string(),
+            ".NET" => shown(&row.runtimes.join(" ")),
+            "UPTIME" => duration(row.uptime_s),
+            "USER" => shown(&row.user),
+            "CONTAINER" => shown(row.container.as_deref().unwrap_or("-")),
+            "RECORD" => shown(&row.short),
+            _ => formats::command_line(&row.command),
+        }));
+    }
+    let columns = lines.first().map_or(0, Vec::len);
+    let width_of = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width_of).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let mut shown = String::new();
+        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            if at + 1 == columns {
+                shown.push_str(cell);
+            } else if at == 0 {
+                shown.push_str(&format!("{cell:>width$}  "));
+            } else {
+                shown.push_str(&format!("{cell:<width$}  "));
+            }
+        }
+        match width {
+            Some(width) => text.extend(shown.chars().take(width)),
+            None => text.push_str(&shown),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn cells(has_containers: bool, cell: impl Fn(&str) -> String) -> Vec<String> {
+    let names = [
+        "PID",
+        ".NET",
+        "UPTIME",
+        "USER",
+        "CONTAINER",
+        "RECORD",
+        "COMMAND",
+    ];
+    let names = names
+        .iter()
+        .filter(|name| has_containers || **name != "CONTAINER");
+    names.map(|name| cell(name)).collect()
+}
+
+fn shown(text: &str) -> String {
+    visible(text).into_owned()
+}
+
+/// `45s`, `12m`, `3h05m`, `2d04h`.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    if days > 0 {
+        format!("{days}d{:02}h", hours % 24)
+    } else if hours > 0 {
+        format!("{hours}h{:02}m", minutes % 60)
+    } else if minutes > 0 {
+        format!("{minutes}m")
+    } else {
+        format!("{seconds}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(pid: u32, command: &[&str]) -> Row {
+        Row {
+            pid,
+            pid_inside: 1,
+            runtimes: vec!["8.0.4".to_owned()],
+            uptime_s: 4000.0,
+            uid: 0,
+            user: "root".to_owned(),
+            container: None,
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            record: Some("attach"),
+            profiler: None,
+            why_not: None,
+            short: "attach".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_table() {
+        let mut inside = example(12345, &["dotnet", "app.dll", "a b"]);
+        inside.container = Some("0123456789ab".to_owned());
+        let rows = [example(7, &["./server"]), inside];
+        insta::assert_snapshot!(table(&rows, None), @r"
+          PID  .NET   UPTIME  USER  CONTAINER     RECORD  COMMAND
+            7  8.0.4  1h06m   root  -             attach  ./server
+        12345  8.0.4  1h06m   root  0123456789ab  attach  dotnet app.dll a b
+        ");
+        let cut = table(&rows[..1], Some(40));
+        assert!(cut.lines().all(|line| line.len() <= 40), "{cut}");
+        assert!(!cut.contains("CONTAINER"), "{cut}");
+    }
+
+    #[test]
+    fn a_hostile_process_acts_on_no_terminal() {
+        let mut row = example(7, &["\x1b[2J\u{202e}x\ny"]);
+        row.user = "\u{9b}0m".to_owned();
+        row.short = "beside \x1b]0;x\x07".to_owned();
+        let text = table(&[row], None);
+        assert!(
+            text.chars()
+                .all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+            "{text:?}"
+        );
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+
+    #[test]
+    fn durations() {
+        for (seconds, shown) in [
+            (0.4, "0s"),
+            (59.9, "59s"),
+            (60.0, "1m"),
+            (3_600.0, "1h00m"),
+            (187_200.0, "2d04h"),
+        ] {
+            assert_eq!(duration(seconds), shown);
+        }
+    }
+
+    #[test]
+    fn sockets_name_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "dotnet-diagnostic-77-123-socket",
+            "dotnet-diagnostic-x-1-socket",
+            "other",
+        ] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let named: Vec<(u32, u64)> = named_in_sockets(folder.path()).collect();
+        assert_eq!(named, [(77, 123)]);
+    }
+}
