@@ -10,7 +10,9 @@ on_net8_and_core31!(
 
 fn part(inspected: &Inspected, key: &str) -> f64 {
     let value = &inspected.json["cost"][key];
-    value.as_f64().unwrap_or_else(|| panic!("{key}: {}", inspected.json["cost"]))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key}: {}", inspected.json["cost"]))
 }
 
 fn callbacks(inspected: &Inspected, kind: &str) -> (f64, f64) {
@@ -58,9 +60,17 @@ fn the_whole_cost_is_less_than_what_the_process_used(runtime: &Runtime) {
     let used = inspected.number("target_cpu_s");
     let percent = part(&inspected, "percent");
     assert!((percent - total * 100.0 / (used - total)).abs() < 1e-6);
-    assert!((0.01..30.0).contains(&percent), "{}", inspected.json["cost"]);
+    assert!(
+        (0.01..30.0).contains(&percent),
+        "{}",
+        inspected.json["cost"]
+    );
     for key in keys {
-        assert!(part(&inspected, key) > 0.0, "{key}: {}", inspected.json["cost"]);
+        assert!(
+            part(&inspected, key) > 0.0,
+            "{key}: {}",
+            inspected.json["cost"]
+        );
     }
     let modelled = &inspected.json["cost"]["modelled"];
     assert_eq!(modelled, &serde_json::json!(["ticks_s"]));
