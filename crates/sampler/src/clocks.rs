@@ -19,6 +19,10 @@ use crate::sys;
 /// where it waited: what remains of the handler's signal return and the system call's restart.
 const IDLE_CPU_NS: u64 = 20_000;
 
+/// A thread that has used all the time since the last tick but this has been put aside just now. As much
+/// as the agent thread needs to come, and less than a thread runs before it waits.
+const PUT_ASIDE_NS: u64 = 20_000;
+
 /// Ticks after which a handler that has not returned is taken for one that the program has jumped out
 /// of.
 const LEFT_TICKS: u32 = 16;
@@ -45,8 +49,36 @@ impl Reader {
         }
         if GLOBAL.clocked.load(Ordering::Relaxed) > 0 {
             let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
-            tick_if_due(&GLOBAL.clock_due, interval, now_ns, || clock_tick(now_ns));
+            tick_if_due(&GLOBAL.clock_due, interval, now_ns, || {
+                self.clock_tick(now_ns)
+            });
         }
+    }
+
+    /// CPU samples of threads without a timer: signals those that run at this moment and have used half
+    /// an interval since their last sample, any time at all before their first. Answers when the next thread is
+    /// to be looked at.
+    fn clock_tick(&mut self, now_ns: u64) -> u64 {
+        if !GLOBAL.running() {
+            return now_ns;
+        }
+        let own_ns = sys::own_cpu_ns();
+        let last = core::mem::replace(&mut self.last_clock_tick, (now_ns, own_ns));
+        let since = Since {
+            tick_ns: last.0,
+            others_ns: now_ns
+                .saturating_sub(last.0)
+                .saturating_sub(own_ns.saturating_sub(last.1)),
+        };
+        for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
+            // Acquire: pairs with the Release in `arm_clock`.
+            let is_clocked =
+                Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock);
+            if is_clocked {
+                clock_one(slot, look, now_ns, since);
+            }
+            is_clocked
+        })
     }
 
     /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
@@ -166,23 +198,6 @@ pub(crate) fn last_wall_tick(now_ns: u64) -> u64 {
     last + (since - since % interval)
 }
 
-/// CPU samples of threads without a timer: signals those that run at this moment and have used half
-/// an interval since their last sample, any time at all before their first. Answers when the next thread is
-/// to be looked at.
-fn clock_tick(now_ns: u64) -> u64 {
-    if !GLOBAL.running() {
-        return now_ns;
-    }
-    for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
-        // Acquire: pairs with the Release in `arm_clock`.
-        let is_clocked = Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock);
-        if is_clocked {
-            clock_one(slot, look, now_ns);
-        }
-        is_clocked
-    })
-}
-
 /// The threads that can be sampled and are to be looked at; `each` answers whether it is one of its own.
 /// Answers when the next one is to be looked at.
 fn for_each_due(
@@ -241,7 +256,16 @@ fn next_look(still: u64, now: u64) -> u64 {
     }
 }
 
-fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64) {
+/// What a clock tick knows of the last one.
+#[derive(Clone, Copy)]
+struct Since {
+    /// When it was.
+    tick_ns: u64,
+    /// Time since then, without that which the agent thread has used.
+    others_ns: u64,
+}
+
+fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
     let side = &slot.reader;
     if slot.cpu_sent.load(Ordering::Relaxed) {
         return;
@@ -249,19 +273,23 @@ fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64) {
     let tid = slot.tid.load(Ordering::Relaxed);
     let clock = sys::cpu_clock_of(tid);
     let cpu = sys::clock_ns(clock);
-    if cpu == side.clock_seen.swap(cpu, Ordering::Relaxed) {
+    let seen = side.clock_seen.swap(cpu, Ordering::Relaxed);
+    if cpu == seen {
         let still = side.clock_still.load(Ordering::Relaxed);
         look.store(next_look(still, now_ns), Ordering::Relaxed);
         return;
     }
-    side.clock_still.store(now_ns, Ordering::Relaxed);
+    let moved_ns = side.clock_still.swap(now_ns, Ordering::Relaxed);
     let used = cpu.saturating_sub(slot.accounted_cpu.load(Ordering::Relaxed));
     let half = GLOBAL.interval_ns.load(Ordering::Relaxed) / 2;
     if used < half && !slot.first_tick.load(Ordering::Relaxed) {
         return;
     }
-    // On a processor its clock goes on; one that has been put aside for us has to be asked for.
-    if sys::clock_ns(clock) == cpu && !sys::is_runnable(tid) {
+    // On a processor its clock goes on; one that has been put aside for us has run until now; any other
+    // has to be asked for, by a file.
+    let has_run_on = moved_ns == since.tick_ns
+        && cpu.saturating_sub(seen).saturating_add(PUT_ASIDE_NS) >= since.others_ns;
+    if sys::clock_ns(clock) == cpu && !has_run_on && !sys::is_runnable(tid) {
         return;
     }
     // The thread may have been ended while we looked.

@@ -53,6 +53,8 @@ pub struct Reader {
     pub(crate) pending_signals: u64,
     /// The agent thread's waits have been made exact.
     pub(crate) punctual: bool,
+    /// When the last tick of CPU clocks was, and the agent thread's own clock then.
+    pub(crate) last_clock_tick: (u64, u64),
 }
 
 /// Idle time of a thread comes out after this long at the latest.
@@ -73,6 +75,7 @@ impl Reader {
             taken_refused: [0; 16],
             pending_signals: 0,
             punctual: false,
+            last_clock_tick: (0, 0),
         };
         // What an earlier sampler counted is not ours.
         for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
