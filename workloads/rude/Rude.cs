@@ -14,10 +14,13 @@ namespace Workloads
     /// `exec` becomes another program, `default` gives SIGPROF its default
     /// action, `registered` takes SIGPROF by PosixSignalRegistration (.NET 6
     /// and later) and sends itself one, `handles` opens so many files
-    /// (files=N) while so many threads run (threads=N).
+    /// (files=N) while so many threads run (threads=N). And abrupt ends: `kills`
+    /// itself, `exits` without the runtime, `failsfast`, `throws` what nobody
+    /// catches, `faults` in native code.
     /// </summary>
     public static unsafe class Rude
     {
+        private const int SigKill = 9;
         private const int SigProf = 27;
 
         [DllImport("libc", EntryPoint = "execve", SetLastError = true)]
@@ -31,6 +34,12 @@ namespace Workloads
 
         [DllImport("libc", EntryPoint = "kill")]
         private static extern int Kill(int process, int number);
+
+        [DllImport("libc", EntryPoint = "_exit")]
+        private static extern void Exit(int code);
+
+        [DllImport("libc", EntryPoint = "strlen")]
+        private static extern IntPtr StrLen(IntPtr text);
 
         private static int callbacks;
 
@@ -49,6 +58,16 @@ namespace Workloads
                     Signal(SigProf, IntPtr.Zero);
                     Work(run, check);
                     break;
+                case "kills":
+                case "exits":
+                case "failsfast":
+                case "throws":
+                case "faults":
+                    Work(run, check);
+                    check.Print();
+                    run.End();
+                    Console.Out.Flush();
+                    return EndAbruptly(mode);
                 case "registered":
                     object registration = Register();
                     Work(run, check);
@@ -86,6 +105,26 @@ namespace Workloads
                 sum = sum * 31 + (sum >> 7) + i;
             }
             return sum;
+        }
+
+        private static int EndAbruptly(string how)
+        {
+            switch (how)
+            {
+                case "kills":
+                    return Kill(GetPid(), SigKill);
+                case "exits":
+                    Exit(7);
+                    return 1;
+                case "failsfast":
+                    Environment.FailFast("enough");
+                    return 1;
+                case "faults":
+                    // Of the C library: it reads what is not there.
+                    return (int)StrLen((IntPtr)8);
+                default:
+                    throw new InvalidOperationException("nobody catches this");
+            }
         }
 
         private static void Exec(params string[] words)

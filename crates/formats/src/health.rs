@@ -25,7 +25,7 @@ pub fn percent(part: u64, whole: u64) -> String {
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
 /// (samples and lost), with the reasons, most first; what limits kept out; CPU time that no sample
-/// stands for, with the reasons; the engine and the walker,
+/// stands for, with the reasons; which processes ended abruptly; the engine and the walker,
 /// the source and the walker of each event that is not sampled by time; how long runtimes were
 /// stopped; what recording cost.
 /// One line, no line end in it.
@@ -43,6 +43,7 @@ pub fn honest_line(health: &Health) -> String {
     );
     line.push_str(&limited(health));
     line.push_str(&not_sampled(health));
+    line.push_str(&abrupt(health));
     let by_event: Vec<&Source> = health.sources.iter().filter(|s| !s.by_time).collect();
     let walker = named(&health.walker);
     if !health.engine.is_empty() || by_event.is_empty() {
@@ -76,6 +77,18 @@ fn not_sampled(health: &Health) -> String {
             let all = seconds(unseen_ns(health));
             format!("; not sampled: {all:.2} s ({})", several.join("; "))
         }
+    }
+}
+
+/// `; process 4242 ended abruptly: up to its last 0.1 s is missing`: what the agent had not sent yet.
+fn abrupt(health: &Health) -> String {
+    match &health.abrupt[..] {
+        [] => String::new(),
+        [pid] => format!("; process {pid} ended abruptly: up to its last 0.1 s is missing"),
+        several => format!(
+            "; {} processes ended abruptly: up to the last 0.1 s of each is missing",
+            several.len()
+        ),
     }
 }
 
@@ -246,6 +259,20 @@ mod tests {
              unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; cost \
              1.21 % of the program's 9.880 s (agent 1.21, handlers 0.00; callbacks and ticks not counted)"
         );
+    }
+
+    #[test]
+    fn abrupt_ends_are_said() {
+        let line = |abrupt: &[u32]| {
+            honest_line(&Health {
+                abrupt: abrupt.to_vec(),
+                ..Health::default()
+            })
+        };
+        assert!(!line(&[]).contains("abruptly"));
+        let one = "; process 7 ended abruptly: up to its last 0.1 s is missing; engine";
+        assert!(line(&[7]).contains(one), "{}", line(&[7]));
+        assert!(line(&[7, 8]).contains("; 2 processes ended abruptly: up to the last 0.1 s of"));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct HealthJson {
     /// What no sample stands for, where it is more than the error of sampling.
     unseen_ns: u64,
     unseen_reasons: BTreeMap<String, u64>,
+    /// Processes that did not say that they ended.
+    ended_abruptly: Vec<u32>,
     engine: String,
     walker: String,
     interval_ns: u64,
@@ -208,6 +210,7 @@ impl HealthJson {
             seen_ns: h.seen_ns,
             unseen_ns: unseen_ns(h),
             unseen_reasons: map(&[&unseen]),
+            ended_abruptly: h.abrupt.clone(),
             engine: h.engine.clone(),
             walker: h.walker.clone(),
             interval_ns: h.interval_ns,

@@ -324,6 +324,9 @@ pub struct Health {
     pub seen_ns: u64,
     /// What no sample stands for, where it is more than the error of sampling; most first.
     pub unseen: Vec<Unseen>,
+    /// Processes that did not say that they ended, by their numbers: up to the last tenth of a second of
+    /// each is missing.
+    pub abrupt: Vec<u32>,
     /// e.g. `perf task-clock`.
     pub engine: String,
     /// e.g. `signal`.

@@ -177,9 +177,10 @@ fn a_recording_without_its_end_says_so_and_keeps_its_samples() {
         profile.health.notes,
         [
             "process 4242 (sample.dll) did not say that it ended: it was killed, it ended without \
-          shutting its runtime down, or the recording was cut"
+          shutting its runtime down, or the recording was cut; up to its last 0.1 s is missing"
         ]
     );
+    assert_eq!(profile.health.abrupt, [4242]);
 }
 
 #[test]

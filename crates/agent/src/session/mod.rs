@@ -44,8 +44,9 @@ use crate::walkers::{self, Making, Round, Walker};
 
 /// Between two looks at /proc/self/task.
 const SCAN_NS: u64 = 100_000_000;
-/// Between two blocks, when there is little to say.
-const FLUSH_NS: u64 = 500_000_000;
+/// Between two blocks at least, when there is little to say: with a round, what an abrupt end takes
+/// with it.
+const FLUSH_NS: u64 = 50_000_000;
 /// Between two looks at thread names, and two records of totals.
 const STATS_NS: u64 = 1_000_000_000;
 

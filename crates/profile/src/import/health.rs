@@ -48,8 +48,10 @@ impl Import {
             if !process.ended {
                 let text = format!(
                     "process {pid} ({name}) did not say that it ended: it was killed, it ended \
-                     without shutting its runtime down, or the recording was cut"
+                     without shutting its runtime down, or the recording was cut; up to its last \
+                     0.1 s is missing"
                 );
+                profile.health.abrupt.push(pid);
                 note(&mut profile.health.notes, text);
             }
         }

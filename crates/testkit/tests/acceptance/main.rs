@@ -33,6 +33,7 @@ macro_rules! on_net8_and_core31 {
 
 include!(concat!(env!("OUT_DIR"), "/on_each_runtime.rs"));
 
+mod abrupt;
 mod agree;
 mod app10;
 mod bad_input;

@@ -1,0 +1,60 @@
+//! Programs that end without telling their runtime: what was sampled until about a tenth of a second before
+//! is kept, and what is missing is said.
+
+use testkit::{Record, Runtime, Stacks, run_sidewalk};
+
+on_net8_and_core31!(
+    a_program_that_exits_past_its_runtime_keeps_its_samples,
+    a_program_that_fails_fast_keeps_its_samples,
+    a_program_that_faults_in_native_code_keeps_its_samples,
+    a_program_that_is_killed_keeps_its_samples,
+    an_unhandled_exception_keeps_the_samples_before_it,
+);
+
+fn a_program_that_exits_past_its_runtime_keeps_its_samples(runtime: &Runtime) {
+    ends(runtime, "exits", 7);
+}
+
+fn a_program_that_fails_fast_keeps_its_samples(runtime: &Runtime) {
+    ends(runtime, "failsfast", 134);
+}
+
+fn a_program_that_faults_in_native_code_keeps_its_samples(runtime: &Runtime) {
+    ends(runtime, "faults", 139);
+}
+
+fn a_program_that_is_killed_keeps_its_samples(runtime: &Runtime) {
+    ends(runtime, "kills", 137);
+}
+
+fn an_unhandled_exception_keeps_the_samples_before_it(runtime: &Runtime) {
+    ends(runtime, "throws", 134);
+}
+
+/// The program burns, and says for how long before it ends so.
+fn ends(runtime: &Runtime, how: &str, code: i32) {
+    // Shorter than what was missing once, and longer than the time in which the agent comes often.
+    for seconds in ["0.4", "1.45"] {
+        let recorded = Record::workload(runtime, "rude", &[seconds, how])
+            .options(["--event", "cpu,wall", "--frequency", "500"])
+            .run();
+        let stderr = &recorded.answer.stderr;
+        assert_eq!(recorded.answer.status.code(), Some(code), "{stderr}");
+        let inspected = recorded.inspect();
+        let processes = inspected.json["processes"].as_array().unwrap();
+        assert_eq!(processes.len(), 1);
+        assert_eq!(processes[0]["ended"], false);
+        assert_eq!(inspected.json["ended_abruptly"][0], processes[0]["pid"]);
+        let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+        let line = text.lines().last().unwrap_or_default();
+        let said = "ended abruptly: up to its last 0.1 s is missing";
+        assert!(line.contains(said), "{line}");
+        let path = recorded.convert_event("wall", "wall.collapsed");
+        let wall = Stacks::from_collapsed(&std::fs::read_to_string(path).unwrap());
+        let seen_ms = wall.with("Workloads.Rude.Burn").total() as f64 / 1e6;
+        let burnt_ms = recorded.answer.measured("wall_ms");
+        println!("{how}: {seen_ms:.0} of {burnt_ms:.0} ms");
+        // A tenth of a second, and what a busy machine adds to it.
+        assert!(burnt_ms - seen_ms < 300.0, "{seen_ms} of {burnt_ms} ms");
+    }
+}
