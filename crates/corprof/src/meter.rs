@@ -187,7 +187,7 @@ impl Meter {
 fn stands_for(number: u64) -> Option<u64> {
     match number {
         0..ALL_TIMED => Some(1),
-        _ if number % ONE_OF == 0 => Some(ONE_OF),
+        _ if number.is_multiple_of(ONE_OF) => Some(ONE_OF),
         _ => None,
     }
 }
