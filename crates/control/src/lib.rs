@@ -1,0 +1,69 @@
+//! The control socket: how the tool talks to an agent that is in a process already.
+//!
+//! Where it lies ([`path_of`]), who may use it ([`Listener`], [`connect`]), and what is said on it
+//! ([`Message`]); the agent and the tool share this crate so that they cannot come apart. It decides nothing: who
+//! is recorded, and what is answered, is theirs. Every session of a process begins here but the first one of a
+//! started program, so that namespaces need nothing but the path. Invariants: only the user whom the process runs
+//! as, and root, get an answer; nothing that a peer sends makes us hold more than [`LONGEST`] bytes.
+
+mod classes;
+mod message;
+mod place;
+mod socket;
+
+pub use classes::{Arrival, BASE, Slot, class_of, clsid_text};
+pub use message::{Incoming, LONGEST, Message, receive, send};
+pub use place::{folder_of, name_of, path_of, start_time};
+pub use socket::{Listener, Peer, connect, peer_of};
+
+/// Changes when what is said here changes so that the two sides misunderstand each other.
+pub const PROTOCOL: &str = "1";
+
+/// What is asked, and the keys of a request. Each request has [`keys::PROTOCOL`].
+pub mod ask {
+    /// How is it with you? Answered with [`super::answer::OK`] and what there is.
+    pub const STATE: &str = "state";
+    /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come out, one byte `S`
+    /// goes in.
+    pub const RECORD: &str = "record";
+    /// Leave the process, if its runtimes allow it. Answered when that is done.
+    pub const LEAVE: &str = "leave";
+    /// What the client data of an attach say.
+    pub const ATTACH: &str = "attach";
+}
+
+/// What is answered.
+pub mod answer {
+    /// Done, or begun.
+    pub const OK: &str = "ok";
+    /// Somebody else records: [`super::keys::BY`].
+    pub const BUSY: &str = "busy";
+    /// Not possible: [`super::keys::WHY`].
+    pub const REFUSED: &str = "refused";
+}
+
+/// Keys.
+pub mod keys {
+    /// [`super::PROTOCOL`].
+    pub const PROTOCOL: &str = "protocol";
+    /// Where the agent's socket is to be, as the process sees it.
+    pub const SOCKET: &str = "socket";
+    /// What to record, as `SIDEWALK_CONFIG` has it.
+    pub const CONFIG: &str = "config";
+    /// `1`: the agent stays when the recording is over.
+    pub const STAY: &str = "stay";
+    /// Who asks: the tool's process, and its user.
+    pub const WHO: &str = "who";
+    /// Who records now.
+    pub const BY: &str = "by";
+    /// Why not, or why it stays.
+    pub const WHY: &str = "why";
+    /// `left` or `idle`.
+    pub const HOW: &str = "how";
+    /// What the process does: `idle`, `recording`, `leaving`.
+    pub const PHASE: &str = "phase";
+    /// The runtimes in the process: `8.0.4 attached, 3.1.23 started`.
+    pub const RUNTIMES: &str = "runtimes";
+    /// Version of the agent.
+    pub const VERSION: &str = "version";
+}
