@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::context::{Async, Brand, Cx, Signal};
@@ -57,9 +57,13 @@ impl InfoPointer {
     }
 }
 
-impl Drop for InfoPointer {
-    fn drop(&mut self) {
-        // SAFETY: `query` got a reference of its own, given back here once.
+impl InfoPointer {
+    /// Gives the reference back.
+    ///
+    /// # Safety
+    /// The object lives, and this is the last use of it.
+    unsafe fn release(&self) {
+        // SAFETY: `query` got a reference of its own; the caller vouches for the rest.
         unsafe {
             let this = self.pointer.as_ptr();
             ((*(*this).vtbl).unknown.release)(this.cast());
@@ -72,8 +76,24 @@ impl Drop for InfoPointer {
 pub(crate) struct RuntimeInner {
     index: RuntimeIndex,
     info: OnceLock<InfoPointer>,
+    /// The runtime has let the profiler go, or not in: its interface is no more.
+    gone: AtomicBool,
     panics: AtomicU64,
     meter: Meter,
+}
+
+impl Drop for RuntimeInner {
+    fn drop(&mut self) {
+        // The runtime frees its side when it has let us go, whoever holds references to it
+        // (src/coreclr/vm/proftoeeinterfaceimpl.cpp: "The VM controls the lifetime").
+        if self.gone.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(info) = self.info.get() {
+            // SAFETY: the runtime lives, as it is not gone; nobody has this any more.
+            unsafe { info.release() };
+        }
+    }
 }
 
 impl RuntimeInner {
@@ -81,6 +101,7 @@ impl RuntimeInner {
         Self {
             index,
             info: OnceLock::new(),
+            gone: AtomicBool::new(false),
             panics: AtomicU64::new(0),
             meter: Meter::default(),
         }
@@ -104,6 +125,11 @@ impl RuntimeInner {
 
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// The runtime is about to free its side: nothing is called from here on.
+    pub(crate) fn let_go(&self) {
+        self.gone.store(true, Ordering::Release); // pairs with `with_slot` and the drop
     }
 
     pub(crate) fn count_panic(&self) {
@@ -258,8 +284,11 @@ impl<'rt> Info<'rt> {
     /// What is called through it is checked by the runtime alone; the pointer must not outlive the
     /// profiler's stay in the process.
     pub fn as_raw(self) -> Option<(NonNull<ICorProfilerInfo15>, usize)> {
-        self.runtime
-            .inner
+        let inner = &self.runtime.inner;
+        if inner.gone.load(Ordering::Acquire) {
+            return None;
+        }
+        inner
             .info
             .get()
             .map(|info| (info.pointer, info.version.slots))

@@ -188,11 +188,15 @@ unsafe extern "system" fn initialize(
         return error;
     }
     // SAFETY: this is `Initialize`.
-    unsafe {
+    let answer = unsafe {
         enter::<Startup>(this, CallbackKind::Life, |callbacks, cx| {
             callbacks.initialize(cx)
         })
+    };
+    if answer.is_err() {
+        object.runtime.inner().let_go();
     }
+    answer
 }
 
 unsafe extern "system" fn initialize_for_attach(
@@ -209,12 +213,29 @@ unsafe extern "system" fn initialize_for_attach(
         return error;
     }
     // SAFETY: this is `InitializeForAttach`; the runtime lends the data for the call.
-    unsafe {
+    let answer = unsafe {
         enter::<Attach>(this, CallbackKind::Life, |callbacks, cx| {
             callbacks.initialize_for_attach(
                 cx,
                 slice(client_data.cast_const().cast(), client_data_length),
             )
+        })
+    };
+    if answer.is_err() {
+        object.runtime.inner().let_go();
+    }
+    answer
+}
+
+unsafe extern "system" fn profiler_detach_succeeded(this: *mut ICorProfilerCallback11) -> Hresult {
+    // SAFETY: the runtime passes the pointer that `create` made and holds a reference to it.
+    let object = unsafe { &*this.cast::<Object>() };
+    // Before the callback: whoever still has this runtime calls nothing any more.
+    object.runtime.inner().let_go();
+    // SAFETY: this is `ProfilerDetachSucceeded`.
+    unsafe {
+        enter::<Detached>(this, CallbackKind::Life, |callbacks, cx| {
+            callbacks.profiler_detach_succeeded(cx)
         })
     }
 }
@@ -443,8 +464,6 @@ thunks! {
     NoTrigger handle_destroyed(handle_id: GCHandleID) =>
         (id(handle_id)?);
     Callback profiler_attach_complete() =>
-        ();
-    Detached profiler_detach_succeeded() =>
         ();
     Callback rejit_compilation_started(function_id: FunctionID, rejit_id: ReJITID, f_is_safe_to_block: Bool) =>
         (id(function_id)?, RejitId(rejit_id), f_is_safe_to_block != 0);
