@@ -5,10 +5,12 @@
 //! rest. Invariant: they never wait for the agent thread but in `shutdown`, and in
 //! `thread_destroyed` for the walk of that thread, for a bounded time.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use corprof::context::{Callback, Cooperative, NoTrigger, Startup};
+use control::{Message, PROTOCOL, ask, keys};
+use corprof::context::{Attach, Callback, Cooperative, Detached, NoTrigger, Startup, Synchronous};
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
 use corprof::{
     Callbacks, ClassId, Cx, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleId, ObjectId,
@@ -23,7 +25,7 @@ use crate::events::{
     self, ClrEvents, EventNews, Origin, event_pipe, exception, loads, subscription,
 };
 use crate::hooks;
-use crate::session::{Library, Parts, signal};
+use crate::session::{Library, Parts, arrival, signal};
 use crate::target::threads::{OwnThread, Started};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
@@ -34,22 +36,26 @@ const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
 pub(crate) struct ClrCallbacks {
     parts: &'static Parts,
     library: &'static Library,
+    /// It has another profiler, which is its main one.
+    beside: bool,
     clr: Arc<Clr>,
     /// Set in `Initialize`, before any other callback.
     events: OnceLock<Arc<ClrEvents>>,
 }
 
 impl ClrCallbacks {
-    /// Of the CLR that the registry gave this number.
+    /// Of a CLR; `beside` another profiler, or in its main place.
     pub(crate) fn new(
         parts: &'static Parts,
         library: &'static Library,
-        number: u8,
+        clr: Clr,
+        beside: bool,
     ) -> ClrCallbacks {
         ClrCallbacks {
             parts,
             library,
-            clr: Arc::new(Clr::new(number)),
+            beside,
+            clr: Arc::new(clr),
             events: OnceLock::new(),
         }
     }
@@ -94,6 +100,21 @@ impl ClrCallbacks {
         }
     }
 
+    /// What this CLR is.
+    fn look_at_runtime<C: Synchronous>(&self, cx: &Cx<'_, C>) -> RuntimeFacts {
+        let info = cx.info();
+        let found = info.get_runtime_information(cx).ok();
+        let major = found.as_ref().map_or(0, |found| found.major);
+        self.clr.set_instruments(tiers::instruments(major));
+        RuntimeFacts {
+            version: found
+                .map(|found| version::of_runtime(info, major, found.minor, found.build))
+                .unwrap_or_default(),
+            major,
+            event_pipe: info.capabilities().event_pipe,
+        }
+    }
+
     /// Asks the CLR for what the session wants of it.
     ///
     /// # Errors
@@ -126,26 +147,18 @@ impl Callbacks for ClrCallbacks {
     fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> corprof::Result<()> {
         let parts = self.parts;
         let info = cx.info();
-        let found = info.get_runtime_information(cx).ok();
-        let major = found.as_ref().map_or(0, |found| found.major);
-        self.clr.set_instruments(tiers::instruments(major));
-        let version = found
-            .map(|found| version::of_runtime(info, major, found.minor, found.build))
-            .unwrap_or_default();
+        let facts = self.look_at_runtime(cx);
+        let version = facts.version.clone();
         let begin = || parts.phases.runtime_starts();
         let admitted = parts
             .registry
-            .admit(&self.clr, info.runtime(), version.clone(), begin);
+            .admit(&self.clr, info.runtime(), version, begin);
         // A refused CLR too has taken the signal for itself.
         signal::settle(parts);
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         let admitted = admitted.ok_or(refusal)?;
         self.clr.set_hijack_place(admitted.hijack_place);
-        let own = Arc::new(ClrEvents::new(RuntimeFacts {
-            version,
-            major,
-            event_pipe: info.capabilities().event_pipe,
-        }));
+        let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
         parts.events.add(self.clr.number(), Arc::clone(own));
         if let Err(refusal) = self.subscribe(cx, own) {
@@ -155,6 +168,70 @@ impl Callbacks for ClrCallbacks {
         }
         parts.target.threads.own_started();
         Ok(())
+    }
+
+    fn initialize_for_attach<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Attach>,
+        data: &[u8],
+    ) -> corprof::Result<()> {
+        let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+        // Freed when the command ends: what is kept of it is copied.
+        let asked = Message::parse(data).filter(|asked| {
+            asked.verb == ask::ATTACH && asked.get(keys::PROTOCOL) == Some(PROTOCOL)
+        });
+        let asked = asked.ok_or(Hresult::E_INVALIDARG)?;
+        let socket = Path::new(asked.get(keys::SOCKET).ok_or(Hresult::E_INVALIDARG)?);
+        let parts = self.parts;
+        let info = cx.info();
+        let facts = self.look_at_runtime(cx);
+        let version = facts.version.clone();
+        let own = Arc::new(ClrEvents::new(facts));
+        let own = self.events.get_or_init(|| own);
+        // Whatever ends from the first callback on is noted, until the past is known.
+        self.clr.begin_to_catch_up();
+        let admit = || {
+            let admitted = parts
+                .registry
+                .admit_attached(&self.clr, info.runtime(), version)
+                .ok_or(refusal)?;
+            self.clr.set_hijack_place(admitted.hijack_place);
+            parts.events.add(self.clr.number(), Arc::clone(own));
+            Ok(())
+        };
+        let arrived = arrival::arrive(parts, self.library, socket, admit).and_then(|()| {
+            // Stacks may be asked for by a session to come; the runtime allows that now or never.
+            let wanted = subscription::of_idle();
+            let proof = info.enable_stack_snapshots(cx, wanted.low, wanted.high)?;
+            self.clr.set_snapshots(proof);
+            Ok(())
+        });
+        arrived.inspect_err(|_| {
+            parts.events.remove(self.clr.number());
+            parts.registry.refuse_attached(self.clr.number());
+            // Nobody may be left to look after.
+            parts.wake.ring();
+        })
+    }
+
+    /// The answer to the attach command goes out when this has returned, and no other command is served before: what
+    /// was there before us is asked for on the agent thread.
+    fn profiler_attach_complete<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
+        self.parts.registry.attach_complete(self.clr.number());
+        self.parts.wake.ring();
+        Ok(())
+    }
+
+    /// Nothing of the runtime answers any more, and no callback will come: what is kept of it goes before this
+    /// returns.
+    fn profiler_detach_succeeded<'rt>(&self, _cx: &mut Cx<'rt, Detached>) -> corprof::Result<()> {
+        let wake = || self.parts.wake.ring();
+        self.parts.registry.ends(self.clr.number(), wake);
+        Ok(())
+    }
+
+    fn load_as_notification_only(&self) -> corprof::Result<bool> {
+        Ok(self.beside)
     }
 
     fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
@@ -459,6 +536,7 @@ impl Callbacks for ClrCallbacks {
         thread: ThreadId<'rt>,
     ) -> corprof::Result<()> {
         let threads = &self.parts.target.threads;
+        self.clr.thread_ending(thread.raw());
         threads.managed_ended((self.clr.number(), thread.raw()));
         let key = cx.info().key(thread);
         if !threads.pins.destroyed_within(cx, key, WALK_OF_THE_DYING) {

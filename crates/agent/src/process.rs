@@ -1,21 +1,26 @@
 //! The process: it begins with the first CLR that lets us in and stays until the process ends.
 //!
-//! Composition only: it makes the parts, begins the first session, starts the agent thread, and gives
-//! each CLR its callbacks. The one `OnceLock` of the agent is here; everything below is passed what it
-//! needs. Invariants: made at most once; starts one thread; refuses a CLR rather than fail it; code and
-//! state stay, whatever the CLRs do, because a late signal may still arrive.
+//! Composition only: it makes the parts, begins the first session of a program that was started with us, starts the
+//! agent thread, and gives each CLR its callbacks. The one `OnceLock` of the agent is here; everything below is passed
+//! what it needs. Invariants: made at most once, however often we come and leave; at most one agent thread;
+//! refuses a CLR rather than fail it; code and state stay, whatever the CLRs do, because a late signal may still
+//! arrive.
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError};
 
-use corprof::{AgentCx, ClassRequest};
+use control::{Arrival, Slot};
+use corprof::{ClassRequest, Hresult};
 
 use crate::callbacks::ClrCallbacks;
-use crate::clr::version;
+use crate::clr::{Clr, version};
 use crate::model::Settings;
 use crate::record::Channel;
-use crate::session::{Library, Parts, agent_thread, begin, signal};
+use crate::session::{Library, Parts, agent_thread, arrival, begin, signal};
 
-static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
+/// Whether the tool that the environment names records this process. It is asked once.
+static STARTED: OnceLock<bool> = OnceLock::new();
 
 /// Sidewalk.
 pub const SIDEWALK: Library = Library {
@@ -28,61 +33,83 @@ struct Process {
     pid: u32,
 }
 
-/// Makes the callbacks of one CLR (`CreateInstance`), and with the first one the process.
+/// The process's parts, made by who comes first: for the settings of its session, where it brings one.
+fn process(settings: Settings) -> &'static Process {
+    PROCESS.get_or_init(|| {
+        // A panic is caught where it would leave us, and counted; nothing is printed into the
+        // program's output. The hook is that of our own copy of the standard library.
+        std::panic::set_hook(Box::new(|_| {}));
+        let parts = Parts::new(settings);
+        parts.wake.serve_handler();
+        // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no
+        // arguments.
+        unsafe { libc::atexit(process_exits) };
+        Process {
+            parts,
+            pid: std::process::id(),
+        }
+    })
+}
+
+/// Makes the callbacks of one CLR (`CreateInstance`).
 ///
 /// # Errors
 /// `CORPROF_E_PROFILER_CANCEL_ACTIVATION`: this process, or this CLR, is not to be recorded.
 pub fn create(
-    _request: &ClassRequest,
+    request: &ClassRequest,
     library: &'static Library,
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
-    let refused = corprof::Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
-    let process = PROCESS.get_or_init(|| start(library)).as_ref();
-    let parts = process.ok_or(refused)?.parts;
+    let (arrival, slot) = Arrival::of_last(request.clsid.data4[7]);
+    let beside = slot == Slot::Notification;
+    if arrival == Arrival::Attached {
+        // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so far, and keeps
+        // what we make here.
+        let parts = process(Settings::default()).parts;
+        let clr = Clr::attached();
+        return Ok(Box::new(ClrCallbacks::new(parts, library, clr, beside)));
+    }
+    let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+    if !*STARTED.get_or_init(|| start(library)) {
+        return Err(refused);
+    }
+    let parts = PROCESS.get().ok_or(refused)?.parts;
     let Some(number) = parts.registry.claim(version::of_caller) else {
         // It has taken the signal for itself all the same.
         signal::settle(parts);
         return Err(refused);
     };
-    Ok(Box::new(ClrCallbacks::new(parts, library, number)))
+    let clr = Clr::new(number);
+    Ok(Box::new(ClrCallbacks::new(parts, library, clr, beside)))
 }
 
-/// `None`: this process is not to be recorded.
-fn start(library: &'static Library) -> Option<Process> {
-    // A panic is caught where it would leave us, and counted; nothing is printed into the
-    // program's output. The hook is that of our own copy of the standard library.
-    std::panic::set_hook(Box::new(|_| {}));
-    let socket = std::env::var("SIDEWALK_SOCKET").ok()?;
-    let channel = Channel::connect(&socket)?;
+/// Begins the session of the tool that started this program. False: this process is not to be recorded.
+fn start(library: &'static Library) -> bool {
+    let Some(channel) = std::env::var("SIDEWALK_SOCKET")
+        .ok()
+        .and_then(|socket| Channel::connect(&socket))
+    else {
+        return false;
+    };
     let settings = Settings::parse(&std::env::var("SIDEWALK_CONFIG").unwrap_or_default());
-    let parts = Parts::new(settings.clone());
-    let begun = begin::begin(parts, settings).ok()?;
-    parts.wake.serve_handler();
-    // SAFETY: the function stays loaded (the library is linked with -z nodelete) and takes no
-    // arguments.
-    unsafe { libc::atexit(process_exits) };
-    corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            (library.main)(parts, begun, channel, cx);
-        }));
-        agent_thread::ended(parts);
-        if let Err(panic) = ran {
-            // Dropping a panic's payload may panic again.
-            std::mem::forget(panic);
-        }
-    })
-    .ok()?;
-    Some(Process {
-        parts,
-        pid: std::process::id(),
-    })
+    let parts = process(settings.clone()).parts;
+    let mut runs = parts.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    if *runs {
+        // Another CLR of this process was attached to before this one began: who did that records it too.
+        return true;
+    }
+    let Ok(begun) = begin::begin(parts, settings) else {
+        return false;
+    };
+    parts.set_started();
+    *runs = arrival::spawn(parts, library, Some((begun, channel)));
+    *runs
 }
 
 /// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier. CLRs that nobody
 /// has shut down, as a host may leave them, end here.
 extern "C" fn process_exits() {
     let ended = std::panic::catch_unwind(|| {
-        let Some(process) = PROCESS.get().and_then(Option::as_ref) else {
+        let Some(process) = PROCESS.get() else {
             return;
         };
         // A forked child has our memory but not our thread.
@@ -93,6 +120,7 @@ extern "C" fn process_exits() {
         for number in parts.registry.running() {
             parts.registry.ends(number, || parts.wake.ring());
         }
+        parts.door.close();
     });
     if let Err(panic) = ended {
         std::mem::forget(panic);

@@ -67,14 +67,15 @@ pub(crate) enum Command {
     List(ListArgs),
 }
 
-/// Start a program and record it
+/// Record a program: one that is started, or one that runs
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "sidewalk record [OPTIONS] -- COMMAND [ARG]...",
+    override_usage = "sidewalk record [OPTIONS] -- COMMAND [ARG]...\n       sidewalk record [OPTIONS] --pid PID|NAME",
     after_help = "Examples:
   sidewalk record -o flame.html -- dotnet app.dll input.txt
   sidewalk record -e wall -d 30s -o trace.firefox.json -- ./server --port 8080
   sidewalk record -e cpu,alloc,exception -o flame.html -- dotnet app.dll
+  sidewalk record --pid 4711 -d 30s -o flame.html
 
 The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its first
 managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
@@ -163,6 +164,15 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) native: Native,
 
+    /// Record a program that runs: by its number, or the name of its program or .dll; may be given several
+    /// times. It is left as it was
+    #[arg(short, long = "pid", value_name = "PID|NAME", conflicts_with_all = ["no_children", "replace_profiler", "command"])]
+    pub(crate) pids: Vec<String>,
+
+    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    #[arg(long, requires = "pids")]
+    pub(crate) stay: bool,
+
     /// Record only the first .NET process, not those that it starts
     #[arg(long)]
     pub(crate) no_children: bool,
@@ -173,7 +183,11 @@ pub(crate) struct RecordArgs {
     pub(crate) replace_profiler: bool,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    #[arg(
+        trailing_var_arg = true,
+        required_unless_present = "pids",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 

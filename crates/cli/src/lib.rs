@@ -17,7 +17,6 @@ mod units;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -73,15 +72,6 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     {
         let words = [program.clone()].into_iter().chain(verb.iter().cloned());
         return Cli::try_parse_from(words.chain(["--help".into()]));
-    }
-    let mut options = arguments.iter().skip(1).take_while(|word| *word != "--");
-    if options.next().is_some_and(|verb| verb == "record")
-        && options
-            .any(|word| word == "-p" || word == "--pid" || word.as_bytes().starts_with(b"--pid="))
-    {
-        let text = "a process that runs already cannot be recorded yet; start it with \
-                    sidewalk record -- COMMAND";
-        return Err(Cli::command().error(ErrorKind::UnknownArgument, text));
     }
     let mut cli = Cli::try_parse_from(arguments)?;
     let contradiction = match &mut cli.command {

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::context::{Callback, Cx, MayLock};
-use crate::id::ThreadKey;
+use crate::id::{RuntimeIndex, ThreadKey};
 use crate::thread::AgentCx;
 
 /// A mutex that is taken with the proof of the context.
@@ -99,6 +99,13 @@ impl ThreadPins {
             // The id was given out again; the end of the one before was not waited for.
             *count = 0;
         }
+    }
+
+    /// A runtime was left: no `ThreadDestroyed` of its threads will come.
+    pub fn left(&self, runtime: RuntimeIndex) {
+        let mut threads = self.threads();
+        threads.retain(|thread, _| thread.runtime() != runtime);
+        threads.shrink_to_fit();
     }
 
     /// Keeps a thread from going; `None` when it has gone or was never there.

@@ -141,7 +141,7 @@ impl Agree {
     fn pause(&mut self) {
         let us = next_random(&mut self.random) % PAUSE_US;
         let timeout = Duration::from_micros(us);
-        self.parts.wake.wait([self.channel.fd(), -1], Some(timeout));
+        self.parts.wake.wait(&[self.channel.fd()], Some(timeout));
     }
 
     /// Threads, modules and bodies that are new.

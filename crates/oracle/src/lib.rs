@@ -11,7 +11,7 @@ mod random_seeds;
 
 use agent::Library;
 use agent::record::Channel;
-use agent::session::{Begun, Parts};
+use agent::session::{Begun, End, Parts};
 use corprof::AgentCx;
 
 static ORACLE: Library = Library {
@@ -21,11 +21,16 @@ static ORACLE: Library = Library {
 
 corprof::export_profiler!(|request| agent::create(request, &ORACLE));
 
-fn main(parts: &'static Parts, begun: Begun, channel: Channel, cx: &mut AgentCx) {
+fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
+    let Some((begun, channel)) = first else {
+        // Nobody attaches the oracle.
+        return End::Over;
+    };
     let settings = std::env::var("SIDEWALK_CONFIG").unwrap_or_default();
     let random_seeds = settings
         .split(';')
         .find_map(|pair| pair.strip_prefix("random_seeds="))
         .and_then(|number| number.parse().ok());
     agree::Agree::new(parts, begun, channel, random_seeds.unwrap_or(0)).run(cx);
+    End::Over
 }

@@ -329,9 +329,31 @@ impl Sampler {
         GLOBAL.wake();
     }
 
-    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one.
+    /// As [`Sampler::wake`], for who has no [`Sampler`] in his hands; nothing before the first one, or
+    /// [`Sampler::open_bell`].
     pub fn ring() {
         GLOBAL.wake();
+    }
+
+    /// Makes [`Sampler::ring`] heard at [`Sampler::bell_fd`] although nothing has been sampled yet.
+    ///
+    /// # Errors
+    /// The system gives no descriptors.
+    pub fn open_bell() -> Result<(), Error> {
+        make_wake()
+    }
+
+    /// [`Reader::wake_fd`], for who waits without a reader.
+    pub fn bell_fd() -> i32 {
+        GLOBAL.wake_read.get().unwrap_or(-1)
+    }
+
+    /// [`Reader::clear_wake`], for who waits without a reader.
+    pub fn hush_bell() {
+        if let Some(fd) = GLOBAL.wake_read.get() {
+            sys::take_notices(fd);
+        }
+        GLOBAL.bell.clear();
     }
 
     /// Stops all timers. The handler stays installed and ignores what still arrives: putting

@@ -66,9 +66,9 @@ impl Wake {
 
     /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over; for
     /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it was the
-    /// time. Agent thread only. Where there are `others`, one of them is what [`Wake::also_by`] makes
+    /// time. Agent thread only. Where there are `others` (16 at most), one of them is what [`Wake::also_by`] makes
     /// readable.
-    pub fn wait(&self, others: [RawFd; 2], timeout: Option<Duration>) -> bool {
+    pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
         }
@@ -86,13 +86,17 @@ impl Wake {
             unsafe { libc::syscall(libc::SYS_futex, word, op, heard, limit) };
         } else {
             // The kernel passes over a negative descriptor.
-            let mut fds = others.map(|fd| libc::pollfd {
-                fd,
+            let mut fds = [libc::pollfd {
+                fd: -1,
                 events: libc::POLLIN,
                 revents: 0,
-            });
-            // SAFETY: two pollfds and a timeout or none, alive during the call; no signal mask.
-            readable = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, limit, std::ptr::null()) };
+            }; 16];
+            for (entry, fd) in fds.iter_mut().zip(others) {
+                entry.fd = *fd;
+            }
+            let (start, length) = (fds.as_mut_ptr(), fds.len() as libc::nfds_t);
+            // SAFETY: so many pollfds and a timeout or none, alive during the call; no signal mask.
+            readable = unsafe { libc::ppoll(start, length, limit, std::ptr::null()) };
         }
         self.take() || readable > 0
     }
@@ -126,8 +130,8 @@ mod tests {
         wake.ring();
         wake.ring();
         // Would not return if it had not been heard.
-        wake.wait([-1, -1], None);
-        wake.wait([-1, -1], Some(Duration::ZERO));
+        wake.wait(&[], None);
+        wake.wait(&[], Some(Duration::ZERO));
         assert!(!wake.take());
     }
 
@@ -135,7 +139,7 @@ mod tests {
     fn who_rings_during_the_wait_is_heard() {
         let wake: &'static Wake = Box::leak(Box::new(Wake::new()));
         let rings = std::thread::spawn(|| wake.ring());
-        wake.wait([-1, -1], None);
+        wake.wait(&[], None);
         rings.join().unwrap();
     }
 
@@ -153,7 +157,7 @@ mod tests {
             unsafe { libc::write(end, b"x".as_ptr().cast(), 1) };
         }));
         let rings = std::thread::spawn(|| wake.ring());
-        wake.wait([ends[0], -1], None);
+        wake.wait(&[ends[0]], None);
         rings.join().unwrap();
         wake.also_by(None);
         for end in ends {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use corprof::context::{Callback, Context};
+use corprof::context::{Context, MayTriggerGc};
 use corprof::{Cx, FunctionId, ModuleFlags, ModuleId, RejitId};
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, Region, jit, pe};
@@ -71,7 +71,7 @@ impl Clr {
         };
         let facts = Arc::new(ManagedModule {
             serial: next_serial(),
-            runtime: self.number,
+            runtime: self.number(),
             path: found.path,
             base,
             precompiled: image.as_ref().map(pe::Image::code),
@@ -86,12 +86,13 @@ impl Clr {
         let replaced = lock(&self.modules).insert(module.raw(), facts);
         self.forget(replaced.as_deref());
         if let Some(image) = image {
-            target.code.image_added(image, self.number);
+            target.code.image_added(image, self.number());
         }
     }
 
     /// A module is being unloaded: its code goes, before the callback returns.
     pub(crate) fn module_unloaded(&self, target: &Target, module: ModuleId<'_>) {
+        self.gate.unloading();
         let ranges = lock(&self.unloadable).by_module.remove(&module.raw());
         target.code.removed(ranges.unwrap_or_default());
         let facts = lock(&self.modules).remove(&module.raw());
@@ -126,10 +127,12 @@ impl Clr {
 
     /// A function was compiled: learns of every body of it that is not known yet. Answers the tier of
     /// the last.
-    pub(crate) fn compiled<'rt>(
+    ///
+    /// Called in the callback that follows a compilation, and by [`Clr::catch_up`], which holds unloads off.
+    pub(crate) fn compiled<'rt, C: MayTriggerGc>(
         &self,
         target: &Target,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, C>,
         function: FunctionId<'rt>,
         rejit: RejitId,
         kind: MethodKind,
@@ -139,6 +142,13 @@ impl Clr {
         let mut starts = info
             .get_native_code_start_addresses(cx, function, rejit)
             .unwrap_or_default();
+        if self.gate.is_catching_up()
+            && let Some(later) = starts.get_mut(1..)
+        {
+            // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`): in the order
+            // of their making they tell of tiers.
+            later.reverse();
+        }
         if starts.is_empty()
             && let Ok(ranges) = info.get_code_info2(cx, function)
         {
@@ -168,7 +178,7 @@ impl Clr {
                 target,
                 CodeBody {
                     range: range.clone(),
-                    runtime: self.number,
+                    runtime: self.number(),
                     function: function.raw(),
                     code_start: start,
                     kind,
@@ -262,9 +272,9 @@ impl Clr {
 
     /// What must be taken now, and who takes the code away. Nothing for code that stays: the
     /// agent thread asks when a sample wants to know.
-    fn collectible_facts<'rt>(
+    fn collectible_facts<'rt, C: MayTriggerGc>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        cx: &mut Cx<'rt, C>,
         function: FunctionId<'rt>,
         kind: MethodKind,
         start: u64,

@@ -4,6 +4,7 @@
 //! It hears no callbacks and knows no events, sessions or records. Invariant: its locks are leaves,
 //! never held over a call into the CLR.
 
+mod catch_up;
 pub mod code;
 pub mod names;
 pub mod registry;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use control::Arrival;
 use corprof::{CallbackKind, Calls, StackSnapshots};
 
 pub use self::registry::{Admitted, KnownClr, Registry};
@@ -27,7 +29,9 @@ use crate::target::hijacks;
 /// One CLR.
 #[derive(Debug)]
 pub struct Clr {
-    number: u8,
+    number: OnceLock<u8>,
+    arrival: Arrival,
+    gate: catch_up::Gate,
     modules: Mutex<HashMap<usize, Arc<ManagedModule>>>,
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
@@ -53,10 +57,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clr {
-    /// The CLR that the registry gave this number.
+    /// The CLR that the registry gave this number, at its start.
     pub fn new(number: u8) -> Clr {
+        let clr = Clr::of(Arrival::Startup);
+        clr.set_number(number);
+        clr
+    }
+
+    /// One that we come to while it runs; the registry gives it a number when it lets us in.
+    pub fn attached() -> Clr {
+        Clr::of(Arrival::Attached)
+    }
+
+    fn of(arrival: Arrival) -> Clr {
         Clr {
-            number,
+            number: OnceLock::new(),
+            arrival,
+            gate: catch_up::Gate::default(),
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
@@ -72,7 +89,17 @@ impl Clr {
 
     /// Its number: unique among the CLRs of a session, given out again when it has ended.
     pub fn number(&self) -> u8 {
-        self.number
+        // Asked for before there is one by nobody but who was refused.
+        self.number.get().copied().unwrap_or(u8::MAX)
+    }
+
+    pub(super) fn set_number(&self, number: u8) {
+        let _once = self.number.set(number);
+    }
+
+    /// How we came to it.
+    pub fn arrival(&self) -> Arrival {
+        self.arrival
     }
 
     /// It has instrumented tiers.

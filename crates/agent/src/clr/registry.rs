@@ -11,6 +11,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use control::Arrival;
 use corprof::Runtime;
 use stackwalk::HIJACKS;
 
@@ -50,6 +51,8 @@ struct State {
     chosen: Option<u8>,
     /// Who has each place in the table of hijacks.
     places: [Option<u8>; HIJACKS],
+    /// CLRs that we have come to and whose past is not known yet.
+    arrived: Vec<u8>,
     /// CLRs whose end the agent thread has taken in, while somebody waits for that.
     acknowledged: Vec<u8>,
 }
@@ -178,6 +181,80 @@ impl Registry {
         Some(Admitted {
             hijack_place: state.take_place(number),
         })
+    }
+
+    /// `InitializeForAttach`: lists a CLR that we have come to while it runs, and gives it its number. It is
+    /// recorded if a session is under way whose policy wants it, and by the sessions to come. `None`: nobody would
+    /// look after it.
+    pub fn admit_attached(
+        &self,
+        clr: &Arc<Clr>,
+        runtime: Runtime,
+        version: String,
+    ) -> Option<Admitted> {
+        let phase = self.phase.get();
+        if phase == Phase::Left {
+            return None;
+        }
+        let mut state = self.state();
+        let state = &mut *state;
+        let number = state.free_number()?;
+        clr.set_number(number);
+        let policy = state.policy.clone();
+        let recorded = phase.takes_runtimes() && state.chooses(&policy, number, &version);
+        state.list(KnownClr {
+            number,
+            recorded,
+            version,
+            refused_by: "",
+            reach: Some((Arc::clone(clr), runtime)),
+            ending: false,
+            former: None,
+        });
+        Some(Admitted {
+            hijack_place: state.take_place(number),
+        })
+    }
+
+    /// One that was let in for attaching does not get so far: it is as if it had never been there.
+    pub fn refuse_attached(&self, number: u8) {
+        let mut state = self.state();
+        state.known.retain(|known| known.number != number);
+        state.free_place(number);
+    }
+
+    /// `ProfilerAttachComplete`: the agent thread may ask for what was there before us.
+    pub fn attach_complete(&self, number: u8) {
+        self.state().arrived.push(number);
+    }
+
+    /// CLRs whose past is not known yet. Agent thread.
+    pub fn take_arrived(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state().arrived)
+    }
+
+    /// CLRs that we came to while they ran, and may leave.
+    pub fn attached(&self) -> Vec<u8> {
+        let state = self.state();
+        let running = state.known.iter().filter(|known| {
+            let reach = known.reach.as_ref();
+            !known.ending && reach.is_some_and(|(clr, _)| clr.arrival() == Arrival::Attached)
+        });
+        running.map(|known| known.number).collect()
+    }
+
+    /// Nobody is left, and nobody is about to come.
+    pub fn is_deserted(&self) -> bool {
+        let state = self.state();
+        state.claimed.is_empty() && state.known.iter().all(|known| known.reach.is_none())
+    }
+
+    /// Without a session: the CLRs that have ended. Their numbers are free, and their code must go before another
+    /// one has them.
+    pub fn take_former(&self) -> Vec<Arc<Clr>> {
+        let mut state = self.state();
+        let gone = state.known.extract_if(.., |clr| clr.reach.is_none());
+        gone.filter_map(|clr| clr.former).collect()
     }
 
     /// A CLR that was admitted is not recorded after all: it has refused what we need.

@@ -75,6 +75,53 @@ impl Channel {
         (word == *b"G").then(|| Channel::from(stream))
     }
 
+    /// To somebody who has come to us. He may become the tool of a session.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of_visitor(stream: UnixStream, answer_timeout: Duration) -> io::Result<Channel> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(answer_timeout))?;
+        Ok(Channel::from(stream))
+    }
+
+    /// He is the tool from here on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn becomes_tool(&mut self) -> io::Result<()> {
+        if !self.is_ours() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.stream.set_write_timeout(Some(WRITE_TIMEOUT))
+    }
+
+    /// The process at the other end, where we can see it.
+    pub fn peer(&self) -> u32 {
+        let peer = self.is_ours().then(|| control::peer_of(&self.stream));
+        peer.and_then(Result::ok).map_or(0, |peer| peer.pid)
+    }
+
+    /// Reads what has come, without waiting; 0: he is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come.
+    pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if !self.is_ours() {
+            return Ok(0);
+        }
+        // SAFETY: `into` is valid for writes of its length, the descriptor is open while `self` lives.
+        let got = unsafe {
+            libc::recv(
+                self.fd(),
+                into.as_mut_ptr().cast(),
+                into.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
     /// For `poll`.
     pub fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
@@ -98,25 +145,12 @@ impl Channel {
 
     /// What the tool said since the last call, without waiting.
     pub fn command(&mut self) -> Command {
-        if !self.is_ours() {
-            return Command::Gone;
-        }
         let mut word = [0u8; 16];
-        // SAFETY: `word` is valid for writes of its length, the descriptor is open while `self`
-        // lives.
-        let got = unsafe {
-            libc::recv(
-                self.fd(),
-                word.as_mut_ptr().cast(),
-                word.len(),
-                libc::MSG_DONTWAIT,
-            )
-        };
-        match usize::try_from(got) {
+        match self.receive(&mut word) {
             Ok(0) => Command::Gone,
             Ok(n) if word.iter().take(n).any(|b| *b == b'S') => Command::Stop,
             Ok(_) => Command::None,
-            Err(_) => match io::Error::last_os_error().kind() {
+            Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Command::None,
                 _ => Command::Gone,
             },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use recording::Event;
 use sampler::{EngineChoice, Reader, Sampler};
 
-use super::Parts;
+use super::{Parts, signal};
 use crate::clr::Clr;
 use crate::handler;
 use crate::model::{Settings, WalkerKind};
@@ -64,12 +64,15 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
         shadow.begin(&settings);
     }
     parts.set_sampler(sampler);
-    parts.wake.also_by(Some(Sampler::ring));
     parts.target.threads.begin(sampler);
     // Before the first sample: the stack above us is native code.
     parts.target.natives.refresh();
     parts.target.natives.announce_all();
     let running = parts.registry.running();
+    if !running.is_empty() {
+        // CLRs had the signal before us.
+        signal::settle(parts);
+    }
     if parts.registry.is_any_recorded() {
         parts.phases.runtime_starts();
     }
@@ -94,7 +97,6 @@ pub fn stop(parts: &Parts) {
 
 /// The session is over, whatever became of it: what was kept for it is dropped. Agent thread only.
 pub(super) fn forget(parts: &Parts) {
-    parts.wake.also_by(None);
     parts.target.threads.forget_session();
     parts.target.natives.forget_changes();
     parts.events.forget_session();

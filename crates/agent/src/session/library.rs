@@ -10,11 +10,20 @@ use crate::record::Channel;
 /// Seen in a callback of each compilation.
 pub type Watch = for<'rt> fn(&'static Parts, &Clr, &mut Cx<'rt, Callback>);
 
+/// How the agent thread ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// No CLR is left: we are out of the process, and may come again.
+    Away,
+    /// It failed, or cannot be asked for another session: nobody is looked after any more.
+    Over,
+}
+
 /// What makes one profiler's library of these parts: Sidewalk's, or the oracle's.
 #[derive(Debug)]
 pub struct Library {
-    /// The agent thread, for the process's life.
-    pub main: fn(&'static Parts, Begun, Channel, &mut AgentCx),
+    /// The agent thread, from when we come until no CLR is left: with the session that has begun, or none yet.
+    pub main: fn(&'static Parts, Option<(Begun, Channel)>, &mut AgentCx) -> End,
     /// Asked at each compilation.
     pub compiling: Option<Watch>,
 }

@@ -9,13 +9,16 @@
 //! nobody waits for it (only a CLR's shutdown does, for a bounded time).
 
 pub mod agent_thread;
+pub(crate) mod arrival;
 pub mod begin;
+mod door;
 mod library;
 mod pace;
 mod parts;
 pub mod phases;
 pub mod signal;
 mod totals;
+mod visitors;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,11 +29,12 @@ use recording::{Event, Record};
 use sampler::Reader;
 
 pub use self::begin::{Begun, NotBegun};
-pub use self::library::{Library, Watch};
+pub use self::library::{End, Library, Watch};
 pub use self::parts::Parts;
 
 use self::pace::{Found, Pace};
 use self::totals::Totals;
+use self::visitors::Visitors;
 use crate::base::{proc, wake};
 use crate::clr::{KnownClr, Runtimes};
 use crate::events::source::{How, RuntimeFacts};
@@ -54,6 +58,8 @@ const STATS_NS: u64 = 1_000_000_000;
 pub(crate) struct Session<'a> {
     parts: &'static Parts,
     recorder: &'a mut Recorder,
+    /// Who comes while we record.
+    visitors: &'a mut Visitors,
     settings: Arc<Settings>,
     reader: Reader,
     clrs: Vec<KnownClr>,
@@ -83,6 +89,7 @@ impl<'a> Session<'a> {
         begun: Begun,
         channel: Channel,
         recorder: &'a mut Recorder,
+        visitors: &'a mut Visitors,
     ) -> Session<'a> {
         let now = proc::now_ns();
         let Begun {
@@ -107,6 +114,7 @@ impl<'a> Session<'a> {
         Session {
             parts,
             recorder,
+            visitors,
             settings,
             reader,
             clrs: Vec::new(),
@@ -205,8 +213,17 @@ impl<'a> Session<'a> {
         if let Some(due) = self.walker.due_ns() {
             timeout = timeout.min(Duration::from_nanos(due.saturating_sub(now)));
         }
-        let others = [self.recorder.fd(), self.reader.wake_fd()];
-        self.parts.wake.wait(others, Some(timeout))
+        let own = [
+            self.recorder.fd(),
+            self.reader.wake_fd(),
+            self.parts.door.fd(),
+        ];
+        let mut others = [-1; 8];
+        let fds = own.into_iter().chain(self.visitors.fds());
+        for (other, fd) in others.iter_mut().zip(fds) {
+            *other = fd;
+        }
+        self.parts.wake.wait(&others, Some(timeout))
     }
 
     /// One round: everything that is due.
@@ -216,6 +233,9 @@ impl<'a> Session<'a> {
         let written = self.recorder.written();
         self.announce();
         wake::hear_call();
+        // Nobody gets anything now but an answer.
+        self.visitors.look(self.parts);
+        self.newcomers(cx);
         signal::look_after(self.parts);
         let target = &self.parts.target;
         target.natives.refresh();
@@ -257,6 +277,16 @@ impl<'a> Session<'a> {
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
             self.recorder.flush();
+        }
+    }
+
+    /// CLRs that we were sent to while this session runs.
+    fn newcomers(&mut self, cx: &mut AgentCx) {
+        let arrived = self.parts.catch_up(cx);
+        if !arrived.is_empty() && self.parts.registry.is_any_recorded() {
+            self.parts.phases.runtime_starts();
+            self.running = arrived;
+            self.subscribe_running(cx);
         }
     }
 

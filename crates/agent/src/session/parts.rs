@@ -1,12 +1,15 @@
 //! What the process has one of, for sessions and callbacks to work with. It is passed, never reached for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use corprof::AgentCx;
 use sampler::Sampler;
 
+use super::door::Door;
 use super::phases::Phases;
 use crate::base::wake::Wake;
-use crate::clr::Registry;
+use crate::clr::{Registry, Runtimes};
 use crate::events::Events;
 use crate::hooks::ShadowStacks;
 use crate::model::phase::PhaseReader;
@@ -29,7 +32,15 @@ pub struct Parts {
     pub phases: Phases,
     /// Wakes the agent thread.
     pub wake: &'static Wake,
+    /// Where the tool finds us.
+    pub(crate) door: Door,
+    /// The program was started with us: CLRs may come by themselves at any time.
+    started: AtomicBool,
+    /// Whether there is an agent thread: it ends when no CLR is left, and another one may come.
+    pub(crate) runs: Mutex<bool>,
     settings: Mutex<Arc<Settings>>,
+    /// Who records, for others to hear.
+    recorded_by: Mutex<String>,
     /// The sampler of all sessions, from the first on: its handler stays.
     sampler: OnceLock<&'static Sampler>,
 }
@@ -49,7 +60,11 @@ impl Parts {
             phase,
             phases,
             wake,
+            door: Door::default(),
+            started: AtomicBool::new(false),
+            runs: Mutex::default(),
             settings: Mutex::new(Arc::new(settings)),
+            recorded_by: Mutex::default(),
             sampler: OnceLock::new(),
         }))
     }
@@ -61,9 +76,27 @@ impl Parts {
 
     /// The agent thread will not call this CLR again: whoever waits for that in its shutdown goes on.
     pub(super) fn let_go(&self, number: u8) {
+        let known = self.registry.known();
+        let found = known.iter().find(|known| known.number == number);
+        if let Some((_, runtime)) = found.and_then(|known| known.reach.as_ref()) {
+            self.target.threads.pins.left(runtime.index());
+        }
         self.target.threads.runtime_ended(number);
         self.events.remove(number);
         self.registry.acknowledge(number);
+    }
+
+    /// CLRs that we have come to are asked for what was there before. Agent thread. Answers which.
+    pub(super) fn catch_up(&self, cx: &mut AgentCx) -> Vec<u8> {
+        let arrived = self.registry.take_arrived();
+        if !arrived.is_empty() {
+            let known = self.registry.known();
+            let mut runtimes = Runtimes::new(cx, &self.registry, &known);
+            for number in &arrived {
+                runtimes.with(*number, |clr, cx| clr.catch_up(&self.target, cx));
+            }
+        }
+        arrived
     }
 
     /// Whose handler has the signal, from the first session on.
@@ -73,6 +106,25 @@ impl Parts {
 
     pub(super) fn set_sampler(&self, sampler: &'static Sampler) {
         let _same_in_all_sessions = self.sampler.set(sampler);
+    }
+
+    /// Whether the program was started with us.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+    }
+
+    /// Who records, or did last.
+    pub(crate) fn recorded_by(&self) -> String {
+        let who = self.recorded_by.lock();
+        who.unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    pub(crate) fn set_recorded_by(&self, who: String) {
+        *self.recorded_by.lock().unwrap_or_else(|e| e.into_inner()) = who;
     }
 
     pub(super) fn set_settings(&self, settings: Arc<Settings>) {

@@ -51,8 +51,15 @@ impl Running {
         let (channel, say, reads) = listen();
         let runs = corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
             let mut recorder = RECORDER.lock().unwrap().take().unwrap_or_default();
-            Session::new(parts, begun, channel, &mut recorder).run(cx);
-            agent_thread::idle_round(parts, &mut recorder);
+            Session::new(
+                parts,
+                begun,
+                channel,
+                &mut recorder,
+                &mut Visitors::default(),
+            )
+            .run(cx);
+            agent_thread::idle_round(parts, &mut recorder, cx);
             *RECORDER.lock().unwrap() = Some(recorder);
         });
         // What a CLR's `Initialize` does.
@@ -258,9 +265,10 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
     let parts = process.parts;
     let begun = begin::begin(parts, Settings::parse("event=cpu,exception;engine=timer")).unwrap();
     let (channel, mut say, reads) = listen();
-    // For the life of the process, as in a program.
+    // For the life of the process, as in a program that was started with us.
+    parts.set_started();
     corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
-        agent_thread::main(parts, begun, channel, cx);
+        agent_thread::main(parts, Some((begun, channel)), cx);
     })
     .unwrap();
     parts.phases.runtime_starts();

@@ -596,6 +596,14 @@ impl Threads {
         std::mem::take(&mut self.state().news)
     }
 
+    /// No CLR is left and no session: nobody will tell of these threads any more.
+    pub fn forget_strangers(&self) {
+        let mut state = self.state();
+        let left = std::mem::take(&mut *state);
+        // Numbers are never used again.
+        state.next_thread = left.next_thread;
+    }
+
     /// A CLR has ended or been left. Its threads are its own no more, and nothing of its thread objects
     /// is read from here on; those threads that are left are the host's.
     pub fn runtime_ended(&self, runtime: u8) {

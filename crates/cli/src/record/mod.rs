@@ -5,6 +5,7 @@
 //! an exit code, after it has ended by itself.
 
 mod agent_library;
+mod attach;
 mod environment;
 mod rendezvous;
 mod session;
@@ -42,6 +43,9 @@ const ROWS: usize = 10;
 
 /// Runs the verb; the exit code is the command's own.
 pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+    if !args.pids.is_empty() {
+        return run_attached(args, console);
+    }
     let Some((program, arguments)) = args.command.split_first() else {
         bail!("there is no command to start");
     };
@@ -92,6 +96,71 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     let status = session.wait()?;
     signals.release();
     Ok(exit_code(status, recorded.is_ok()))
+}
+
+/// Records programs that run, and leaves them.
+fn run_attached(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+    for output in &args.outputs {
+        output.check_writable()?;
+    }
+    let agent = agent_library::find()?;
+    let targets = attach::targets(&args.pids)?;
+    let mut sink = make_sink(args)?;
+    let signals = Signals::take().context("cannot take signals over")?;
+    let configuration = environment::configuration(args);
+    let wish = attach::Wish {
+        configuration: &configuration,
+        stay: args.stay,
+    };
+    let (mut streams, mut joined) = (Vec::new(), Vec::new());
+    for target in &targets {
+        match attach::join(target, &agent, &wish) {
+            Ok(stream) => {
+                streams.push((stream, target.pid()));
+                joined.push(target);
+            }
+            Err(error) if targets.len() == 1 => return Err(error),
+            Err(error) => console.error(&error),
+        }
+    }
+    let Some(first) = joined.first() else {
+        bail!("none of the processes can be recorded");
+    };
+    let words = attach::words_of(first.pid());
+    let (program, arguments) = words.split_first().map_or_else(
+        || (OsStr::new("program"), &[][..]),
+        |(program, arguments)| (program.as_os_str(), arguments),
+    );
+    let name = recording_name(program, arguments, first.pid());
+    if let Some(path) = final_path(args, &name)
+        && let Err(error) = path.and_then(|path| sink.keep_as(&path))
+    {
+        console.warning(format_args!("{error:#}"));
+    }
+    let mut session = Session::of_running(streams, &signals, console)?;
+    session.record(&mut sink, args.duration)?;
+    let processes = session.processes;
+    // Closes what is left of the streams.
+    drop(session);
+    let written = finish(args, sink, &name, processes, console);
+    for target in joined {
+        if args.stay {
+            console.note(format_args!(
+                "the agent stays in process {} and does nothing",
+                target.pid()
+            ));
+        } else {
+            attach::tell(target.pid(), &attach::leave(target), console);
+        }
+    }
+    signals.release();
+    written.map(|()| {
+        if targets.len() == processes as usize {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    })
 }
 
 /// The command's own code; where it has none to give, 130 after Ctrl-C.

@@ -73,7 +73,8 @@ struct Connection {
 pub(super) struct Session<'s> {
     signals: &'s Signals,
     console: &'s Console,
-    child: Child,
+    /// `None` where the programs ran already.
+    child: Option<Child>,
     /// `None` once nobody may join any more.
     listener: Option<UnixListener>,
     connections: Vec<Connection>,
@@ -100,7 +101,7 @@ impl<'s> Session<'s> {
         Self {
             signals,
             console,
-            child,
+            child: Some(child),
             listener: Some(listener),
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
@@ -111,6 +112,52 @@ impl<'s> Session<'s> {
             last_interrupt: None,
             is_interrupted_twice: false,
         }
+    }
+
+    /// Of programs that run already: their streams, and their numbers.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn of_running(
+        streams: Vec<(UnixStream, u32)>,
+        signals: &'s Signals,
+        console: &'s Console,
+    ) -> Result<Self> {
+        let mut session = Self {
+            signals,
+            console,
+            child: None,
+            listener: None,
+            connections: Vec::new(),
+            buffer: vec![0; 1 << 16],
+            processes: 0,
+            only_first: false,
+            started: Instant::now(),
+            status: None,
+            last_interrupt: None,
+            is_interrupted_twice: false,
+        };
+        for (stream, pid) in streams {
+            session.add(stream, pid.cast_signed())?;
+        }
+        Ok(session)
+    }
+
+    /// A process whose agent has been told to go.
+    fn add(&mut self, stream: UnixStream, pid: i32) -> Result<()> {
+        let process = rustix::process::Pid::from_raw(pid)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        stream.set_nonblocking(true)?;
+        self.processes += 1;
+        self.connections.push(Connection {
+            stream,
+            splitter: BlockSplitter::new(),
+            pid,
+            process,
+            has_ended: false,
+            is_open: true,
+        });
+        Ok(())
     }
 
     /// Records into `sink` until the program ends, `duration` is over, the user interrupts twice,
@@ -124,7 +171,8 @@ impl<'s> Session<'s> {
         // A program that ended while it was being started: SIGCHLD was not blocked then.
         self.reap()?;
         let ended = loop {
-            if self.status.is_some() {
+            let is_over = self.child.is_none() && self.connections.is_empty();
+            if self.status.is_some() || is_over {
                 break Ended::Program;
             }
             if sink.failure().is_some() {
@@ -275,7 +323,10 @@ impl<'s> Session<'s> {
                     from_kernel,
                 } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
-                    if is_interrupt {
+                    if self.child.is_none() {
+                        // Nobody else is to end by it.
+                        self.is_interrupted_twice = true;
+                    } else if is_interrupt {
                         self.interrupted();
                     }
                     // From the terminal, the program has got it too.
@@ -289,11 +340,10 @@ impl<'s> Session<'s> {
     }
 
     fn reap(&mut self) -> Result<()> {
-        if self.status.is_none() {
-            self.status = self
-                .child
-                .try_wait()
-                .context("cannot wait for the program")?;
+        if let Some(child) = &mut self.child
+            && self.status.is_none()
+        {
+            self.status = child.try_wait().context("cannot wait for the program")?;
         }
         Ok(())
     }
@@ -312,7 +362,8 @@ impl<'s> Session<'s> {
         if self.status.is_some() {
             return;
         }
-        if let Ok(pid) = i32::try_from(self.child.id()) {
+        let child = self.child.as_ref().map(Child::id);
+        if let Some(pid) = child.and_then(|id| i32::try_from(id).ok()) {
             // It may have ended just now.
             let _ = kill(Pid::from_raw(pid), signal);
         }
@@ -335,7 +386,7 @@ impl<'s> Session<'s> {
             self.connections.clear();
             return Ok(());
         }
-        let given = if self.is_interrupted_twice {
+        let given = if self.is_interrupted_twice && self.child.is_some() {
             SHORT_FLUSH_TIME
         } else {
             FLUSH_TIME

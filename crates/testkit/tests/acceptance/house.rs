@@ -120,7 +120,14 @@ fn dependencies_go_one_way() {
         "testkit",
         "xtask",
     ];
-    let parts = ["activation", "corprof", "sampler", "stackwalk", "recording"];
+    let parts = [
+        "activation",
+        "control",
+        "corprof",
+        "sampler",
+        "stackwalk",
+        "recording",
+    ];
     let with_agent = [&parts[..], &["agent"]].concat();
     let table: [(&str, &[&str]); 15] = [
         ("corprof", &[]),

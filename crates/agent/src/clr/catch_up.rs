@@ -1,0 +1,149 @@
+//! What a CLR had before we came to it: its modules, the code that its compiler had made, its threads.
+//!
+//! From `ProfilerAttachComplete` on, what is enumerated and what callbacks tell of is everything, some of it twice.
+//! It is asked for on the agent thread, as no other command of the runtime's is served while that callback runs.
+//! What has no list is found when a sample meets it (`code`): dynamic methods and stubs.
+//!
+//! Invariants: nothing that was enumerated dies between that and the questions about it, because the callback that
+//! announces its end waits at the [`Gate`]; it waits for [`BATCH`] methods at most. An id that is given out again
+//! belongs to something newer, of which a callback tells.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use corprof::Cx;
+use corprof::context::AgentThread;
+use recording::MethodKind;
+
+use super::Clr;
+use crate::target::Target;
+use crate::target::threads::Started;
+
+/// Methods that are asked about while an unload waits: some 100 µs.
+const BATCH: usize = 64;
+
+/// What is said at the gate.
+#[derive(Debug, Default)]
+struct Unloads {
+    modules: u64,
+    /// Threads that have ended since we came, until the catch-up is done.
+    threads: HashSet<usize>,
+}
+
+/// Where the end of a module or of a thread waits while the agent thread asks about what it has enumerated.
+///
+/// The one lock of the agent that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
+/// callback that the runtime allows to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the
+/// runtime's that these calls need: `OnThreadTerminate` takes the thread store's lock behind the callback.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    unloads: Mutex<Unloads>,
+    catching_up: AtomicBool,
+}
+
+impl Gate {
+    fn hold(&self) -> MutexGuard<'_, Unloads> {
+        self.unloads.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.catching_up.load(Ordering::Relaxed)
+    }
+
+    /// A module is about to go.
+    pub(super) fn unloading(&self) {
+        self.hold().modules += 1;
+    }
+}
+
+impl Clr {
+    /// A thread is about to go; for the callback, before it is forgotten.
+    pub(crate) fn thread_ending(&self, thread: usize) {
+        let mut unloads = self.gate.hold();
+        if self.gate.is_catching_up() {
+            unloads.threads.insert(thread);
+        }
+    }
+
+    /// We are about to be let in: what ends from here on is noted.
+    pub(crate) fn begin_to_catch_up(&self) {
+        self.gate.catching_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Learns of everything that was there before us. Agent thread, after `ProfilerAttachComplete`.
+    pub(crate) fn catch_up(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
+        self.threads_before_us(target, cx);
+        self.code_before_us(target, cx);
+        let mut unloads = self.gate.hold();
+        unloads.threads = HashSet::new();
+        self.gate.catching_up.store(false, Ordering::Relaxed);
+    }
+
+    fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
+        let info = cx.info();
+        let unloads = self.gate.hold();
+        let mut found = Vec::new();
+        for thread in info.enum_threads(cx).unwrap_or_default() {
+            if unloads.threads.contains(&thread.raw()) {
+                continue;
+            }
+            // One that has not been started yet has no number; a callback tells of it.
+            if let Ok(tid) = info.get_thread_info(cx, thread)
+                && tid != 0
+            {
+                found.push((thread, tid));
+            }
+        }
+        // Some thread that was never interrupted by its runtime shows where they all keep what matters.
+        for (thread, _) in &found {
+            self.hijack_of(thread.raw());
+        }
+        for (thread, tid) in found {
+            target.threads.pins.created(info.key(thread));
+            target.threads.managed_started(Started {
+                managed: (self.number(), thread.raw()),
+                tid,
+                own: None,
+                hijack: self.hijack_of(thread.raw()),
+            });
+        }
+    }
+
+    fn code_before_us<'rt>(&self, target: &Target, cx: &mut Cx<'rt, AgentThread>) {
+        let mut done = HashSet::new();
+        while !self.code_until_unload(target, cx, &mut done) {}
+    }
+
+    /// Learns of the code that is not in `done` yet. False: something was unloaded meanwhile, and the list was not
+    /// followed to its end.
+    fn code_until_unload<'rt>(
+        &self,
+        target: &Target,
+        cx: &mut Cx<'rt, AgentThread>,
+        done: &mut HashSet<(usize, usize)>,
+    ) -> bool {
+        let info = cx.info();
+        let mut unloads = self.gate.hold();
+        let unloaded = unloads.modules;
+        // First: the names and the ends of collectible methods hang on them.
+        for module in info.enum_modules(cx).unwrap_or_default() {
+            self.module_loaded(target, cx, module);
+        }
+        let functions = info.enum_jited_functions2(cx).unwrap_or_default();
+        for batch in functions.chunks(BATCH) {
+            for (function, rejit) in batch {
+                // Once for each of its bodies in the list.
+                if done.insert((function.raw(), rejit.0)) {
+                    self.compiled(target, cx, *function, *rejit, MethodKind::Il);
+                }
+            }
+            drop(unloads);
+            unloads = self.gate.hold();
+            if unloads.modules != unloaded {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,62 @@
+//! Coming to a process: the agent thread is started, at first and whenever we come again after we had left.
+//!
+//! Invariant: [`Parts::runs`] is held from the moment in which a CLR is listed until somebody looks after it, so that
+//! an agent thread that has nobody left does not end in between.
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use corprof::{AgentCx, Hresult};
+
+use super::{Begun, End, Library, Parts, agent_thread};
+use crate::model::Phase;
+use crate::record::Channel;
+
+/// The agent thread. The caller holds `runs`.
+pub(crate) fn spawn(
+    parts: &'static Parts,
+    library: &'static Library,
+    first: Option<(Begun, Channel)>,
+) -> bool {
+    let spawned = corprof::spawn_agent_thread("sidewalk", move |cx: &mut AgentCx| {
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            (library.main)(parts, first, cx)
+        }));
+        match ran {
+            Ok(End::Away) => {}
+            Ok(End::Over) => agent_thread::ended(parts),
+            Err(panic) => {
+                agent_thread::ended(parts);
+                // Dropping a panic's payload may panic again.
+                std::mem::forget(panic);
+            }
+        }
+    });
+    spawned.is_ok()
+}
+
+/// `InitializeForAttach` has let us in: opens the door at `socket`, and sees to it that somebody answers there. `admit`
+/// lists the CLR, at a moment in which the agent thread cannot end because there is none.
+///
+/// # Errors
+/// Nobody could be answered, or `admit`'s.
+pub(crate) fn arrive<R>(
+    parts: &'static Parts,
+    library: &'static Library,
+    socket: &Path,
+    admit: impl FnOnce() -> corprof::Result<R>,
+) -> corprof::Result<R> {
+    let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+    let mut runs = parts.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    if parts.phase.get() == Phase::Left {
+        return Err(refused);
+    }
+    let admitted = admit()?;
+    if parts.door.open(socket).is_err() {
+        return Err(refused);
+    }
+    if !*runs {
+        *runs = spawn(parts, library, None);
+    }
+    if *runs { Ok(admitted) } else { Err(refused) }
+}

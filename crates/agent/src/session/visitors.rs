@@ -1,0 +1,175 @@
+//! Who has come through the door, and has not been answered yet.
+//!
+//! Agent thread only. It waits for nobody: a request is taken when all of it is there. Invariant: who says
+//! nothing costs a descriptor, of which there are at most [`MOST`]; the oldest goes first.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use control::{Incoming, Message, PROTOCOL, Peer, answer, ask, keys};
+
+use super::Parts;
+use crate::model::Phase;
+use crate::record::Channel;
+
+/// Visitors at once.
+const MOST: usize = 4;
+/// How long an answer may take to be accepted.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Somebody who may ask.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(super) channel: Channel,
+    peer: Peer,
+    incoming: Incoming,
+}
+
+/// What somebody asks for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// A recording with this configuration.
+    Record {
+        config: String,
+        stay: bool,
+        who: String,
+    },
+    /// That we leave.
+    Leave,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Visitors {
+    waiting: Vec<Visitor>,
+    /// Who wants to hear that we have left.
+    pub(super) farewells: Vec<Visitor>,
+}
+
+impl Visitor {
+    /// Says something. Whoever has gone need not hear it.
+    pub(super) fn tell(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        if control::send(&mut bytes, message).is_ok() {
+            let _gone = self.channel.send(&bytes);
+        }
+    }
+
+    /// What has come. `None`: not all of it yet; an error: it never will.
+    fn hear(&mut self) -> Result<Option<Message>, ()> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(message) = self.incoming.take().map_err(drop)? {
+                return Ok(Some(message));
+            }
+            let wanted = self.incoming.wants().min(buffer.len());
+            let room = buffer.get_mut(..wanted).ok_or(())?;
+            match self.channel.receive(room) {
+                Ok(0) => return Err(()),
+                Ok(got) => self.incoming.add(buffer.get(..got).ok_or(())?),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+                Err(_) => return Err(()),
+            }
+        }
+    }
+}
+
+impl Visitors {
+    /// For `poll`.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.waiting.iter().map(|visitor| visitor.channel.fd())
+    }
+
+    /// Answers what can be answered at once. The rest is for the caller, who is told what we do.
+    pub(super) fn look(&mut self, parts: &Parts) -> Vec<(Request, Visitor)> {
+        while let Some((stream, peer)) = parts.door.accept() {
+            let Ok(channel) = Channel::of_visitor(stream, ANSWER_TIMEOUT) else {
+                continue;
+            };
+            if self.waiting.len() >= MOST {
+                self.waiting.remove(0);
+            }
+            self.waiting.push(Visitor {
+                channel,
+                peer,
+                incoming: Incoming::default(),
+            });
+        }
+        let mut requests = Vec::new();
+        for mut visitor in std::mem::take(&mut self.waiting) {
+            match visitor.hear() {
+                Ok(None) => self.waiting.push(visitor),
+                Ok(Some(message)) => requests.extend(take(parts, &message, visitor)),
+                Err(()) => {}
+            }
+        }
+        requests
+    }
+}
+
+/// A request that the caller must decide about.
+fn take(parts: &Parts, message: &Message, mut visitor: Visitor) -> Option<(Request, Visitor)> {
+    if message.get(keys::PROTOCOL) != Some(PROTOCOL) {
+        let why = concat!(
+            "the agent in the process is that of sidewalk ",
+            env!("CARGO_PKG_VERSION")
+        );
+        visitor.tell(&refused(why));
+        return None;
+    }
+    let busy = parts.phase.get() != Phase::Idle;
+    match &*message.verb {
+        ask::STATE => {
+            visitor.tell(&state(parts));
+            None
+        }
+        ask::RECORD | ask::LEAVE if busy => {
+            visitor.tell(&Message::new(answer::BUSY).with(keys::BY, &parts.recorded_by()));
+            None
+        }
+        ask::RECORD => {
+            let who = message.get(keys::WHO).map_or_else(
+                || format!("process {}", visitor.peer.pid),
+                |who| who.chars().take(200).collect(),
+            );
+            let request = Request::Record {
+                config: message.get(keys::CONFIG).unwrap_or_default().to_owned(),
+                stay: message.get(keys::STAY) == Some("1"),
+                who,
+            };
+            Some((request, visitor))
+        }
+        ask::LEAVE => Some((Request::Leave, visitor)),
+        _ => {
+            visitor.tell(&refused("the agent in the process does not know how"));
+            None
+        }
+    }
+}
+
+/// Not possible, and why.
+pub(super) fn refused(why: &str) -> Message {
+    Message::new(answer::REFUSED).with(keys::WHY, why)
+}
+
+fn state(parts: &Parts) -> Message {
+    let phase = match parts.phase.get() {
+        Phase::Idle => "idle",
+        Phase::Left => "failed",
+        _ => "recording",
+    };
+    let known = parts.registry.known();
+    let runtimes = known.iter().filter_map(|known| {
+        let (clr, _) = known.reach.as_ref()?;
+        let arrival = match clr.arrival() {
+            control::Arrival::Attached => "attached",
+            control::Arrival::Startup => "started",
+        };
+        Some(format!("{} {arrival}", known.version))
+    });
+    Message::new(answer::OK)
+        .with(keys::VERSION, env!("CARGO_PKG_VERSION"))
+        .with(keys::PHASE, phase)
+        .with(keys::BY, &parts.recorded_by())
+        .with(keys::RUNTIMES, &runtimes.collect::<Vec<_>>().join(", "))
+}
