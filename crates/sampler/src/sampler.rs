@@ -76,6 +76,10 @@ static SAMPLER: Sampler = Sampler { _private: () };
 /// Unregistered slots at which the reader is woken, so that threads that live a millisecond do
 /// not pile up slots and memory between two drains.
 const WAKE_AT_ENDED: u32 = 64;
+/// So many descriptors are the program's before any thread gets one of perf. At our start a runtime has
+/// loaded none of its assemblies, each of which takes two, and a program that fits a small limit by
+/// itself is to fit it with us.
+const KEPT_DESCRIPTORS: u64 = 64;
 
 impl Sampler {
     /// Installs the handler and chooses the engine. Samples nobody yet.
@@ -473,7 +477,8 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.clock_due.store(now, Ordering::Relaxed);
     sys::own_cpu_ns(); // the first call outside the handler
     GLOBAL.fd_floor.store(fd_floor(), Ordering::Relaxed);
-    GLOBAL.events.of_free(sys::free_descriptors(), 8);
+    let spare = sys::free_descriptors().saturating_sub(KEPT_DESCRIPTORS);
+    GLOBAL.events.of_free(spare, 8);
     GLOBAL.timers.of_free(sys::free_signals(), 4);
     make_wake()?;
     for (index, slot) in (0..GLOBAL.used()).filter_map(|index| Some((index, GLOBAL.slot(index)?))) {

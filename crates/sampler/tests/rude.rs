@@ -228,6 +228,33 @@ fn files_that_got_our_numbers_are_left_alone() {
     });
 }
 
+/// A program that needs nearly all that a small limit allows has no perf descriptor among them.
+#[test]
+fn a_small_limit_is_all_the_programs() {
+    in_child("a_small_limit_is_all_the_programs", || {
+        for (limit, any) in [(48, false), (4096, true)] {
+            // SAFETY: a valid rlimit.
+            unsafe {
+                let few = libc::rlimit {
+                    rlim_cur: limit,
+                    rlim_max: 4096,
+                };
+                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &few), 0);
+            }
+            let (sampler, mut reader) = start(EngineChoice::Perf, 1000);
+            let before = open_descriptors().len();
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            let taken = open_descriptors().len() - before;
+            assert_eq!(taken > 0, any, "{taken} of {limit}");
+            burn(Duration::from_millis(50));
+            sampler.unregister(slot);
+            assert!(drain(&mut reader).len() > 5);
+            sampler.stop();
+            drop(reader);
+        }
+    });
+}
+
 fn tempfile() -> File {
     // SAFETY: a name; the descriptor is new.
     unsafe {
