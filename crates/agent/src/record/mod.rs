@@ -35,7 +35,6 @@ pub struct Recorder {
     stubs: Stubs,
     /// Stacks whose walks broke, by [`EndCode`], since they were last told.
     broken: Box<[u64; 256]>,
-    chain: Vec<u32>,
 }
 
 impl Default for Recorder {
@@ -47,7 +46,6 @@ impl Default for Recorder {
             next: Next::default(),
             stubs: Stubs::default(),
             broken: Box::new([0; 256]),
-            chain: Vec::new(),
         }
     }
 }

@@ -56,6 +56,18 @@ pub(super) struct Written {
     /// ReadyToRun functions by their start: method, and where its code map begins.
     precompiled: NumberMap<u64, (u32, u64)>,
     il_maps: NumberMap<u64, IlMap>,
+    last: LastStack,
+}
+
+/// The stack that was written last, as far as all of its addresses are known.
+#[derive(Debug, Default)]
+struct LastStack {
+    /// What stands in place of its root, where the walk did not come there.
+    end: Option<Cow<'static, str>>,
+    /// Root first.
+    words: Vec<u64>,
+    /// The stack up to each word.
+    stacks: Vec<u32>,
 }
 
 /// The next numbers of things that are written.
@@ -116,6 +128,7 @@ impl Recorder {
         if gone.is_empty() {
             return;
         }
+        self.written.last = LastStack::default();
         for body in &gone {
             self.written.il_maps.remove(&body.code_start);
             // A FunctionID may be given out again after an unload.
@@ -164,6 +177,7 @@ impl Recorder {
                 // Its addresses may mean something else from now on.
                 NativeChange::Unloaded(native, module) => {
                     self.written.native_modules.remove(&native);
+                    self.written.last = LastStack::default();
                     self.written
                         .by_address
                         .retain(|address, _| !module.range.contains(address));
@@ -180,40 +194,12 @@ impl Recorder {
 
     /// Writes one sample, and before it whatever it is the first to need.
     pub(super) fn write_sample(&mut self, look: &mut Lookup<'_, '_>, sample: WalkedStack<'_>) {
-        let mut chain = std::mem::take(&mut self.chain);
-        chain.clear();
-        if let Some(text) = sample.end.pseudo() {
-            chain.push(self.frame(Frame::Pseudo { text }));
-        }
         let words = if sample.event == Event::Exception {
             self.beneath_dispatch(look, &sample)
         } else {
             sample.frames
         };
-        for word in words.iter().rev() {
-            if word & NATIVE_RUN != 0 {
-                let text = Cow::Borrowed("native");
-                chain.push(self.frame(Frame::Pseudo { text }));
-                continue;
-            }
-            chain.push(self.address(look, *word, sample.time_ns));
-            if word & BY_FRAME_POINTER != 0 {
-                // The next frame's code had no rule, so one between the two may be missing.
-                let text = Cow::Borrowed("by frame pointer");
-                chain.push(self.frame(Frame::Pseudo { text }));
-            }
-        }
-        let stack = self
-            .written
-            .stacks
-            .intern(chain.iter().copied(), |stack, parent, frame| {
-                self.outlet.push(&Record::Stack {
-                    stack,
-                    parent,
-                    frame,
-                });
-            });
-        self.chain = chain;
+        let stack = self.stack(look, words, &sample);
         if let Some(stack) = stack {
             self.outlet.push(&Record::Sample {
                 thread: sample.thread,
@@ -227,6 +213,60 @@ impl Recorder {
         }
     }
 
+    /// The number of a walk's stack; `None` for an empty one. What it shares with the last one, from the root
+    /// on, is not looked up again.
+    fn stack(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        words: &[u64],
+        sample: &WalkedStack<'_>,
+    ) -> Option<u32> {
+        let mut last = std::mem::take(&mut self.written.last);
+        let end = sample.end.pseudo();
+        if end != last.end || self.history.is_any_contested() {
+            last = LastStack::default();
+        }
+        last.end = end;
+        let same = last.words.iter().zip(words.iter().rev());
+        let same = same.take_while(|(last, word)| *last == *word).count();
+        last.words.truncate(same);
+        last.stacks.truncate(same);
+        let mut stack = last.stacks.last().copied();
+        if stack.is_none()
+            && let Some(text) = last.end.clone()
+        {
+            stack = Some(self.called(None, Frame::Pseudo { text }));
+        }
+        let mut all_known = true;
+        for word in words.iter().rev().skip(same) {
+            if word & NATIVE_RUN != 0 {
+                let text = Cow::Borrowed("native");
+                stack = Some(self.called(stack, Frame::Pseudo { text }));
+            } else {
+                let (frame, is_known) = self.address(look, *word, sample.time_ns);
+                all_known &= is_known;
+                stack = Some(self.stack_of(stack, frame));
+                if word & BY_FRAME_POINTER != 0 {
+                    // The next frame's code had no rule, so one between the two may be missing.
+                    let text = Cow::Borrowed("by frame pointer");
+                    stack = Some(self.called(stack, Frame::Pseudo { text }));
+                }
+            }
+            if all_known && let Some(stack) = stack {
+                last.words.push(*word);
+                last.stacks.push(stack);
+            }
+        }
+        self.written.last = last;
+        stack
+    }
+
+    /// The number of the stack of a frame that the stack `above` called.
+    fn called(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
+        let frame = self.frame(frame);
+        self.stack_of(above, frame)
+    }
+
     /// The stack of an exception without the frames on top that the runtime's managed exception
     /// handling put there (.NET 9 on: System.Runtime.EH), and its way from the one who threw.
     fn beneath_dispatch<'a>(
@@ -236,7 +276,7 @@ impl Recorder {
     ) -> &'a [u64] {
         let mut beneath = 0;
         for (word, next) in sample.frames.iter().take(MAX_DISPATCH).zip(1..) {
-            let frame = self.address(look, *word, sample.time_ns);
+            let (frame, _) = self.address(look, *word, sample.time_ns);
             if self.written.dispatch_frames.contains(&frame) {
                 beneath = next;
             }
@@ -252,8 +292,8 @@ impl Recorder {
         }
     }
 
-    /// The frame of one word of a walk.
-    fn address(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> u32 {
+    /// The frame of one word of a walk, and whether the address means the same the next time.
+    fn address(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> (u32, bool) {
         let address = word & ADDRESS;
         let lookup = if word & EXACT != 0 {
             address
@@ -262,7 +302,7 @@ impl Recorder {
         };
         let contested = self.history.is_contested(lookup);
         if !contested && let Some(frame) = self.written.by_address.get(&lookup) {
-            return *frame;
+            return (*frame, true);
         }
         let value = self.look_up(look, lookup, time_ns);
         // An unknown address may be known a moment later.
@@ -271,7 +311,7 @@ impl Recorder {
         if keep {
             self.written.by_address.insert(lookup, frame);
         }
-        frame
+        (frame, keep)
     }
 
     /// The number of a frame.

@@ -20,46 +20,15 @@ pub(crate) struct Stacks {
 const NO_PARENT: u32 = u32::MAX;
 
 impl Stacks {
-    /// The number of the stack with these frames, root first. `write` is told of each stack that
-    /// is new: its number, its caller's, its leaf frame.
-    pub(crate) fn intern(
-        &mut self,
-        frames_root_first: impl Iterator<Item = u32>,
-        mut write: impl FnMut(u32, Option<u32>, u32),
-    ) -> Option<u32> {
-        self.make_room();
-        let mut parent = None;
-        for frame in frames_root_first {
-            parent = Some(self.step(parent, frame, &mut write));
-        }
-        parent
-    }
-
-    /// The number of the stack `frame` called from the stack `parent`. `write` as in
-    /// [`Stacks::intern`].
+    /// The number of the stack `frame` called from the stack `parent`. `write` is told of one that is new: its
+    /// number, its caller's, its leaf frame.
     pub(crate) fn child(
         &mut self,
         parent: Option<u32>,
         frame: u32,
-        mut write: impl FnMut(u32, Option<u32>, u32),
+        write: impl FnOnce(u32, Option<u32>, u32),
     ) -> u32 {
         self.make_room();
-        self.step(parent, frame, &mut write)
-    }
-
-    fn make_room(&mut self) {
-        if self.known.len() >= MAX_STACKS {
-            self.known.clear();
-            self.known.shrink_to(MAX_STACKS / 4);
-        }
-    }
-
-    fn step(
-        &mut self,
-        parent: Option<u32>,
-        frame: u32,
-        write: &mut impl FnMut(u32, Option<u32>, u32),
-    ) -> u32 {
         let key = (parent.unwrap_or(NO_PARENT), frame);
         *self.known.entry(key).or_insert_with(|| {
             let number = self.next;
@@ -67,6 +36,13 @@ impl Stacks {
             write(number, parent, frame);
             number
         })
+    }
+
+    fn make_room(&mut self) {
+        if self.known.len() >= MAX_STACKS {
+            self.known.clear();
+            self.known.shrink_to(MAX_STACKS / 4);
+        }
     }
 
     /// No stack is known, and numbering goes on.
@@ -93,8 +69,10 @@ mod tests {
         let mut stacks = Stacks::default();
         let mut written = Vec::new();
         let mut add = |frames: &[u32]| {
-            stacks.intern(frames.iter().copied(), |id, parent, frame| {
-                written.push((id, parent, frame));
+            frames.iter().fold(None, |parent, frame| {
+                Some(stacks.child(parent, *frame, |id, parent, frame| {
+                    written.push((id, parent, frame));
+                }))
             })
         };
         assert_eq!(add(&[7, 8, 9]), Some(2));
@@ -117,10 +95,10 @@ mod tests {
         let mut stacks = Stacks::default();
         let limit = u32::try_from(MAX_STACKS).unwrap();
         for frame in 0..limit {
-            stacks.intern([frame].into_iter(), |_, _, _| {});
+            stacks.child(None, frame, |_, _, _| {});
         }
         let mut written = 0;
-        let again = stacks.intern([1].into_iter(), |_, _, _| written += 1);
-        assert_eq!((again, written), (Some(limit), 1));
+        let again = stacks.child(None, 1, |_, _, _| written += 1);
+        assert_eq!((again, written), (limit, 1));
     }
 }

@@ -128,6 +128,60 @@ fn memory_that_is_used_again_is_named_by_the_time_of_the_sample() {
 }
 
 #[test]
+fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
+    let told = record(|recorder, target, runtimes| {
+        target.code.push([
+            method(0x1000..0x1100, 1, "Root", 1),
+            method(0x2000..0x2100, 2, "Old", 1),
+        ]);
+        recorder.absorb_code(target);
+        let mut at = |time_ns, frames: &[u64]| {
+            recorder.sample(target, runtimes, sample(time_ns, frames));
+            if time_ns == 10 {
+                target.code.push([method(0x3000..0x3100, 3, "Late", 11)]);
+            }
+            if time_ns == 40 {
+                target.code.push([
+                    CodeChange::Removed {
+                        range: 0x2000..0x2100,
+                        at_ns: 50,
+                    },
+                    method(0x2000..0x2100, 4, "New", 60),
+                ]);
+                recorder.absorb_code(target);
+            }
+            if time_ns == 70 {
+                recorder.forget_removed(65);
+            }
+        };
+        // Nobody knows the one in the middle yet.
+        at(10, &[0x2001, 0x3001, 0x1001]);
+        at(20, &[0x2001, 0x3001, 0x1001]);
+        at(30, &[0x2021, 0x3001, 0x1001]);
+        at(40, &[0x2021, 0x3001, 0x1001]);
+        at(45, &[0x2021, 0x3001, 0x1001]);
+        at(70, &[0x2021, 0x3001, 0x1001]);
+        at(80, &[0x2021, 0x3001, 0x1001]);
+        at(90, &[0x3001, 0x1001]);
+    });
+    let names: Vec<String> = stacks(&told)
+        .iter()
+        .map(|stack| stack.join(" ").replace("Shop.Cart.", ""))
+        .collect();
+    let expected = [
+        "Old IL 0 0x3000 Root IL 0",
+        "Old IL 0 Late IL 0 Root IL 0",
+        "Old IL 5 Late IL 0 Root IL 0",
+        "Old IL 5 Late IL 0 Root IL 0",
+        "Old IL 5 Late IL 0 Root IL 0",
+        "New IL 5 Late IL 0 Root IL 0",
+        "New IL 5 Late IL 0 Root IL 0",
+        "Late IL 0 Root IL 0",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn native_code_is_a_module_and_nobody_s_code_an_address() {
     let told = record(|recorder, target, runtimes| {
         // Only the first who looks at a process hears of its modules.

@@ -110,6 +110,11 @@ impl CodeHistory {
         self.removed_at(address).next().is_some()
     }
 
+    /// Whether what some address means depends on the time.
+    pub fn is_any_contested(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
     /// Forgets the bodies that ended before `drained_ns`, once everything taken before that has
     /// been drained. Answers them, so that what was cached for them can be forgotten too.
     pub fn forget_removed(&mut self, drained_ns: u64) -> Vec<CodeBody> {
