@@ -10,13 +10,15 @@
 //!
 //! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module whose file was
 //! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; what is kept is
-//! where the tables are, and for each type which methods are its own and what it is nested in: whoever searches
-//! the tables for that asks the kernel thirty times for one name.
+//! where the tables are, for each type which methods are its own and what it is nested in, as whoever searches
+//! the tables for that asks the kernel thirty times for one name, and the names of types that were asked for.
 
 mod schema;
 
 use std::ops::Range;
+use std::sync::Mutex;
 
+use crate::base::numbers::NumberMap;
 use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
 /// Longest name read, bytes.
@@ -109,10 +111,12 @@ struct Table {
 }
 
 /// The metadata of one module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Metadata {
     bytes: InProcess,
     parts: Parts,
+    /// Names of types that were asked for, by row: most types are asked for with several methods.
+    type_names: Mutex<NumberMap<u32, Box<str>>>,
 }
 
 /// Where its parts are, as offsets from the base.
@@ -236,6 +240,7 @@ impl Metadata {
         Some(Metadata {
             parts: Parts::find(&bytes, flat)?,
             bytes,
+            type_names: Mutex::default(),
         })
     }
 
@@ -252,13 +257,27 @@ impl Metadata {
 
     /// A MethodDef token's names.
     pub fn method(&self, token: u32) -> Option<Method> {
-        self.parts.method(&self.bytes, token)
+        let (name, owner) = self.parts.method(&self.bytes, token)?;
+        let type_name = self.type_in(owner)?;
+        Some(Method { name, type_name })
     }
 
     /// `Namespace.Outer+Inner` of a TypeDef token.
     pub fn type_name(&self, token: u32) -> Option<String> {
-        let row = row_of(token, TYPE_DEF)?;
-        self.parts.type_name(&self.bytes, row)
+        self.type_in(row_of(token, TYPE_DEF)?)
+    }
+
+    /// The name of the type in a row.
+    fn type_in(&self, row: u32) -> Option<String> {
+        let known = self.type_names.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(name) = known.get(&row) {
+            return Some(String::from(&**name));
+        }
+        drop(known);
+        let name = self.parts.type_name(&self.bytes, row)?;
+        let mut known = self.type_names.lock().unwrap_or_else(|e| e.into_inner());
+        known.insert(row, name.as_str().into());
+        Some(name)
     }
 
     /// The token of the field of this name that a TypeDef token's type declares.
@@ -413,13 +432,11 @@ impl Parts {
         bytes.array(self.guids + u64::from(number.checked_sub(1)?) * 16)
     }
 
-    fn method(&self, bytes: &impl Numbers, token: u32) -> Option<Method> {
+    /// A method's name, and the row of its type.
+    fn method(&self, bytes: &impl Numbers, token: u32) -> Option<(String, u32)> {
         let row = row_of(token, METHOD_DEF)?;
         let name = self.cell(bytes, (METHOD_DEF, self.method_def), row, 3)?;
-        Some(Method {
-            name: self.name(bytes, name)?,
-            type_name: self.type_name(bytes, self.owner(row)?)?,
-        })
+        Some((self.name(bytes, name)?, self.owner(row)?))
     }
 
     /// The type that declares a method.

@@ -15,8 +15,8 @@ impl Bytes for &[u8] {
 /// Names of all methods, in order, and of all types.
 fn all(bytes: &impl Numbers, parts: &Parts) -> (Vec<String>, Vec<String>) {
     let methods = (1..=parts.method_def.rows).map(|row| {
-        let found = parts.method(bytes, 0x0600_0000 | row).unwrap();
-        format!("{}.{}", found.type_name, found.name)
+        let (name, owner) = parts.method(bytes, 0x0600_0000 | row).unwrap();
+        format!("{}.{name}", parts.type_name(bytes, owner).unwrap())
     });
     let types = (1..=parts.type_def.rows).map(|row| parts.type_name(bytes, row).unwrap());
     (methods.collect(), types.collect())
@@ -58,7 +58,13 @@ fn a_small_module_s_names() {
 #[test]
 fn the_same_from_memory() {
     let flat = Metadata::of_module(LINES.as_ptr() as u64, true).unwrap();
-    assert_eq!(flat.method(0x0600_0001).unwrap().name, "Main");
+    for _ in 0..2 {
+        let main = flat.method(0x0600_0001).unwrap();
+        assert_eq!(
+            (main.type_name, main.name),
+            ("Program".into(), "Main".into())
+        );
+    }
     assert_eq!(flat.type_name(0x0200_0002).as_deref(), Some("Program"));
     for token in [0, 0x0600_0000, 0x0600_ffff, 0x0a00_0001, u32::MAX] {
         assert_eq!(flat.method(token), None, "{token:#x}");
@@ -110,7 +116,9 @@ fn a_damaged_module_gives_no_name_and_nothing_worse() {
             continue;
         };
         for token in [0x0600_0001, 0x0600_0005, 0x0600_ffff] {
-            let _any = parts.method(&bytes, token);
+            if let Some((_, owner)) = parts.method(&bytes, token) {
+                let _any = parts.type_name(&bytes, owner);
+            }
         }
         let _any = (parts.mvid(&bytes), parts.field(&bytes, 0x0200_0002, "x"));
     }
