@@ -369,6 +369,27 @@ impl Callbacks for ClrCallbacks {
         Ok(())
     }
 
+    fn exception_search_function_enter<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        function: FunctionId<'rt>,
+    ) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            exception::search_enters(origin, cx, function);
+        }
+        Ok(())
+    }
+
+    fn exception_search_function_leave<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, Callback>,
+    ) -> corprof::Result<()> {
+        if let Some(origin) = self.origin() {
+            exception::search_leaves(origin);
+        }
+        Ok(())
+    }
+
     fn exception_search_catcher_found<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,

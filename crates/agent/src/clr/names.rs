@@ -10,7 +10,7 @@
 use corprof::context::Synchronous;
 use corprof::{ClassId, Cx, FunctionId, Guid, MetadataImport, ModuleId, Token};
 
-use super::Clr;
+use super::{Clr, il};
 use crate::model::{IlMap, ManagedModule, MethodNames};
 
 /// How deep type arguments are followed.
@@ -122,6 +122,24 @@ pub fn class_and_field<'rt, C: Synchronous>(
         }
     };
     Some((name, field))
+}
+
+/// Whether a method has a clause that catches exceptions; also where that cannot be read.
+pub fn may_catch<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> bool {
+    let il = || {
+        let found = cx.info().get_function_info2(cx, function).ok()??;
+        let module = found.module?;
+        if is_cut_short(clr.module(module.raw()).as_deref()) {
+            return None;
+        }
+        let body = cx.info().get_il_function_body(cx, module, found.token);
+        body.ok()?
+    };
+    il().and_then(|il| il::catches(&il)).unwrap_or(true)
 }
 
 /// The name of a method that has no metadata: a DynamicMethod or a stub in IL.

@@ -3,18 +3,22 @@
 //! A sample is taken when an exception is thrown, before the runtime searches for a handler; the
 //! search's end (`ExceptionSearchCatcherFound`) completes its text. An exception thrown by a filter
 //! is found before the one that the filter was asked about, so each thread keeps a short stack of
-//! searches. Invariant: everything here runs on the throwing thread and never blocks, as
+//! searches. A search that leaves the outermost method has found nobody: most likely the program ends by
+//! this exception within milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`] at
+//! most). Invariant: everything here runs on the throwing thread and never blocks otherwise, as
 //! `ExceptionThrown` is called in cooperative mode.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use corprof::context::{Callback, Cooperative};
 use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId};
-use recording::Event;
+use recording::{Event, WalkEnd};
+use stackwalk::{ADDRESS, EXACT, Kind};
 
 use super::Origin;
-use super::sample::Catcher;
+use super::sample::{Catcher, EventSample};
 use super::source::{Asked, EventSource, Need};
 use crate::clr::names;
 use crate::walkers::here::stack_pointer;
@@ -23,6 +27,8 @@ use crate::walkers::here::stack_pointer;
 const MAX_MESSAGE: usize = 256;
 /// Most searches of a thread that are kept.
 const MAX_SEARCHES: usize = 64;
+/// How long a thread waits for the sample of an exception that nobody catches to be sent.
+const LAST_WAIT: Duration = Duration::from_millis(50);
 /// Longest chain of base classes that is looked through for System.Exception.
 const MAX_BASES: usize = 32;
 
@@ -48,6 +54,12 @@ struct Search {
     stack_pointer: u64,
     /// Where to say the answer; none if the sample was not taken.
     catcher: Option<Arc<Catcher>>,
+    /// The outermost method of the stack, 0 if it is not known.
+    outermost: usize,
+    /// How many of its frames the search has not come to.
+    ahead: usize,
+    /// The search is in its last frame.
+    is_last: bool,
 }
 
 thread_local! {
@@ -97,7 +109,79 @@ pub(crate) fn thrown<'rt>(
         .unwrap_or_default();
     let mut sample = origin.sample(cx, Event::Exception, 1, name, text);
     sample.catcher = catcher;
+    if let Some((function, frames)) = outermost(origin, cx, &sample) {
+        with_search(|search| (search.outermost, search.ahead) = (function, frames));
+    }
     events.push(place, sample);
+}
+
+/// The outermost managed method of a sample's stack, and how many of the frames are its. `None` where the
+/// stack is not whole.
+fn outermost<'rt>(
+    origin: Origin<'_>,
+    cx: &Cx<'rt, Cooperative>,
+    sample: &EventSample,
+) -> Option<(usize, usize)> {
+    if sample.end.end() != WalkEnd::Root {
+        return None;
+    }
+    let map = origin.target.code.map();
+    // Where the body begins that a frame is in.
+    let body = |word: &u64| {
+        let address = word & ADDRESS;
+        let lookup = address - u64::from(word & EXACT == 0).min(address);
+        let region = map.lookup(lookup)?;
+        match region.kind {
+            Kind::Jit => Some((lookup, region.start)),
+            Kind::ReadyToRun => Some((lookup, map.r2r_function_start(lookup)?)),
+            Kind::Native => None,
+        }
+    };
+    let (lookup, start) = sample.frames.iter().rev().find_map(body)?;
+    let all = sample.frames.iter().filter_map(body);
+    let frames = all.filter(|(_, of)| *of == start).count();
+    let ip = usize::try_from(lookup).ok()?;
+    let function = cx.info().get_function_from_ip(cx, ip).ok()?;
+    Some((function.raw(), frames))
+}
+
+/// `ExceptionSearchFunctionEnter`.
+pub(crate) fn search_enters<'rt>(
+    origin: Origin<'_>,
+    cx: &Cx<'rt, Callback>,
+    function: FunctionId<'rt>,
+) {
+    if !origin.events.wants(Event::Exception) {
+        return;
+    }
+    let mut is_last = false;
+    with_search(|search| {
+        if search.outermost == function.raw() {
+            search.ahead = search.ahead.saturating_sub(1);
+            is_last = search.ahead == 0;
+        }
+        search.is_last = is_last;
+    });
+    // .NET 9 and later do not say that they leave it.
+    if is_last && !names::may_catch(origin.clr, cx, function) {
+        nobody(origin);
+    }
+}
+
+/// `ExceptionSearchFunctionLeave`.
+pub(crate) fn search_leaves(origin: Origin<'_>) {
+    let mut is_over = false;
+    with_search(|search| is_over = search.is_last);
+    if is_over {
+        nobody(origin);
+    }
+}
+
+/// Nobody catches the exception whose search has begun last.
+fn nobody(origin: Origin<'_>) {
+    if let Some(catcher) = end_search() {
+        catcher.none(origin.events.wake, LAST_WAIT);
+    }
 }
 
 /// `ExceptionSearchCatcherFound`.
@@ -127,7 +211,21 @@ fn begin_search(catcher: Option<Arc<Catcher>>) {
             searches.push(Search {
                 stack_pointer,
                 catcher,
+                outermost: 0,
+                ahead: 0,
+                is_last: false,
             });
+        }
+    });
+}
+
+/// Does something to the search that has begun last.
+fn with_search(change: impl FnOnce(&mut Search)) {
+    let _thread_ends = SEARCHES.try_with(|searches| {
+        if let Ok(mut searches) = searches.try_borrow_mut()
+            && let Some(search) = searches.last_mut()
+        {
+            change(search);
         }
     });
 }

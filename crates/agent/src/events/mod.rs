@@ -5,7 +5,8 @@
 //! resolves them as it does those of CPU samples and writes records (`writer`). docs/events.md
 //! says what each event means to users. Invariants: the CLR is asked for the callbacks of the chosen
 //! events only ([`subscription`]); an event that a CLR cannot deliver is said in a note of the recording;
-//! no callback waits for the agent thread; nothing is kept unless a session takes it.
+//! no callback waits for the agent thread, but that of an exception that ends its thread, for a moment; nothing
+//! is kept unless a session takes it.
 
 pub(crate) mod alloc;
 mod contention;

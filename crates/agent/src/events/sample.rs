@@ -1,9 +1,12 @@
 //! One sample of an event, as a callback leaves it for the agent thread.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use recording::Event;
 
+use crate::base::wake::Wake;
 use crate::model::EndCode;
 
 /// A sample: addresses, not frames; they are resolved as those of a CPU sample are.
@@ -27,19 +30,61 @@ pub(crate) struct EventSample {
     pub(crate) catcher: Option<Arc<Catcher>>,
 }
 
-/// The method that will catch an exception, set when the runtime has found it.
+/// The method that will catch an exception, set when the runtime has found it; or that there is none.
 #[derive(Debug, Default)]
-pub(crate) struct Catcher(OnceLock<Arc<str>>);
+pub(crate) struct Catcher {
+    name: OnceLock<Arc<str>>,
+    /// 0, [`UNCAUGHT`], then [`SENT`].
+    end: AtomicU32,
+}
+
+/// The search has come to the end of the stack. The thread waits for the sample to be sent.
+const UNCAUGHT: u32 = 1;
+/// The sample has been sent.
+const SENT: u32 = 2;
 
 impl Catcher {
     /// The search has ended here. The first answer holds.
     pub(crate) fn found(&self, name: Arc<str>) {
-        let _first = self.0.set(name);
+        let _first = self.name.set(name);
     }
 
     /// Its name, once known.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.0.get().map(|name| &**name)
+        self.name.get().map(|name| &**name)
+    }
+
+    /// The search has ended, and nobody has been found.
+    pub(crate) fn is_uncaught(&self) -> bool {
+        self.end.load(Ordering::Acquire) != 0 // pairs with `none`
+    }
+
+    /// There is none: calls the agent thread, and waits until it has sent the sample, or for so long.
+    pub(crate) fn none(&self, wake: &Wake, at_most: Duration) {
+        self.end.store(UNCAUGHT, Ordering::Release); // pairs with `is_uncaught`
+        wake.ring();
+        let start = Instant::now();
+        while self.end.load(Ordering::Acquire) == UNCAUGHT // pairs with `sent`
+            && let Some(left) = at_most.checked_sub(start.elapsed())
+        {
+            let left = libc::timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            let word = self.end.as_ptr();
+            // SAFETY: the kernel reads the word and the timeout, alive during the call. A tick ends it
+            // early.
+            unsafe { libc::syscall(libc::SYS_futex, word, op, UNCAUGHT, &raw const left) };
+        }
+    }
+
+    /// The sample has been sent: who waits for it goes on.
+    pub(crate) fn sent(&self) {
+        self.end.store(SENT, Ordering::Release); // pairs with `none`
+        let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the kernel uses the word's address alone.
+        unsafe { libc::syscall(libc::SYS_futex, self.end.as_ptr(), op, 1) };
     }
 }
 
@@ -84,6 +129,21 @@ impl EventSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::LazyLock;
+
+    #[test]
+    fn a_thread_waits_until_its_last_exception_is_sent_and_not_for_ever() {
+        static WAKE: LazyLock<Wake> = LazyLock::new(Wake::new);
+        let catcher = Catcher::default();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| catcher.none(&WAKE, Duration::from_secs(3600)));
+            assert!(WAKE.wait([-1, -1], None));
+            assert!(catcher.is_uncaught() && !thread.is_finished());
+            catcher.sent();
+        });
+        assert!(catcher.is_uncaught());
+        Catcher::default().none(&WAKE, Duration::from_millis(1));
+    }
 
     #[test]
     fn an_exceptions_text_says_what_became_of_it() {

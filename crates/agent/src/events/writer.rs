@@ -11,7 +11,7 @@ use std::sync::Arc;
 use recording::{Event, Record};
 
 use super::queue::Limited;
-use super::sample::EventSample;
+use super::sample::{Catcher, EventSample};
 use super::{EventNews, Events};
 use crate::base::proc;
 use crate::clr::Runtimes;
@@ -35,6 +35,8 @@ pub(crate) struct EventWriter {
     waiting: Vec<Waiting>,
     /// An exception has found no handler: the program may be about to end.
     urgent: bool,
+    /// Those whose threads wait until they are sent.
+    awaited: Vec<Arc<Catcher>>,
     /// To be written, each with its thread's number in the recording.
     ready: Vec<(u32, EventSample)>,
     limited: Vec<(Event, Limited)>,
@@ -67,6 +69,12 @@ impl Waiting {
     fn is_searching(&self) -> bool {
         let catcher = self.sample.catcher.as_ref();
         catcher.is_some_and(|catcher| catcher.name().is_none())
+    }
+
+    /// Nobody will be found any more.
+    fn is_uncaught(&self) -> bool {
+        let catcher = self.sample.catcher.as_ref();
+        catcher.is_some_and(|catcher| catcher.is_uncaught())
     }
 
     /// The thread has done something else since.
@@ -119,9 +127,12 @@ impl EventWriter {
         let fresh = batch.samples.into_iter().map(Waiting::new);
         for one in waited.into_iter().chain(fresh) {
             let searching = one.is_searching();
-            if searching && !last && !one.is_over(now_ns) {
+            if searching && !last && !one.is_uncaught() && !one.is_over(now_ns) {
                 self.waiting.push(one);
                 continue;
+            }
+            if one.is_uncaught() {
+                self.awaited.extend(one.sample.catcher.clone());
             }
             self.urgent |= searching;
             let sample = one.sample;
@@ -169,6 +180,13 @@ impl EventWriter {
     /// Whether what was written must be sent at once, asked once for each time.
     pub(crate) fn take_urgent(&mut self) -> bool {
         std::mem::take(&mut self.urgent)
+    }
+
+    /// What was written has been sent: threads that wait for it go on.
+    pub(crate) fn sent(&mut self) {
+        for catcher in self.awaited.drain(..) {
+            catcher.sent();
+        }
     }
 
     fn detail(&mut self, recorder: &mut Recorder, sample: &EventSample) -> u32 {

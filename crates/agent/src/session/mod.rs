@@ -277,6 +277,7 @@ impl<'a> Session<'a> {
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
             self.recorder.flush();
+            self.events.sent();
         }
     }
 

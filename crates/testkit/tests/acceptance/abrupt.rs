@@ -11,6 +11,29 @@ on_net8_and_core31!(
     an_unhandled_exception_keeps_the_samples_before_it,
 );
 
+on_each_runtime!(the_exception_that_ends_the_program_is_always_there);
+
+/// On one processor, which the agent thread only gets when the program's thread waits (where that may be
+/// asked for: a user without rights gets no real-time scheduling).
+fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
+    let alone = "set -- taskset -c 0 \"$@\"; chrt -f 1 true && exec chrt -f 1 \"$@\"; exec \"$@\"";
+    let program = Record::workload(runtime, "rude", &["0.05", "throws"])
+        .options(["--event", "cpu,exception"])
+        .under(["sh", "-c", alone, "sh"]);
+    for run in 0..5 {
+        let recorded = program.run();
+        let stderr = &recorded.answer.stderr;
+        assert_eq!(recorded.answer.status.code(), Some(134), "{stderr}");
+        let inspected = recorded.inspect();
+        let exceptions = inspected.event("exception");
+        let samples = exceptions.and_then(|event| event["samples"].as_u64());
+        assert_eq!(samples, Some(1), "run {run}: {}", inspected.json);
+        let path = recorded.convert_event("exception", "exception.collapsed");
+        let stacks = Stacks::from_collapsed(&std::fs::read_to_string(path).unwrap());
+        assert_eq!(stacks.with("Workloads.Rude.EndAbruptly").total(), 1);
+    }
+}
+
 fn a_program_that_exits_past_its_runtime_keeps_its_samples(runtime: &Runtime) {
     ends(runtime, "exits", 7);
 }
