@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use profile::model::{CostPart, Health};
 use serde::Serialize;
 
-use crate::health::{percent, seconds};
+use crate::wording::{percent, seconds};
 
 /// CPU time by part, nanoseconds.
 pub(crate) struct Cost {

@@ -5,23 +5,7 @@ use profile::model::{Health, Source, Unit, Unseen};
 use crate::cost::Cost;
 use crate::select::unit_name;
 use crate::visible::visible;
-use crate::wording::{amount, plural};
-
-/// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
-/// nothing never reads as nothing (`<0.01 %`), and what is not all never as all.
-pub fn percent(part: u64, whole: u64) -> String {
-    if part == 0 || whole == 0 {
-        return "0.00 %".to_owned();
-    }
-    let share = part as f64 * 100.0 / whole as f64;
-    if share < 0.005 {
-        "<0.01 %".to_owned()
-    } else if part < whole && share >= 99.995 {
-        ">99.99 %".to_owned()
-    } else {
-        format!("{share:.2} %")
-    }
-}
+use crate::wording::{amount, percent, plural, seconds};
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
 /// (samples and lost), with the reasons, most first; what limits kept out; CPU time that no sample
@@ -197,11 +181,6 @@ pub(crate) fn sum(reasons: &[(String, u64)]) -> u64 {
         .fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
-/// Nanoseconds as seconds.
-pub(crate) fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
 fn named(name: &str) -> std::borrow::Cow<'_, str> {
     if name.is_empty() {
         "unknown".into()
@@ -224,21 +203,6 @@ fn share(what: &str, count: u64, due: u64, reasons: &[(String, u64)]) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percent_never_hides_something() {
-        for (part, whole, text) in [
-            (0, 0, "0.00 %"),
-            (0, 10, "0.00 %"),
-            (1, 1_000_000, "<0.01 %"),
-            (1, 8, "12.50 %"),
-            (999_999, 1_000_000, ">99.99 %"),
-            (7, 7, "100.00 %"),
-            (u64::MAX, u64::MAX, "100.00 %"),
-        ] {
-            assert_eq!(percent(part, whole), text);
-        }
-    }
 
     #[test]
     fn percentages_are_of_samples_and_lost() {

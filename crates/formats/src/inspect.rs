@@ -9,11 +9,11 @@ use profile::ops::{Weight, runtime_labels};
 use serde::Serialize;
 
 use crate::cost::CostJson;
-use crate::health::{honest_line, percent, said, seconds, sum, unseen_ns};
+use crate::health::{honest_line, said, sum, unseen_ns};
 use crate::labels::{Labels, command_line};
 use crate::select::{events, unit_name};
 use crate::visible::{visible, write_json};
-use crate::wording::{amount, duration_ns, plural};
+use crate::wording::{amount, duration_ns, percent, plural, seconds};
 
 /// The keys that `inspect --json` and the JSON report share.
 #[derive(Serialize)]

@@ -24,13 +24,14 @@ mod wording;
 use std::io::{self, Write};
 use std::path::Path;
 
-pub use health::{honest_line, percent};
+pub use health::honest_line;
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
 pub use options::{Options, Weight};
 pub use profile::Profile;
 pub use profile::ops::By;
 pub use visible::{visible, visible_lines, write_json};
+pub use wording::percent;
 
 /// An output, named by the ending of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -43,3 +43,44 @@ pub(crate) fn duration_ns(profile: &Profile) -> u64 {
         _ => 0,
     }
 }
+
+/// `part` of `whole` in percent with two decimals, `0.00 %` where nothing is whole. What is not
+/// nothing never reads as nothing (`<0.01 %`), and what is not all never as all.
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0.00 %".to_owned();
+    }
+    let share = part as f64 * 100.0 / whole as f64;
+    if share < 0.005 {
+        "<0.01 %".to_owned()
+    } else if part < whole && share >= 99.995 {
+        ">99.99 %".to_owned()
+    } else {
+        format!("{share:.2} %")
+    }
+}
+
+/// Nanoseconds as seconds.
+pub(crate) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_never_hides_something() {
+        for (part, whole, text) in [
+            (0, 0, "0.00 %"),
+            (0, 10, "0.00 %"),
+            (1, 1_000_000, "<0.01 %"),
+            (1, 8, "12.50 %"),
+            (999_999, 1_000_000, ">99.99 %"),
+            (7, 7, "100.00 %"),
+            (u64::MAX, u64::MAX, "100.00 %"),
+        ] {
+            assert_eq!(percent(part, whole), text);
+        }
+    }
+}

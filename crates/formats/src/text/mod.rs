@@ -13,12 +13,12 @@ use profile::Profile;
 use profile::model::{Event, Unit};
 use profile::ops::By;
 
-use crate::health::{honest_line, percent, seconds};
+use crate::health::honest_line;
 use crate::labels::{Labels, runtime_versions};
 use crate::options::Options;
 use crate::select::{events, unit_name};
 use crate::visible::visible;
-use crate::wording::{amount, duration_ns, plural, shortened};
+use crate::wording::{amount, duration_ns, percent, plural, seconds, shortened};
 use report::{Report, Row};
 
 /// Writes the report of one event (of all, with [`By::Event`]).

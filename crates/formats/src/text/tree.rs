@@ -6,8 +6,8 @@ use profile::Profile;
 use profile::ops::{self, By, Direction, Tree};
 
 use super::report::Report;
-use crate::health::percent;
 use crate::visible::visible;
+use crate::wording::percent;
 
 /// A node that is to be written. An only callee stands right under its caller, at the same
 /// place, or deep stacks would leave the page; several callees are branches.
