@@ -9,7 +9,6 @@ use formats::{By, Format};
 use recording::Event;
 
 use crate::console::Color;
-use crate::list::ListArgs;
 use crate::output::{Destination, Kind};
 use crate::units;
 
@@ -65,6 +64,7 @@ pub(crate) enum Command {
     Convert(ConvertArgs),
     Inspect(InspectArgs),
     List(ListArgs),
+    Doctor(DoctorArgs),
 }
 
 /// Record a program: one that is started, or one that runs
@@ -367,6 +367,36 @@ pub(crate) struct InspectArgs {
 
     #[command(flatten)]
     pub(crate) size: Size,
+}
+
+/// List the .NET processes that can be seen, and how each can be recorded
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk list
+
+Root sees those of all users, in containers too. RECORD says how sidewalk record --pid would reach a
+process: attach (the runtime loads the agent), control socket (an agent is in it already), beside NAME
+(as a second profiler), or no and why; sidewalk doctor PID says more.")]
+pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Find out what recording needs and does not have here, and the fix for each
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk doctor
+  sidewalk doctor 4711
+
+Each line is something that was tried: ok; limited (recording works without it, and how); or not ok,
+with the fix.
+
+Exit code: 1 when something that recording needs is not ok.")]
+pub(crate) struct DoctorArgs {
+    /// A running process to record: what attaching to it needs, too
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<u32>,
 }
 
 /// Any path, also one that is no text.

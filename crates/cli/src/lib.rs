@@ -8,6 +8,7 @@
 
 mod args;
 mod console;
+mod doctor;
 mod list;
 mod output;
 mod record;
@@ -53,6 +54,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Record(args) => record::run(&args, &console),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::run(&args),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
     };

@@ -13,11 +13,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
 use diagnostics::{Error, Reach, Refusal, Survey, Target, Way};
 use formats::visible;
 use serde::Serialize;
 
+use crate::args::ListArgs;
 use crate::console::Console;
 
 /// How long a process has to say who it is.
@@ -26,20 +26,6 @@ const WAIT: Duration = Duration::from_secs(1);
 const ASKED_AT_ONCE: usize = 16;
 /// Bytes of a command line that are read.
 const MOST_COMMAND: u64 = 64 << 10;
-
-/// List the .NET processes that can be seen, and how each can be recorded
-#[derive(Args, Debug)]
-#[command(after_help = "Example:
-  sidewalk list
-
-Root sees those of all users, in containers too. RECORD says how sidewalk record --pid would reach a
-process: attach (the runtime loads the agent), control socket (an agent is in it already), beside NAME
-(as a second profiler), or no and why; sidewalk doctor PID says more.")]
-pub(crate) struct ListArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
 
 /// What is said of a process.
 #[derive(Serialize, Debug)]

@@ -12,6 +12,7 @@ mod session;
 mod signals;
 mod sink;
 mod symbols;
+mod trials;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,6 +26,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use profile::Profile;
 
 pub use environment::AGENT_CLSID;
+pub(crate) use trials::{find_agent, judge_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;

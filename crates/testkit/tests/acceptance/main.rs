@@ -45,6 +45,7 @@ mod cost;
 mod crypto;
 mod deep;
 mod diagnostics_socket;
+mod doctor;
 mod events;
 mod exports;
 mod house;

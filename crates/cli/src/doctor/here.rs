@@ -1,0 +1,266 @@
+//! What programs that are started here, and the tool itself, need.
+//!
+//! They inherit our limits, our filter of system calls and our view of files, so what we can do they
+//! can.
+
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::utsname::uname;
+use rustix::process::{Resource, getrlimit};
+
+use super::{Check, trial};
+use crate::console::shown;
+use crate::record;
+
+/// The check that does not count for a process that runs already.
+pub(super) const ENVIRONMENT: &str = "environment";
+
+/// With fewer descriptors left a tool that records a handful of processes comes to its end.
+const FEW_DESCRIPTORS: u64 = 64;
+/// With fewer signals left not every thread of a program has a timer.
+const FEW_SIGNALS: u64 = 256;
+
+/// The checks, in the order in which recording comes to need them.
+pub(super) fn checks() -> Vec<Check> {
+    vec![
+        kernel(),
+        agent(),
+        environment(),
+        socket(),
+        timer(),
+        signals(),
+        descriptors(),
+        memory(),
+        perf(),
+        containers(),
+        seccomp(),
+    ]
+}
+
+fn kernel() -> Check {
+    const WHAT: &str = "kernel";
+    match uname() {
+        Ok(name) if name.machine() == "x86_64" => Check::ok(
+            WHAT,
+            format!("Linux {}, x86-64", name.release().to_string_lossy()),
+        ),
+        Ok(name) => Check::not_ok(
+            WHAT,
+            format!(
+                "the processor is {}; sidewalk records on x86-64 only",
+                name.machine().to_string_lossy()
+            ),
+        ),
+        Err(error) => Check::not_ok(WHAT, format!("it does not say what it is: {error}")),
+    }
+}
+
+/// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
+fn agent() -> Check {
+    const WHAT: &str = "agent";
+    let path = match record::find_agent() {
+        Ok(path) => path,
+        Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
+    };
+    loadable(WHAT, &path)
+}
+
+/// Whether a program here could load the library.
+fn loadable(what: &'static str, path: &Path) -> Check {
+    /// Where the ABI of x86-64 has it.
+    const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
+    let listed = Command::new(LINKER).arg("--list").arg(path).output();
+    match listed {
+        Ok(output) if output.status.success() => Check::ok(what, format!("{} loads", shown(path))),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            let why = said
+                .lines()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or("no reason given");
+            Check::not_ok(
+                what,
+                format!(
+                    "{} does not load: {why}; install what is missing, or put sidewalk on a file system \
+                     that is not mounted noexec",
+                    shown(path)
+                ),
+            )
+        }
+        Err(error) => Check::not_ok(
+            what,
+            format!(
+                "there is no glibc here ({LINKER}: {error}), and the agent is built for it; use an image \
+                 based on glibc"
+            ),
+        ),
+    }
+}
+
+fn environment() -> Check {
+    match record::judge_environment() {
+        Ok(()) => Check::ok(ENVIRONMENT, "no profiler is set, and none is forbidden"),
+        Err(error) => Check::not_ok(ENVIRONMENT, format!("{error:#}")),
+    }
+}
+
+fn socket() -> Check {
+    const WHAT: &str = "socket";
+    match record::try_socket() {
+        Ok(path) => Check::ok(
+            WHAT,
+            format!("an agent reaches the tool, in {}", shown(path)),
+        ),
+        Err(error) => Check::not_ok(
+            WHAT,
+            format!("{error:#}; set TMPDIR to a folder that can be written to, with a short path"),
+        ),
+    }
+}
+
+fn timer() -> Check {
+    const WHAT: &str = "timers";
+    match trial::timer() {
+        Ok(()) => Check::ok(WHAT, "timer_create on a thread's CPU clock"),
+        Err(error) => Check::limited(
+            WHAT,
+            format!(
+                "timer_create: {error}; the agent looks at threads' clocks instead; a container's \
+                 seccomp profile can allow timer_create"
+            ),
+        ),
+    }
+}
+
+fn signals() -> Check {
+    let what = "pending signals";
+    let queued = procfs::process::Process::myself().and_then(|process| process.status());
+    match queued {
+        Ok(status) => left(
+            what,
+            status.sigq,
+            FEW_SIGNALS,
+            "each thread with a timer takes one; raise it with ulimit -i",
+        ),
+        Err(error) => Check::limited(what, format!("cannot be read: {error}")),
+    }
+}
+
+/// Whether enough is left of a limit: `(used, most)`.
+pub(super) fn left(what: &'static str, (used, most): (u64, u64), few: u64, advice: &str) -> Check {
+    let left = most.saturating_sub(used);
+    if left >= few {
+        Check::ok(what, format!("{left} of {most} left"))
+    } else {
+        Check::limited(what, format!("only {left} of {most} left; {advice}"))
+    }
+}
+
+fn descriptors() -> Check {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let used = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
+    left(
+        "descriptors",
+        (used, most),
+        FEW_DESCRIPTORS,
+        "the tool takes one for each process, and --engine perf one for each thread; raise it with ulimit -n",
+    )
+}
+
+fn memory() -> Check {
+    const WHAT: &str = "process_vm_readv";
+    match trial::read_own_memory() {
+        Ok(()) => Check::ok(WHAT, "the agent reads memory that may go away"),
+        Err(error) => Check::limited(
+            WHAT,
+            format!(
+                "{error}; some stacks will be incomplete; a container's seccomp profile can allow it"
+            ),
+        ),
+    }
+}
+
+fn perf() -> Check {
+    const WHAT: &str = "perf events";
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.map_or("unknown".to_owned(), |text| text.trim().to_owned());
+    match (trial::perf_event(false), trial::perf_event(true)) {
+        (Ok(()), _) => Check::ok(WHAT, "for --engine perf"),
+        (Err(_), Ok(())) => Check::limited(
+            WHAT,
+            format!(
+                "--engine perf sees user time only (perf_event_paranoid is {paranoid}); other engines \
+                 need none; as root: sysctl kernel.perf_event_paranoid=1"
+            ),
+        ),
+        (Err(error), Err(_)) => Check::limited(
+            WHAT,
+            format!(
+                "{error}: --engine perf does not work (perf_event_paranoid is {paranoid}); other engines \
+                 need none; as root: sysctl kernel.perf_event_paranoid=1, and a container needs \
+                 --cap-add PERFMON"
+            ),
+        ),
+    }
+}
+
+fn containers() -> Check {
+    const WHAT: &str = "containers";
+    match trial::open_within_a_root() {
+        Ok(()) => Check::ok(WHAT, "openat2: the agent can be carried into one"),
+        Err(error) => Check::limited(
+            WHAT,
+            format!(
+                "openat2: {error}; programs in containers can only be recorded from inside; Linux 5.6 \
+                 has it"
+            ),
+        ),
+    }
+}
+
+fn seccomp() -> Check {
+    const WHAT: &str = "seccomp";
+    let status = procfs::process::Process::myself().and_then(|process| process.status());
+    match status.map(|status| status.seccomp) {
+        Ok(Some(2)) => Check::ok(
+            WHAT,
+            "system calls are filtered; those above were let through or say so",
+        ),
+        _ => Check::ok(WHAT, "system calls are not filtered"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Finding;
+
+    #[test]
+    fn a_library_that_does_not_load_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libsidewalk.so");
+        std::fs::write(&path, "no library").unwrap();
+        let Finding::NotOk(why) = loadable("agent", &path).finding else {
+            panic!("it loads");
+        };
+        assert!(why.contains("libsidewalk.so does not load"), "{why}");
+    }
+
+    #[test]
+    fn what_is_left_of_a_limit() {
+        assert_eq!(
+            left("x", (3, 10), 7, "y").finding,
+            Finding::Ok("7 of 10 left".into())
+        );
+        assert!(matches!(
+            left("x", (4, 10), 7, "y").finding,
+            Finding::Limited(_)
+        ));
+        assert!(matches!(
+            left("x", (11, 10), 7, "y").finding,
+            Finding::Limited(_)
+        ));
+    }
+}

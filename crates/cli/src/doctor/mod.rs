@@ -1,0 +1,106 @@
+//! `sidewalk doctor [PID]`: what recording, attaching and perf need here, each found out by doing it.
+//!
+//! Nothing is repaired. The invariants: no check is a guess from a version or a setting where it can be
+//! tried; what is tried leaves nothing behind; and the exit code says whether recording would work.
+
+mod here;
+mod process;
+mod trial;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use formats::visible;
+
+use crate::args::DoctorArgs;
+
+/// What came of a trial.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Finding {
+    /// It works: how.
+    Ok(String),
+    /// Recording does without it: what is missing then, and the fix.
+    Limited(String),
+    /// Recording does not work without it: what is wrong, and the fix.
+    NotOk(String),
+}
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Check {
+    /// What recording needs.
+    what: &'static str,
+    finding: Finding,
+}
+
+impl Check {
+    fn ok(what: &'static str, how: impl Into<String>) -> Self {
+        let finding = Finding::Ok(how.into());
+        Self { what, finding }
+    }
+
+    fn limited(what: &'static str, how: impl Into<String>) -> Self {
+        let finding = Finding::Limited(how.into());
+        Self { what, finding }
+    }
+
+    fn not_ok(what: &'static str, why: impl Into<String>) -> Self {
+        let finding = Finding::NotOk(why.into());
+        Self { what, finding }
+    }
+
+    fn line(&self) -> String {
+        let (state, text) = match &self.finding {
+            Finding::Ok(text) => ("ok", text),
+            Finding::Limited(text) => ("limited", text),
+            Finding::NotOk(text) => ("not ok", text),
+        };
+        // One line each, whatever a path or an error has in it.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{state:<8} {:<18} {}\n", self.what, visible(&text))
+    }
+}
+
+/// Runs the verb; the exit code is 1 where recording would not work.
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    let mut checks = here::checks();
+    if let Some(pid) = args.pid {
+        // Whatever keeps programs that are started here from being recorded is not in its way.
+        checks.retain(|check| check.what != here::ENVIRONMENT);
+        checks.extend(process::checks(pid));
+    }
+    let text: String = checks.iter().map(Check::line).collect();
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(exit_code(&checks))
+}
+
+fn exit_code(checks: &[Check]) -> ExitCode {
+    let fails = |check: &Check| matches!(check.finding, Finding::NotOk(_));
+    if checks.iter().any(fails) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_one_line_and_acts_on_no_terminal() {
+        let check = Check::not_ok("agent", "a\nb \x1b[2J");
+        assert_eq!(check.line(), "not ok   agent              a b \\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn only_what_recording_needs_fails() {
+        let fine = [Check::ok("a", "x"), Check::limited("b", "y")];
+        assert_eq!(exit_code(&fine), ExitCode::SUCCESS);
+        let broken = [Check::ok("a", "x"), Check::not_ok("b", "y")];
+        assert_eq!(exit_code(&broken), ExitCode::FAILURE);
+    }
+}

@@ -1,0 +1,169 @@
+//! What attaching to a process needs of it.
+//!
+//! It is looked at, asked who it is, and a copy of the agent is put where it could load it and taken
+//! away again; nothing is attached.
+
+use std::time::{Duration, Instant};
+
+use diagnostics::{Deployed, Reach, Survey, Target, Way};
+
+use super::Check;
+use super::here::left;
+use crate::console::shown;
+use crate::record;
+
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The checks of process `pid`.
+pub(super) fn checks(pid: u32) -> Vec<Check> {
+    let target = match Target::new(pid) {
+        Ok(target) => target,
+        Err(error) => return vec![Check::not_ok("process", error.to_string())],
+    };
+    let started = Instant::now();
+    let reach = Reach::of(&target, WAIT);
+    let asked = started.elapsed();
+    let mut checks = vec![process(&target, &reach), recording(&reach, asked)];
+    if let Some(survey) = &reach.survey
+        && reach.way.is_ok()
+    {
+        checks.push(library(&target, survey));
+        checks.extend(limits(&target));
+    }
+    checks
+}
+
+fn process(target: &Target, reach: &Reach) -> Check {
+    const WHAT: &str = "process";
+    let pid = target.pid();
+    if reach.survey.is_none() {
+        // The refusal says the same, and more.
+        return Check::limited(WHAT, format!("process {pid} cannot be looked at"));
+    }
+    let version = match (reach.version(), reach.survey.as_ref()) {
+        (Some(version), _) => format!(".NET {version}"),
+        (None, Some(survey)) if !survey.runtimes.is_empty() => ".NET of unknown version".to_owned(),
+        _ => "no .NET".to_owned(),
+    };
+    let view = match (target.pid_inside(), target.shares_our_files()) {
+        (_, true) => String::new(),
+        (inside, false) => format!(", with a view of its own (there it is process {inside})"),
+    };
+    Check::ok(WHAT, format!("process {pid}: {version}{view}"))
+}
+
+fn recording(reach: &Reach, asked: Duration) -> Check {
+    const WHAT: &str = "reach";
+    match &reach.way {
+        Ok(Way::Attach) => Check::ok(
+            WHAT,
+            format!(
+                "by attaching; its runtime answered within {} ms",
+                asked.as_millis()
+            ),
+        ),
+        Ok(Way::ControlSocket) => Check::ok(WHAT, "by the agent that is in it already"),
+        Ok(Way::Beside(profiler)) => Check::ok(
+            WHAT,
+            format!("by attaching, beside the profiler {}", profiler.library),
+        ),
+        Err(refusal) => Check::not_ok(WHAT, refusal.to_string()),
+    }
+}
+
+fn library(target: &Target, survey: &Survey) -> Check {
+    const WHAT: &str = "agent in it";
+    let agent = match record::find_agent() {
+        Ok(agent) => agent,
+        // Said above.
+        Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
+    };
+    match Deployed::new(target, survey, &agent) {
+        Ok(deployed) => {
+            let place = shown(deployed.library());
+            let check = if deployed.is_copy() {
+                Check::ok(WHAT, format!("it can load a copy, as {place}"))
+            } else {
+                Check::ok(WHAT, format!("it can load {place}"))
+            };
+            deployed.clean_up();
+            check
+        }
+        Err(error) => Check::not_ok(WHAT, error.to_string()),
+    }
+}
+
+fn limits(target: &Target) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if let Ok(status) = target.process().status() {
+        let what = "its signals";
+        checks.push(left(
+            what,
+            status.sigq,
+            status.threads,
+            "each thread with a timer takes one, the others are sampled by their clocks",
+        ));
+        if status.seccomp == Some(2) {
+            checks.push(Check::limited(
+                "its system calls",
+                "are filtered (seccomp): where timers or process_vm_readv are forbidden the agent does \
+                 without; sidewalk doctor inside the container tells",
+            ));
+        }
+    }
+    let open = target.process().fd_count();
+    let most = target
+        .process()
+        .limits()
+        .map(|limits| limits.max_open_files.soft_limit);
+    if let (Ok(open), Ok(procfs::process::LimitValue::Value(most))) = (open, most) {
+        // The agent takes a handful.
+        let check = left(
+            "its descriptors",
+            (open as u64, most),
+            16,
+            "the agent needs some; raise it with ulimit -n before the program starts",
+        );
+        checks.push(check);
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Finding;
+
+    #[test]
+    fn a_process_that_has_ended_is_told() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let checks = checks(child.id());
+        let [
+            Check {
+                finding: Finding::NotOk(why),
+                ..
+            },
+        ] = &checks[..]
+        else {
+            panic!("{checks:?}");
+        };
+        assert!(why.contains("there is no process"), "{why}");
+    }
+
+    #[test]
+    fn a_process_without_dotnet_is_told() {
+        let checks = checks(std::process::id());
+        let [
+            _,
+            Check {
+                finding: Finding::NotOk(why),
+                ..
+            },
+        ] = &checks[..]
+        else {
+            panic!("{checks:?}");
+        };
+        assert!(why.contains("runs no .NET"), "{why}");
+    }
+}

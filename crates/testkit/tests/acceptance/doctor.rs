@@ -1,0 +1,293 @@
+//! `sidewalk doctor`: what it tries is really tried, so what is really missing is found.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
+
+use testkit::{Machine, Record, Recorded, Running, Runtime, agent, sidewalk, v2_agent, workload};
+
+on_each_runtime!(a_running_program_is_fit);
+
+/// What was printed, and whether recording would work.
+struct Told {
+    text: String,
+    is_fit: bool,
+}
+
+impl Told {
+    fn by(command: &mut Command) -> Told {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command
+            // The one under test, not one beside a copy of the tool.
+            .env("SIDEWALK_AGENT", agent())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&stderr), "");
+        let code = status.code().unwrap();
+        assert!(code <= 1, "{code}");
+        Told {
+            text: String::from_utf8(stdout).unwrap(),
+            is_fit: code == 0,
+        }
+    }
+
+    /// State and text of a check.
+    fn check(&self, what: &str) -> (&str, &str) {
+        let mut lines = self.text.lines();
+        let found = lines.find_map(|line| {
+            let (state, rest) = line.split_at_checked(9)?;
+            let (name, text) = rest.split_at_checked(19)?;
+            (name.trim() == what).then_some((state.trim(), text))
+        });
+        found.unwrap_or_else(|| panic!("no line about {what}:\n{}", self.text))
+    }
+}
+
+fn doctor() -> Command {
+    let mut command = Command::new(sidewalk());
+    command.arg("doctor");
+    command
+}
+
+fn doctor_of(pid: u32) -> Told {
+    Told::by(doctor().arg(pid.to_string()))
+}
+
+#[test]
+fn this_machine_is_fit() {
+    let told = Told::by(&mut doctor());
+    assert!(told.is_fit, "{}", told.text);
+    for what in ["kernel", "agent", "environment", "socket", "timers"] {
+        assert_eq!(told.check(what).0, "ok", "{}", told.text);
+    }
+}
+
+#[test]
+fn what_the_environment_forbids_is_found() {
+    let told = Told::by(doctor().env("DOTNET_EnableDiagnostics", "0"));
+    assert!(!told.is_fit);
+    let (state, text) = told.check("environment");
+    assert_eq!(state, "not ok");
+    assert!(text.contains("DOTNET_EnableDiagnostics=0"), "{text}");
+    // It does not count for what runs already.
+    let running = Running::waits(&Runtime::net8());
+    let pid = running.pid().to_string();
+    let told = Told::by(doctor().arg(pid).env("DOTNET_EnableDiagnostics", "0"));
+    assert!(told.is_fit, "{}", told.text);
+    running.end_well();
+}
+
+#[test]
+fn an_agent_that_cannot_be_loaded_is_found() {
+    let mount = "mount -t tmpfs -o noexec none /mnt && cp \"$0\" /mnt/libsidewalk.so && \
+                 SIDEWALK_AGENT=/mnt/libsidewalk.so exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", mount])
+        .arg(agent())
+        .arg(sidewalk())
+        .arg("doctor");
+    let told = Told::by(&mut command);
+    assert!(!told.is_fit);
+    let (state, text) = told.check("agent");
+    assert_eq!(state, "not ok");
+    assert!(
+        text.contains("/mnt/libsidewalk.so") && text.contains("noexec"),
+        "{text}"
+    );
+}
+
+#[test]
+fn limits_that_are_nearly_reached_are_told_and_do_not_count() {
+    let mut command = Command::new("prlimit");
+    command.args(["--sigpending=10", "--nofile=40"]);
+    let told = Told::by(command.arg(sidewalk()).arg("doctor"));
+    assert!(told.is_fit, "{}", told.text);
+    for what in ["pending signals", "descriptors"] {
+        assert_eq!(told.check(what).0, "limited", "{}", told.text);
+    }
+}
+
+/// What a container's profile of system calls may forbid.
+const FORBIDDEN: [i64; 4] = [
+    libc::SYS_timer_create,
+    libc::SYS_perf_event_open,
+    libc::SYS_process_vm_readv,
+    libc::SYS_openat2,
+];
+
+/// And what is said to be no hindrance is none.
+#[test]
+fn system_calls_that_are_forbidden_are_found() {
+    let (mut record, recording) = Record::workload(&Runtime::net8(), "shares", &["1"]).prepare();
+    let mut command = doctor();
+    for command in [&mut command, &mut record] {
+        // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
+        unsafe { command.pre_exec(|| forbid(&FORBIDDEN)) };
+    }
+    let told = Told::by(&mut command);
+    assert!(told.is_fit, "{}", told.text);
+    let machine = Machine::alone();
+    let recorded = Recorded::new(recording, record.output().unwrap());
+    drop(machine);
+    recorded.answer.assert_complete();
+    let inspected = recorded.inspect();
+    assert!(inspected.number("samples") > 10.0, "{}", inspected.json);
+    inspected.assert_honest(0.1, 0.1);
+    for what in ["timers", "perf events", "process_vm_readv", "containers"] {
+        let (state, text) = told.check(what);
+        assert_eq!(state, "limited", "{}", told.text);
+        assert!(text.contains("EPERM"), "{text}");
+    }
+    assert!(told.check("seccomp").1.contains("are filtered"));
+}
+
+/// Lets this process, and what it becomes, get EPERM from these calls.
+fn forbid(calls: &[i64]) -> std::io::Result<()> {
+    const LOAD_NUMBER: libc::sock_filter = libc::sock_filter {
+        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let give = |k| libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let mut program = [give(libc::SECCOMP_RET_ALLOW); 16];
+    program[0] = LOAD_NUMBER;
+    for (at, call) in calls.iter().enumerate() {
+        // If it is this one, the next instruction; else the one behind that.
+        program[1 + 2 * at] = libc::sock_filter {
+            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 1,
+            k: *call as u32,
+        };
+        program[2 + 2 * at] = give(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    }
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the filter, which is as long as it says.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ) == 0
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+fn a_running_program_is_fit(runtime: &Runtime) {
+    let running = Running::waits(runtime);
+    let told = doctor_of(running.pid());
+    assert!(told.is_fit, "{}", told.text);
+    let (_, text) = told.check("process");
+    assert!(
+        text.ends_with(&format!(".NET {}", runtime.version)),
+        "{text}"
+    );
+    for what in ["reach", "agent in it", "its signals", "its descriptors"] {
+        assert_eq!(told.check(what).0, "ok", "{}", told.text);
+    }
+    running.end_well();
+}
+
+#[test]
+fn a_program_that_cannot_be_reached_is_told_why() {
+    let refused = |command: Command, why: &str| {
+        let running = Running::start(command);
+        let told = doctor_of(running.pid());
+        assert!(!told.is_fit, "{}", told.text);
+        let (state, text) = told.check("reach");
+        assert_eq!(state, "not ok");
+        assert!(text.contains(why), "{text}");
+        running
+    };
+    let waits = |runtime: &Runtime| runtime.command(&workload("waits").dll);
+    let mut command = waits(&Runtime::net8());
+    command.env("DOTNET_EnableDiagnostics", "0");
+    refused(command, "switched off (DOTNET_EnableDiagnostics=0)").end_well();
+
+    let mut command = waits(&Runtime::core31());
+    command
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}")
+        .env("CORECLR_PROFILER_PATH", v2_agent());
+    refused(command, "takes no second one").end_well();
+
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready; read line"]);
+    drop(refused(command, "runs no .NET"));
+}
+
+/// Only tmpfs that nothing can be loaded from.
+#[test]
+fn a_container_that_takes_no_agent_is_told() {
+    let dotnet = Runtime::net8().command(&workload("waits").dll);
+    let folder = agent().parent().unwrap().to_owned();
+    let mounts = format!(
+        "mount -t tmpfs none {}; for at in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o noexec none $at; done",
+        folder.display()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "sh",
+            "-ec",
+            &format!("{mounts}; exec \"$0\" \"$@\""),
+        ])
+        .arg(dotnet.get_program())
+        .args(dotnet.get_args())
+        .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1");
+    // It takes the place of its starter.
+    let running = Running::start(command);
+    let told = doctor_of(running.pid());
+    assert!(!told.is_fit, "{}", told.text);
+    let (state, text) = told.check("agent in it");
+    assert_eq!(state, "not ok");
+    assert!(text.contains("/tmp is mounted noexec"), "{text}");
+    running.end_well();
+}
+
+#[test]
+fn another_users_program_is_told() {
+    let running = Running::waits(&Runtime::net8());
+    // Where everybody may run it.
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("sidewalk");
+    std::fs::copy(sidewalk(), &binary).unwrap();
+    for path in [folder.path(), &binary] {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&binary)
+        .arg("doctor")
+        .arg(running.pid().to_string());
+    let told = Told::by(&mut command);
+    assert!(!told.is_fit, "{}", told.text);
+    let (state, text) = told.check("reach");
+    assert_eq!(state, "not ok");
+    assert!(
+        text.contains("another user") && text.contains("as root"),
+        "{text}"
+    );
+    running.end_well();
+}
