@@ -11,6 +11,9 @@ namespace Workloads
     /// A workload takes one argument: a number of seconds (default 2), or
     /// rounds=N for a fixed amount of work.
     ///
+    /// With "attached" it prints "ready" when it has run for a while, and goes on until
+    /// its input ends: for who comes to it meanwhile.
+    ///
     /// With meet=DIR:N it waits at certain moments for N workloads that do.
     /// With out=FILE it prints into a file: several workloads may share one
     /// standard output.
@@ -27,6 +30,9 @@ namespace Workloads
         private readonly long limit = long.MaxValue;
         private readonly string meetingPlace = "";
         private readonly int meeting;
+        private readonly bool attached;
+        private volatile bool inputEnded;
+        private bool ready;
         private long rounds;
 
         public Run(string[] args)
@@ -43,6 +49,17 @@ namespace Workloads
                     int colon = arg.LastIndexOf(':');
                     meetingPlace = arg.Substring(5, colon - 5);
                     meeting = int.Parse(arg.Substring(colon + 1), CultureInfo.InvariantCulture);
+                }
+                else if (arg == "attached")
+                {
+                    attached = true;
+                    seconds = double.MaxValue;
+                    new Thread(() =>
+                    {
+                        Console.In.ReadToEnd();
+                        inputEnded = true;
+                    })
+                    { IsBackground = true, Name = "input" }.Start();
                 }
                 else if (arg.StartsWith("out=", StringComparison.Ordinal))
                 {
@@ -78,7 +95,12 @@ namespace Workloads
         /// </summary>
         public bool More()
         {
-            if (rounds >= limit || (rounds > 0 && watch.Elapsed.TotalSeconds >= seconds))
+            if (attached && !ready && rounds > 3 && watch.Elapsed.TotalSeconds >= 1.5)
+            {
+                ready = true;
+                Console.WriteLine("ready");
+            }
+            if (rounds >= limit || (rounds > 0 && Over))
             {
                 return false;
             }
@@ -87,7 +109,7 @@ namespace Workloads
         }
 
         /// <summary>Whether the time is over; for other threads, counts nothing.</summary>
-        public bool Over => watch.Elapsed.TotalSeconds >= seconds;
+        public bool Over => inputEnded || watch.Elapsed.TotalSeconds >= seconds;
 
         /// <summary>Prints a line that is the same in every run.</summary>
         public static void Result(string name, object value)

@@ -9,19 +9,27 @@
 //! belongs to something newer, of which a callback tells.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use control::Arrival;
 use corprof::Cx;
 use corprof::context::AgentThread;
 use recording::MethodKind;
 
 use super::Clr;
+use crate::base::proc;
 use crate::target::Target;
 use crate::target::threads::Started;
 
 /// Methods that are asked about while an unload waits: some 100 µs.
 const BATCH: usize = 64;
+
+/// How often the end of a dynamic method looks whether it is still asked about: some 100 µs.
+const QUESTIONS: u32 = 2000;
+
+/// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
+const DYING_NS: u64 = 1_000_000;
 
 /// What is said at the gate.
 #[derive(Debug, Default)]
@@ -40,6 +48,10 @@ struct Unloads {
 pub(super) struct Gate {
     unloads: Mutex<Unloads>,
     catching_up: AtomicBool,
+    /// The agent thread asks about a function that may be a dynamic method.
+    asking: AtomicBool,
+    /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
+    dynamic_ns: AtomicU64,
 }
 
 impl Gate {
@@ -54,6 +66,18 @@ impl Gate {
     /// A module is about to go.
     pub(super) fn unloading(&self) {
         self.hold().modules += 1;
+    }
+
+    /// A dynamic method is about to go. The callback may not block: it gives the agent thread the time that its
+    /// questions take, and no more.
+    pub(super) fn dynamic_unloading(&self) {
+        self.dynamic_ns.store(proc::now_ns(), Ordering::SeqCst);
+        for _ in 0..QUESTIONS {
+            if !self.asking.load(Ordering::SeqCst) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 }
 
@@ -78,6 +102,39 @@ impl Clr {
         let mut unloads = self.gate.hold();
         unloads.threads = HashSet::new();
         self.gate.catching_up.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether there may be code of which no callback tells: it was there before us, or another profiler has made it,
+    /// of which only that one hears.
+    pub(crate) fn has_untold_code(&self) -> bool {
+        self.arrival() == Arrival::Attached
+    }
+
+    /// Learns of the body at an address that was met in a sample and that nobody has told of: a dynamic method or a
+    /// stub of before our time. Answers whether there is one. Agent thread.
+    pub(crate) fn meet(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, address: u64) -> bool {
+        let info = cx.info();
+        let Ok(ip) = usize::try_from(address) else {
+            return false;
+        };
+        self.gate.asking.store(true, Ordering::SeqCst);
+        let last_ns = self.gate.dynamic_ns.load(Ordering::SeqCst);
+        let mut found = false;
+        // One that has just been announced may still be found; the next sample of this address asks again.
+        if proc::now_ns().saturating_sub(last_ns) > DYING_NS
+            && let Ok((function, rejit)) = info.get_function_from_ip3(cx, ip)
+        {
+            let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
+            let kind = if dynamic {
+                MethodKind::Dynamic
+            } else {
+                MethodKind::Il
+            };
+            self.compiled(target, cx, function, rejit, kind);
+            found = true;
+        }
+        self.gate.asking.store(false, Ordering::SeqCst);
+        found
     }
 
     fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {

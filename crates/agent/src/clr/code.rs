@@ -106,6 +106,7 @@ impl Clr {
 
     /// A dynamic method is being unloaded.
     pub(crate) fn dynamic_unloaded(&self, target: &Target, function: FunctionId<'_>) {
+        self.gate.dynamic_unloading();
         let ranges = lock(&self.unloadable).by_function.remove(&function.raw());
         target.code.removed(ranges.unwrap_or_default());
     }

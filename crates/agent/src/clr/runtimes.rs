@@ -7,6 +7,7 @@ use corprof::{AgentCx, Cx, RuntimeIndex};
 
 use super::Clr;
 use super::registry::{KnownClr, Registry};
+use crate::target::Target;
 
 /// The CLRs, for the agent thread to ask.
 #[derive(Debug)]
@@ -36,6 +37,25 @@ impl<'a> Runtimes<'a> {
             .filter(|clr| clr.recorded && clr.reach.is_some() && !clr.ending)
             .map(|clr| clr.number)
             .collect()
+    }
+
+    /// Looks whether a CLR knows code at an address that no callback has told of, and learns of it. Answers whether
+    /// one does.
+    pub fn meet(&mut self, target: &Target, address: u64) -> bool {
+        let untold = |known: &&KnownClr| {
+            let reach = known.reach.as_ref().filter(|_| !known.ending);
+            reach.is_some_and(|(clr, _)| clr.has_untold_code())
+        };
+        let numbers: Vec<u8> = self
+            .known
+            .iter()
+            .filter(untold)
+            .map(|known| known.number)
+            .collect();
+        numbers.into_iter().any(|number| {
+            self.with(number, |clr, cx| clr.meet(target, cx, address))
+                .unwrap_or(false)
+        })
     }
 
     /// The CLR of a process that has one, recorded.

@@ -398,6 +398,13 @@ impl Recorder {
                     None => Frame::Unknown { address: lookup },
                 }
             }
+            _ if look.runtimes.meet(look.target, lookup) => {
+                self.history.absorb(&look.target.code);
+                match self.history.at(lookup, time_ns).cloned() {
+                    Some(body) => self.managed(look, &body, lookup),
+                    None => self.stub(look, lookup),
+                }
+            }
             _ => self.stub(look, lookup),
         }
     }

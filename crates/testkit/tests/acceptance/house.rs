@@ -107,6 +107,7 @@ fn dependencies_go_one_way() {
         "stackwalk",
         "recording",
         "activation",
+        "control",
         "diagnostics",
         "agent",
         "libsidewalk",
@@ -129,7 +130,8 @@ fn dependencies_go_one_way() {
         "recording",
     ];
     let with_agent = [&parts[..], &["agent"]].concat();
-    let table: [(&str, &[&str]); 15] = [
+    let table: [(&str, &[&str]); 16] = [
+        ("control", &[]),
         ("corprof", &[]),
         ("sampler", &[]),
         ("stackwalk", &[]),
@@ -148,6 +150,7 @@ fn dependencies_go_one_way() {
             "sidewalk",
             &[
                 "recording",
+                "control",
                 "diagnostics",
                 "profile",
                 "symbolize",

@@ -36,6 +36,7 @@ include!(concat!(env!("OUT_DIR"), "/on_each_runtime.rs"));
 mod abrupt;
 mod agree;
 mod app10;
+mod attach;
 mod bad_input;
 mod callers;
 mod command_line;

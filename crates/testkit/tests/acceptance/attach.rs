@@ -1,0 +1,343 @@
+//! Recording programs that run: the same picture as of one that was started with the agent, and nothing left of it
+//! afterwards.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use testkit::{Inspected, Recorded, Running, Runtime, sidewalk, test_folder, workload};
+
+use crate::{LOST_LIMIT, broken_limit};
+
+on_each_runtime!(
+    the_same_shares,
+    twenty_rounds_leave_nothing_behind,
+    a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
+);
+on_net8_and_core31!(
+    dynamic_methods_of_before_have_names,
+    a_program_that_is_killed_leaves_its_recording,
+    a_second_tool_hears_who_records,
+    an_agent_that_stays_is_found_again,
+    a_started_program_is_recorded_again_by_its_agent,
+);
+
+/// Percentage points between our share and the program's.
+const TOLERANCE: f64 = 2.0;
+/// More than any of these takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A workload that has run for a while, and goes on until it is ended.
+fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Running {
+    let mut command = runtime.command(&workload(name).dll);
+    command.arg("attached").args(arguments);
+    Running::start(command)
+}
+
+/// `sidewalk record --pid` that records into `folder`.
+fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(sidewalk());
+    command.args(["record", "--pid", &pid.to_string()]);
+    command.args(options).arg("-o").arg(recording_in(folder));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn recording_in(folder: &Path) -> PathBuf {
+    folder.join("recording.swk")
+}
+
+/// Records a process to the end of the options' duration. The tool must succeed.
+fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
+    let output = tool(pid, folder, options).output().unwrap();
+    let recorded = Recorded::new(recording_in(folder), output);
+    assert!(
+        recorded.answer.status.success(),
+        "{}{}",
+        recorded.answer.stdout,
+        recorded.answer.stderr
+    );
+    recorded
+}
+
+/// Starts a tool and waits until blocks of the program's have come.
+fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
+    let tool = tool(pid, folder, options)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("its first blocks", || {
+        // The file's header alone is shorter.
+        fs::metadata(recording_in(folder)).is_ok_and(|file| file.len() > 1000)
+    });
+    tool
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn has_left(recorded: &Recorded) -> bool {
+    recorded
+        .answer
+        .stderr
+        .contains("the agent has left process")
+}
+
+fn has_agent_thread(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().any(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "sidewalk")
+    })
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Mappings of the agent's library.
+fn agent_mappings(pid: u32) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let ours = maps.lines().filter(|line| line.contains("libsidewalk"));
+    ours.count()
+}
+
+fn timers(pid: u32) -> usize {
+    let timers = fs::read_to_string(format!("/proc/{pid}/timers")).unwrap_or_default();
+    timers
+        .lines()
+        .filter(|line| line.starts_with("ID:"))
+        .count()
+}
+
+/// Resident memory in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.and_then(|number| number.parse().ok()).unwrap()
+}
+
+fn the_same_shares(runtime: &Runtime) {
+    let program = running(runtime, "shares", &["threads"]);
+    let folder = test_folder("shares");
+    let recorded = record(
+        program.pid(),
+        &folder,
+        &["-d", "6s", "-F", "999", "--engine", "perf"],
+    );
+    assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+    let inspected = recorded.inspect();
+    inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
+    let unknown = inspected.number("unknown_frames") * 100.0 / inspected.number("frames");
+    assert!(unknown <= 0.1, "{unknown} % of frames are unknown");
+    let stacks = recorded.stacks().with("Workloads.Shares.Rounds");
+    let total = stacks.total();
+    assert!(total >= 500, "{total} samples are too few");
+    let mut shares = 0;
+    for line in output
+        .lines()
+        .filter_map(|line| line.strip_prefix("share "))
+    {
+        let (method, own) = line.split_once(' ').unwrap();
+        let own: f64 = own.parse().unwrap();
+        let ours = stacks.with(method).total() as f64 * 100.0 / total as f64;
+        println!("{method} {own:.2} {ours:.2}");
+        assert!(
+            (own - ours).abs() <= TOLERANCE,
+            "{method}: the program measured {own:.2} %, we {ours:.2} % of {total} samples"
+        );
+        shares += 1;
+    }
+    assert_eq!(shares, 4, "{output}");
+}
+
+fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
+    for name in ["churn", "collectible"] {
+        let program = running(runtime, name, &[]);
+        let pid = program.pid();
+        let before = agent_mappings(pid);
+        assert_eq!(before, 0);
+        let folder = test_folder(name);
+        let mut after_ten = None;
+        for round in 1..=20 {
+            let recorded = record(pid, &folder, &["-d", "200ms", "-e", "cpu,exception"]);
+            assert!(
+                has_left(&recorded),
+                "round {round}: {}",
+                recorded.answer.stderr
+            );
+            // It says that it has left a moment before it has.
+            until("the agent's thread to end", || !has_agent_thread(pid));
+            assert_eq!(timers(pid), 0);
+            let now = (agent_mappings(pid), descriptors(pid), resident(pid));
+            if round == 10 {
+                after_ten = Some(now);
+            }
+            if let Some((mappings, descriptors, resident)) = after_ten {
+                assert_eq!(now.0, mappings, "the library is mapped once, round {round}");
+                assert!(
+                    now.1 <= descriptors + 2,
+                    "{} descriptors, {descriptors} before",
+                    now.1
+                );
+                assert!(
+                    now.2 <= resident + 5 * 1024,
+                    "{} KiB, {resident} KiB after round 10",
+                    now.2
+                );
+            }
+        }
+        let (output, status) = program.end();
+        assert!(
+            status.success() && output.contains("result checksum"),
+            "{status}: {output}"
+        );
+    }
+}
+
+fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &Runtime) {
+    let program = running(runtime, "exceptions", &[]);
+    let pid = program.pid();
+    let folder = test_folder("killed");
+    for _ in 0..3 {
+        let mut tool = start(pid, &folder, &["-F", "999"]);
+        tool.kill().unwrap();
+        tool.wait().unwrap();
+        // The agent leaves as if it had been told.
+        until("the agent to leave", || !has_agent_thread(pid));
+        let recorded = record(pid, &folder, &["-d", "200ms"]);
+        assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
+fn dynamic_methods_of_before_have_names(runtime: &Runtime) {
+    let program = running(runtime, "dynamic", &["kept"]);
+    let folder = test_folder("dynamic");
+    let recorded = record(program.pid(), &folder, &["-d", "2s", "-F", "999"]);
+    let inspected = recorded.inspect();
+    inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
+    let total = recorded.stacks().total();
+    let named = recorded.stacks().with("DynamicMethod DynamicBurn").total();
+    // The first sample in it is where it is found.
+    assert!(
+        named * 10 >= total * 9 && total > 100,
+        "{named} of {total} samples have its name"
+    );
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
+fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let pid = program.pid();
+    let folder = test_folder("target");
+    let mut tool = start(pid, &folder, &["-F", "999"]);
+    // Kills it.
+    drop(program);
+    let status = tool.wait().unwrap();
+    let mut said = String::new();
+    tool.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(status.success(), "{status}: {said}");
+    let inspected = Inspected::of(&recording_in(&folder));
+    assert!(inspected.number("samples") > 0.0);
+}
+
+fn a_second_tool_hears_who_records(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let pid = program.pid();
+    let first_folder = test_folder("first");
+    let mut first = start(pid, &first_folder, &[]);
+    let second = tool(pid, &test_folder("second"), &["-d", "1s"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    let expected = format!(
+        "process {pid} is being recorded already, by process {}",
+        first.id()
+    );
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(second.status.code(), Some(1));
+    // Ctrl-C ends the first.
+    Command::new("kill")
+        .args(["-INT", &first.id().to_string()])
+        .status()
+        .unwrap();
+    let status = first.wait().unwrap();
+    let mut said = String::new();
+    first
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        status.success() && said.contains("the agent has left"),
+        "{status}: {said}"
+    );
+}
+
+fn an_agent_that_stays_is_found_again(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let pid = program.pid();
+    let folder = test_folder("stays");
+    let first = record(pid, &folder, &["-d", "200ms", "--stay"]);
+    assert!(
+        first.answer.stderr.contains("stays in process"),
+        "{}",
+        first.answer.stderr
+    );
+    assert!(has_agent_thread(pid));
+    assert_eq!(timers(pid), 0, "idle means idle");
+    let second = record(pid, &folder, &["-d", "1s", "-F", "999"]);
+    assert!(has_left(&second), "{}", second.answer.stderr);
+    assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
+    until("the agent's thread to end", || !has_agent_thread(pid));
+}
+
+fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
+    let folder = test_folder("started");
+    let mut command = runtime.command(&workload("shares").dll);
+    command.arg("attached");
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "-d", "1s", "-o"])
+        .arg(folder.join("first.swk"))
+        .arg("--")
+        .arg(command.get_program())
+        .args(command.get_args());
+    let said = folder.join("said");
+    tool.stderr(fs::File::create(&said).unwrap());
+    let environment = command.get_envs();
+    tool.envs(environment.filter_map(|(key, value)| Some((key, value?))));
+    let program = Running::start(tool);
+    let children =
+        fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    until("the end of the first recording", || {
+        fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
+    });
+    let second = record(pid, &folder, &["-d", "1s", "-F", "999"]);
+    assert!(
+        second.answer.stderr.contains("stays in process")
+            && second.answer.stderr.contains("started with it"),
+        "{}",
+        second.answer.stderr
+    );
+    assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
