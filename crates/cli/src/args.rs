@@ -173,6 +173,11 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "pids")]
     pub(crate) stay: bool,
 
+    /// Take one stack of each thread when the recording stops, and nothing before
+    // What `sidewalk dump PID` does to a process that runs.
+    #[arg(long, hide = true)]
+    pub(crate) dump: bool,
+
     /// Record only the first .NET process, not those that it starts
     #[arg(long)]
     pub(crate) no_children: bool,

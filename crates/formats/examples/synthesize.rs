@@ -285,6 +285,7 @@ fn tables(profile: &mut Profile) {
             start_ns: 0,
             end_ns: None,
             cpu_ns: None,
+            state: None,
         })
         .collect();
 }

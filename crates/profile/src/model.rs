@@ -188,6 +188,21 @@ pub struct Thread {
     pub end_ns: Option<u64>,
     /// CPU time it used while recorded, nanoseconds; known when it has ended.
     pub cpu_ns: Option<u64>,
+    /// What it did when a stack of each thread was taken.
+    pub state: Option<ThreadState>,
+}
+
+/// What a thread did, by the kernel's word.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ThreadState {
+    /// `R`, `S`, `D`, … of proc(5); NUL where it is not known.
+    pub code: char,
+    /// Number of the system call that it was in.
+    pub syscall: Option<u32>,
+    /// The kernel's function in which it waited; empty where that is not told.
+    pub wait: String,
+    /// Why there is no stack of it; empty where there is one.
+    pub missing: String,
 }
 
 /// One sample.

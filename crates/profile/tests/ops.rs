@@ -356,6 +356,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 start_ns: 0,
                 end_ns: None,
                 cpu_ns: None,
+                state: None,
             });
         }
         for (time_ns, (stack, thread, event, value, detail)) in samples.into_iter().enumerate() {

@@ -35,6 +35,7 @@ pub(crate) const KIND_LIMITED: u8 = 19;
 pub(crate) const KIND_PAUSE: u8 = 20;
 pub(crate) const KIND_UNSEEN: u8 = 21;
 pub(crate) const KIND_COST: u8 = 22;
+pub(crate) const KIND_THREAD_STATE: u8 = 23;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -294,6 +295,22 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_varint(out, *cpu_ns);
             put_str(out, name);
             KIND_COST
+        }
+        Record::ThreadState {
+            thread,
+            time_ns,
+            state,
+            syscall,
+            wait,
+            missing,
+        } => {
+            put_varint(out, u64::from(*thread));
+            deltas.put_time(out, *time_ns);
+            out.push(*state);
+            put_option(out, syscall.map(u64::from));
+            put_str(out, wait);
+            put_str(out, missing);
+            KIND_THREAD_STATE
         }
         Record::Note { text } => {
             put_str(out, text);
@@ -614,6 +631,14 @@ pub(crate) fn decode<'a>(
                 name: body.text()?,
             }
         }
+        KIND_THREAD_STATE => Record::ThreadState {
+            thread: body.varint32()?,
+            time_ns: deltas.take_time(body)?,
+            state: body.byte()?,
+            syscall: take_option32(body)?,
+            wait: body.text()?,
+            missing: body.text()?,
+        },
         KIND_NOTE => Record::Note { text: body.text()? },
         KIND_END => Record::End {
             time_ns: deltas.take_time(body)?,

@@ -389,6 +389,21 @@ pub enum Record<'a> {
         /// What of the part, e.g. `compilation`; empty where it has no parts of its own.
         name: Cow<'a, str>,
     },
+    /// What a thread did by the kernel's word, when a stack of each thread was taken.
+    ThreadState {
+        /// [`Record::Thread`].
+        thread: u32,
+        /// When.
+        time_ns: u64,
+        /// `R`, `S`, `D`, … of proc(5); 0 where it is not known.
+        state: u8,
+        /// Number of the system call that it was in.
+        syscall: Option<u32>,
+        /// The kernel's function in which it waited; empty where that is not told.
+        wait: Cow<'a, str>,
+        /// Why there is no stack of it; empty where there is one.
+        missing: Cow<'a, str>,
+    },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
         /// One sentence.
@@ -787,6 +802,21 @@ impl Record<'_> {
                 count,
                 cpu_ns,
                 name: owned(name),
+            },
+            Record::ThreadState {
+                thread,
+                time_ns,
+                state,
+                syscall,
+                wait,
+                missing,
+            } => Record::ThreadState {
+                thread,
+                time_ns,
+                state,
+                syscall,
+                wait: owned(wait),
+                missing: owned(missing),
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

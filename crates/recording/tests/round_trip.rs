@@ -167,6 +167,11 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 Record::Cost { part, modelled, count, cpu_ns, name }
             }
         ),
+        1 => (id(), number(), any::<u8>(), proptest::option::of(0..u32::MAX), text(), text()).prop_map(
+            |(thread, time_ns, state, syscall, wait, missing)| {
+                Record::ThreadState { thread, time_ns, state, syscall, wait, missing }
+            }
+        ),
         1 => text().prop_map(|text| Record::Note { text }),
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())

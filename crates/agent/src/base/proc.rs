@@ -42,6 +42,35 @@ pub fn own_name() -> Option<String> {
     (!text.is_empty()).then(|| text.to_string_lossy().into_owned())
 }
 
+/// What a thread does, by the kernel's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadState {
+    /// `R`, `S`, `D`, …; 0 where it is not known.
+    pub code: u8,
+    /// The system call that it is in.
+    pub syscall: Option<u32>,
+    /// The kernel's function in which it waits; empty where there is none, or it is not told.
+    pub wait: String,
+}
+
+/// What a thread does now.
+pub fn thread_state(tid: u32) -> Option<ThreadState> {
+    let read = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
+    let stat = read("stat").ok()?;
+    // The name before it may hold anything, a bracket too.
+    let code = stat.rsplit_once(") ")?.1.bytes().next()?;
+    // `running`, `-1 SP PC` or `NUMBER ARGUMENT… SP PC`.
+    let syscall = read("syscall").unwrap_or_default();
+    let syscall = syscall.split(' ').next().and_then(|word| word.parse().ok());
+    let wait = read("wchan").unwrap_or_default();
+    let wait = if wait == "0" { String::new() } else { wait };
+    Some(ThreadState {
+        code,
+        syscall,
+        wait,
+    })
+}
+
 /// Whether a thread holds this signal off.
 pub fn blocks(tid: u32, signal: i32) -> bool {
     let bytes = std::fs::read(format!("/proc/self/task/{tid}/status")).unwrap_or_default();

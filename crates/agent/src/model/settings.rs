@@ -24,6 +24,8 @@ pub struct Settings {
     pub walker: WalkerKind,
     /// Which runtimes of the process are recorded.
     pub runtimes: RuntimePolicy,
+    /// One stack of each thread, when the session is told to stop, and nothing before.
+    pub dump: bool,
 }
 
 /// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
@@ -141,6 +143,7 @@ impl Default for Settings {
             engine: "auto".into(),
             walker: WalkerKind::Signal,
             runtimes: RuntimePolicy::All,
+            dump: false,
         }
     }
 }
@@ -176,6 +179,7 @@ impl Settings {
                     let known = WalkerKind::ALL.iter().find(|walker| walker.name() == value);
                     settings.walker = known.copied().unwrap_or(settings.walker);
                 }
+                "dump" => settings.dump = value == "1",
                 "runtimes" => settings.runtimes = RuntimePolicy::parse(value),
                 _ => {}
             }
@@ -251,7 +255,7 @@ mod tests {
     fn reads_what_the_tool_writes() {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0",
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1",
         );
         assert_eq!(
             settings,
@@ -264,6 +268,7 @@ mod tests {
                 engine: "timer".into(),
                 walker: WalkerKind::Suspend,
                 runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
+                dump: true,
             }
         );
     }

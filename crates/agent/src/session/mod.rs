@@ -12,6 +12,7 @@ pub mod agent_thread;
 pub(crate) mod arrival;
 pub mod begin;
 mod door;
+mod dump;
 mod library;
 mod pace;
 mod parts;
@@ -146,6 +147,9 @@ impl<'a> Session<'a> {
             match self.recorder.command() {
                 Command::None => {}
                 Command::Stop => {
+                    if self.settings.dump {
+                        self.dump(cx);
+                    }
                     self.close(cx);
                     break;
                 }

@@ -18,6 +18,7 @@
 //! calls nothing of the runtime but `EnumThreads`, `DoStackSnapshot`, `GetFunctionFromIP` and
 //! `ResumeRuntime`; everything else is done before and after (rules 15 to 20 of the articles).
 
+mod dump;
 pub mod here;
 mod merge;
 pub mod seed;
@@ -80,6 +81,11 @@ pub(crate) trait Walker {
     /// Takes the stacks that are due, and empties the sampler's rings.
     fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder);
 
+    /// Whether a dump has the stack of this thread.
+    fn has_stack_of(&self, _thread: u32) -> bool {
+        false
+    }
+
     /// A managed thread ended, with so much CPU time used in all.
     fn thread_ended(&mut self, _thread: u32, _cpu_ns: u64) {}
 
@@ -115,6 +121,9 @@ pub(crate) struct Making<'a> {
 
 /// The walker of a session: the table in which a new one is entered.
 pub(crate) fn make(making: &Making<'_>) -> Box<dyn Walker> {
+    if making.settings.dump {
+        return Box::new(dump::DumpWalker::new(making));
+    }
     match (making.settings.walker, making.shadow) {
         (WalkerKind::Suspend, _) => Box::new(suspend::SuspendWalker::new(making, false)),
         (WalkerKind::Seeded, _) => Box::new(suspend::SuspendWalker::new(making, true)),

@@ -124,6 +124,12 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
         .interval
         .unwrap_or_else(|| units::interval_of(args.frequency));
     let events: Vec<_> = args.distinct_events().iter().map(|e| e.name()).collect();
+    if args.dump {
+        return format!(
+            "event=wall;dump=1;max_depth={};runtimes={}",
+            args.max_depth, args.runtimes
+        );
+    }
     let mut told = format!(
         "event={};interval_ns={interval};max_depth={};runtimes={};engine={};walker={}",
         events.join(","),

@@ -80,6 +80,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             start_ns: 1_000,
             end_ns: None,
             cpu_ns: None,
+            state: None,
         })
         .collect();
     b.profile.modules = names

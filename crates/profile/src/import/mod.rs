@@ -20,7 +20,7 @@ use self::state::{KnownStack, Method, State, lost_frame};
 use crate::builder::Builder;
 use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
-    Runtime, Sample, Source, StringId,
+    Runtime, Sample, Source, StringId, ThreadState,
 };
 use crate::names;
 use crate::rewrite::{Replacement, replace_frames};
@@ -344,6 +344,23 @@ impl Import {
                 threads,
                 cpu_ns,
             } => state.account.claims(reason, *threads, *cpu_ns),
+            Record::ThreadState {
+                thread,
+                time_ns,
+                state: code,
+                syscall,
+                wait,
+                missing,
+            } => {
+                state.saw(builder, *time_ns);
+                let id = state.thread(builder, *thread);
+                builder.profile.threads[id.0 as usize].state = Some(ThreadState {
+                    code: char::from(*code),
+                    syscall: *syscall,
+                    wait: wait.clone().into_owned(),
+                    missing: missing.clone().into_owned(),
+                });
+            }
             Record::Cost {
                 part,
                 modelled,

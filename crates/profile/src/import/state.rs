@@ -133,6 +133,7 @@ impl State {
             start_ns: u64::MAX,
             end_ns: None,
             cpu_ns: None,
+            state: None,
         });
         self.threads.set(index, thread);
         thread

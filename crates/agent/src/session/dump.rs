@@ -1,0 +1,84 @@
+//! A dump: what each thread does now.
+//!
+//! Nothing is stopped: each thread is sent one signal and walks its own stack, after its state was read. It is
+//! what a session with [`Settings::dump`](crate::model::Settings) does when it is told to stop. Invariant: no
+//! thread is waited for longer than [`BOUND_NS`], and of one without a stack it is said why.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use corprof::AgentCx;
+use recording::Record;
+
+use super::Session;
+use crate::base::proc::{self, ThreadState};
+
+/// How long threads may take to answer, all together.
+const BOUND_NS: u64 = 500_000_000;
+/// Between two looks at who has answered; a handler takes microseconds.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl Session<'_> {
+    /// Writes a stack and the state of each thread.
+    pub(super) fn dump(&mut self, cx: &mut AgentCx) {
+        let target = &self.parts.target;
+        // Told to stop before the first round, there is nobody yet to ask for names.
+        self.announce();
+        target.natives.refresh();
+        let until = proc::now_ns().saturating_add(BOUND_NS);
+        let mut found: BTreeMap<u32, ThreadState> = BTreeMap::new();
+        loop {
+            // Before any signal: it wakes who waits.
+            proc::thread_ids(&mut self.ids);
+            for &tid in self.ids.iter().filter(|tid| **tid != self.tid) {
+                found
+                    .entry(tid)
+                    .or_insert_with(|| proc::thread_state(tid).unwrap_or_default());
+            }
+            target.threads.scan(self.tid, &mut self.ids, true);
+            target.threads.take_hellos(&mut self.reader);
+            self.reader.wall_tick(proc::now_ns());
+            self.parts.wake.wait(&[self.reader.wake_fd()], Some(LOOK));
+            self.drain(cx, false);
+            let is_waited_for = |tid: &u32| {
+                // One that has ended meanwhile has no number any more.
+                let thread = target.threads.number_of(*tid);
+                thread.is_some_and(|thread| !self.walker.has_stack_of(thread))
+            };
+            if !found.keys().any(is_waited_for) || proc::now_ns() >= until {
+                break;
+            }
+        }
+        for (tid, state) in found {
+            let Some(thread) = target.threads.number_of(tid) else {
+                continue;
+            };
+            let missing = if self.walker.has_stack_of(thread) {
+                Cow::Borrowed("")
+            } else {
+                self.why_none(tid, &state)
+            };
+            self.recorder.record(&Record::ThreadState {
+                thread,
+                time_ns: proc::now_ns(),
+                state: state.code,
+                syscall: state.syscall,
+                wait: Cow::Owned(state.wait),
+                missing,
+            });
+        }
+    }
+
+    /// Why there is no stack of a thread.
+    fn why_none(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
+        let sampler = self.parts.target.threads.sampler();
+        let blocks = sampler.is_some_and(|sampler| proc::blocks(tid, sampler.signal()));
+        Cow::Borrowed(match state.code {
+            b'D' => "it is in the kernel, where no signal reaches it",
+            b'T' | b't' => "it is stopped",
+            _ if blocks => "it blocks our signal",
+            _ => "it did not answer within half a second",
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! The walker of a dump: one stack of each thread, when it is asked for, and nothing before.
+//!
+//! The walk is that of the walker `signal`, in a handler on the thread itself. Which threads there are, and how
+//! long they are waited for, is `session::dump`'s. Invariant: a thread has one sample at most, of weight 1.
+
+use std::collections::HashSet;
+
+use recording::Event;
+
+use super::{Making, Round, Walker};
+use crate::model::{EndCode, WalkedStack};
+use crate::record::Recorder;
+
+pub(super) struct DumpWalker {
+    answered: HashSet<u32>,
+}
+
+impl DumpWalker {
+    pub(super) fn new(_making: &Making<'_>) -> DumpWalker {
+        DumpWalker {
+            answered: HashSet::new(),
+        }
+    }
+}
+
+impl Walker for DumpWalker {
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
+
+    fn name(&self) -> &'static str {
+        "signal"
+    }
+
+    fn engine(&self, _event: Event) -> &'static str {
+        "dump"
+    }
+
+    fn has_stack_of(&self, thread: u32) -> bool {
+        self.answered.contains(&thread)
+    }
+
+    fn round(&mut self, round: &mut Round<'_, '_>, recorder: &mut Recorder) {
+        let (target, runtimes, closed) = (round.target, &mut round.runtimes, &mut round.closed);
+        round.reader.drain_all(
+            |slot, sample| {
+                let Some(thread) = target.threads.of_slot(slot) else {
+                    return;
+                };
+                if self.answered.insert(thread) {
+                    let stack = WalkedStack {
+                        thread,
+                        time_ns: sample.time_ns,
+                        value: 1,
+                        event: Event::Wall,
+                        end: EndCode(sample.end),
+                        frames: sample.frames,
+                        detail: None,
+                    };
+                    recorder.sample(target, runtimes, stack);
+                }
+            },
+            |slot| closed.push(slot),
+        );
+    }
+}
