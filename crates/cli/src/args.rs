@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     List(ListArgs),
     Doctor(DoctorArgs),
+    Dump(DumpArgs),
 }
 
 /// Record a program: one that is started, or one that runs
@@ -402,6 +403,26 @@ pub(crate) struct DoctorArgs {
     /// A running process to record: what attaching to it needs, too
     #[arg(value_name = "PID")]
     pub(crate) pid: Option<u32>,
+}
+
+/// Print what each thread does: its stack, its state, and what it waits for
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk dump sidewalk-app-4711.swk")]
+pub(crate) struct DumpArgs {
+    /// A recording with a dump (.swk)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) native: Native,
+
+    #[command(flatten)]
+    pub(crate) size: Size,
 }
 
 /// Any path, also one that is no text.

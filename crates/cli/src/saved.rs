@@ -11,7 +11,7 @@ use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Limits, Names, Native, ReportArgs};
+use crate::args::{ConvertArgs, DumpArgs, InspectArgs, Limits, Names, Native, ReportArgs};
 use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, Old, write_whole};
 
@@ -218,6 +218,24 @@ pub(crate) fn write_outputs(
         }
     }
     first_failure.map_or(Ok(()), Err)
+}
+
+/// `sidewalk dump`.
+pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
+    let Loaded { profile, .. } = load(&args.file, args.size.max_size, false)?;
+    if !formats::has_dump(&profile) {
+        bail!(
+            "{} has no dump: it holds samples; sidewalk report shows them",
+            shown(&args.file)
+        );
+    }
+    let profile = with_or_without(profile, &args.native);
+    let text = if args.json {
+        formats::dump_json(&profile) + "\n"
+    } else {
+        formats::dump_text(&profile)
+    };
+    print(&text)
 }
 
 /// `sidewalk inspect`.

@@ -7,6 +7,7 @@
 
 pub mod collapsed;
 mod cost;
+mod dump;
 pub mod firefox;
 mod forest;
 mod health;
@@ -24,6 +25,7 @@ mod wording;
 use std::io::{self, Write};
 use std::path::Path;
 
+pub use dump::{dump_json, dump_text, has_dump};
 pub use health::honest_line;
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;

@@ -47,6 +47,7 @@ mod crypto;
 mod deep;
 mod diagnostics_socket;
 mod doctor;
+mod dump;
 mod events;
 mod exports;
 mod house;

@@ -1,0 +1,261 @@
+//! A dump as text and as JSON: what each thread does, identical stacks once.
+//!
+//! It shows recordings in which the agent has told the state of each thread. What a thread waits for is read off
+//! its frames and its system call, by [`waits`]; what is in no table is not guessed. Invariant: every thread of
+//! the recording that has a state is shown once, with its stack or with the reason why there is none.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use profile::Profile;
+use profile::model::{FrameId, FrameKind, ProcessId, StackId, Thread, ThreadId, WalkEnd};
+use serde::Serialize;
+
+use crate::health::honest_line;
+use crate::labels::{Labels, kind_name};
+use crate::visible::{visible, write_json};
+use crate::wording::plural;
+
+mod waits;
+
+/// Threads of a process that did the same.
+#[derive(Debug)]
+struct Group {
+    process: ProcessId,
+    threads: Vec<ThreadId>,
+    state: char,
+    waits: String,
+    missing: String,
+    /// Leaf first; empty where there is no stack.
+    frames: Vec<FrameId>,
+}
+
+/// Whether the recording has a dump.
+pub fn has_dump(profile: &Profile) -> bool {
+    profile.threads.iter().any(|thread| thread.state.is_some())
+}
+
+/// The dump for people. Ends with the honest line.
+pub fn dump_text(profile: &Profile) -> String {
+    let labels = Labels::new(profile);
+    let groups = groups(profile, &labels);
+    let mut text = String::new();
+    for (number, process) in profile.processes.iter().enumerate() {
+        let id = ProcessId(number as u32);
+        let own = || groups.iter().filter(move |group| group.process == id);
+        let threads: usize = own().map(|group| group.threads.len()).sum();
+        if threads == 0 {
+            continue;
+        }
+        let stacks = own().filter(|group| !group.frames.is_empty()).count();
+        let _ = writeln!(
+            text,
+            "{}: {}, {}",
+            visible(&format!("{} (pid {})", process.name(), process.pid)),
+            plural(threads as u64, "thread"),
+            plural(stacks as u64, "different stack"),
+        );
+        for group in own() {
+            write_group(&mut text, profile, &labels, group);
+        }
+        text.push('\n');
+    }
+    text.push_str(&honest_line(&profile.health));
+    text.push('\n');
+    text
+}
+
+fn write_group(text: &mut String, profile: &Profile, labels: &Labels<'_>, group: &Group) {
+    let who: Vec<String> = group
+        .threads
+        .iter()
+        .map(|thread| {
+            let Thread { name, tid, .. } = profile.thread(*thread);
+            format!("{} (tid {tid})", visible(name))
+        })
+        .collect();
+    let _ = write!(text, "\n{}: {}", who.join(", "), state_name(group.state));
+    if !group.waits.is_empty() {
+        let _ = write!(text, ", {}", group.waits);
+    }
+    text.push('\n');
+    if !group.missing.is_empty() {
+        let _ = writeln!(text, "    [no stack: {}]", visible(&group.missing));
+    }
+    for frame in &group.frames {
+        let found = profile.frame(*frame);
+        let module = found.module.map(|module| profile.module(module));
+        let _ = write!(text, "    {}", labels.name(*frame));
+        if let Some(module) = module {
+            let _ = write!(text, "  [{}]", visible(module.file_name()));
+        }
+        if let Some(file) = labels.file(found)
+            && found.line > 0
+        {
+            let _ = write!(text, "  {file}:{}", found.line);
+        }
+        text.push('\n');
+    }
+}
+
+#[derive(Serialize)]
+struct DumpJson<'a> {
+    processes: Vec<ProcessJson>,
+    stacks: Vec<GroupJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson {
+    pid: u32,
+    command: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct GroupJson<'a> {
+    pid: u32,
+    threads: Vec<ThreadJson<'a>>,
+    state: String,
+    /// Null where it is not known, or the thread does not wait.
+    waits_for: Option<&'a str>,
+    /// Null where there is a stack.
+    missing: Option<&'a str>,
+    /// Leaf first.
+    frames: Vec<FrameJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ThreadJson<'a> {
+    tid: u32,
+    name: &'a str,
+    managed: bool,
+    syscall: Option<u32>,
+    kernel_function: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FrameJson<'a> {
+    name: &'a str,
+    kind: &'static str,
+    module: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+/// The dump for programs, on one line.
+pub fn dump_json(profile: &Profile) -> String {
+    let labels = Labels::new(profile);
+    let groups = groups(profile, &labels);
+    let some = |text: &'_ str| -> Option<()> { (!text.is_empty()).then_some(()) };
+    let stacks = groups
+        .iter()
+        .map(|group| GroupJson {
+            pid: profile.process(group.process).pid,
+            threads: group
+                .threads
+                .iter()
+                .map(|thread| {
+                    let thread = profile.thread(*thread);
+                    let state = thread.state.as_ref();
+                    let wait = state.map_or("", |state| state.wait.as_str());
+                    ThreadJson {
+                        tid: thread.tid,
+                        name: &thread.name,
+                        managed: thread.managed,
+                        syscall: state.and_then(|state| state.syscall),
+                        kernel_function: some(wait).map(|()| wait),
+                    }
+                })
+                .collect(),
+            state: state_name(group.state).to_owned(),
+            waits_for: some(&group.waits).map(|()| group.waits.as_str()),
+            missing: some(&group.missing).map(|()| group.missing.as_str()),
+            frames: group
+                .frames
+                .iter()
+                .map(|frame| {
+                    let found = profile.frame(*frame);
+                    FrameJson {
+                        name: labels.name(*frame),
+                        kind: kind_name(found.kind),
+                        module: found.module.map(|module| labels.module_path(module)),
+                        file: labels.file(found),
+                        line: (found.line > 0).then_some(found.line),
+                    }
+                })
+                .collect(),
+        })
+        .collect();
+    let processes = profile
+        .processes
+        .iter()
+        .map(|process| ProcessJson {
+            pid: process.pid,
+            command: process.command.clone(),
+        })
+        .collect();
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write_json(&mut text, &DumpJson { processes, stacks });
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Threads that did the same, by process: those with managed frames first, and in each the first thread's.
+fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
+    let mut stacks: BTreeMap<ThreadId, (StackId, WalkEnd)> = BTreeMap::new();
+    for sample in &profile.samples {
+        stacks
+            .entry(sample.thread)
+            .or_insert((sample.stack, sample.end));
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, thread) in profile.threads.iter().enumerate() {
+        let id = ThreadId(number as u32);
+        let Some(state) = &thread.state else { continue };
+        let frames: Vec<FrameId> = match stacks.get(&id) {
+            Some((stack, _)) => profile.frames_of(*stack).collect(),
+            None => Vec::new(),
+        };
+        let missing = match frames.is_empty() {
+            true if state.missing.is_empty() => "its stack could not be walked".to_owned(),
+            true => state.missing.clone(),
+            false => String::new(),
+        };
+        let waits = waits::of(profile, labels, thread, &frames);
+        let same = |group: &&mut Group| {
+            group.process == thread.process
+                && group.state == state.code
+                && group.waits == waits
+                && group.missing == missing
+                && group.frames == frames
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.threads.push(id),
+            None => groups.push(Group {
+                process: thread.process,
+                threads: vec![id],
+                state: state.code,
+                waits,
+                missing,
+                frames,
+            }),
+        }
+    }
+    let is_managed = |group: &Group| {
+        let mut kinds = group.frames.iter().map(|frame| profile.frame(*frame).kind);
+        kinds.any(|kind| kind == FrameKind::Managed)
+    };
+    groups.sort_by_key(|group| (group.process.0, !is_managed(group)));
+    groups
+}
+
+/// By proc(5).
+fn state_name(code: char) -> &'static str {
+    match code {
+        'R' => "running",
+        'S' | 'I' => "sleeping",
+        'D' => "sleeping, not to be woken",
+        'T' | 't' => "stopped",
+        'Z' | 'X' => "ended",
+        _ => "state unknown",
+    }
+}

@@ -1,0 +1,123 @@
+//! A dump: what each thread does now, on real CLRs.
+
+use serde_json::Value;
+use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk};
+
+on_each_runtime!(a_deadlock_shows_both_threads_and_where_they_wait,);
+on_net8_and_core31!(
+    threads_that_cannot_answer_are_said_with_the_reason,
+    a_thread_counts_once_in_every_output,
+);
+
+/// As `sidewalk dump` tells it.
+fn dump(recorded: &Recorded) -> Value {
+    let file = recorded.recording.as_os_str();
+    let text = run_sidewalk(["dump".as_ref(), "--json".as_ref(), file]);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The stack that a thread of this name has.
+fn stack_of<'a>(dump: &'a Value, name: &str) -> &'a Value {
+    let stacks = dump["stacks"].as_array().unwrap();
+    let has = |stack: &&Value| {
+        let mut threads = stack["threads"].as_array().unwrap().iter();
+        threads.any(|thread| thread["name"] == name)
+    };
+    let found = stacks.iter().find(has);
+    found.unwrap_or_else(|| panic!("no thread {name}: {dump:#}"))
+}
+
+fn frames(stack: &Value) -> Vec<&str> {
+    let frames = stack["frames"].as_array().unwrap().iter();
+    frames
+        .map(|frame| frame["name"].as_str().unwrap())
+        .collect()
+}
+
+/// The dump is taken when the recording stops, while the program goes on.
+fn deadlock(runtime: &Runtime) -> Recorded {
+    let program = Record::workload(runtime, "deadlock", &["4"]);
+    program.options(["--dump", "-d", "2s"]).run()
+}
+
+fn a_deadlock_shows_both_threads_and_where_they_wait(runtime: &Runtime) {
+    let recorded = deadlock(runtime);
+    let dump = dump(&recorded);
+    for (thread, method) in [
+        ("left-first", "Workloads.Deadlock.LeftThenRight"),
+        ("right-first", "Workloads.Deadlock.RightThenLeft"),
+    ] {
+        let stack = stack_of(&dump, thread);
+        let frames = frames(stack);
+        let at = frames.iter().position(|frame| *frame == method);
+        let at = at.unwrap_or_else(|| panic!("{thread}: {frames:?}"));
+        // Above it the way into the kernel, below it the way from the thread's start.
+        assert!(at > 0 && at + 1 < frames.len(), "{frames:?}");
+        assert_eq!(stack["state"], "sleeping", "{stack:#}");
+        let waits = stack["waits_for"].as_str().unwrap_or_default();
+        assert!(
+            waits.contains("for a lock"),
+            "{thread}: {waits}: {frames:?}"
+        );
+        assert_eq!(stack["threads"].as_array().unwrap().len(), 1);
+    }
+    let idle = stack_of(&dump, "idle-0");
+    assert_eq!(idle["threads"].as_array().unwrap().len(), 3, "{idle:#}");
+    assert_eq!(idle["waits_for"], "waits for an event");
+    let sleeper = stack_of(&dump, "sleeper");
+    assert_eq!(sleeper["waits_for"], "waits for time to pass");
+    // As text.
+    let text = run_sidewalk(["dump".as_ref(), recorded.recording.as_os_str()]);
+    assert!(text.contains("left-first (tid "), "{text}");
+    assert!(text.contains("idle-0 (tid "), "{text}");
+    let folded = text.lines().find(|line| line.contains("idle-1")).unwrap();
+    assert!(folded.contains("idle-2"), "{folded}");
+}
+
+fn threads_that_cannot_answer_are_said_with_the_reason(runtime: &Runtime) {
+    let library = native_threads();
+    let folder = library.parent().unwrap().to_string_lossy().into_owned();
+    let program = Record::workload(runtime, "unseen", &["2", "blocked"]);
+    let program = program.environment("LD_LIBRARY_PATH", &folder);
+    let dump = dump(&program.options(["--dump", "-d", "1500ms"]).run());
+    let stacks = dump["stacks"].as_array().unwrap();
+    let blocked = stacks
+        .iter()
+        .find(|stack| stack["missing"] == "it blocks our signal");
+    let blocked = blocked.unwrap_or_else(|| panic!("{dump:#}"));
+    assert_eq!(
+        blocked["threads"].as_array().unwrap().len(),
+        2,
+        "{blocked:#}"
+    );
+    assert_eq!(frames(blocked), Vec::<&str>::new());
+    // The others are there all the same.
+    assert!(stacks.iter().any(|stack| !frames(stack).is_empty()));
+}
+
+fn a_thread_counts_once_in_every_output(runtime: &Runtime) {
+    let recorded = deadlock(runtime);
+    let dump = dump(&recorded);
+    let stacks = dump["stacks"].as_array().unwrap().iter();
+    let threads: usize = stacks
+        .filter(|stack| stack["missing"].is_null())
+        .map(|stack| stack["threads"].as_array().unwrap().len())
+        .sum();
+    let inspected = recorded.inspect();
+    assert_eq!(inspected.number("samples"), threads as f64);
+    let events = inspected.json["events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["event"], "wall");
+    assert_eq!(events[0]["value"].as_f64(), Some(threads as f64));
+    let collapsed = run_sidewalk([
+        "convert".as_ref(),
+        recorded.recording.as_os_str(),
+        "-o".as_ref(),
+        "-".as_ref(),
+    ]);
+    let counts = collapsed
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().1);
+    let sum: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+    assert_eq!(sum, threads, "{collapsed}");
+}
