@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
-use diagnostics::{Answer, Attach, Diagnostics, Target, connect_where};
+use diagnostics::{Answer, Attach, Deployed, Diagnostics, Reach, Target, Way, connect_where};
 
 use crate::console::{Console, shown};
 
@@ -117,18 +117,32 @@ fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Option<UnixStr
     }
 }
 
-/// Has the runtime load the agent.
+/// Has the runtime load the agent, from where it can.
 fn attach(target: &Target, agent: &Path) -> Result<()> {
     let pid = target.pid();
-    if !target.shares_our_files() {
-        bail!("process {pid} runs in a container, where the agent is not to be found yet");
+    let reach = Reach::of(target, ATTACH_TIME);
+    if reach.way? == Way::ControlSocket {
+        // It has come between our knock and now.
+        return Ok(());
     }
+    let survey = reach.survey.unwrap_or_default();
+    let deployed = Deployed::new(target, &survey, agent)?;
+    let attached = load(target, deployed.library());
+    if attached.is_err() {
+        deployed.clean_up();
+    }
+    attached.with_context(|| format!("cannot attach to process {pid}; see sidewalk doctor {pid}"))
+}
+
+/// The same, from there. The library is a path of the process's view.
+fn load(target: &Target, library: &Path) -> Result<()> {
+    let pid = target.pid();
     let socket = control::path_of(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
     let data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
-    let library = agent
+    let library = library
         .to_str()
-        .with_context(|| format!("the runtime takes no path like {}", shown(agent)))?;
+        .with_context(|| format!("the runtime takes no path like {}", shown(library)))?;
     let runtime = Diagnostics::new(target, ATTACH_TIME);
     let into = |slot| {
         runtime.attach_profiler(&Attach {

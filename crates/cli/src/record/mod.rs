@@ -360,7 +360,8 @@ fn nothing_recorded(processes: u32) -> anyhow::Error {
     anyhow!(
         "nothing was recorded: no .NET runtime loaded the agent.\n\
          Either the command starts no .NET program (a native AOT program or Mono is none), or it \
-         clears its environment, or the runtime is older than .NET Core 3.1"
+         clears its environment, or the runtime is older than .NET Core 3.1, or the agent does not \
+         load: sidewalk doctor tries that"
     )
 }
 

@@ -11,7 +11,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use diagnostics::{Answer, Attach, DeployError, Deployed, Diagnostics, Survey, Target};
-use testkit::{Running, Runtime, sidewalk, stdout_of, v2_agent, workload};
+use testkit::{
+    Machine, Recorded, Running, Runtime, agent, output_in_time, sidewalk, stdout_of, test_folder,
+    v2_agent, workload,
+};
 
 /// A program behind another one, with the same environment.
 fn behind(mut starter: Command, program: &Command) -> Command {
@@ -26,21 +29,37 @@ fn behind(mut starter: Command, program: &Command) -> Command {
 }
 
 /// Starts it in pid and mount namespaces of its own, after the commands of a shell.
-fn contained(mounts: &str) -> (Running, Target) {
+fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
     let mut unshare = Command::new("unshare");
     unshare
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["sh", "-ec", &format!("{mounts}\nexec \"$0\" \"$@\"")])
         .process_group(0);
-    let running = Running::start(behind(
-        unshare,
-        &Runtime::net8().command(&workload("waits").dll),
-    ));
+    let running = Running::start(behind(unshare, &runtime.command(&workload("waits").dll)));
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let pid = std::fs::read_to_string(children).unwrap();
     let target = Target::new(pid.trim().parse().unwrap()).unwrap();
     assert_eq!(target.pid_inside(), 1);
     (running, target)
+}
+
+/// Records for two seconds what the threads of a process wait for, and says how often they were seen
+/// where `waits` waits.
+fn record(name: &str, pid: u32) -> u64 {
+    let recording = test_folder(name).join("recording.swk");
+    let mut command = Command::new(sidewalk());
+    command
+        .args(["record", "--event", "wall", "--duration", "2s", "--pid"])
+        .arg(pid.to_string())
+        .arg("--output")
+        .arg(&recording)
+        .env("SIDEWALK_AGENT", agent());
+    let machine = Machine::alone();
+    let recorded = Recorded::new(recording, output_in_time(&mut command));
+    drop(machine);
+    assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
+    let waiting = "Workloads.Waits.WaitForTheEndOfInput";
+    recorded.stacks().with(waiting).total()
 }
 
 fn deploy(target: &Target, library: &Path) -> Result<Deployed, DeployError> {
@@ -58,14 +77,45 @@ fn attach(target: &Target, library: &Path) -> Option<Answer> {
     attached.unwrap_err().answer()
 }
 
+on_each_runtime!(a_program_in_a_container_is_recorded_from_outside);
+
+fn a_program_in_a_container_is_recorded_from_outside(runtime: &Runtime) {
+    let agent = agent();
+    let (running, target) = contained(
+        runtime,
+        &format!(
+            "mount -t tmpfs none {}\nmount -t tmpfs none /tmp",
+            agent.parent().unwrap().display()
+        ),
+    );
+    assert!(record("container", target.pid()) > 0);
+    // Again: by the agent that is there, or a new one from the same copy.
+    assert!(record("container-again", target.pid()) > 0);
+    let copies = std::fs::read_dir(target.seen(Path::new("/tmp"))).unwrap();
+    let is_copy = |name: &str| name.starts_with("libsidewalk-");
+    let copies = copies.filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_str()
+            .is_some_and(is_copy)
+    });
+    assert_eq!(copies.count(), 1);
+    running.end_well();
+}
+
 #[test]
 fn a_library_is_carried_into_a_container() {
     // What the repository lies on is not in it, as far as libraries go; /tmp cannot be loaded from.
     let release = v2_agent();
-    let (running, target) = contained(&format!(
-        "mount -t tmpfs none {}\nmount -t tmpfs -o noexec none /tmp\nmount -t tmpfs none /dev/shm",
-        release.parent().unwrap().display()
-    ));
+    let (running, target) = contained(
+        &Runtime::net8(),
+        &format!(
+            "mount -t tmpfs none {}\nmount -t tmpfs -o noexec none /tmp\nmount -t tmpfs none /dev/shm",
+            release.parent().unwrap().display()
+        ),
+    );
     assert_eq!(attach(&target, &release), Some(Answer::LIBRARY_NOT_LOADED));
     let deployed = deploy(&target, &release).unwrap();
     assert!(deployed.is_copy());
@@ -100,6 +150,7 @@ fn a_library_is_carried_into_a_container() {
 #[test]
 fn a_container_with_no_place_for_a_library_is_told_why() {
     let (running, target) = contained(
+        &Runtime::net8(),
         "mount -t tmpfs -o noexec none /tmp\nmount -t tmpfs -o ro none /dev/shm\n\
          mount -t tmpfs none /var/tmp\nchmod 777 /var/tmp",
     );
@@ -128,11 +179,14 @@ fn a_container_with_no_place_for_a_library_is_told_why() {
 fn a_link_in_a_container_does_not_lead_out_of_it() {
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::set_permissions(outside.path(), Permissions::from_mode(0o1777)).unwrap();
-    let (running, target) = contained(&format!(
-        "mount -t tmpfs none /var/tmp\nmount -t tmpfs none /mnt\nmount -t tmpfs none /dev/shm\n\
+    let (running, target) = contained(
+        &Runtime::net8(),
+        &format!(
+            "mount -t tmpfs none /var/tmp\nmount -t tmpfs none /mnt\nmount -t tmpfs none /dev/shm\n\
          ln -s {} /mnt/tmp\nexport TMPDIR=/mnt/tmp",
-        outside.path().display()
-    ));
+            outside.path().display()
+        ),
+    );
     assert_eq!(target.temporary_folder(), Path::new("/mnt/tmp"));
     let deployed = deploy(&target, &v2_agent()).unwrap();
     assert!(!deployed.library().starts_with("/mnt"), "{deployed:?}");
@@ -180,5 +234,7 @@ fn another_users_program_gets_a_copy_that_it_can_load() {
         Some(Answer::NOT_ATTACHABLE)
     );
     assert_eq!(deployed.library().parent(), Some(temporary.path()));
+    drop(deployed);
+    assert!(record("another-user", running.pid()) > 0);
     running.end_well();
 }

@@ -56,6 +56,7 @@ mod list;
 mod mixed;
 mod names;
 mod outputs;
+mod refusals;
 mod rules;
 mod shadow;
 mod shares;
