@@ -14,7 +14,8 @@ namespace Workloads
     /// `exec` becomes another program, `default` gives SIGPROF its default
     /// action, `registered` takes SIGPROF by PosixSignalRegistration (.NET 6
     /// and later) and sends itself one, `handles` opens so many files
-    /// (files=N) while so many threads run (threads=N). And abrupt ends: `kills`
+    /// (files=N) while so many threads run (threads=N), `closes` closes all
+    /// descriptors from 1000 on and gives their numbers to a file. And abrupt ends: `kills`
     /// itself, `exits` without the runtime, `failsfast`, `throws` what nobody
     /// catches, `faults` in native code.
     /// </summary>
@@ -34,6 +35,12 @@ namespace Workloads
 
         [DllImport("libc", EntryPoint = "kill")]
         private static extern int Kill(int process, int number);
+
+        [DllImport("libc", EntryPoint = "close")]
+        private static extern int Close(int number);
+
+        [DllImport("libc", EntryPoint = "dup2")]
+        private static extern int Dup2(int from, int to);
 
         [DllImport("libc", EntryPoint = "_exit")]
         private static extern void Exit(int code);
@@ -68,6 +75,9 @@ namespace Workloads
                     run.End();
                     Console.Out.Flush();
                     return EndAbruptly(mode);
+                case "closes":
+                    Closes(run, check);
+                    break;
                 case "registered":
                     object registration = Register();
                     Work(run, check);
@@ -125,6 +135,29 @@ namespace Workloads
                 default:
                     throw new InvalidOperationException("nobody catches this");
             }
+        }
+
+        private static void Closes(Run run, Checked check)
+        {
+            // Let whoever has descriptors have them all.
+            check.Add(Burn(20_000_000));
+            string path = Path.Combine(Path.GetTempPath(), Guid.NewGuid().ToString("N"));
+            using (var file = new FileStream(path, FileMode.CreateNew))
+            {
+                for (int number = 1000; number < 4096; number++)
+                {
+                    if (Close(number) == 0)
+                    {
+                        Dup2((int)file.SafeFileHandle.DangerousGetHandle(), number);
+                    }
+                }
+                while (run.More())
+                {
+                    check.Add(Burn(20_000_000));
+                }
+                Run.Result("in_the_file", new FileInfo(path).Length);
+            }
+            File.Delete(path);
         }
 
         private static void Exec(params string[] words)

@@ -1,16 +1,23 @@
 //! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors, and
 //! however little room its signal stacks leave.
 
-use testkit::{Record, Runtime, smallest_signal_stacks};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
+use std::time::Duration;
+
+use testkit::{Client, Inspected, Machine, Record, Runtime, load, smallest_signal_stacks};
 
 on_each_runtime!(
     a_program_that_becomes_another,
+    a_program_that_closes_descriptors_it_does_not_know,
     a_program_that_gives_sigprof_its_default_action,
     faults_under_ticks_at_every_rate,
     faults_with_no_more_room_than_the_runtime_needs,
     more_threads_than_descriptors,
     throws_under_ticks_at_every_rate,
 );
+
+on_each_web_runtime!(a_web_server_whose_requests_fault);
 
 /// Each way to tick.
 const WAYS: [&[&str]; 4] = [
@@ -42,6 +49,53 @@ fn every_rate(runtime: &Runtime, workload: &str) {
                 assert!(recorded.inspect().number("samples") > 0.0);
             }
         }
+    }
+}
+
+/// A short slice of `cargo xtask faults`: every answer is checked.
+fn a_web_server_whose_requests_fault(runtime: &Runtime) {
+    for (way, hertz) in WAYS.into_iter().zip(["99", "999", "5000", "10000"]) {
+        let program = Record::workload(runtime, "webserver", &[])
+            .options(["--frequency", hertz])
+            .options(way.iter().copied());
+        let (mut command, recording) = program.prepare();
+        let machine = Machine::alone();
+        let mut server = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(server.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let port = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
+        let loaded = load(port, &["nullref"], 4, Duration::from_millis(800)).unwrap();
+        Client::connect(port).unwrap().get("stop").unwrap();
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        let ended = server.wait_with_output().unwrap();
+        drop(machine);
+        assert!(ended.status.success(), "{way:?} {hertz}: {}", ended.status);
+        assert!(rest.contains("result served all"), "{rest}");
+        println!("{way:?} {hertz}: {} requests", loaded.requests);
+        assert!(Inspected::of(&recording).number("samples") > 0.0);
+    }
+}
+
+/// closefrom(3), and then the numbers are the program's: nothing is written to its file, and nobody waits
+/// on them in a loop.
+fn a_program_that_closes_descriptors_it_does_not_know(runtime: &Runtime) {
+    let program = Record::workload(runtime, "rude", &["0.5", "closes"]);
+    let bare = program.run_bare();
+    assert!(bare.results().contains(&vec!["in_the_file", "0"]));
+    for way in WAYS {
+        let program = program.clone().options(["--frequency", "999"]);
+        let recorded = program.options(way.iter().copied()).run_as(&bare);
+        // A thread that spins would use as much again.
+        let measured = |name| recorded.answer.measured(name);
+        let (cpu, wall) = (measured("cpu_ms"), measured("wall_ms"));
+        assert!(cpu < wall * 1.5, "{way:?}: {cpu} of {wall} ms");
     }
 }
 
