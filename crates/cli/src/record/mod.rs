@@ -360,8 +360,8 @@ fn nothing_recorded(processes: u32) -> anyhow::Error {
     anyhow!(
         "nothing was recorded: no .NET runtime loaded the agent.\n\
          Either the command starts no .NET program (a native AOT program or Mono is none), or it \
-         clears its environment, or the runtime is older than .NET Core 3.1, or the agent does not \
-         load: sidewalk doctor tries that"
+         clears its environment, or it runs as another user, who may not talk to us, or the runtime is \
+         older than .NET Core 3.1, or the agent does not load: sidewalk doctor tries that"
     )
 }
 

@@ -74,6 +74,15 @@ pub(crate) fn all() -> Vec<Trial> {
         terminal::second_interrupt_ends_the_recording,
         terminal::progress,
     ];
+    // Only root can become another user.
+    let dropped = Trial::test(
+        "a_program_that_drops_its_rights_is_not_recorded_and_that_is_said",
+        || {
+            a_program_that_drops_its_rights_is_not_recorded_and_that_is_said();
+            Ok(())
+        },
+    );
+    trials.push(dropped.with_ignored_flag(!rustix::process::geteuid().is_root()));
     // Only root can make a link that is another user's.
     let planted = Trial::test("a_planted_link_is_not_followed", || {
         a_planted_link_is_not_followed();
@@ -415,6 +424,16 @@ fn nothing_recorded() {
         assert_eq!(ran.stdout, "not .NET\n");
         assert_eq!(ran.files(), [""; 0]);
     }
+}
+
+fn a_program_that_drops_its_rights_is_not_recorded_and_that_is_said() {
+    let mut scene = bare_scene(&["-o", "x.swk"]);
+    let drop = ["setpriv", "--reuid=65534", "--clear-groups", "id", "-u"];
+    scene.command.arg("--").args(drop);
+    let ran = scene.run();
+    ran.code(1)
+        .says("or it runs as another user, who may not talk to us");
+    assert_eq!(ran.stdout, "65534\n");
 }
 
 fn nothing_recorded_keeps_the_childs_code() {
