@@ -137,7 +137,7 @@ mod tests {
         let catcher = Catcher::default();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| catcher.none(&WAKE, Duration::from_secs(3600)));
-            assert!(WAKE.wait([-1, -1], None));
+            assert!(WAKE.wait(&[-1, -1], None));
             assert!(catcher.is_uncaught() && !thread.is_finished());
             catcher.sent();
         });
