@@ -36,25 +36,17 @@ const WALK_OF_THE_DYING: Duration = Duration::from_secs(2);
 pub(crate) struct ClrCallbacks {
     parts: &'static Parts,
     library: &'static Library,
-    /// It has another profiler, which is its main one.
-    beside: bool,
     clr: Arc<Clr>,
     /// Set in `Initialize`, before any other callback.
     events: OnceLock<Arc<ClrEvents>>,
 }
 
 impl ClrCallbacks {
-    /// Of a CLR; `beside` another profiler, or in its main place.
-    pub(crate) fn new(
-        parts: &'static Parts,
-        library: &'static Library,
-        clr: Clr,
-        beside: bool,
-    ) -> ClrCallbacks {
+    /// Of a CLR.
+    pub(crate) fn new(parts: &'static Parts, library: &'static Library, clr: Clr) -> ClrCallbacks {
         ClrCallbacks {
             parts,
             library,
-            beside,
             clr: Arc::new(clr),
             events: OnceLock::new(),
         }
@@ -231,7 +223,7 @@ impl Callbacks for ClrCallbacks {
     }
 
     fn load_as_notification_only(&self) -> corprof::Result<bool> {
-        Ok(self.beside)
+        Ok(self.clr.is_beside())
     }
 
     fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {

@@ -65,8 +65,8 @@ pub fn create(
         // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so far, and keeps
         // what we make here.
         let parts = process(Settings::default()).parts;
-        let clr = Clr::attached();
-        return Ok(Box::new(ClrCallbacks::new(parts, library, clr, beside)));
+        let clr = Clr::attached(beside);
+        return Ok(Box::new(ClrCallbacks::new(parts, library, clr)));
     }
     let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
     if !*STARTED.get_or_init(|| start(library)) {
@@ -78,8 +78,8 @@ pub fn create(
         signal::settle(parts);
         return Err(refused);
     };
-    let clr = Clr::new(number);
-    Ok(Box::new(ClrCallbacks::new(parts, library, clr, beside)))
+    let clr = Clr::started(number, beside);
+    Ok(Box::new(ClrCallbacks::new(parts, library, clr)))
 }
 
 /// Begins the session of the tool that started this program. False: this process is not to be recorded.

@@ -107,7 +107,7 @@ impl Clr {
     /// Whether there may be code of which no callback tells: it was there before us, or another profiler has made it,
     /// of which only that one hears.
     pub(crate) fn has_untold_code(&self) -> bool {
-        self.arrival() == Arrival::Attached
+        self.arrival() == Arrival::Attached || self.is_beside()
     }
 
     /// Learns of the body at an address that was met in a sample and that nobody has told of: a dynamic method or a

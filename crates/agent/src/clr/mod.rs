@@ -32,6 +32,8 @@ use crate::target::hijacks;
 pub struct Clr {
     number: OnceLock<u8>,
     arrival: Arrival,
+    /// Another profiler is its main one.
+    beside: bool,
     gate: catch_up::Gate,
     modules: Mutex<HashMap<usize, Arc<ManagedModule>>>,
     /// How many of them are collectible: asked at each compilation, so not counted each time.
@@ -60,20 +62,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Clr {
     /// The CLR that the registry gave this number, at its start.
     pub fn new(number: u8) -> Clr {
-        let clr = Clr::of(Arrival::Startup);
+        Clr::started(number, false)
+    }
+
+    /// The same; `beside` another profiler, or not.
+    pub fn started(number: u8, beside: bool) -> Clr {
+        let clr = Clr::of(Arrival::Startup, beside);
         clr.set_number(number);
         clr
     }
 
     /// One that we come to while it runs; the registry gives it a number when it lets us in.
-    pub fn attached() -> Clr {
-        Clr::of(Arrival::Attached)
+    pub fn attached(beside: bool) -> Clr {
+        Clr::of(Arrival::Attached, beside)
     }
 
-    fn of(arrival: Arrival) -> Clr {
+    fn of(arrival: Arrival, beside: bool) -> Clr {
         Clr {
             number: OnceLock::new(),
             arrival,
+            beside,
             gate: catch_up::Gate::default(),
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
@@ -96,6 +104,11 @@ impl Clr {
 
     pub(super) fn set_number(&self, number: u8) {
         let _once = self.number.set(number);
+    }
+
+    /// Another profiler is its main one.
+    pub fn is_beside(&self) -> bool {
+        self.beside
     }
 
     /// How we came to it.

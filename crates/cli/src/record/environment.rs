@@ -1,14 +1,17 @@
 //! What the recorded program's environment must say, and what it may say already.
 //!
 //! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
-//! dotnet/runtime, `LoadProfilerForCurrentProcess`). The invariant: a profiler that somebody else
-//! has asked for is never replaced without `--replace-profiler`.
+//! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which hear and change
+//! nothing. The invariant: a profiler that somebody else has asked for is never replaced without
+//! `--replace-profiler`: we go beside it.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use control::{Arrival, Slot, class_of, clsid_text};
 
 use crate::args::RecordArgs;
 use crate::console::shown;
@@ -19,6 +22,13 @@ pub const AGENT_CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
 
 /// .NET 11 also reads the variables with the prefix that its other settings have.
 const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
+/// Profilers beside the main one: `PATH={CLSID};…`. The first comes before the second on x86-64.
+const BESIDE: [&str; 2] = [
+    "CORECLR_NOTIFICATION_PROFILERS_64",
+    "CORECLR_NOTIFICATION_PROFILERS",
+];
+/// Without 1 there are none.
+const BESIDE_ENABLED: &str = "CORECLR_ENABLE_NOTIFICATION_PROFILERS";
 /// These come before `_PROFILER_PATH` on x86-64.
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
 /// With any of these 0, .NET 8 and later load no profiler.
@@ -69,6 +79,11 @@ impl Obstacles {
         found
     }
 
+    /// Another profiler is to stay where it is.
+    pub(super) fn is_beside(&self, replace: bool) -> bool {
+        self.profiler.is_some() && !self.is_own && !replace
+    }
+
     /// What to warn of before recording.
     ///
     /// # Errors
@@ -86,11 +101,10 @@ impl Obstacles {
                     "the profiler {profiler} is replaced for this command"
                 ));
             }
-            Some(profiler) => bail!(
-                "the environment already asks for the profiler {profiler}, and a .NET process \
-                 has only one.\nUnset CORECLR_ENABLE_PROFILING, or say --replace-profiler to \
-                 record without the other one"
-            ),
+            Some(profiler) => warnings.push(format!(
+                "the environment asks for the profiler {profiler}: the program is recorded beside it \
+                 (.NET 6 and later; --replace-profiler records without it)"
+            )),
             None => {}
         }
         match &self.forbidden {
@@ -147,13 +161,19 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     told
 }
 
-/// Makes runtimes below `command` load `agent` and connect to `socket`.
-pub(super) fn prepare(command: &mut Command, agent: &Path, socket: &Path, configuration: &str) {
-    for path in PATHS {
-        command.env_remove(format!("CORECLR_{path}"));
-    }
-    for name in ["ENABLE_PROFILING", "PROFILER"].iter().chain(&PATHS) {
-        command.env_remove(format!("DOTNET_{name}"));
+/// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that they are told to
+/// load, or in its place.
+pub(super) fn prepare(
+    command: &mut Command,
+    agent: &Path,
+    socket: &Path,
+    configuration: &str,
+    beside: bool,
+) {
+    if beside {
+        go_beside(command, agent, |name| std::env::var_os(name));
+    } else {
+        go_in_place(command, agent);
     }
     for name in DIAGNOSTICS {
         if std::env::var(name).is_ok_and(|value| number(&value) == Some(0)) {
@@ -161,11 +181,42 @@ pub(super) fn prepare(command: &mut Command, agent: &Path, socket: &Path, config
         }
     }
     command
-        .env("CORECLR_ENABLE_PROFILING", "1")
-        .env("CORECLR_PROFILER", AGENT_CLSID)
-        .env("CORECLR_PROFILER_PATH", agent)
         .env("SIDEWALK_SOCKET", socket)
         .env("SIDEWALK_CONFIG", configuration);
+}
+
+fn go_in_place(command: &mut Command, agent: &Path) {
+    for path in PATHS {
+        command.env_remove(format!("CORECLR_{path}"));
+    }
+    for name in ["ENABLE_PROFILING", "PROFILER"].iter().chain(&PATHS) {
+        command.env_remove(format!("DOTNET_{name}"));
+    }
+    command
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", AGENT_CLSID)
+        .env("CORECLR_PROFILER_PATH", agent);
+}
+
+/// Behind whoever is there already.
+fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Option<OsString>) {
+    let [first, second] = BESIDE;
+    let enabled = variable(BESIDE_ENABLED).and_then(|value| number(&shown(value)));
+    let (name, before) = match variable(first) {
+        Some(before) => (first, Some(before)),
+        None => (second, variable(second)),
+    };
+    // Those that somebody has switched off stay so.
+    let mut list = before.filter(|_| enabled == Some(1)).unwrap_or_default();
+    if !list.is_empty() && !list.as_bytes().ends_with(b";") {
+        list.push(";");
+    }
+    list.push(agent);
+    list.push("=");
+    list.push(clsid_text(class_of(Arrival::Startup, Slot::Notification)));
+    // Runtimes before 11 drop an entry that does not end so.
+    list.push(";");
+    command.env(name, list).env(BESIDE_ENABLED, "1");
 }
 
 #[cfg(test)]
@@ -211,10 +262,48 @@ mod tests {
             ("CORECLR_PROFILER_PATH", "/opt/old.so"),
             ("CORECLR_PROFILER_PATH_64", "/opt/apm.so"),
         ]);
-        assert!(found.judge(true).is_ok());
-        let refusal = found.judge(false).unwrap_err().to_string();
-        assert!(refusal.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
-        assert!(refusal.contains("--replace-profiler"));
+        assert!(found.is_beside(false) && !found.is_beside(true));
+        for (replace, word) in [(false, "beside"), (true, "replaced")] {
+            let said = found.judge(replace).unwrap().join("");
+            assert!(said.contains("{846F5F1C-F9AE-4B07-969E-05C26BC060D8} (/opt/apm.so)"));
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn beside_others_each_entry_is_ended() {
+        for (environment, name, expected) in [
+            (
+                &[(BESIDE[1], "/off.so={A};")][..],
+                BESIDE[1],
+                "/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
+            ),
+            (
+                &[(BESIDE[1], "/a.so={A}"), (BESIDE_ENABLED, "1")],
+                BESIDE[1],
+                "/a.so={A};/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
+            ),
+            (
+                &[
+                    (BESIDE[1], "/a.so={A};"),
+                    (BESIDE[0], "/b.so={B};"),
+                    (BESIDE_ENABLED, "0x1"),
+                ],
+                BESIDE[0],
+                "/b.so={B};/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
+            ),
+        ] {
+            let mut command = Command::new("x");
+            go_beside(&mut command, Path::new("/x/libsidewalk.so"), |name| {
+                let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
+                Some(value.into())
+            });
+            let set: Vec<_> = command.get_envs().collect();
+            assert!(
+                set.contains(&(name.as_ref(), Some(expected.as_ref()))),
+                "{set:?}"
+            );
+        }
     }
 
     #[test]

@@ -60,6 +60,12 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     for warning in obstacles.judge(args.replace_profiler)? {
         console.warning(warning);
     }
+    if args.walker == "shadow" && obstacles.is_beside(args.replace_profiler) {
+        bail!(
+            "--walker shadow needs the runtime's main profiler, which is another one here; say \
+             --replace-profiler to record without it"
+        );
+    }
     let Rendezvous {
         listener,
         path: socket,
@@ -71,7 +77,8 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments);
     let configuration = environment::configuration(args);
-    environment::prepare(&mut command, &agent, &socket, &configuration);
+    let beside = obstacles.is_beside(args.replace_profiler);
+    environment::prepare(&mut command, &agent, &socket, &configuration, beside);
     let child = signals
         .spawn(&mut command)
         .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
@@ -94,6 +101,12 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     });
     if let Err(error) = &recorded {
         console.error(error);
+        if beside && session.processes == 0 {
+            console.note(
+                "the environment asks for another profiler, and .NET before 6 takes no second \
+                 profiler; --replace-profiler records without the other one",
+            );
+        }
     }
     let status = session.wait()?;
     signals.release();

@@ -885,7 +885,11 @@ fn another_profiler() {
         "end",
     ];
     for (options, code, stdout) in [
-        (&["-o", "x.swk"][..], 1, String::new()),
+        (
+            &["-o", "x.swk"][..],
+            0,
+            "CORECLR_PROFILER={846F5F1C-F9AE-4B07-969E-05C26BC060D8}\n".to_owned(),
+        ),
         (
             &["-o", "x.swk", "--replace-profiler"],
             0,

@@ -16,6 +16,8 @@ on_each_runtime!(
     twenty_rounds_leave_nothing_behind,
     twenty_rounds_keep_no_memory,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
+    beside_another_profiler,
+    beside_another_profiler_from_the_start,
 );
 on_net8_and_core31!(
     twenty_rounds_beside_unloading_assemblies,
@@ -132,7 +134,7 @@ fn the_same_shares(runtime: &Runtime) {
     let recorded = record(
         program.pid(),
         &folder,
-        &["-d", "6s", "-F", "999", "--engine", "perf"],
+        &["-d", "8s", "-F", "4999", "--engine", "perf"],
     );
     assert!(has_left(&recorded), "{}", recorded.answer.stderr);
     let (output, status) = program.end();
@@ -350,4 +352,76 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
+}
+
+/// The environment in which a runtime loads another profiler, and where that one says what it has heard.
+fn with_another_profiler(folder: &Path) -> [(&'static str, PathBuf); 4] {
+    [
+        ("CORECLR_ENABLE_PROFILING", "1".into()),
+        (
+            "CORECLR_PROFILER",
+            "{DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21}".into(),
+        ),
+        ("CORECLR_PROFILER_PATH", testkit::v2_agent()),
+        ("V2_AGENT_LOG", folder.join("log")),
+    ]
+}
+
+fn beside_another_profiler(runtime: &Runtime) {
+    let folder = test_folder("beside");
+    let mut command = runtime.command(&workload("shares").dll);
+    command.arg("attached").envs(with_another_profiler(&folder));
+    let program = Running::start(command);
+    for _ in 0..3 {
+        let options = ["-d", "1s", "-F", "999", "-e", "cpu,exception,gc"];
+        let output = tool(program.pid(), &folder, &options).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if runtime.is_core31() {
+            assert_eq!(output.status.code(), Some(1));
+            assert!(said.contains("takes no second one"), "{said}");
+            continue;
+        }
+        assert!(
+            output.status.success() && said.contains("has left"),
+            "{said}"
+        );
+        let recorded = Recorded::new(recording_in(&folder), output);
+        let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
+        assert!(total > 100, "{total} samples");
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+    let log = fs::read_to_string(folder.join("log")).unwrap();
+    assert!(!log.is_empty(), "the other one was not there");
+}
+
+fn beside_another_profiler_from_the_start(runtime: &Runtime) {
+    let folder = test_folder("beside");
+    let mut record = testkit::Record::workload(runtime, "shares", &["2"]);
+    for (key, value) in with_another_profiler(&folder) {
+        record = record.environment(key, value.to_str().unwrap());
+    }
+    let recorded = record.run();
+    assert!(
+        !recorded.answer.lines("measured").is_empty(),
+        "{}",
+        recorded.answer.stderr
+    );
+    let log = fs::read_to_string(folder.join("log")).unwrap();
+    assert!(!log.is_empty(), "the other one was not there");
+    if runtime.is_core31() {
+        assert!(
+            recorded.answer.stderr.contains("takes no second profiler"),
+            "{}",
+            recorded.answer.stderr
+        );
+        return;
+    }
+    assert!(
+        recorded.answer.status.success(),
+        "{}",
+        recorded.answer.stderr
+    );
+    let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
+    assert!(total > 50, "{total} samples");
 }
