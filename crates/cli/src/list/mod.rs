@@ -8,12 +8,14 @@ mod container;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use diagnostics::{Error, Reach, Refusal, Survey, Target, Way};
+use control::Message;
+use diagnostics::{Error, Reach, Refusal, Survey, Target, Way, connect_where};
 use formats::visible;
 use serde::Serialize;
 
@@ -43,6 +45,10 @@ struct Row {
     command: Vec<String>,
     /// `attach`, `control socket`, `beside another profiler`; none where it cannot be recorded.
     record: Option<&'static str>,
+    /// What the agent in it does: `idle`, `recording`.
+    agent: Option<String>,
+    /// For whom it records.
+    recorded_by: Option<String>,
     /// The other profiler's library.
     profiler: Option<String>,
     /// Why it cannot be recorded, and what to do.
@@ -148,11 +154,23 @@ fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
 /// `None` where it has ended meanwhile.
 fn row(target: &Target) -> Option<Row> {
     let reach = Reach::of(target, WAIT);
+    let state = match &reach.way {
+        Ok(Way::ControlSocket) => agent_state(target),
+        _ => None,
+    };
+    let said = |key| state.as_ref().and_then(|state| state.get(key));
+    let agent = said(control::keys::PHASE).map(str::to_owned);
+    // An idle one says who recorded last.
+    let recorded_by = said(control::keys::BY).filter(|_| agent.as_deref() == Some("recording"));
+    let recorded_by = recorded_by.map(str::to_owned);
     let (record, profiler, why_not, short) = match &reach.way {
         Ok(Way::Attach) => (Some("attach"), None, None, "attach".to_owned()),
         Ok(Way::ControlSocket) => {
-            let way = "control socket";
-            (Some(way), None, None, way.to_owned())
+            let short = match &recorded_by {
+                Some(by) => format!("recorded by {by}"),
+                None => "control socket".to_owned(),
+            };
+            (Some("control socket"), None, None, short)
         }
         Ok(Way::Beside(profiler)) => {
             let name = Path::new(&profiler.library).file_name().unwrap_or_default();
@@ -182,10 +200,41 @@ fn row(target: &Target) -> Option<Row> {
         container: container::of(target),
         command: command(target),
         record,
+        agent,
+        recorded_by,
         profiler,
         why_not,
         short,
     })
+}
+
+/// What the agent in a process says of itself.
+fn agent_state(target: &Target) -> Option<Message> {
+    let prefix = format!("sidewalk-{}-", target.pid_inside());
+    let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
+    let deadline = Instant::now() + WAIT;
+    let stream = connect_where(target, WAIT, is_it).ok()?;
+    stream.set_write_timeout(Some(WAIT)).ok()?;
+    let asked = Message::new(control::ask::STATE).with(control::keys::PROTOCOL, control::PROTOCOL);
+    control::send(&stream, &asked).ok()?;
+    control::receive(Until { stream, deadline }).ok()
+}
+
+/// Reads until then: an answer that trickles is not waited for.
+struct Until {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Read for Until {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
 }
 
 /// Of each CLR; the one that answers on the socket knows its version best.
@@ -344,6 +393,8 @@ mod tests {
             container: None,
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             record: Some("attach"),
+            agent: None,
+            recorded_by: None,
             profiler: None,
             why_not: None,
             short: "attach".to_owned(),
@@ -390,6 +441,20 @@ mod tests {
         ] {
             assert_eq!(duration(seconds), shown);
         }
+    }
+
+    /// Each byte is in time; the answer is not.
+    #[test]
+    fn an_agent_that_trickles_is_not_waited_for() {
+        let (stream, mut other) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || while other.write_all(b"x").is_ok() {});
+        let deadline = Instant::now() + Duration::from_millis(50);
+        let mut until = Until { stream, deadline };
+        let error = io::copy(&mut until, &mut io::sink()).unwrap_err();
+        let late = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(late.contains(&error.kind()), "{error}");
+        drop(until);
+        thread.join().unwrap();
     }
 
     #[test]

@@ -159,3 +159,41 @@ fn another_users_program_is_listed_with_why_not() {
     );
     running.end_well();
 }
+
+/// What the agent in it says, while it records and afterwards.
+#[test]
+fn a_program_that_is_recorded_is_listed_with_by_whom() {
+    let running = Running::waits(&Runtime::net8());
+    let pid = running.pid().to_string();
+    let recording = testkit::test_folder("listed").join("recording.swk");
+    let mut recorder = Command::new(sidewalk())
+        .args([
+            "record", "--stay", "--event", "wall", "--pid", &pid, "--output",
+        ])
+        .arg(&recording)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    // The state of the agent is what is waited for.
+    let wait_for = |agent: &str| loop {
+        let row = listed(running.pid()).unwrap();
+        if row["agent"] == agent {
+            break row;
+        }
+        assert!(started.elapsed().as_secs() < 60, "{row}");
+    };
+    let row = wait_for("recording");
+    assert_eq!(row["record"], "control socket", "{row}");
+    let by = format!("process {}", recorder.id());
+    assert_eq!(row["recorded_by"], by, "{row}");
+    let text = stdout_of(Command::new(sidewalk()).arg("list"));
+    assert!(text.contains(&format!("recorded by {by}")), "{text}");
+    let tool = Pid::from_raw(recorder.id().cast_signed()).unwrap();
+    kill_process(tool, Signal::INT).unwrap();
+    assert!(recorder.wait().unwrap().success());
+    let row = wait_for("idle");
+    assert_eq!(row["record"], "control socket", "{row}");
+    assert_eq!(row["recorded_by"], Value::Null, "{row}");
+    running.end_well();
+}
