@@ -8,7 +8,7 @@ namespace Workloads
     /// Two threads that each hold one lock and wait for the other's, for good;
     /// three that wait for the same event, one that sleeps; main sleeps until
     /// its time is over. Prints `holds THREAD METHOD` of the two, `waits THREAD
-    /// METHOD` of the others, and `deadlocked` once it is so.
+    /// METHOD` of the others, and `ready` once it is so.
     /// </summary>
     public static class Deadlock
     {
@@ -37,7 +37,7 @@ namespace Workloads
             Console.WriteLine("holds right-first Workloads.Deadlock.RightThenLeft");
             Console.WriteLine("waits sleeper Workloads.Deadlock.Sleep");
             Console.WriteLine("waits idle-0 Workloads.Deadlock.WaitForNothing");
-            Console.WriteLine("deadlocked");
+            Console.WriteLine("ready");
             while (run.More())
             {
                 check.Add(Monitor.TryEnter(Left) ? 1 : 2);

@@ -407,12 +407,25 @@ pub(crate) struct DoctorArgs {
 
 /// Print what each thread does: its stack, its state, and what it waits for
 #[derive(Args, Debug)]
-#[command(after_help = "Example:
-  sidewalk dump sidewalk-app-4711.swk")]
+#[command(after_help = "Examples:
+  sidewalk dump 4711
+  sidewalk dump MyApp -o dump.swk
+
+Nothing is stopped: each thread walks its own stack, when a signal tells it to. The process is left
+as it was.")]
 pub(crate) struct DumpArgs {
-    /// A recording with a dump (.swk)
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// A process that runs, by its number or the name of its program or .dll; or a recording (.swk)
+    /// that a dump was written into
+    #[arg(value_name = "PID|NAME|FILE")]
+    pub(crate) what: OsString,
+
+    /// Keep the dump as a recording (.swk), for sidewalk convert
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    #[arg(long)]
+    pub(crate) stay: bool,
 
     /// Print JSON
     #[arg(long)]

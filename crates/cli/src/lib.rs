@@ -9,6 +9,7 @@
 mod args;
 mod console;
 mod doctor;
+mod dump;
 mod list;
 mod output;
 mod record;
@@ -57,7 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
-        Command::Dump(args) => saved::dump(&args).map(|()| ExitCode::SUCCESS),
+        Command::Dump(args) => dump::run(&args, &console).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         if is_broken_pipe(&error) {

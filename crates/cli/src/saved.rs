@@ -11,7 +11,7 @@ use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, DumpArgs, InspectArgs, Limits, Names, Native, ReportArgs};
+use crate::args::{ConvertArgs, InspectArgs, Limits, Names, Native, ReportArgs};
 use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, Old, write_whole};
 
@@ -19,8 +19,8 @@ use crate::output::{Destination, Kind, Old, write_whole};
 const MOST_NOTES: usize = 5;
 
 /// A recording, read and named.
-struct Loaded {
-    profile: Profile,
+pub(crate) struct Loaded {
+    pub(crate) profile: Profile,
     /// What was looked up now, beyond what the recording brought along.
     looked_up: symbolize::Report,
 }
@@ -30,7 +30,7 @@ struct Loaded {
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Loaded> {
+pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Loaded> {
     let mut profile = read(path, size)?;
     let options = symbolize::Options {
         signatures,
@@ -152,7 +152,7 @@ pub(crate) fn print_report(profile: &Profile, options: &Options) -> Result<()> {
 
 /// Prints a text of ours on stdout, where a terminal may be: what `formats` should have written out
 /// and has not is written out here.
-fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(formats::visible_lines(text).as_bytes())?;
     out.flush()?;
@@ -218,24 +218,6 @@ pub(crate) fn write_outputs(
         }
     }
     first_failure.map_or(Ok(()), Err)
-}
-
-/// `sidewalk dump`.
-pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
-    let Loaded { profile, .. } = load(&args.file, args.size.max_size, false)?;
-    if !formats::has_dump(&profile) {
-        bail!(
-            "{} has no dump: it holds samples; sidewalk report shows them",
-            shown(&args.file)
-        );
-    }
-    let profile = with_or_without(profile, &args.native);
-    let text = if args.json {
-        formats::dump_json(&profile) + "\n"
-    } else {
-        formats::dump_text(&profile)
-    };
-    print(&text)
 }
 
 /// `sidewalk inspect`.

@@ -132,6 +132,9 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
+/// What the agent is told for a dump.
+pub(super) const DUMP: &str = "event=wall;dump=1";
+
 /// What the agent is told. Limits that were not given are left to it.
 pub(super) fn configuration(args: &RecordArgs) -> String {
     let interval = args
@@ -140,7 +143,7 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     let events: Vec<_> = args.distinct_events().iter().map(|e| e.name()).collect();
     if args.dump {
         return format!(
-            "event=wall;dump=1;max_depth={};runtimes={}",
+            "{DUMP};max_depth={};runtimes={}",
             args.max_depth, args.runtimes
         );
     }

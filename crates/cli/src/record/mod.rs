@@ -21,6 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use profile::Profile;
@@ -33,7 +34,7 @@ use self::rendezvous::Rendezvous;
 use self::session::{Ended, Session};
 use self::signals::Signals;
 use self::sink::Sink;
-use crate::args::RecordArgs;
+use crate::args::{DumpArgs, RecordArgs};
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
@@ -176,6 +177,51 @@ fn run_attached(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
             ExitCode::FAILURE
         }
     })
+}
+
+/// Takes a stack of each thread of a process that runs, and leaves it.
+///
+/// # Errors
+/// It cannot be recorded, or the dump cannot be written where it is wanted.
+pub(crate) fn dump(word: &str, args: &DumpArgs, console: &Console) -> Result<Profile> {
+    let agent = agent_library::find()?;
+    let targets = attach::targets(&[word.to_owned()])?;
+    let [target] = &targets[..] else {
+        bail!("say which process");
+    };
+    let wanted = args.output.as_deref().map(file_at).transpose()?;
+    let temporary = std::env::temp_dir();
+    let mut sink = Sink::temporary_in(wanted.as_deref().map_or(&temporary, folder_of))?;
+    let signals = Signals::take().context("cannot take signals over")?;
+    let wish = attach::Wish {
+        configuration: environment::DUMP,
+        stay: args.stay,
+    };
+    let stream = attach::join(target, &agent, &wish)?;
+    let mut session = Session::of_running(vec![(stream, target.pid())], &signals, console)?;
+    // The dump is taken when the agent is told to stop.
+    let recorded = session.record(&mut sink, Some(Duration::ZERO));
+    let processes = session.processes;
+    drop(session);
+    if !args.stay {
+        attach::tell(target.pid(), &attach::leave(target), console);
+    }
+    signals.release();
+    recorded?;
+    if !sink.has_blocks() {
+        sink.discard();
+        return Err(nothing_recorded(processes));
+    }
+    symbols::append(&mut sink).context("cannot name native frames")?;
+    let profile = saved::read(sink.path(), Some(u64::MAX));
+    match wanted {
+        Some(file) => {
+            sink.keep_as(&file)?;
+            console.note(format_args!("wrote {}", shown(&file)));
+        }
+        None => sink.discard(),
+    }
+    profile
 }
 
 /// The command's own code; where it has none to give, 130 after Ctrl-C.

@@ -208,8 +208,14 @@ fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
             .or_insert((sample.stack, sample.end));
     }
     let mut groups: Vec<Group> = Vec::new();
-    for (number, thread) in profile.threads.iter().enumerate() {
-        let id = ThreadId(number as u32);
+    let mut threads: Vec<(ThreadId, &Thread)> = profile
+        .threads
+        .iter()
+        .enumerate()
+        .map(|(number, thread)| (ThreadId(number as u32), thread))
+        .collect();
+    threads.sort_by_key(|(_, thread)| (thread.process.0, thread.tid));
+    for (id, thread) in threads {
         let Some(state) = &thread.state else { continue };
         let frames: Vec<FrameId> = match stacks.get(&id) {
             Some((stack, _)) => profile.frames_of(*stack).collect(),

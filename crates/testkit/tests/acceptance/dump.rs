@@ -1,9 +1,13 @@
 //! A dump: what each thread does now, on real CLRs.
 
 use serde_json::Value;
-use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk};
+use testkit::{Machine, Running};
+use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk, workload};
 
-on_each_runtime!(a_deadlock_shows_both_threads_and_where_they_wait,);
+on_each_runtime!(
+    a_deadlock_shows_both_threads_and_where_they_wait,
+    a_deadlock_that_runs_is_dumped_and_left,
+);
 on_net8_and_core31!(
     threads_that_cannot_answer_are_said_with_the_reason,
     a_thread_counts_once_in_every_output,
@@ -43,11 +47,43 @@ fn deadlock(runtime: &Runtime) -> Recorded {
 fn a_deadlock_shows_both_threads_and_where_they_wait(runtime: &Runtime) {
     let recorded = deadlock(runtime);
     let dump = dump(&recorded);
+    assert_deadlock(&dump);
+    // As text.
+    let text = run_sidewalk(["dump".as_ref(), recorded.recording.as_os_str()]);
+    assert!(text.contains("left-first (tid "), "{text}");
+    assert!(text.contains("idle-0 (tid "), "{text}");
+    let folded = text.lines().find(|line| line.contains("idle-1")).unwrap();
+    assert!(folded.contains("idle-2"), "{folded}");
+}
+
+/// By attaching, again and again; the deadlock stays.
+fn a_deadlock_that_runs_is_dumped_and_left(runtime: &Runtime) {
+    let _alone = Machine::alone();
+    let mut command = runtime.command(&workload("deadlock").dll);
+    command.arg("120");
+    let program = Running::start(command);
+    let pid = program.pid().to_string();
+    for _ in 0..3 {
+        let text = run_sidewalk(["dump", "--json", &pid]);
+        let dump: Value = serde_json::from_str(&text).unwrap();
+        assert_deadlock(&dump);
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        let names: Vec<String> = names.filter_map(Result::ok).collect();
+        // It runs on, with those threads.
+        assert!(
+            names.iter().any(|name| name.trim() == "left-first"),
+            "{names:?}"
+        );
+    }
+}
+
+fn assert_deadlock(dump: &Value) {
     for (thread, method) in [
         ("left-first", "Workloads.Deadlock.LeftThenRight"),
         ("right-first", "Workloads.Deadlock.RightThenLeft"),
     ] {
-        let stack = stack_of(&dump, thread);
+        let stack = stack_of(dump, thread);
         let frames = frames(stack);
         let at = frames.iter().position(|frame| *frame == method);
         let at = at.unwrap_or_else(|| panic!("{thread}: {frames:?}"));
@@ -61,17 +97,11 @@ fn a_deadlock_shows_both_threads_and_where_they_wait(runtime: &Runtime) {
         );
         assert_eq!(stack["threads"].as_array().unwrap().len(), 1);
     }
-    let idle = stack_of(&dump, "idle-0");
+    let idle = stack_of(dump, "idle-0");
     assert_eq!(idle["threads"].as_array().unwrap().len(), 3, "{idle:#}");
     assert_eq!(idle["waits_for"], "waits for an event");
-    let sleeper = stack_of(&dump, "sleeper");
+    let sleeper = stack_of(dump, "sleeper");
     assert_eq!(sleeper["waits_for"], "waits for time to pass");
-    // As text.
-    let text = run_sidewalk(["dump".as_ref(), recorded.recording.as_os_str()]);
-    assert!(text.contains("left-first (tid "), "{text}");
-    assert!(text.contains("idle-0 (tid "), "{text}");
-    let folded = text.lines().find(|line| line.contains("idle-1")).unwrap();
-    assert!(folded.contains("idle-2"), "{folded}");
 }
 
 fn threads_that_cannot_answer_are_said_with_the_reason(runtime: &Runtime) {

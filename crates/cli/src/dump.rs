@@ -1,0 +1,50 @@
+//! `sidewalk dump`: what each thread of a process does now, or did when a dump was recorded.
+//!
+//! Composition only: the dump itself is a recording like any other, made by `record::dump` and told by `formats`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::DumpArgs;
+use crate::console::{Console, shown};
+use crate::{record, saved};
+
+/// Runs the verb.
+pub(crate) fn run(args: &DumpArgs, console: &Console) -> Result<()> {
+    let file = Path::new(&args.what);
+    let profile = if is_recording(file) {
+        if args.output.is_some() || args.stay {
+            bail!(
+                "--output and --stay are of a process; {} is a recording",
+                shown(file)
+            );
+        }
+        saved::load(file, args.size.max_size, false)?.profile
+    } else {
+        let word = args
+            .what
+            .to_str()
+            .with_context(|| format!("{} names no process", shown(file)))?;
+        record::dump(word, args, console)?
+    };
+    if !formats::has_dump(&profile) {
+        bail!(
+            "{} has no dump: it holds samples; sidewalk report shows them",
+            shown(file)
+        );
+    }
+    let profile = saved::with_or_without(profile, &args.native);
+    saved::print(&if args.json {
+        formats::dump_json(&profile) + "\n"
+    } else {
+        formats::dump_text(&profile)
+    })
+}
+
+/// A number is a process, whatever files there are.
+fn is_recording(what: &Path) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    !what.to_str().is_some_and(is_number)
+        && (what.is_file() || what.extension().is_some_and(|ending| ending == "swk"))
+}
