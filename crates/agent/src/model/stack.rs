@@ -19,6 +19,9 @@ impl EndCode {
 
     /// The stack is whole.
     pub const ROOT_END: EndCode = EndCode(Self::ROOT);
+    /// It broke at code of a library that the code map did not hold yet. Only the recorder can tell, by
+    /// which time it does.
+    pub const NOT_READ_YET: EndCode = EndCode(u8::MAX);
     /// It was cut.
     pub const TRUNCATED_END: EndCode = EndCode(Self::TRUNCATED);
 
@@ -29,6 +32,11 @@ impl EndCode {
             stackwalk::End::Truncated => Self::TRUNCATED,
             stackwalk::End::Broken(reason) => Self::BROKEN + reason as u8,
         }
+    }
+
+    /// It broke at code that the code map did not hold.
+    pub fn is_unknown_code(self) -> bool {
+        self.0 == Self::of(stackwalk::End::Broken(stackwalk::Reason::UnknownCode))
     }
 
     /// As the recording has it.
@@ -43,6 +51,9 @@ impl EndCode {
     /// The reason, if broken.
     pub fn reason(self) -> Option<&'static str> {
         let code = self.0.checked_sub(Self::BROKEN)?;
+        if self == Self::NOT_READ_YET {
+            return Some("library not read yet");
+        }
         Some(
             stackwalk::Reason::ALL
                 .iter()

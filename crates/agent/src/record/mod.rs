@@ -92,8 +92,11 @@ impl Recorder {
         &mut self,
         target: &Target,
         runtimes: &mut Runtimes<'_>,
-        sample: WalkedStack<'_>,
+        mut sample: WalkedStack<'_>,
     ) {
+        if sample.end.is_unknown_code() && is_native(target, &sample) {
+            sample.end = EndCode::NOT_READ_YET;
+        }
         if sample.end.reason().is_some()
             && let Some(count) = self.broken.get_mut(usize::from(sample.end.0))
         {
@@ -167,6 +170,15 @@ impl Recorder {
 
 #[cfg(test)]
 pub(crate) mod told;
+
+/// Whether the frame at which a walk ended is of a library, as far as is known by now.
+fn is_native(target: &Target, sample: &WalkedStack<'_>) -> bool {
+    let region = sample.frames.last().and_then(|word| {
+        let address = word & stackwalk::ADDRESS;
+        target.code.map().lookup(address)
+    });
+    region.is_some_and(|region| region.kind == stackwalk::Kind::Native)
+}
 
 #[cfg(test)]
 mod tests;

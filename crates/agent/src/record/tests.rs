@@ -237,6 +237,30 @@ fn broken_stacks_are_counted_and_marked() {
 }
 
 #[test]
+fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
+    let told = record(|recorder, target, runtimes| {
+        let broken = EndCode(EndCode::of(stackwalk::End::Broken(
+            stackwalk::Reason::UnknownCode,
+        )));
+        target.natives.refresh();
+        // The walk ended in the C library, which nobody had read then.
+        let stack = [0x11, libc::getpid as *const () as u64 + 1];
+        let sample = WalkedStack {
+            end: broken,
+            ..sample(1, &stack)
+        };
+        recorder.sample(target, runtimes, sample);
+        recorder.tell_broken();
+    });
+    let stacks = stacks(&told);
+    assert_eq!(
+        *stacks[0].last().unwrap(),
+        "[broken: library not read yet]",
+        "{stacks:?}"
+    );
+}
+
+#[test]
 fn an_exceptions_stack_begins_where_it_was_thrown() {
     let told = record(|recorder, target, runtimes| {
         let dispatch = MethodNames {
