@@ -570,6 +570,18 @@ fn modules_without_a_file_are_one_line_of_inspect() {
     );
 }
 
+/// Every wait there is one for a managed lock; the question is whose.
+#[test]
+fn a_report_of_contention_names_methods() {
+    let folder = folder();
+    let file = profile::testing::events().file();
+    std::fs::write(folder.path().join("events.swk"), file).unwrap();
+    let output = sidewalk(folder.path(), &["report", "events.swk", "-e", "contention"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("  Shop.Program.Main\n"), "{text}");
+    assert!(!text.contains("  monitor\n"), "{text}");
+}
+
 #[test]
 fn a_long_command_line_is_cut() {
     let folder = folder();

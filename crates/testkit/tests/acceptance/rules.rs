@@ -1,5 +1,5 @@
-//! docs/rules.md against the sources: each test that it names is there, and each test of the rules of
-//! walking is named there.
+//! docs/rules.md and docs/reliability.md against the sources: each test that they name is there, and each
+//! test of the rules of walking is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,6 +45,21 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
+/// The sources and tests of all crates.
+fn all_sources() -> Vec<String> {
+    let mut files = Vec::new();
+    let crates = fs::read_dir(repository().join("crates")).unwrap();
+    for entry in crates {
+        let folder = entry.unwrap().path();
+        for part in ["src", "tests"] {
+            if folder.join(part).is_dir() {
+                sources(&folder.join(part), &mut files);
+            }
+        }
+    }
+    files
+}
+
 /// The name of the test of a rule that a line defines: a function, or what a macro is told.
 fn defined(line: &str) -> Option<&str> {
     let line = line.trim_start();
@@ -60,16 +75,7 @@ fn defined(line: &str) -> Option<&str> {
 
 #[test]
 fn the_page_of_rules_names_the_tests_that_are_there() {
-    let mut files = Vec::new();
-    let crates = fs::read_dir(repository().join("crates")).unwrap();
-    for entry in crates {
-        let folder = entry.unwrap().path();
-        for part in ["src", "tests"] {
-            if folder.join(part).is_dir() {
-                sources(&folder.join(part), &mut files);
-            }
-        }
-    }
+    let files = all_sources();
     let mut there: BTreeMap<u32, BTreeSet<(String, String)>> = BTreeMap::new();
     let mut functions: BTreeSet<(String, String)> = BTreeSet::new();
     for file in files {
@@ -118,4 +124,39 @@ fn the_page_of_rules_names_the_tests_that_are_there() {
     for rule in 1..=OF_WALKING {
         assert!(page.contains_key(&rule), "rule {rule} is not on the page");
     }
+}
+
+#[test]
+fn the_page_of_reliability_names_tests_that_are_there() {
+    let page = fs::read_to_string(repository().join("docs/reliability.md")).unwrap();
+    let files = all_sources();
+    let (_, table) = page.split_once("## What strangers found").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let mut named = 0;
+    for row in table.lines().filter(|line| line.starts_with('|')) {
+        let tests = row.split('|').nth(2).unwrap();
+        let mut file = String::new();
+        for word in tests.split('`').filter(|word| !word.trim().is_empty()) {
+            let name = match word.split_once("::") {
+                Some((end, name)) => {
+                    file = format!("/{end}");
+                    name
+                }
+                // Words between names, and commands.
+                None if file.is_empty() || word.contains(' ') => continue,
+                None => word,
+            };
+            let defined = format!("fn {name}(");
+            let is_there = files
+                .iter()
+                .filter(|path| path.ends_with(&file))
+                .any(|path| {
+                    let text = fs::read_to_string(repository().join(path)).unwrap();
+                    text.contains(&defined)
+                });
+            assert!(is_there, "there is no {name} in {file}: {row}");
+            named += 1;
+        }
+    }
+    assert!(named > 50, "{named}");
 }
