@@ -3,7 +3,7 @@
 //! A file that is mapped may be cut short by anybody; from then on its pages behind the new end are SIGBUS
 //! for who touches them, also those that were written to. Nothing here knows what the memory is.
 //! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by
-//! [`copy`] where the kernel does not know the call.
+//! `copy` where the kernel does not know the call.
 
 use std::arch::asm;
 

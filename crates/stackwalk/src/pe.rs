@@ -2,7 +2,7 @@
 //!
 //! It reads a PE image that the runtime has mapped section by section, in place, and copies
 //! nothing but its section list. The invariant: every read lies inside a section, and sections
-//! lie inside the image. Whoever reads asks [`Image::is_cut_short`] a moment before.
+//! lie inside the image. Whoever reads asks `Image::is_cut_short` a moment before.
 //!
 //! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
 //! `docs/design/coreclr/botr/readytorun-format.md`.
