@@ -63,6 +63,7 @@ pub(crate) enum Command {
     Report(ReportArgs),
     Convert(ConvertArgs),
     Inspect(InspectArgs),
+    Top(TopArgs),
     List(ListArgs),
     Doctor(DoctorArgs),
     Dump(DumpArgs),
@@ -373,6 +374,38 @@ pub(crate) struct InspectArgs {
 
     #[command(flatten)]
     pub(crate) size: Size,
+}
+
+/// Show live where the time of a running program goes
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk top 4711
+  sidewalk top MyServer
+
+Methods and threads by CPU time over the last five seconds, with allocations, collections, waits for
+locks and exceptions; ? lists the keys. The program is not stopped and is left as it was. w keeps what
+was recorded while you looked.")]
+pub(crate) struct TopArgs {
+    /// The process: its number, or the name of its program or .dll
+    #[arg(value_name = "PID|NAME")]
+    pub(crate) pid: String,
+
+    /// What to look at: see sidewalk record --help
+    #[arg(
+        short,
+        long = "event",
+        value_name = "LIST",
+        default_value = "cpu,alloc,gc,contention,exception"
+    )]
+    pub(crate) events: String,
+
+    /// Samples a second for each thread
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99)]
+    pub(crate) frequency: u16,
+
+    /// Let the agent stay in the process afterwards, where it does nothing until the next recording
+    #[arg(long)]
+    pub(crate) stay: bool,
 }
 
 /// List the .NET processes that can be seen, and how each can be recorded

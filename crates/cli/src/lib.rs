@@ -15,6 +15,7 @@ mod output;
 mod record;
 mod saved;
 mod target;
+mod top;
 mod units;
 
 use std::ffi::OsString;
@@ -56,6 +57,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Top(args) => record::run_top(&args, &console),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::run(&args, &console).map(|()| ExitCode::SUCCESS),

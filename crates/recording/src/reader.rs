@@ -252,6 +252,13 @@ impl<R: Read> Reader<R> {
         self
     }
 
+    /// The source, so that more can be put into one that grows. Reading goes on from there: an end that
+    /// has been met was only the end so far. Put whole blocks into it; the beginning of one is damage.
+    pub fn source_mut(&mut self) -> &mut R {
+        self.source_ended = false;
+        &mut self.source
+    }
+
     /// What wrote the file, e.g. `sidewalk 0.1.0`.
     #[must_use]
     pub fn creator(&self) -> &str {

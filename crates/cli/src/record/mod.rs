@@ -24,6 +24,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser as _;
 use profile::Profile;
 
 pub use environment::AGENT_CLSID;
@@ -34,12 +35,13 @@ use self::rendezvous::Rendezvous;
 use self::session::{Ended, Session};
 use self::signals::Signals;
 use self::sink::Sink;
-use crate::args::{DumpArgs, RecordArgs};
+use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
 use crate::target::{self, Target};
+use crate::top::Top;
 
 /// Rows of the table that is printed when no output is asked for.
 const ROWS: usize = 10;
@@ -47,7 +49,7 @@ const ROWS: usize = 10;
 /// Runs the verb; the exit code is the command's own.
 pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     if !args.pids.is_empty() {
-        return run_attached(args, console);
+        return run_attached(args, None, console);
     }
     let Some((program, arguments)) = args.command.split_first() else {
         bail!("there is no command to start");
@@ -114,8 +116,36 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     Ok(exit_code(status, recorded.is_ok()))
 }
 
-/// Records programs that run, and leaves them.
-fn run_attached(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+/// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says so.
+pub(crate) fn run_top(args: &TopArgs, console: &Console) -> Result<ExitCode> {
+    Top::check()?;
+    let frequency = args.frequency.to_string();
+    let mut words = vec![
+        "sidewalk",
+        "record",
+        "--pid",
+        &args.pid,
+        "--event",
+        &args.events,
+        "--frequency",
+        &frequency,
+    ];
+    if args.stay {
+        words.push("--stay");
+    }
+    let Verb::Record(record) = Cli::try_parse_from(words)?.command else {
+        bail!("these are the words of a recording");
+    };
+    run_attached(&record, Some(Top::open), console)
+}
+
+/// Records programs that run, and leaves them; `show` is given the name under which the recording would be
+/// kept.
+fn run_attached(
+    args: &RecordArgs,
+    show: Option<fn(String) -> Result<Top>>,
+    console: &Console,
+) -> Result<ExitCode> {
     for output in &args.outputs {
         output.check_writable()?;
     }
@@ -148,17 +178,28 @@ fn run_attached(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
         |(program, arguments)| (program.as_os_str(), arguments),
     );
     let name = recording_name(program, arguments, first.pid());
-    if let Some(path) = final_path(args, &name)
+    if show.is_none()
+        && let Some(path) = final_path(args, &name)
         && let Err(error) = path.and_then(|path| sink.keep_as(&path))
     {
         console.warning(format_args!("{error:#}"));
     }
     let mut session = Session::of_running(streams, &signals, console)?;
+    session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
+    // Gives the terminal back.
+    let top = session.top.take().map(|top| top.keeps());
     // Closes what is left of the streams.
     drop(session);
-    let written = finish(args, sink, &name, processes, console);
+    let written = match top {
+        None => finish(args, sink, &name, processes, console),
+        Some(true) => keep(sink, &name, console),
+        Some(false) => {
+            sink.discard();
+            Ok(())
+        }
+    };
     for target in joined {
         if args.stay {
             console.note(format_args!(
@@ -302,6 +343,14 @@ fn recording_output(args: &RecordArgs) -> Option<&Destination> {
     args.outputs
         .iter()
         .find(|output| output.kind == Kind::Recording)
+}
+
+/// Keeps what was shown, under its name.
+fn keep(mut sink: Sink, name: &str, console: &Console) -> Result<()> {
+    symbols::append(&mut sink).context("cannot name native frames")?;
+    sink.keep_as(Path::new(name))?;
+    console.note(format_args!("wrote {}", shown(sink.path())));
+    Ok(())
 }
 
 /// Makes the outputs of a recording that has ended.

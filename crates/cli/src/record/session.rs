@@ -23,6 +23,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::signals::{Received, Signals};
 use super::sink::Sink;
 use crate::console::Console;
+use crate::top::Top;
 use crate::units;
 
 /// How long agents have to send what they hold after they were told to stop.
@@ -87,6 +88,8 @@ pub(super) struct Session<'s> {
     status: Option<ExitStatus>,
     last_interrupt: Option<Instant>,
     is_interrupted_twice: bool,
+    /// What shows the recording while it is made.
+    pub(super) top: Option<Top>,
 }
 
 impl<'s> Session<'s> {
@@ -111,6 +114,7 @@ impl<'s> Session<'s> {
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            top: None,
         }
     }
 
@@ -136,6 +140,7 @@ impl<'s> Session<'s> {
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            top: None,
         };
         for (stream, pid) in streams {
             session.add(stream, pid.cast_signed())?;
@@ -186,7 +191,13 @@ impl<'s> Session<'s> {
                 break Ended::Duration;
             }
             let mut wake = end_at;
-            if self.console.shows_progress() {
+            if let Some(top) = &mut self.top {
+                if !top.turn()? {
+                    break Ended::Duration;
+                }
+                let due = top.due();
+                wake = Some(wake.map_or(due, |end| end.min(due)));
+            } else if self.console.shows_progress() {
                 if now >= next_progress {
                     self.show_progress(sink);
                     next_progress = now + PROGRESS_EVERY;
@@ -234,6 +245,10 @@ impl<'s> Session<'s> {
         if let Some(listener) = &self.listener {
             waiting.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
         }
+        let keyboard = self.top.as_ref().and_then(Top::keyboard);
+        if let Some(keyboard) = keyboard {
+            waiting.push(PollFd::new(keyboard, PollFlags::POLLIN));
+        }
         for connection in &self.connections {
             waiting.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
             if let Some(process) = &connection.process {
@@ -247,7 +262,8 @@ impl<'s> Session<'s> {
         }
         let mut ready: Vec<bool> = waiting.iter().map(|fd| fd.any() == Some(true)).collect();
         // Those of the processes come in pairs or alone, behind the others.
-        let mut ready = ready.drain(1 + usize::from(self.listener.is_some())..);
+        let others = usize::from(self.listener.is_some()) + usize::from(keyboard.is_some());
+        let mut ready = ready.drain(1 + others..);
         for connection in &mut self.connections {
             let _ = ready.next();
             if connection.process.is_some() {
@@ -301,7 +317,7 @@ impl<'s> Session<'s> {
     /// Reads what has come, and drops the connections that are at their end.
     fn receive(&mut self, sink: &mut Sink) {
         for connection in &mut self.connections {
-            if let Err(problem) = connection.receive(sink, &mut self.buffer) {
+            if let Err(problem) = connection.receive(sink, &mut self.top, &mut self.buffer) {
                 self.console.warning(format_args!(
                     "process {} is not recorded any more: {}",
                     connection.pid,
@@ -421,7 +437,12 @@ impl<'s> Session<'s> {
 
 impl Connection {
     /// Reads up to a turn's worth. `is_open` is false after the last byte.
-    fn receive(&mut self, sink: &mut Sink, buffer: &mut [u8]) -> Result<(), String> {
+    fn receive(
+        &mut self,
+        sink: &mut Sink,
+        top: &mut Option<Top>,
+        buffer: &mut [u8],
+    ) -> Result<(), String> {
         let mut received = 0;
         while received < TURN {
             match self.stream.read(buffer) {
@@ -434,6 +455,9 @@ impl Connection {
                     self.splitter.feed(buffer.get(..length).unwrap_or_default());
                     while let Some(block) = self.splitter.next_block().map_err(|e| e.to_string())? {
                         sink.append_block(&block);
+                        if let Some(top) = top {
+                            top.block(block.bytes);
+                        }
                     }
                 }
                 Err(error) => match error.kind() {

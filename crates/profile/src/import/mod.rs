@@ -108,6 +108,20 @@ impl Import {
         Ok(import.finish())
     }
 
+    /// What has been taken so far, for a picture of now. Not finished: health is not filled in, samples
+    /// are in the order in which they came, and what symbols were looked up is not in it.
+    #[must_use]
+    pub fn so_far(&self) -> &Profile {
+        &self.builder.profile
+    }
+
+    /// Forgets samples older than this (nanoseconds of CLOCK_MONOTONIC), so that a picture of now holds
+    /// no more than that. What they refer to stays.
+    pub fn forget_samples_before(&mut self, time_ns: u64) {
+        let samples = &mut self.builder.profile.samples;
+        samples.retain(|sample| sample.time_ns >= time_ns);
+    }
+
     /// Takes what a reader gave.
     pub fn item(&mut self, item: &Item<'_>) {
         match item {

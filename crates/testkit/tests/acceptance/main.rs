@@ -64,6 +64,7 @@ mod side_by_side;
 mod signals;
 mod stress;
 mod tiers;
+mod top;
 mod truncated;
 mod unseen;
 mod walkers;

@@ -1,0 +1,233 @@
+//! What the user chose to see, and what each key changes.
+//!
+//! Not the drawing (`screen`). Invariant: every key does something that the help tells, or nothing.
+
+use std::cmp::Reverse;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::window::{MethodRow, Picture, ThreadRow};
+
+/// Which table is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Table {
+    #[default]
+    Methods,
+    Threads,
+}
+
+/// What rows are ordered by, most first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Order {
+    #[default]
+    Own,
+    Total,
+    Allocated,
+    Name,
+}
+
+/// What the driver has to do about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Nothing,
+    /// Keep the recording.
+    Keep,
+    Quit,
+}
+
+/// What the user chose.
+#[derive(Default)]
+pub(super) struct Choice {
+    pub(super) table: Table,
+    pub(super) order: Order,
+    pub(super) filter: String,
+    pub(super) is_typing: bool,
+    pub(super) is_held: bool,
+    pub(super) shows_help: bool,
+    pub(super) selected: usize,
+    /// Rows that fit, as drawn last.
+    pub(super) page: usize,
+    /// For the last line.
+    pub(super) said: Option<String>,
+}
+
+impl Choice {
+    /// Does what a key is for.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Asked {
+        if key.kind == KeyEventKind::Release {
+            return Asked::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Asked::Quit,
+                _ => Asked::Nothing,
+            };
+        }
+        if self.is_typing {
+            match key.code {
+                KeyCode::Enter => self.is_typing = false,
+                KeyCode::Esc => {
+                    self.is_typing = false;
+                    self.filter.clear();
+                }
+                KeyCode::Backspace => {
+                    self.filter.pop();
+                }
+                KeyCode::Char(c) => self.filter.push(c),
+                _ => {}
+            }
+            return Asked::Nothing;
+        }
+        self.said = None;
+        if self.shows_help {
+            self.shows_help = false;
+            return Asked::Nothing;
+        }
+        let order = match key.code {
+            KeyCode::Char('s') => Some(Order::Own),
+            KeyCode::Char('t') => Some(Order::Total),
+            KeyCode::Char('a') => Some(Order::Allocated),
+            KeyCode::Char('n') => Some(Order::Name),
+            _ => None,
+        };
+        if let Some(order) = order {
+            self.order = order;
+            self.selected = 0;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Asked::Quit,
+            KeyCode::Char('w') => return Asked::Keep,
+            KeyCode::Char('?' | 'h') => self.shows_help = true,
+            KeyCode::Char(' ') => self.is_held = !self.is_held,
+            KeyCode::Char('/') => {
+                self.is_typing = true;
+                self.filter.clear();
+            }
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Tab => {
+                self.table = match self.table {
+                    Table::Methods => Table::Threads,
+                    Table::Threads => Table::Methods,
+                };
+                self.selected = 0;
+            }
+            KeyCode::Up => self.selected = self.selected.saturating_sub(1),
+            KeyCode::Down => self.selected = self.selected.saturating_add(1),
+            KeyCode::PageUp => self.selected = self.selected.saturating_sub(self.page),
+            KeyCode::PageDown => self.selected = self.selected.saturating_add(self.page),
+            KeyCode::Home => self.selected = 0,
+            KeyCode::End => self.selected = usize::MAX,
+            _ => {}
+        }
+        Asked::Nothing
+    }
+
+    /// The rows to show, in order.
+    pub(super) fn methods<'p>(&self, picture: &'p Picture) -> Vec<&'p MethodRow> {
+        let shown = |row: &&MethodRow| self.includes(&row.name);
+        let mut rows: Vec<&MethodRow> = picture.methods.iter().filter(shown).collect();
+        rows.sort_by(|a, b| {
+            let key = |row: &MethodRow| match self.order {
+                Order::Own => Reverse((row.own, row.total)),
+                Order::Total => Reverse((row.total, row.own)),
+                Order::Allocated => Reverse((row.allocated, row.own_allocated)),
+                Order::Name => Reverse((0, 0)),
+            };
+            key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        rows
+    }
+
+    /// The rows to show, in order.
+    pub(super) fn threads<'p>(&self, picture: &'p Picture) -> Vec<&'p ThreadRow> {
+        let shown = |row: &&ThreadRow| self.includes(&row.name) || self.includes(&row.hottest);
+        let mut rows: Vec<&ThreadRow> = picture.threads.iter().filter(shown).collect();
+        rows.sort_by(|a, b| {
+            let key = |row: &ThreadRow| match self.order {
+                Order::Own | Order::Total => Reverse(row.cpu),
+                Order::Allocated => Reverse(row.allocated),
+                Order::Name => Reverse(0),
+            };
+            let name = |row: &ThreadRow| (row.name.clone(), row.tid);
+            key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b)))
+        });
+        rows
+    }
+
+    fn includes(&self, text: &str) -> bool {
+        text.to_lowercase().contains(&self.filter.to_lowercase())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(choice: &mut Choice, keys: &str) -> Asked {
+        let mut asked = Asked::Nothing;
+        for c in keys.chars() {
+            let code = match c {
+                '\t' => KeyCode::Tab,
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                c => KeyCode::Char(c),
+            };
+            asked = choice.key(KeyEvent::from(code));
+        }
+        asked
+    }
+
+    #[test]
+    fn keys_do_what_the_help_says() {
+        let mut choice = Choice::default();
+        assert_eq!(press(&mut choice, "t\t "), Asked::Nothing);
+        assert_eq!(
+            (choice.order, choice.table, choice.is_held),
+            (Order::Total, Table::Threads, true)
+        );
+        assert_eq!(press(&mut choice, "/quit"), Asked::Nothing);
+        assert_eq!(
+            (choice.filter.as_str(), choice.is_typing),
+            ("quit", true),
+            "letters are text while a filter is typed"
+        );
+        assert_eq!(press(&mut choice, "\nw"), Asked::Keep);
+        press(&mut choice, "\u{1b}");
+        assert_eq!(choice.filter, "");
+        press(&mut choice, "?");
+        assert!(choice.shows_help);
+        assert_eq!(
+            press(&mut choice, "q"),
+            Asked::Nothing,
+            "any key closes the help"
+        );
+        assert_eq!(press(&mut choice, "q"), Asked::Quit);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        press(&mut choice, "/");
+        assert_eq!(choice.key(interrupt), Asked::Quit, "also while typing");
+    }
+
+    #[test]
+    fn rows_are_filtered_and_in_order() {
+        let row = |name: &str, own, total| MethodRow {
+            name: name.to_owned(),
+            own,
+            total,
+            ..MethodRow::default()
+        };
+        let picture = Picture {
+            methods: vec![row("Shop.B", 1, 9), row("Shop.A", 5, 5), row("Main", 0, 10)],
+            ..Picture::default()
+        };
+        let mut choice = Choice::default();
+        let names = |choice: &Choice| -> Vec<String> {
+            let rows = choice.methods(&picture);
+            rows.iter().map(|row| row.name.clone()).collect()
+        };
+        assert_eq!(names(&choice), ["Shop.A", "Shop.B", "Main"]);
+        press(&mut choice, "t");
+        assert_eq!(names(&choice), ["Main", "Shop.B", "Shop.A"]);
+        press(&mut choice, "n/SHOP\n");
+        assert_eq!(names(&choice), ["Shop.A", "Shop.B"]);
+    }
+}

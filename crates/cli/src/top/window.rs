@@ -1,0 +1,370 @@
+//! The last seconds of a recording that is being made, added up.
+//!
+//! Not the screen (`screen`) and not the recording (`record`), which gives it blocks as they come.
+//! Invariants: it holds the samples of the window and no older ones; rates are sums of what samples
+//! stand for, divided by the time of the window that has been recorded.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use profile::Import;
+use profile::model::{Event, Frame, FrameId, FrameKind, Location, Profile, ThreadId};
+use recording::{Reader, file_header};
+use symbolize::Symbolizer;
+
+/// What the window shows, computed at one instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Picture {
+    /// How long the window is, nanoseconds: less than asked for at the beginning.
+    pub(crate) span_ns: u64,
+    /// `pid name` of each process.
+    pub(crate) processes: Vec<String>,
+    /// Versions of the runtimes that are recorded.
+    pub(crate) runtimes: Vec<String>,
+    /// CPU time, in nanoseconds a second.
+    pub(crate) cpu: u64,
+    /// Bytes allocated a second.
+    pub(crate) allocated: u64,
+    /// Collections in the window, and how long they stopped the program, nanoseconds a second.
+    pub(crate) collections: u64,
+    pub(crate) paused: u64,
+    /// Waits for locks in the window, and how long they were, nanoseconds a second.
+    pub(crate) waits: u64,
+    pub(crate) waited: u64,
+    /// Exceptions in the window.
+    pub(crate) exceptions: u64,
+    /// CPU samples in the window.
+    pub(crate) samples: u64,
+    /// Of these, walks that did not come to the root.
+    pub(crate) broken: u64,
+    pub(crate) threads: Vec<ThreadRow>,
+    pub(crate) methods: Vec<MethodRow>,
+}
+
+/// A thread that used CPU time in the window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ThreadRow {
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+    /// Nanoseconds a second.
+    pub(crate) cpu: u64,
+    /// Bytes a second.
+    pub(crate) allocated: u64,
+    /// Waiting for locks, nanoseconds a second.
+    pub(crate) waited: u64,
+    /// Where most of its time went.
+    pub(crate) hottest: String,
+}
+
+/// A method that is in a stack of the window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MethodRow {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Nanoseconds a second with it on top, and with it anywhere in the stack.
+    pub(crate) own: u64,
+    pub(crate) total: u64,
+    /// Bytes that it, and with it anywhere in the stack what it called, allocated, a second.
+    pub(crate) own_allocated: u64,
+    pub(crate) allocated: u64,
+}
+
+/// What a method is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    #[default]
+    Managed,
+    Runtime,
+    Native,
+    Other,
+}
+
+impl From<FrameKind> for Kind {
+    fn from(kind: FrameKind) -> Kind {
+        match kind {
+            FrameKind::Managed => Kind::Managed,
+            FrameKind::Runtime => Kind::Runtime,
+            FrameKind::Native => Kind::Native,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// The samples of the last seconds.
+pub(crate) struct Window {
+    reader: Reader<VecDeque<u8>>,
+    import: Import,
+    symbolizer: Symbolizer,
+    /// The row of each frame, once looked up.
+    of_frame: Vec<u32>,
+    rows: HashMap<(String, Kind), u32>,
+    names: Vec<(String, Kind)>,
+    length_ns: u64,
+    /// When the first sample could have been.
+    began_ns: u64,
+}
+
+/// A frame that has not been looked up.
+const NO_ROW: u32 = u32::MAX;
+
+impl Window {
+    /// One of this length, which begins at `now_ns` (CLOCK_MONOTONIC).
+    ///
+    /// # Errors
+    /// Not met: the header of a recording is one.
+    pub(crate) fn new(length_ns: u64, now_ns: u64) -> anyhow::Result<Window> {
+        let header = VecDeque::from(file_header("sidewalk top"));
+        let options = symbolize::Options {
+            inlined: false,
+            ..symbolize::Options::default()
+        };
+        Ok(Window {
+            // What has been shown is forgotten, so the whole may be of any size.
+            reader: Reader::open(header)?.allow(u64::MAX),
+            import: Import::new(),
+            symbolizer: Symbolizer::new(options),
+            of_frame: Vec::new(),
+            rows: HashMap::new(),
+            names: Vec::new(),
+            length_ns,
+            began_ns: now_ns,
+        })
+    }
+
+    /// Takes a whole block.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub(crate) fn block(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.reader.source_mut().extend(bytes);
+        while let Some(item) = self.reader.next_item()? {
+            self.import.item(&item);
+        }
+        Ok(())
+    }
+
+    /// The window that ends now.
+    pub(crate) fn picture(&mut self, now_ns: u64) -> Picture {
+        let from_ns = now_ns.saturating_sub(self.length_ns);
+        self.import.forget_samples_before(from_ns);
+        let profile = self.import.so_far();
+        let span_ns = now_ns.saturating_sub(from_ns.max(self.began_ns)).max(1);
+        let mut sums = Sums::default();
+        let mut on_stack = HashSet::new();
+        let mut picture = Picture {
+            span_ns,
+            processes: processes(profile),
+            runtimes: runtimes(profile),
+            ..Picture::default()
+        };
+        for sample in &profile.samples {
+            match sample.event {
+                Event::Cpu => {
+                    picture.samples += 1;
+                    let whole = matches!(
+                        sample.end,
+                        recording::WalkEnd::Root | recording::WalkEnd::Truncated
+                    );
+                    picture.broken += u64::from(!whole);
+                }
+                Event::Alloc => {}
+                Event::Gc => {
+                    picture.collections += 1;
+                    picture.paused += sample.value;
+                    continue;
+                }
+                Event::Contention => {
+                    picture.waits += 1;
+                    picture.waited += sample.value;
+                    sums.thread(sample.thread).waited += sample.value;
+                    continue;
+                }
+                Event::Exception => {
+                    picture.exceptions += 1;
+                    continue;
+                }
+                _ => continue,
+            }
+            let is_cpu = sample.event == Event::Cpu;
+            on_stack.clear();
+            let mut leaf = None;
+            let mut next = Some(sample.stack);
+            while let Some(id) = next {
+                let stack = profile.stack(id);
+                next = stack.parent;
+                let row = row_of(
+                    profile,
+                    stack.frame,
+                    &mut self.of_frame,
+                    &mut self.rows,
+                    &mut self.names,
+                    &mut self.symbolizer,
+                );
+                leaf.get_or_insert(row);
+                if on_stack.insert(row) {
+                    let method = sums.method(row);
+                    *(if is_cpu {
+                        &mut method.total
+                    } else {
+                        &mut method.allocated
+                    }) += sample.value;
+                }
+            }
+            let thread = sums.thread(sample.thread);
+            if is_cpu {
+                picture.cpu += sample.value;
+                thread.cpu += sample.value;
+                *thread.leaves.entry(leaf.unwrap_or(NO_ROW)).or_default() += sample.value;
+            } else {
+                picture.allocated += sample.value;
+                thread.allocated += sample.value;
+            }
+            if let Some(leaf) = leaf {
+                let method = sums.method(leaf);
+                *(if is_cpu {
+                    &mut method.own
+                } else {
+                    &mut method.own_allocated
+                }) += sample.value;
+            }
+        }
+        let a_second = |value: u64| per_second(value, span_ns);
+        for sum in [
+            &mut picture.cpu,
+            &mut picture.allocated,
+            &mut picture.paused,
+            &mut picture.waited,
+        ] {
+            *sum = a_second(*sum);
+        }
+        let name_of = |row: u32| {
+            self.names
+                .get(row as usize)
+                .map_or_else(String::new, |(name, _)| name.clone())
+        };
+        picture.threads = sums
+            .threads
+            .iter()
+            .map(|(&id, sum)| {
+                let thread = profile.thread(id);
+                let hottest = sum
+                    .leaves
+                    .iter()
+                    .max_by_key(|&(&row, &value)| (value, std::cmp::Reverse(row)));
+                ThreadRow {
+                    tid: thread.tid,
+                    name: thread.name.clone(),
+                    cpu: a_second(sum.cpu),
+                    allocated: a_second(sum.allocated),
+                    waited: a_second(sum.waited),
+                    hottest: hottest.map_or_else(String::new, |(&row, _)| name_of(row)),
+                }
+            })
+            .collect();
+        picture.methods = sums
+            .methods
+            .iter()
+            .filter_map(|(&row, sum)| {
+                let (name, kind) = self.names.get(row as usize)?.clone();
+                Some(MethodRow {
+                    name,
+                    kind,
+                    own: a_second(sum.own),
+                    total: a_second(sum.total),
+                    own_allocated: a_second(sum.own_allocated),
+                    allocated: a_second(sum.allocated),
+                })
+            })
+            .collect();
+        picture
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    threads: HashMap<ThreadId, ThreadSum>,
+    methods: HashMap<u32, MethodSum>,
+}
+
+impl Sums {
+    fn thread(&mut self, id: ThreadId) -> &mut ThreadSum {
+        self.threads.entry(id).or_default()
+    }
+
+    fn method(&mut self, row: u32) -> &mut MethodSum {
+        self.methods.entry(row).or_default()
+    }
+}
+
+#[derive(Default)]
+struct ThreadSum {
+    cpu: u64,
+    allocated: u64,
+    waited: u64,
+    /// CPU time by the row of the leaf.
+    leaves: HashMap<u32, u64>,
+}
+
+#[derive(Default)]
+struct MethodSum {
+    own: u64,
+    total: u64,
+    own_allocated: u64,
+    allocated: u64,
+}
+
+fn per_second(value: u64, span_ns: u64) -> u64 {
+    let a_second = u128::from(value) * 1_000_000_000 / u128::from(span_ns);
+    u64::try_from(a_second).unwrap_or(u64::MAX)
+}
+
+/// The row of a frame: frames of one name and kind are one, as `--by method` has them.
+fn row_of(
+    profile: &Profile,
+    id: FrameId,
+    of_frame: &mut Vec<u32>,
+    rows: &mut HashMap<(String, Kind), u32>,
+    names: &mut Vec<(String, Kind)>,
+    symbolizer: &mut Symbolizer,
+) -> u32 {
+    let index = id.0 as usize;
+    if of_frame.len() <= index {
+        of_frame.resize(profile.frames.len().max(index + 1), NO_ROW);
+    }
+    if of_frame[index] == NO_ROW {
+        let frame = profile.frame(id);
+        let key = (name(profile, frame, symbolizer), Kind::from(frame.kind));
+        of_frame[index] = *rows.entry(key).or_insert_with_key(|key| {
+            names.push(key.clone());
+            u32::try_from(names.len() - 1).unwrap_or(NO_ROW - 1)
+        });
+    }
+    of_frame[index]
+}
+
+fn name(profile: &Profile, frame: &Frame, symbolizer: &mut Symbolizer) -> String {
+    if let (Location::Svma(svma), Some(module)) = (frame.location, frame.module) {
+        let module = profile.module(module);
+        if let Some(found) = symbolizer.native(module, svma).last() {
+            return found.name.clone();
+        }
+        let start = symbolizer.function_start(module, svma).unwrap_or(svma);
+        return symbolize::place(module, start);
+    }
+    profile.string(frame.name).to_owned()
+}
+
+fn processes(profile: &Profile) -> Vec<String> {
+    let told = |process: &profile::model::Process| {
+        let words: Vec<&str> = process.command.iter().map(String::as_str).collect();
+        format!("{} {}", process.pid, words.join(" "))
+    };
+    profile.processes.iter().map(told).collect()
+}
+
+fn runtimes(profile: &Profile) -> Vec<String> {
+    let recorded = profile.runtimes.iter().filter(|runtime| runtime.recorded);
+    recorded.map(|runtime| runtime.version.clone()).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
