@@ -15,7 +15,8 @@ namespace Workloads
     /// <summary>
     /// A compiler run: the C# compiler, cold, on a program of its own making.
     /// Thousands of methods are compiled by the JIT, on several threads.
-    /// A round is one compilation; with files=N of N files.
+    /// A round is one compilation; with files=N of N files. With `tell` each round
+    /// is told when it ends, with the CPU time of the process until then.
     /// </summary>
     public static class Roslyn
     {
@@ -23,6 +24,7 @@ namespace Workloads
         {
             var run = new Run(args);
             int files = 12;
+            bool tells = Array.IndexOf(args, "tell") >= 0;
             foreach (string arg in args)
             {
                 if (arg.StartsWith("files=", StringComparison.Ordinal))
@@ -36,6 +38,10 @@ namespace Workloads
             while (run.More())
             {
                 check.Add(CompileOnce(files, references));
+                if (tells)
+                {
+                    Console.WriteLine("round " + Clock.ProcessCpu() / 1000);
+                }
             }
             check.Print();
             run.End();

@@ -15,13 +15,14 @@ use testkit::{Inspected, Machine, Runtime};
 
 use crate::bench_programs::{self, Headline};
 use crate::test::cargo;
-use crate::{bench_events, bench_server, bench_shadow, bench_walkers, setup, test};
+use crate::{bench_events, bench_server, bench_shadow, bench_switch, bench_walkers, setup, test};
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
-     rows: roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
+     rows: switch, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
 
 /// What `--only` takes.
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 12] = [
+    "switch",
     "roslyn",
     "threadchurn",
     "jitchurn",
@@ -186,6 +187,12 @@ fn programs(
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
     let mut out = String::new();
+    if options.wants("switch") {
+        out += bench_switch::HEAD;
+        for runtime in runtimes {
+            out += &bench_switch::measure(runtime, options.pairs, folder, lead)?;
+        }
+    }
     let mut rows = String::new();
     for program in &bench_programs::PROGRAMS {
         for runtime in runtimes {

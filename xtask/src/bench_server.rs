@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 16;
 const WARM_UP: Duration = Duration::from_secs(4);
 
 /// A server that runs.
-struct Server {
+pub(crate) struct Server {
     way: Way,
     child: Child,
     output: BufReader<ChildStdout>,
@@ -46,14 +46,15 @@ struct Server {
 }
 
 /// A server's time under load.
-struct Burst {
-    cpu_us: f64,
-    requests: f64,
-    loaded: Loaded,
+pub(crate) struct Burst {
+    pub(crate) cpu_us: f64,
+    pub(crate) requests: f64,
+    pub(crate) loaded: Loaded,
 }
 
 impl Server {
-    fn start(runtime: &Runtime, way: Way, folder: &Path) -> Result<Server> {
+    /// One that is watched in this way.
+    pub(crate) fn start(runtime: &Runtime, way: Way, folder: &Path) -> Result<Server> {
         let workload = testkit::workload("webserver");
         let folder = folder.join(way.name().replace([' ', ','], "-"));
         std::fs::create_dir_all(&folder)?;
@@ -80,6 +81,18 @@ impl Server {
         })
     }
 
+    /// Its process: of a way that starts the program itself.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Load that does not count: code is compiled anew meanwhile.
+    pub(crate) fn warm_up(&self) -> Result<()> {
+        load(self.port, SERVING, CONNECTIONS, WARM_UP)
+            .with_context(|| format!("a server watched by {}", self.way.name()))?;
+        Ok(())
+    }
+
     /// CPU time in microseconds, and requests, so far.
     fn account(&self) -> Result<(f64, f64)> {
         let mut client = Client::connect(self.port)?;
@@ -90,7 +103,8 @@ impl Server {
         Ok((cpu.parse::<f64>()? / 1000.0, requests.parse()?))
     }
 
-    fn burst(&mut self, duration: Duration) -> Result<()> {
+    /// Its time under load for so long.
+    pub(crate) fn burst(&self, duration: Duration) -> Result<Burst> {
         let before = self.account()?;
         let loaded = load(self.port, SERVING, CONNECTIONS, duration)
             .with_context(|| format!("a server watched by {}", self.way.name()))?;
@@ -102,16 +116,15 @@ impl Server {
             "the server counts {requests} requests, the load {}",
             loaded.requests
         );
-        self.bursts.push(Burst {
+        Ok(Burst {
             cpu_us: after.0 - before.0,
             requests,
             loaded,
-        });
-        Ok(())
+        })
     }
 
     /// Ends it, and checks that it ended as it should.
-    fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         Client::connect(self.port)?.get("stop")?;
         let mut served = false;
         for line in self.output.by_ref().lines() {
@@ -147,8 +160,7 @@ pub(crate) fn measure(
     for way in WAYS.iter().filter(|way| way.missing().is_none()) {
         eprintln!("web server on {}: {}", runtime.version, way.name());
         let server = Server::start(runtime, *way, folder)?;
-        load(server.port, SERVING, CONNECTIONS, WARM_UP)
-            .with_context(|| format!("a server watched by {}", way.name()))?;
+        server.warm_up()?;
         servers.push(server);
     }
     for number in 0..pairs {
@@ -159,7 +171,9 @@ pub(crate) fn measure(
         );
         let count = servers.len();
         for step in 0..count {
-            servers[(step + number) % count].burst(burst)?;
+            let server = &mut servers[(step + number) % count];
+            let counted = server.burst(burst)?;
+            server.bursts.push(counted);
         }
     }
     let mut out = String::new();

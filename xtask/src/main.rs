@@ -9,6 +9,7 @@ mod bench_events;
 mod bench_programs;
 mod bench_server;
 mod bench_shadow;
+mod bench_switch;
 mod bench_walkers;
 mod bench_ways;
 mod demo;

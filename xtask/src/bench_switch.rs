@@ -1,0 +1,319 @@
+//! What recording costs, by switching it on and off in one process: part of `cargo xtask bench`.
+//!
+//! The same process under the same load, recorded for a moment and left alone for a moment, in turn:
+//! what one start of a program has over another (where its code came to lie, what was compiled when)
+//! is in none of the ratios, and what the machine does hits both moments of a pair alike. Not in it: what
+//! starting with a profiler costs, and the attach itself, which is told apart. Invariant: the load checks
+//! every answer, and every recording has samples, or the bench ends with an error.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Inspected, Runtime, Workload, sidewalk};
+
+use crate::bench_programs::{Headline, Spread};
+use crate::bench_server::Server;
+use crate::bench_ways::Way;
+
+/// What is switched on; none: nothing is, which is the noise.
+const SWITCHED: [Option<&str>; 5] = [
+    None,
+    Some("-F 99"),
+    Some("-F 999"),
+    Some("-F 99 -e wall"),
+    Some("-F 99 -e cpu,exception,alloc,contention,gc"),
+];
+
+/// How long a moment is.
+const MOMENT: Duration = Duration::from_secs(2);
+/// A compiler's rounds take long, and only whole ones count.
+const LONG_MOMENT: Duration = Duration::from_secs(4);
+/// An attach takes some milliseconds; this is far beyond.
+const ATTACH_TIME: Duration = Duration::from_secs(20);
+
+/// A process that works all the time, and what a piece of its work costs.
+trait Worker {
+    fn pid(&self) -> u32;
+    /// CPU time of a piece of work, microseconds, measured for a moment from now on.
+    fn measure(&self) -> Result<f64>;
+}
+
+impl Worker for Server {
+    fn pid(&self) -> u32 {
+        Server::pid(self)
+    }
+
+    fn measure(&self) -> Result<f64> {
+        let burst = self.burst(MOMENT)?;
+        Ok(burst.cpu_us / burst.requests)
+    }
+}
+
+/// The compiler, which compiles the same program again and again.
+struct Compiler {
+    child: Child,
+    /// When each round ended, and the CPU time of the process until then, microseconds.
+    rounds: Arc<Mutex<Vec<(Instant, f64)>>>,
+}
+
+impl Compiler {
+    fn start(runtime: &Runtime) -> Result<Compiler> {
+        let workload = testkit::workload("roslyn");
+        let mut command = runtime.command(&workload.dll);
+        command.args(["100000", "files=2", "tell"]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        let output = child.stdout.take().context("the compiler has no output")?;
+        let rounds = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&rounds);
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let us = line.strip_prefix("round ").and_then(|us| us.parse().ok());
+                if let Some(us) = us {
+                    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                    told.push((Instant::now(), us));
+                }
+            }
+        });
+        let compiler = Compiler { child, rounds };
+        // Compiled anew by then, all that is hot.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while compiler.told() < 12 {
+            ensure!(Instant::now() < deadline, "the compiler does not come on");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(compiler)
+    }
+
+    fn told(&self) -> usize {
+        self.rounds
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+}
+
+impl Worker for Compiler {
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn measure(&self) -> Result<f64> {
+        let start = Instant::now();
+        std::thread::sleep(LONG_MOMENT);
+        let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whole = rounds.iter().filter(|(ended, _)| *ended >= start);
+        let (Some(first), Some(last)) = (whole.next(), rounds.last()) else {
+            bail!("no round of the compiler ended in {LONG_MOMENT:?}");
+        };
+        let count = rounds.iter().filter(|(ended, _)| *ended > first.0).count();
+        ensure!(count > 0, "one round of the compiler in {LONG_MOMENT:?}");
+        #[expect(clippy::cast_precision_loss, reason = "some dozens")]
+        Ok((last.1 - first.1) / count as f64)
+    }
+}
+
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// A recording of a process that runs, under way.
+struct Recording {
+    tool: Child,
+    file: PathBuf,
+    /// From the start of the tool until the agent had said yes.
+    attached_ms: f64,
+}
+
+impl Recording {
+    fn start(pid: u32, options: &str, file: PathBuf) -> Result<Recording> {
+        let _old = fs::remove_file(&file);
+        let mut command = Command::new(sidewalk());
+        command
+            .args(["record", "--quiet", "--stay", "--pid", &pid.to_string()])
+            .args(options.split(' '))
+            .arg("-o")
+            .arg(&file)
+            .stdin(Stdio::null());
+        let start = Instant::now();
+        let mut tool = command
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        // The file gets its name when the agent has said yes.
+        while !file.exists() {
+            if let Some(status) = tool.try_wait()? {
+                bail!("{command:?} ended with {status}");
+            }
+            if start.elapsed() > ATTACH_TIME {
+                let _ended = tool.kill();
+                bail!("{command:?} did not begin within {ATTACH_TIME:?}");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Recording {
+            tool,
+            file,
+            attached_ms: start.elapsed().as_secs_f64() * 1e3,
+        })
+    }
+
+    fn stop(mut self) -> Result<()> {
+        let pid = Pid::from_child(&self.tool);
+        kill_process(pid, Signal::INT)?;
+        let status = self.tool.wait()?;
+        ensure!(status.success(), "a recording ended with {status}");
+        let inspected = Inspected::of(&self.file);
+        ensure!(
+            inspected.number("samples") > 0.0,
+            "a recording without a sample"
+        );
+        Ok(())
+    }
+}
+
+/// The rows of one runtime as text, and what the page may lead with.
+pub(crate) fn measure(
+    runtime: &Runtime,
+    pairs: usize,
+    folder: &Path,
+    lead: &mut Vec<Headline>,
+) -> Result<String> {
+    let mut out = String::new();
+    if Workload::at("webserver").runs_on(runtime) {
+        let [one, other] = [(); 2].map(|()| Server::start(runtime, Way::None, folder));
+        let (one, other) = (one?, other?);
+        one.warm_up()?;
+        other.warm_up()?;
+        out += &of(
+            runtime,
+            "webserver, a request",
+            (&one, &other),
+            pairs,
+            folder,
+            lead,
+        )?;
+        one.stop()?;
+        other.stop()?;
+    }
+    if Workload::at("roslyn").runs_on(runtime) {
+        let (one, other) = (Compiler::start(runtime)?, Compiler::start(runtime)?);
+        // Two compilers are never measured at once, but both run: on two cores each has one.
+        out += &of(
+            runtime,
+            "roslyn, a compilation",
+            (&one, &other),
+            pairs,
+            folder,
+            lead,
+        )?;
+    }
+    Ok(out)
+}
+
+fn of(
+    runtime: &Runtime,
+    what: &str,
+    (worker, other): (&dyn Worker, &dyn Worker),
+    pairs: usize,
+    folder: &Path,
+    lead: &mut Vec<Headline>,
+) -> Result<String> {
+    let mut out = String::new();
+    let file = folder.join(format!("switch-{}.swk", runtime.version));
+    let beside = || -> Result<f64> { Ok(worker.measure()? / other.measure()?) };
+    let mut before = Vec::new();
+    for _ in 0..pairs {
+        before.push(beside()?);
+    }
+    let mut attached = Vec::new();
+    for options in SWITCHED {
+        let mut ratios = Vec::new();
+        let mut bare = Vec::new();
+        for number in 0..pairs {
+            let name = options.unwrap_or("none, none again");
+            eprintln!(
+                "{what} on {}: {name}, pair {} of {pairs}",
+                runtime.version,
+                number + 1
+            );
+            let with = || -> Result<(f64, f64)> {
+                let Some(options) = options else {
+                    return Ok((worker.measure()?, 0.0));
+                };
+                let recording = Recording::start(worker.pid(), options, file.clone())?;
+                let measured = worker.measure();
+                let took = recording.attached_ms;
+                recording.stop()?;
+                Ok((measured?, took))
+            };
+            let (off, (on, took)) = if number.is_multiple_of(2) {
+                let off = worker.measure()?;
+                (off, with()?)
+            } else {
+                let on = with()?;
+                (worker.measure()?, on)
+            };
+            ratios.push(on / off);
+            bare.push(off);
+            if options.is_some() {
+                attached.push(took);
+            }
+        }
+        let ratio = Spread::of(ratios.into_iter());
+        let _ = writeln!(
+            out,
+            "| {what} | {} | {} | {:.1} µs | {ratio} |",
+            runtime.version,
+            options.unwrap_or("none, none again"),
+            Spread::of(bare.into_iter()).median,
+        );
+        if let Some(options) = options {
+            lead.push(Headline {
+                what: format!("{what} on {}, switched on: {options}", runtime.version),
+                cpu: ratio,
+                wall: None,
+            });
+        }
+    }
+    // The agent is in one of the two now, and does nothing.
+    let mut after = Vec::new();
+    for _ in 0..pairs {
+        after.push(beside()?);
+    }
+    let (before, after) = (
+        Spread::of(before.into_iter()),
+        Spread::of(after.into_iter()),
+    );
+    let first = attached.first().copied().unwrap_or(f64::NAN);
+    let again = Spread::of(attached.into_iter().skip(1));
+    let _ = writeln!(
+        out,
+        "| {what} | {} | idle agent, to a process without one | | {:.3}× (before it came {:.3}×) |\n\
+         | {what} | {} | until the agent has said yes, milliseconds: the first time {first:.0}, then | | {:.0} |",
+        runtime.version,
+        after.median / before.median,
+        before.median,
+        runtime.version,
+        again.median,
+    );
+    Ok(out)
+}
+
+/// What stands above the rows of [`measure`].
+pub(crate) const HEAD: &str = "\nRecording switched on and off in one process under load (`record --pid --stay`), moment by moment: CPU time of a \
+     piece of work with it by that without it just before or after. No noise of one start against another is in it.\n\n\
+     | work | .NET | switched on | CPU time without | ratio |\n\
+     | --- | --- | --- | --: | --: |\n";
