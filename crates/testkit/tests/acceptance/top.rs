@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -64,7 +63,7 @@ impl Terminal {
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Terminal {
             child,
-            ours: File::from(OwnedFd::from(ours)),
+            ours: File::from(ours),
             screen: vt100::Parser::new(ROWS, COLUMNS, 0),
         }
     }
