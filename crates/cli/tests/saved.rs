@@ -59,12 +59,11 @@ fn help() {
 #[test]
 fn wrong_usage() {
     let folder = folder();
-    let cases: [&[&str]; 17] = [
+    let cases: [&[&str]; 16] = [
         &[],
-        &["dump", "1"],
+        &["undo", "1"],
         &["record"],
         &["record", "--unknown", "--", "x"],
-        &["record", "--pid", "1"],
         &["record", "-e", "cpu,itimer", "--", "x"],
         &["record", "--walker", "frame-pointer", "--", "x"],
         &["record", "--alloc-interval", "1t", "--", "x"],
