@@ -18,6 +18,7 @@
 mod clocks;
 mod config;
 mod counters;
+mod due;
 mod engine;
 mod global;
 mod handler;

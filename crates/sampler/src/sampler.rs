@@ -7,8 +7,8 @@
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
-use crate::clocks;
 use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
+use crate::due;
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
 use crate::handler;
@@ -641,7 +641,7 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     }
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;
     // else short threads would count for less than their share.
-    slot.reset(clocks::last_wall_tick(sys::monotonic_ns()));
+    slot.reset(due::last_wall_tick(sys::monotonic_ns()));
     for looks in [&GLOBAL.cpu_looks, &GLOBAL.wall_looks] {
         if let Some(look) = looks.get(index) {
             look.store(0, Ordering::Relaxed);
@@ -671,7 +671,7 @@ pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
     if slot.gate.end_arm() || !GLOBAL.running() {
         engine::end_timer(slot);
     } else if armed.is_ok() {
-        clocks::came(slot);
+        due::came(slot);
     }
     armed
 }
