@@ -22,7 +22,9 @@ on_each_runtime!(
 on_net8_and_core31!(
     twenty_rounds_beside_unloading_assemblies,
     dynamic_methods_of_before_have_names,
+    a_tool_that_is_killed_at_any_moment_does_no_harm,
     a_program_that_is_killed_leaves_its_recording,
+    a_program_that_is_killed_at_any_moment_ends_the_tool,
     a_second_tool_hears_who_records,
     an_agent_that_stays_is_found_again,
     a_started_program_is_recorded_again_by_its_agent,
@@ -231,6 +233,58 @@ fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &R
     }
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
+}
+
+/// From before the attach to after the leave.
+fn moments() -> impl Iterator<Item = Duration> {
+    (0..16).map(|step| Duration::from_millis(step * step * 4))
+}
+
+fn a_tool_that_is_killed_at_any_moment_does_no_harm(runtime: &Runtime) {
+    let program = running(runtime, "churn", &[]);
+    let pid = program.pid();
+    let folder = test_folder("moments");
+    for moment in moments() {
+        let mut tool = tool(pid, &folder, &["-d", "100ms"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(moment);
+        tool.kill().unwrap();
+        tool.wait().unwrap();
+        // Whatever it has begun: the next one records.
+        let recorded = record(pid, &folder, &["-d", "100ms"]);
+        assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
+fn a_program_that_is_killed_at_any_moment_ends_the_tool(runtime: &Runtime) {
+    let folder = test_folder("moments");
+    for moment in moments().step_by(4) {
+        let program = running(runtime, "shares", &[]);
+        let mut tool = tool(program.pid(), &folder, &["-d", "100ms"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(moment);
+        // Kills it.
+        drop(program);
+        let status = tool.wait().unwrap();
+        let mut said = String::new();
+        tool.stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        // Well where it had recorded something by then; else with a reason.
+        assert!(
+            status.success() || said.contains("error: "),
+            "{status}: {said}"
+        );
+        assert!(status.code().is_some(), "{status}");
+    }
 }
 
 fn dynamic_methods_of_before_have_names(runtime: &Runtime) {
