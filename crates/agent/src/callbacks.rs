@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use control::{Message, PROTOCOL, ask, keys};
+use control::{Arrival, Message, PROTOCOL, ask, keys};
 use corprof::context::{Attach, Callback, Cooperative, Detached, NoTrigger, Startup, Synchronous};
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
 use corprof::{
@@ -104,6 +104,7 @@ impl ClrCallbacks {
                 .unwrap_or_default(),
             major,
             event_pipe: info.capabilities().event_pipe,
+            snapshots: self.clr.arrival() == Arrival::Attached,
         }
     }
 

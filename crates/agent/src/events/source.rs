@@ -28,6 +28,8 @@ pub struct RuntimeFacts {
     pub major: u16,
     /// It lets a profiler listen to its own events (`ICorProfilerInfo12`, .NET 5 on).
     pub event_pipe: bool,
+    /// We came to it while it ran, and have asked for stack snapshots then: the walkers that need them have them.
+    pub snapshots: bool,
 }
 
 /// The question that a source is asked.

@@ -72,8 +72,8 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
 
 /// All that a session asks of a CLR. `hooks` is what the walker `shadow` needs.
 ///
-/// The stack snapshots that some walkers need are not in it: at start-up `corprof` asks for them, with
-/// a proof; afterwards they cannot be had, which is said.
+/// The stack snapshots that some walkers need are not in it: at start-up, and when we come to a runtime, `corprof` asks
+/// for them, with a proof; afterwards they cannot be had, which is said.
 pub fn of_session(
     settings: &Settings,
     how: How,
@@ -85,7 +85,9 @@ pub fn of_session(
     all.high |= ALWAYS.1;
     match (how, settings.walker) {
         (How::Startup, WalkerKind::Shadow) => all.low |= hooks,
-        (How::Attached, walker) if walker == WalkerKind::Shadow || settings.needs_snapshots() => {
+        (How::Attached, walker)
+            if walker == WalkerKind::Shadow || settings.needs_snapshots() && !runtime.snapshots =>
+        {
             all.news.push(EventNews::Note(format!(
                 "walker {} of .NET {}: it must be asked for when the runtime starts",
                 walker.name(),
@@ -194,6 +196,7 @@ mod tests {
             version: "x".into(),
             major,
             event_pipe,
+            snapshots: false,
         }
     }
 
@@ -271,6 +274,16 @@ mod tests {
                 );
                 assert_eq!(is_said, walker != "signal", "{walker}");
             }
+        }
+        // Those that were asked for when we came are there.
+        let attached = RuntimeFacts {
+            snapshots: true,
+            ..facts(8, true)
+        };
+        for (walker, is_said) in [("suspend", false), ("shadow", true)] {
+            let settings = Settings::parse(&format!("event=cpu;walker={walker}"));
+            let asked = of_session(&settings, How::Attached, &attached, hooks::EVENTS);
+            assert_eq!(asked.news.is_empty(), !is_said, "{walker}");
         }
         // What 3.1 cannot do then is said by name.
         let settings = Settings::parse("event=alloc");

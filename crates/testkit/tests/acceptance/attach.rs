@@ -22,6 +22,7 @@ on_each_runtime!(
 on_net8_and_core31!(
     twenty_rounds_beside_unloading_assemblies,
     dynamic_methods_of_before_have_names,
+    walkers_that_stop_the_runtime_can_be_had,
     a_tool_that_is_killed_at_any_moment_does_no_harm,
     a_program_that_is_killed_leaves_its_recording,
     a_program_that_is_killed_at_any_moment_ends_the_tool,
@@ -230,6 +231,19 @@ fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &R
         until("the agent to leave", || !has_agent_thread(pid));
         let recorded = record(pid, &folder, &["-d", "200ms"]);
         assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
+fn walkers_that_stop_the_runtime_can_be_had(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let folder = test_folder("walkers");
+    for walker in ["suspend", "seeded"] {
+        let recorded = record(program.pid(), &folder, &["-d", "1s", "--walker", walker]);
+        assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+        let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
+        assert!(total > 20, "{walker}: {total} samples");
     }
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
