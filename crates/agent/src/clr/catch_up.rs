@@ -4,6 +4,8 @@
 //! It is asked for on the agent thread, as no other command of the runtime's is served while that callback runs.
 //! What has no list is found when a sample meets it (`code`): dynamic methods and stubs.
 //!
+//! An unload that had begun before is announced to nobody: only what is in the lists twice, 30 ms apart, is asked about.
+//!
 //! Invariants: nothing that was enumerated dies between that and the questions about it, because the callback that
 //! announces its end waits at the [`Gate`]; it waits for [`BATCH`] methods at most. An id that is given out again
 //! belongs to something newer, of which a callback tells.
@@ -11,10 +13,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use control::Arrival;
-use corprof::Cx;
 use corprof::context::AgentThread;
+use corprof::{Cx, FunctionId, RejitId};
 use recording::MethodKind;
 
 use super::Clr;
@@ -27,6 +30,9 @@ const BATCH: usize = 64;
 
 /// How often the end of a dynamic method looks whether it is still asked about: some 100 µs.
 const QUESTIONS: u32 = 2000;
+
+/// How long an unload may take from its announcement to its end, that began before we came.
+const UNLOADING: Duration = Duration::from_millis(30);
 
 /// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
 const DYING_NS: u64 = 1_000_000;
@@ -168,8 +174,25 @@ impl Clr {
     }
 
     fn code_before_us<'rt>(&self, target: &Target, cx: &mut Cx<'rt, AgentThread>) {
+        // An unload that had begun before we came is announced to nobody: what is still in the lists when it has had time to
+        // end is not part of it. What is made meanwhile is told by callbacks.
+        let modules = self.modules_now(cx);
+        let functions = self.functions_now(cx);
+        std::thread::sleep(UNLOADING);
         let mut done = HashSet::new();
-        while !self.code_until_unload(target, cx, &mut done) {}
+        while !self.code_until_unload(target, cx, (&modules, &functions), &mut done) {}
+    }
+
+    fn modules_now(&self, cx: &mut Cx<'_, AgentThread>) -> HashSet<usize> {
+        let found = cx.info().enum_modules(cx).unwrap_or_default();
+        found.into_iter().map(|module| module.raw()).collect()
+    }
+
+    /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks into methods that are
+    /// being unloaded, and ends by that (SIGSEGV in `CodeVersionManager::GetNonDefaultILVersionCount`).
+    fn functions_now(&self, cx: &mut Cx<'_, AgentThread>) -> HashSet<usize> {
+        let found = cx.info().enum_jited_functions(cx).unwrap_or_default();
+        found.into_iter().map(|function| function.raw()).collect()
     }
 
     /// Learns of the code that is not in `done` yet. False: something was unloaded meanwhile, and the list was not
@@ -178,21 +201,24 @@ impl Clr {
         &self,
         target: &Target,
         cx: &mut Cx<'rt, AgentThread>,
-        done: &mut HashSet<(usize, usize)>,
+        (modules, functions): (&HashSet<usize>, &HashSet<usize>),
+        done: &mut HashSet<usize>,
     ) -> bool {
         let info = cx.info();
         let mut unloads = self.gate.hold();
         let unloaded = unloads.modules;
         // First: the names and the ends of collectible methods hang on them.
         for module in info.enum_modules(cx).unwrap_or_default() {
-            self.module_loaded(target, cx, module);
+            if modules.contains(&module.raw()) {
+                self.module_loaded(target, cx, module);
+            }
         }
-        let functions = info.enum_jited_functions2(cx).unwrap_or_default();
-        for batch in functions.chunks(BATCH) {
-            for (function, rejit) in batch {
-                // Once for each of its bodies in the list.
-                if done.insert((function.raw(), rejit.0)) {
-                    self.compiled(target, cx, *function, *rejit, MethodKind::Il);
+        let now = info.enum_jited_functions(cx).unwrap_or_default();
+        for batch in now.chunks(BATCH) {
+            for function in batch {
+                // Once for all of its bodies in the list.
+                if functions.contains(&function.raw()) && done.insert(function.raw()) {
+                    self.bodies_of(target, cx, *function);
                 }
             }
             drop(unloads);
@@ -202,5 +228,25 @@ impl Clr {
             }
         }
         true
+    }
+
+    /// Every body of a method. Dynamic ones are found when they are met.
+    fn bodies_of<'rt>(
+        &self,
+        target: &Target,
+        cx: &mut Cx<'rt, AgentThread>,
+        function: FunctionId<'rt>,
+    ) {
+        let info = cx.info();
+        if info.is_function_dynamic(cx, function).unwrap_or(true) {
+            return;
+        }
+        let mut versions = info.get_rejit_ids(cx, function).unwrap_or_default();
+        if !versions.contains(&RejitId::ORIGINAL) {
+            versions.push(RejitId::ORIGINAL);
+        }
+        for version in versions {
+            self.compiled(target, cx, function, version, MethodKind::Il);
+        }
     }
 }
