@@ -63,6 +63,9 @@ pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Uni
 }
 
 fn leaving(pid: u32) -> anyhow::Error {
+    if let Err(error @ diagnostics::Error::NoProcess { .. }) = Target::new(pid) {
+        return anyhow::Error::from(error).context("the program ended while it was being recorded");
+    }
     anyhow!(
         "the agent of another recording is just leaving process {pid}; try again in some seconds"
     )
