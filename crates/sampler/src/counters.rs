@@ -34,7 +34,8 @@ pub enum DiscardReason {
     /// Another handler has taken the signal, so no thread is sampled any more; counted once in each
     /// [`crate::Reader::take_counters`] since.
     SignalTaken = 12,
-    /// perf: the user's queue of signals was full, and the kernel sent SIGIO in place of ours.
+    /// The user's queue of signals was full: none could be sent to the thread, or, with perf, the kernel
+    /// sent SIGIO in place of ours.
     QueueFull = 13,
 }
 

@@ -8,6 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
 use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
+use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
@@ -393,6 +394,9 @@ pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
         libc::ESRCH => Error::NoSuchThread,
         errno => {
             GLOBAL.send_errno.store(errno, Ordering::Relaxed);
+            if errno == libc::EAGAIN {
+                GLOBAL.discard(DiscardReason::QueueFull);
+            }
             Error::Os {
                 call: "rt_tgsigqueueinfo",
                 errno,

@@ -255,6 +255,38 @@ fn a_small_limit_is_all_the_programs() {
     });
 }
 
+/// A sample whose signal the user's queue has no room for is counted, by its reason.
+#[test]
+fn a_full_queue_of_signals_is_said() {
+    in_child("a_full_queue_of_signals_is_said", || {
+        let config = sampler::Config {
+            wall_interval_ns: 1_000_000,
+            ..at(EngineChoice::Wall)
+        };
+        let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+        let slot = sampler.register(tid(), Some(stack())).unwrap();
+        // SAFETY: a valid rlimit.
+        unsafe {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_SIGPENDING, &none), 0);
+        }
+        for _ in 0..20 {
+            burn(Duration::from_millis(2));
+            reader.tick(now_ns());
+        }
+        let counters = reader.take_counters();
+        assert!(
+            counters.discarded(DiscardReason::QueueFull) > 5,
+            "{counters:?}"
+        );
+        sampler.unregister(slot);
+        sampler.stop();
+    });
+}
+
 fn tempfile() -> File {
     // SAFETY: a name; the descriptor is new.
     unsafe {
