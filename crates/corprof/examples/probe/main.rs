@@ -518,7 +518,13 @@ impl Callbacks for Probe {
                 *self.0.begin.lock().map_err(|_| Hresult::E_FAIL)? = Some(sender);
                 corprof::spawn_agent_thread("probe", move |agent| {
                     if receiver.recv().is_ok() {
-                        shared.suspended(agent);
+                        // At some instants the runtime walks a thread not at all (E_STACKSNAPSHOT_UNSAFE).
+                        for _ in 0..1_000 {
+                            if shared.suspended(agent) {
+                                break;
+                            }
+                            std::thread::sleep(std::time::Duration::from_millis(1));
+                        }
                     }
                 })
                 .map_err(|_| Hresult::E_FAIL)?;

@@ -359,10 +359,11 @@ impl Shared {
         *self.tallies().entry((place, answer)).or_default() += 1;
     }
 
-    /// From the profiler's own thread: every thread, under a suspension.
-    pub(crate) fn suspended(&self, agent: &mut AgentCx) {
+    /// From the profiler's own thread: every thread, under a suspension. Answers whether the main thread
+    /// could be walked.
+    pub(crate) fn suspended(&self, agent: &mut AgentCx) -> bool {
         let (Some(runtime), Some(proof)) = (self.runtime.get(), self.snapshots.get()) else {
-            return;
+            return false;
         };
         agent.enter(runtime, |cx| {
             let info = cx.info();
@@ -373,7 +374,7 @@ impl Shared {
                 Ok(suspension) => suspension,
                 Err(error) => {
                     self.say(format_args!("suspension {error:?}"));
-                    return;
+                    return false;
                 }
             };
             for thread in suspension.enum_threads().unwrap_or_default() {
@@ -394,6 +395,9 @@ impl Shared {
             }
             let resumed = suspension.resume();
             self.say(format_args!("resumed {resumed:?}"));
+            let walked_main = stacks
+                .iter()
+                .any(|(main, walked, _)| *main && walked.is_ok());
             for (main, walked, stack) in stacks {
                 let names: Vec<String> = stack
                     .iter()
@@ -408,7 +412,8 @@ impl Shared {
                     names.join(" ")
                 ));
             }
-        });
+            walked_main
+        })
     }
 }
 
