@@ -15,14 +15,18 @@ use testkit::{Inspected, Machine, Runtime};
 
 use crate::bench_programs::{self, Headline};
 use crate::test::cargo;
-use crate::{bench_events, bench_server, bench_shadow, bench_switch, bench_walkers, setup, test};
+use crate::{
+    bench_attach, bench_events, bench_server, bench_shadow, bench_switch, bench_walkers, setup,
+    test,
+};
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
-     rows: switch, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
+     rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
 
 /// What `--only` takes.
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 13] = [
     "switch",
+    "attach",
     "roslyn",
     "threadchurn",
     "jitchurn",
@@ -191,6 +195,12 @@ fn programs(
         out += bench_switch::HEAD;
         for runtime in runtimes {
             out += &bench_switch::measure(runtime, options.pairs, folder, lead)?;
+        }
+    }
+    if options.wants("attach") {
+        out += bench_attach::HEAD;
+        for runtime in runtimes {
+            out += &bench_attach::measure(runtime, folder)?;
         }
     }
     let mut rows = String::new();

@@ -5,6 +5,7 @@
 
 mod agree;
 mod bench;
+mod bench_attach;
 mod bench_events;
 mod bench_programs;
 mod bench_server;
