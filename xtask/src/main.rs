@@ -36,6 +36,7 @@ Usage: cargo xtask COMMAND
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   stress --minutes N  those with events only, every walker, in N minutes
+  stress --attach [ROUNDS]  attach, record, leave, so often (1000)
   stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
@@ -90,6 +91,11 @@ fn run(arguments: &[String]) -> Result<()> {
         ["stress", "--side-by-side", runs] => match runs.parse() {
             Ok(runs) => test::stress_side_by_side(runs, roots),
             Err(_) => bail!("not a number of runs: {runs}"),
+        },
+        ["stress", "--attach"] => test::stress_attach(1000, roots),
+        ["stress", "--attach", rounds] => match rounds.parse() {
+            Ok(rounds) => test::stress_attach(rounds, roots),
+            Err(_) => bail!("not a number of rounds: {rounds}"),
         },
         ["stress", seconds] => match seconds.parse() {
             Ok(seconds) => test::stress(seconds, roots),

@@ -2,12 +2,15 @@
 //! afterwards.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use testkit::{Inspected, Recorded, Running, Runtime, sidewalk, test_folder, workload};
+use testkit::{
+    Client, Inspected, Recorded, Running, Runtime, load, sidewalk, test_folder, workload,
+};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -15,10 +18,12 @@ on_each_runtime!(
     the_same_shares,
     twenty_rounds_leave_nothing_behind,
     twenty_rounds_keep_no_memory,
+    rounds_in_a_program_that_does_everything_at_once,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
     beside_another_profiler,
     beside_another_profiler_from_the_start,
 );
+on_each_web_runtime!(rounds_in_a_web_server_under_load);
 on_net8_and_core31!(
     twenty_rounds_beside_unloading_assemblies,
     dynamic_methods_of_before_have_names,
@@ -167,6 +172,104 @@ fn the_same_shares(runtime: &Runtime) {
     assert_eq!(shares, 4, "{output}");
 }
 
+/// How many rounds: `cargo xtask stress --attach ROUNDS` asks for more.
+fn rounds_wanted() -> u32 {
+    let wanted = std::env::var("SIDEWALK_ATTACH_ROUNDS").ok();
+    wanted.map_or(20, |rounds| {
+        rounds
+            .parse()
+            .expect("SIDEWALK_ATTACH_ROUNDS is a number of rounds")
+    })
+}
+
+/// A round: attach, record, leave. What is left of it then.
+fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
+    let recorded = record(pid, folder, &["-d", "200ms", "-e", "cpu,exception"]);
+    let said = &recorded.answer.stderr;
+    assert!(has_left(&recorded), "round {number}: {said}");
+    // It says that it has left a moment before it has.
+    until("the agent's thread to end", || !has_agent_thread(pid));
+    assert_eq!(timers(pid), 0, "timers, round {number}");
+    (agent_mappings(pid), descriptors(pid), resident(pid))
+}
+
+/// The lines that are the same in every run, in an order of their own: several programs print at once.
+fn results(output: &str) -> Vec<&str> {
+    let mut results: Vec<&str> = output
+        .lines()
+        .filter(|line| line.starts_with("result "))
+        .collect();
+    results.sort_unstable();
+    results
+}
+
+/// Threads that come and go, collections, faults, assemblies that are unloaded, and exceptions, all in one process.
+fn rounds_in_a_program_that_does_everything_at_once(runtime: &Runtime) {
+    let names = "churn,gc,nullref,collectible,exceptions";
+    let start = || {
+        let mut command = runtime.command(&workload("together").dll);
+        command.args([names, "attached"]);
+        Running::start(command)
+    };
+    let (bare, status) = start().end();
+    assert!(status.success(), "{status}: {bare}");
+    let program = start();
+    let folder = test_folder("everything-at-once");
+    let mut mappings = None;
+    for number in 1..=rounds_wanted() {
+        let (mapped, ..) = round(program.pid(), &folder, number);
+        assert_eq!(*mappings.get_or_insert(mapped), mapped, "round {number}");
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(results(&output), results(&bare));
+    assert!(results(&output).contains(&"result together 5"), "{output}");
+}
+
+/// Each answer is checked, while the agent comes and goes.
+fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
+    let folder = test_folder("web-server");
+    let mut server = runtime
+        .command(&workload("webserver").dll)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let port = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
+    let pid = server.id();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let mut requests = 0;
+            while !over.load(Ordering::Relaxed) {
+                let paths = ["plain", "json", "cart", "regex", "nullref"];
+                requests += load(port, &paths, 8, Duration::from_millis(500))
+                    .unwrap()
+                    .requests;
+            }
+            requests
+        });
+        let rounds = std::panic::catch_unwind(|| {
+            for number in 1..=rounds_wanted() {
+                round(pid, &folder, number);
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+        let requests = asks.join().unwrap();
+        println!("{requests} requests");
+        rounds.unwrap();
+    });
+    Client::connect(port).unwrap().get("stop").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let status = server.wait().unwrap();
+    assert!(status.success(), "{status}: {rest}");
+    assert!(rest.contains("result served all"), "{rest}");
+}
+
 fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
     rounds(runtime, "churn");
 }
@@ -186,28 +289,19 @@ fn rounds(runtime: &Runtime, name: &str) {
     assert_eq!(agent_mappings(pid), 0);
     let folder = test_folder(name);
     let mut after_ten = None;
-    for round in 1..=20 {
-        let recorded = record(pid, &folder, &["-d", "200ms", "-e", "cpu,exception"]);
-        assert!(
-            has_left(&recorded),
-            "round {round}: {}",
-            recorded.answer.stderr
-        );
-        // It says that it has left a moment before it has.
-        until("the agent's thread to end", || !has_agent_thread(pid));
-        assert_eq!(timers(pid), 0);
-        let now = (agent_mappings(pid), descriptors(pid), resident(pid));
+    for number in 1..=20 {
+        let now = round(pid, &folder, number);
         let (mappings, descriptors, resident) = *after_ten.get_or_insert(now);
-        if round <= 10 {
+        if number <= 10 {
             after_ten = Some(now);
             continue;
         }
-        assert_eq!(now.0, mappings, "mappings of the library, round {round}");
+        assert_eq!(now.0, mappings, "mappings of the library, round {number}");
         if name == "shares" {
-            assert_eq!(now.1, descriptors, "descriptors, round {round}");
+            assert_eq!(now.1, descriptors, "descriptors, round {number}");
             assert!(
                 now.2 <= resident + 5 * 1024,
-                "{} KiB in round {round}, {resident} KiB after round 10",
+                "{} KiB in round {number}, {resident} KiB after round 10",
                 now.2
             );
         }
