@@ -17,7 +17,6 @@ use crate::{LOST_LIMIT, broken_limit};
 on_each_runtime!(
     the_same_shares,
     twenty_rounds_leave_nothing_behind,
-    twenty_rounds_keep_no_memory,
     rounds_in_a_program_that_does_everything_at_once,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
     beside_another_profiler,
@@ -25,7 +24,6 @@ on_each_runtime!(
 );
 on_each_web_runtime!(rounds_in_a_web_server_under_load);
 on_net8_and_core31!(
-    twenty_rounds_beside_unloading_assemblies,
     dynamic_methods_of_before_have_names,
     walkers_that_stop_the_runtime_can_be_had,
     a_tool_that_is_killed_at_any_moment_does_no_harm,
@@ -270,41 +268,22 @@ fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     assert!(rest.contains("result served all"), "{rest}");
 }
 
+/// In a program whose own memory and descriptors do not change: afterwards they are those of round 10.
 fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
-    rounds(runtime, "churn");
-}
-
-fn twenty_rounds_beside_unloading_assemblies(runtime: &Runtime) {
-    rounds(runtime, "collectible");
-}
-
-/// In a program whose own memory does not change.
-fn twenty_rounds_keep_no_memory(runtime: &Runtime) {
-    rounds(runtime, "shares");
-}
-
-fn rounds(runtime: &Runtime, name: &str) {
-    let program = running(runtime, name, &[]);
+    let program = running(runtime, "shares", &[]);
     let pid = program.pid();
     assert_eq!(agent_mappings(pid), 0);
-    let folder = test_folder(name);
-    let mut after_ten = None;
-    for number in 1..=20 {
-        let now = round(pid, &folder, number);
-        let (mappings, descriptors, resident) = *after_ten.get_or_insert(now);
-        if number <= 10 {
-            after_ten = Some(now);
-            continue;
-        }
-        assert_eq!(now.0, mappings, "mappings of the library, round {number}");
-        if name == "shares" {
-            assert_eq!(now.1, descriptors, "descriptors, round {number}");
-            assert!(
-                now.2 <= resident + 5 * 1024,
-                "{} KiB in round {number}, {resident} KiB after round 10",
-                now.2
-            );
-        }
+    let folder = test_folder("rounds");
+    let after = |number| round(pid, &folder, number);
+    let (mappings, descriptors, resident) = (1..=10).map(after).last().unwrap();
+    for number in 11..=20 {
+        let now = after(number);
+        assert_eq!((now.0, now.1), (mappings, descriptors), "round {number}");
+        assert!(
+            now.2 <= resident + 5 * 1024,
+            "{} KiB in round {number}, {resident} KiB after round 10",
+            now.2
+        );
     }
     let (output, status) = program.end();
     assert!(
