@@ -45,10 +45,11 @@ fn unseen(recorded: &Recorded, reason: &str) -> (f64, f64, f64) {
 
 fn native_threads_that_block_our_signal(runtime: &Runtime) {
     let recorded = program(runtime, "blocked").run_complete();
-    // Two threads of two seconds; the first look at them comes some milliseconds after their start.
+    // Two threads of two seconds. Where nothing else happens the first look at them comes up to half a second
+    // after their start; until then they are threads that are not sampled yet.
     let (blocked, all, _) = unseen(&recorded, "threads that block our signal");
-    assert!((3.5..=4.1).contains(&blocked), "{blocked} s");
-    assert!(all - blocked < 0.5, "{all} s");
+    assert!((2.9..=4.1).contains(&blocked), "{blocked} s");
+    assert!((3.5..=4.6).contains(&all), "{all} s, of them {blocked} s");
     let line = line(&recorded);
     assert!(line.contains("2 threads that block our signal"), "{line}");
     assert!(line.contains("not sampled: "), "{line}");
