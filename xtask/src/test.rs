@@ -116,8 +116,7 @@ pub(crate) fn stress_side_by_side(runs: u32, roots: &[PathBuf]) -> Result<()> {
     stress_tests_with("side_by_side::", "SIDEWALK_SXS_RUNS", runs.to_string())
 }
 
-/// Attach, record, leave, so many times on one process that does everything at once, and on a web server under
-/// load.
+/// Attach, record, leave, so many times on one process.
 pub(crate) fn stress_attach(rounds: u32, roots: &[PathBuf]) -> Result<()> {
     setup::run(true, roots)?;
     stress_tests_with(
