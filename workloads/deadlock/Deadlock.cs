@@ -1,4 +1,5 @@
 using System;
+using System.IO;
 using System.Runtime.CompilerServices;
 using System.Threading;
 
@@ -8,28 +9,33 @@ namespace Workloads
     /// Two threads that each hold one lock and wait for the other's, for good;
     /// three that wait for the same event, one that sleeps; main sleeps until
     /// its time is over. Prints `holds THREAD METHOD` of the two, `waits THREAD
-    /// METHOD` of the others, and `ready` once it is so.
+    /// METHOD` of the others, and `ready` once it is so: each of the six is in
+    /// the wait it stays in, and asleep in the kernel.
     /// </summary>
     public static class Deadlock
     {
         private static readonly object Left = new object();
         private static readonly object Right = new object();
         private static readonly CountdownEvent Both = new CountdownEvent(2);
+        private static readonly CountdownEvent Passed = new CountdownEvent(2);
         private static readonly ManualResetEvent Never = new ManualResetEvent(false);
 
         public static int Main(string[] args)
         {
             var run = new Run(args);
             var check = new Checked("checksum");
-            var first = Start("left-first", LeftThenRight);
-            var second = Start("right-first", RightThenLeft);
-            Start("sleeper", Sleep);
-            for (int i = 0; i < 3; i++)
+            var threads = new[]
             {
-                Start("idle-" + i, WaitForNothing);
-            }
-            Both.Wait();
-            while (!Waits(first) || !Waits(second))
+                Start("left-first", LeftThenRight),
+                Start("right-first", RightThenLeft),
+                Start("sleeper", Sleep),
+                Start("idle-0", WaitForNothing),
+                Start("idle-1", WaitForNothing),
+                Start("idle-2", WaitForNothing),
+            };
+            // A thread in Both.Wait waits too, but not where it stays.
+            Passed.Wait();
+            while (!Array.TrueForAll(threads, Waits) || !OthersSleep())
             {
                 Thread.Yield();
             }
@@ -53,6 +59,29 @@ namespace Workloads
             return (thread.ThreadState & ThreadState.WaitSleepJoin) != 0;
         }
 
+        /// <summary>
+        /// Whether every thread of the process but the asking one sleeps in the
+        /// kernel: a thread says that it waits before it is there.
+        /// </summary>
+        private static bool OthersSleep()
+        {
+            int awake = 0;
+            foreach (string task in Directory.GetDirectories("/proc/self/task"))
+            {
+                try
+                {
+                    // PID (NAME) STATE …
+                    string stat = File.ReadAllText(task + "/stat");
+                    awake += stat[stat.LastIndexOf(')') + 2] == 'S' ? 0 : 1;
+                }
+                catch (IOException)
+                {
+                    // It has ended.
+                }
+            }
+            return awake <= 1;
+        }
+
         private static Thread Start(string name, ThreadStart body)
         {
             // In the background: the process ends although they do not.
@@ -68,6 +97,7 @@ namespace Workloads
             {
                 Both.Signal();
                 Both.Wait();
+                Passed.Signal();
                 lock (Right)
                 {
                     Console.WriteLine("no deadlock");
@@ -82,6 +112,7 @@ namespace Workloads
             {
                 Both.Signal();
                 Both.Wait();
+                Passed.Signal();
                 lock (Left)
                 {
                     Console.WriteLine("no deadlock");

@@ -255,7 +255,8 @@ impl<'a> Session<'a> {
             };
             if scans {
                 self.thread_count = count;
-                let greet = self.settings.walker != WalkerKind::Suspend;
+                // A greeting wakes who waits; a dump reads what they do first, and greets them then.
+                let greet = self.settings.walker != WalkerKind::Suspend && !self.settings.dump;
                 target.threads.scan(self.tid, &mut self.ids, greet);
             }
             if now_and_then {

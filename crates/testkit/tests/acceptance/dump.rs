@@ -107,7 +107,7 @@ fn assert_deadlock(dump: &Value, named: bool) {
         }
     }
     let idle = stack_with(dump, "Workloads.Deadlock.WaitForNothing");
-    assert_eq!(names(idle).len(), 3, "{idle:#}");
+    assert_eq!(names(idle).len(), 3, "{dump:#}");
     assert_eq!(idle["waits_for"], "waits for an event");
     let sleeper = stack_with(dump, "Workloads.Deadlock.Sleep");
     assert_eq!(sleeper["waits_for"], "waits for time to pass");
