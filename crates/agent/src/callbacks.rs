@@ -364,11 +364,11 @@ impl Callbacks for ClrCallbacks {
 
     fn exception_search_function_enter<'rt>(
         &self,
-        cx: &mut Cx<'rt, Callback>,
+        _cx: &mut Cx<'rt, Callback>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
         if let Some(origin) = self.origin() {
-            exception::search_enters(origin, cx, function);
+            exception::search_enters(origin, function);
         }
         Ok(())
     }

@@ -124,6 +124,24 @@ pub fn class_and_field<'rt, C: Synchronous>(
     Some((name, field))
 }
 
+/// The whole name of a nested class of which the own name is known (type arguments may follow), and a method in whose
+/// module it is, most likely; `None` where it is not, or not alone.
+pub fn of_nested<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+    own_name: &str,
+) -> Option<String> {
+    let found = cx.info().get_function_info2(cx, function).ok()??;
+    let facts = clr.module(found.module?.raw())?;
+    let (plain, arguments) = match own_name.find('[') {
+        Some(end) => own_name.split_at_checked(end)?,
+        None => (own_name, ""),
+    };
+    let name = facts.metadata()?.nested(plain)?;
+    Some(name + arguments)
+}
+
 /// Whether a method has a clause that catches exceptions; also where that cannot be read.
 pub fn may_catch<'rt, C: Synchronous>(
     clr: &Clr,

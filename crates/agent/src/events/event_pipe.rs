@@ -10,16 +10,23 @@ use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
 use super::alloc::{self, Allocated, Tick};
+use super::exception_event::{self, Thrown};
 use super::{Origin, contention};
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
 // Numbers and keywords: src/coreclr/vm/ClrEtwAll.man.
 const ALLOCATION_TICK: u32 = 10;
+const EXCEPTION_THROWN: u32 = 80;
 const CONTENTION_STOP: u32 = 91;
+const EXCEPTION_CATCH_START: u32 = 250;
+const EXCEPTION_CATCH_STOP: u32 = 251;
+const EXCEPTION_FILTER_START: u32 = 254;
+const EXCEPTION_FILTER_STOP: u32 = 255;
 const ALLOCATION_SAMPLED: u32 = 303;
 pub(super) const KEYWORD_GC: u64 = 0x1;
 pub(super) const KEYWORD_CONTENTION: u64 = 0x4000;
+pub(super) const KEYWORD_EXCEPTION: u64 = 0x8000;
 pub(super) const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
 pub(super) const LEVEL_INFORMATIONAL: u32 = 4;
 pub(super) const LEVEL_VERBOSE: u32 = 5;
@@ -69,6 +76,21 @@ pub(crate) fn delivered<'rt>(
                 contention::waited(origin, cx, managed, waited_ns);
             }
         }
+        EXCEPTION_THROWN if events.wants(Event::Exception) => {
+            if let Some(thrown) = read_exception_thrown(&mut data) {
+                exception_event::thrown(origin, cx, thrown);
+            }
+        }
+        EXCEPTION_CATCH_START if events.wants(Event::Exception) => {
+            if let Some(function) = read_method(&mut data) {
+                exception_event::catch_begins(origin, cx, function);
+            }
+        }
+        EXCEPTION_CATCH_STOP if events.wants(Event::Exception) => exception_event::catch_ends(),
+        EXCEPTION_FILTER_START if events.wants(Event::Exception) => {
+            exception_event::filter_begins();
+        }
+        EXCEPTION_FILTER_STOP if events.wants(Event::Exception) => exception_event::filter_ends(),
         _ => {}
     }
 }
@@ -122,6 +144,27 @@ fn read_contention_stop(data: &mut Fields<'_>) -> Option<(bool, u64)> {
     let waited = f64::from_bits(data.u64()?);
     // A saturating cast: not a number is 0.
     Some((flags == 0, waited as u64))
+}
+
+/// ExceptionThrown_V1: type name, message (`NULL` where there is none), address, HRESULT, flags, instance.
+fn read_exception_thrown(data: &mut Fields<'_>) -> Option<Thrown> {
+    let type_name = data.text()?.into();
+    let message = data.text()?;
+    Some(Thrown {
+        type_name,
+        message: if message == "NULL" {
+            String::new()
+        } else {
+            message
+        },
+    })
+}
+
+/// ExceptionCatchStart: entry u64, method pointer, the method's name, instance u16. The pointer is the method's
+/// FunctionID (`MethodDesc`).
+fn read_method(data: &mut Fields<'_>) -> Option<usize> {
+    data.skip(8)?;
+    usize::try_from(data.u64()?).ok()
 }
 
 /// An event's data: fields behind each other, little-endian, not aligned.
@@ -235,6 +278,22 @@ mod tests {
                 size: Some(48),
             })
         );
+        for (message, expected) in [("a message", "a message"), ("NULL", "")] {
+            let mut data = wide("A.B+C");
+            data.extend(wide(message));
+            data.extend([0xff; 8 + 4 + 2 + 2]);
+            assert_eq!(
+                read_exception_thrown(&mut Fields(&data)),
+                Some(Thrown {
+                    type_name: "A.B+C".into(),
+                    message: expected.into(),
+                })
+            );
+        }
+        let mut data = vec![0xff; 8];
+        data.extend(0x1234u64.to_le_bytes());
+        data.extend(wide("void A.B()"));
+        assert_eq!(read_method(&mut Fields(&data)), Some(0x1234));
         let mut data = vec![0, 9, 0];
         data.extend(1234.5f64.to_le_bytes());
         assert_eq!(read_contention_stop(&mut Fields(&data)), Some((true, 1234)));

@@ -1,12 +1,16 @@
 //! Exceptions: what was thrown, where, and who will catch it.
 //!
 //! A sample is taken when an exception is thrown, before the runtime searches for a handler; the
-//! search's end (`ExceptionSearchCatcherFound`) completes its text. An exception thrown by a filter
-//! is found before the one that the filter was asked about, so each thread keeps a short stack of
-//! searches. A search that leaves the outermost method has found nobody: most likely the program ends by
-//! this exception within milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`] at
-//! most). Invariant: everything here runs on the throwing thread and never blocks otherwise, as
-//! `ExceptionThrown` is called in cooperative mode.
+//! search's end completes its text. An exception thrown by a filter is found before the one that the
+//! filter was asked about, so each thread keeps a short stack of searches.
+//!
+//! Up to .NET 8 the profiler's callbacks tell, which is what is here (`ExceptionThrown`, `ExceptionSearchCatcherFound`). A
+//! search that leaves the outermost method has found nobody: most likely the program ends by this exception within
+//! milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`] at most). From .NET 9 on the runtime's events
+//! tell (`exception_event`).
+//!
+//! Invariant: everything here runs on the throwing thread and never blocks otherwise, as `ExceptionThrown` is called in
+//! cooperative mode.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -18,17 +22,20 @@ use recording::{Event, WalkEnd};
 use stackwalk::{ADDRESS, EXACT, Kind};
 
 use super::Origin;
+use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
 use super::sample::{Catcher, EventSample};
-use super::source::{Asked, EventSource, Need};
+use super::source::{Asked, EventSource, Need, RuntimeFacts};
 use crate::clr::names;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
-const MAX_MESSAGE: usize = 256;
+pub(super) const MAX_MESSAGE: usize = 256;
 /// Most searches of a thread that are kept.
-const MAX_SEARCHES: usize = 64;
+pub(super) const MAX_SEARCHES: usize = 64;
 /// How long a thread waits for the sample of an exception that nobody catches to be sent.
-const LAST_WAIT: Duration = Duration::from_millis(50);
+pub(super) const LAST_WAIT: Duration = Duration::from_millis(50);
+/// From this .NET on exceptions are dispatched by managed code.
+const MANAGED_DISPATCH: u16 = 9;
 /// Longest chain of base classes that is looked through for System.Exception.
 const MAX_BASES: usize = 32;
 
@@ -40,12 +47,24 @@ impl EventSource for Exceptions {
         Event::Exception
     }
 
-    fn need(&self, _: Asked<'_>) -> Result<Need, String> {
+    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+        if callbacks_are_safe(asked.runtime) {
+            return Ok(Need {
+                low: EventMaskLow::MONITOR_EXCEPTIONS,
+                ..Need::nothing("ExceptionThrown callback")
+            });
+        }
         Ok(Need {
-            low: EventMaskLow::MONITOR_EXCEPTIONS,
-            ..Need::nothing("ExceptionThrown callback")
+            keywords: KEYWORD_EXCEPTION,
+            level: LEVEL_INFORMATIONAL,
+            ..Need::nothing("ExceptionThrown event")
         })
     }
+}
+
+/// Whether a runtime's callbacks of exceptions leave the program as it is.
+pub(super) fn callbacks_are_safe(runtime: &RuntimeFacts) -> bool {
+    runtime.major < MANAGED_DISPATCH
 }
 
 /// A search for a handler that has begun.
@@ -146,26 +165,18 @@ fn outermost<'rt>(
 }
 
 /// `ExceptionSearchFunctionEnter`.
-pub(crate) fn search_enters<'rt>(
-    origin: Origin<'_>,
-    cx: &Cx<'rt, Callback>,
-    function: FunctionId<'rt>,
-) {
+pub(crate) fn search_enters(origin: Origin<'_>, function: FunctionId<'_>) {
     if !origin.events.wants(Event::Exception) {
         return;
     }
-    let mut is_last = false;
     with_search(|search| {
+        let mut is_last = false;
         if search.outermost == function.raw() {
             search.ahead = search.ahead.saturating_sub(1);
             is_last = search.ahead == 0;
         }
         search.is_last = is_last;
     });
-    // .NET 9 and later do not say that they leave it.
-    if is_last && !names::may_catch(origin.clr, cx, function) {
-        nobody(origin);
-    }
 }
 
 /// `ExceptionSearchFunctionLeave`.

@@ -12,6 +12,7 @@ pub(crate) mod alloc;
 mod contention;
 pub(crate) mod event_pipe;
 pub(crate) mod exception;
+mod exception_event;
 pub(crate) mod gc;
 pub(crate) mod jit;
 pub(crate) mod loads;
@@ -35,6 +36,7 @@ pub(crate) use self::names::NameCache;
 pub(crate) use self::writer::EventWriter;
 
 use self::exception::ExceptionFacts;
+use self::exception_event::ThrownFacts;
 use self::gc::Collector;
 use self::queue::{Place, Queue};
 use self::sample::EventSample;
@@ -89,6 +91,7 @@ pub(crate) struct ClrEvents {
     pub(crate) facts: RuntimeFacts,
     pub(crate) names: NameCache,
     exceptions: ExceptionFacts,
+    thrown: ThrownFacts,
     collector: Collector,
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
@@ -115,6 +118,7 @@ impl ClrEvents {
             facts,
             names: NameCache::default(),
             exceptions: ExceptionFacts::default(),
+            thrown: ThrownFacts::default(),
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
             session: Mutex::default(),

@@ -7,6 +7,7 @@
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskHigh, EventMaskLow};
 
+use super::exception::callbacks_are_safe;
 use super::source::{Asked, How, RuntimeFacts, SOURCES};
 use super::{ClrEvents, EventNews, event_pipe, lock};
 use crate::model::{Settings, WalkerKind};
@@ -84,7 +85,15 @@ pub fn of_session(
     all.low |= ALWAYS.0;
     all.high |= ALWAYS.1;
     match (how, settings.walker) {
-        (How::Startup, WalkerKind::Shadow) => all.low |= hooks,
+        (How::Startup, WalkerKind::Shadow) if callbacks_are_safe(runtime) => all.low |= hooks,
+        (How::Startup, WalkerKind::Shadow) => {
+            all.low |= hooks - EventMaskLow::MONITOR_EXCEPTIONS;
+            all.news.push(EventNews::Note(format!(
+                "walker shadow of .NET {}: what a catch or finally block calls is shown below what threw, as this \
+                 runtime's callbacks of exceptions may end the program",
+                runtime.version
+            )));
+        }
         (How::Attached, walker)
             if walker == WalkerKind::Shadow || settings.needs_snapshots() && !runtime.snapshots =>
         {
@@ -179,8 +188,8 @@ pub(crate) fn start_session<'rt>(
 
 fn no_session(runtime: &RuntimeFacts, error: corprof::Hresult) -> String {
     format!(
-        "no allocation and contention samples of .NET {}: it let nobody listen to its events \
-         ({error})",
+        "no samples of .NET {} that come of its own events (allocations, lock waits, exceptions from .NET 9 on): \
+         it let nobody listen to them ({error})",
         runtime.version
     )
 }
@@ -226,6 +235,24 @@ mod tests {
         assert!(setup.high.contains(EventMaskHigh::BASIC_GC));
         assert_eq!(setup.session, Some((0x4001, 5)));
         assert_eq!(setup.news.len(), 5);
+    }
+
+    /// dotnet/runtime issue 132462: those of exceptions end programs.
+    #[test]
+    fn no_callback_is_asked_for_that_harms_the_program() {
+        let every = "cpu,wall,exception,alloc,contention,gc,jit,class-load,module-load";
+        for (major, is_asked) in [(4, true), (8, true), (9, false), (10, false), (11, false)] {
+            for walker in ["signal", "suspend", "shadow"] {
+                let settings = Settings::parse(&format!("event={every};walker={walker}"));
+                let runtime = facts(major, major > 4);
+                for how in [How::Startup, How::Attached] {
+                    let low = of_session(&settings, how, &runtime, hooks::EVENTS).low;
+                    let exceptions = low.contains(EventMaskLow::MONITOR_EXCEPTIONS);
+                    assert_eq!(exceptions, is_asked, "{walker} of {major}, {how:?}");
+                }
+            }
+        }
+        assert_eq!(of("exception", 9, true).session, Some((0x8000, 4)));
     }
 
     #[test]

@@ -115,6 +115,13 @@ flags! {
         /// `JITCompilation*`, `DynamicMethodJITCompilation*`, `JITInlining`.
         MONITOR_JIT_COMPILATION = 0x20,
         /// `Exception*`.
+        ///
+        /// **Ends programs on .NET 9 and 10**: around filters and catch blocks the runtime goes into preemptive mode for
+        /// these callbacks while it holds the exception by an unprotected reference (`CallFilterFunclet`,
+        /// `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp; dotnet/runtime issue 132462, mended in .NET 11). A
+        /// collection there, and the program crashes or does not catch what it catches, whatever the callbacks do. Listen
+        /// to the runtime's event `ExceptionThrown` there ([`crate::Info::event_pipe_start_session`]), which
+        /// switches no mode.
         MONITOR_EXCEPTIONS = 0x40,
         /// All garbage collection callbacks; turns concurrent collection off when set in
         /// `Initialize`. [`EventMaskHigh::BASIC_GC`] does not.

@@ -7,6 +7,8 @@ use crate::{LOST_LIMIT, broken_limit};
 
 on_each_runtime!(
     exceptions,
+    exceptions_while_the_heap_is_collected,
+    exception_that_ends_the_program,
     limited_exceptions,
     allocation_by_type,
     gc_allocation_by_type,
@@ -16,7 +18,6 @@ on_each_runtime!(
     all_at_once,
     snapshot_walker,
 );
-on_net8_and_core31!(exception_that_ends_the_program);
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str], options: &[&str]) -> Recorded {
     let recorded = Record::workload(runtime, workload, arguments)
@@ -119,6 +120,16 @@ fn exceptions(runtime: &Runtime) {
         let text = format!("expected; caught by Workloads.Exceptions.{catcher}");
         assert_eq!(with_text(&rows, &text), thrown as u64 / share, "{text}");
     }
+}
+
+/// From .NET 9 on, callbacks of exceptions ended this program within seconds.
+fn exceptions_while_the_heap_is_collected(runtime: &Runtime) {
+    let all = "exceptions,exceptions,gc,churn";
+    let recorded = Record::workload(runtime, "together", &[all, "6"])
+        .options(["-e", "exception"])
+        .run();
+    recorded.answer.assert_complete();
+    assert!(number(&totals(&recorded, "exception"), "samples") >= 100.0);
 }
 
 fn limited_exceptions(runtime: &Runtime) {

@@ -280,6 +280,12 @@ impl Metadata {
         Some(name)
     }
 
+    /// `Namespace.Outer+Inner` of the nested type whose own name this is; `None` where there is none, or more than one.
+    pub fn nested(&self, own_name: &str) -> Option<String> {
+        let row = self.parts.nested(&self.bytes, own_name)?;
+        self.type_in(row)
+    }
+
     /// The token of the field of this name that a TypeDef token's type declares.
     pub fn field(&self, token: u32, name: &str) -> Option<u32> {
         self.parts.field(&self.bytes, token, name)
@@ -312,6 +318,41 @@ impl Layout {
 }
 
 impl Parts {
+    /// The row of the only nested type whose own name this is.
+    fn nested(&self, bytes: &impl Numbers, own_name: &str) -> Option<u32> {
+        let names = self.strings_that_end(bytes, own_name)?;
+        let all = self.types.iter().zip(1u32..);
+        let mut found = all.filter(|(class, _)| class.within != 0 && names.contains(&class.name));
+        let (_, row) = found.next()?;
+        found.next().is_none().then_some(row)
+    }
+
+    /// Offsets in `#Strings` where this text lies and a string ends: a string may be the end of a longer one.
+    fn strings_that_end(&self, bytes: &impl Bytes, text: &str) -> Option<Vec<u32>> {
+        const AT_ONCE: u64 = 1 << 16;
+        let wanted = [text.as_bytes(), &[0]].concat();
+        let kept = wanted.len().saturating_sub(1);
+        let mut found = Vec::new();
+        // What was read last and may be the begin of it, and what follows.
+        let mut piece: Vec<u8> = Vec::new();
+        let mut at = self.strings.start;
+        while at < self.strings.end && text.len() <= MAX_NAME {
+            let length = AT_ONCE.min(self.strings.end - at);
+            let begin = piece.len();
+            piece.resize(begin + length as usize, 0);
+            bytes.read(at, piece.get_mut(begin..)?)?;
+            let first = at - self.strings.start - begin as u64;
+            for (place, window) in piece.windows(wanted.len()).enumerate() {
+                if window == wanted {
+                    found.push(u32::try_from(first + place as u64).ok()?);
+                }
+            }
+            piece.drain(..piece.len().saturating_sub(kept));
+            at += length;
+        }
+        Some(found)
+    }
+
     fn find(bytes: &impl Numbers, flat: bool) -> Option<Parts> {
         let root = cli_metadata(bytes, flat)?;
         // "BSJB", versions, reserved, length of the version's text.

@@ -76,6 +76,20 @@ fn the_same_from_memory() {
     );
 }
 
+#[test]
+fn a_nested_type_by_its_own_name() {
+    let flat = Metadata::of_module(LINES.as_ptr() as u64, true).unwrap();
+    let whole = |name| flat.nested(name);
+    assert_eq!(
+        whole("<Numbers>d__2").as_deref(),
+        Some("Program+<Numbers>d__2")
+    );
+    // Not nested, none, the end of a name alone.
+    for name in ["Program", "no such type", "Numbers>d__2", "d__3", ""] {
+        assert_eq!(whole(name), None, "{name}");
+    }
+}
+
 /// `cargo xtask test` names the core libraries of its runtimes.
 #[test]
 fn every_name_of_real_modules_is_read() {

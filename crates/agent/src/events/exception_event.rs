@@ -1,0 +1,460 @@
+//! Exceptions as the runtime's own events tell of them, from .NET 9 on.
+//!
+//! The profiler's callbacks (`exception`) are never asked for there, as a program does not survive them: around each
+//! filter and each catch block the runtime goes into preemptive mode for them while it holds the exception by a reference of
+//! which the collector does not know (`CallFilterFunclet`, `CallCatchFunclet` in src/coreclr/vm/exceptionhandling.cpp;
+//! dotnet/runtime issue 132462, mended in .NET 11). A collection there, and the filter or the handler is given memory that is
+//! something else by then. Events are delivered in cooperative mode, and change nothing.
+//!
+//! A throw is told of (ExceptionThrown) before its handler is searched for; the handler as it begins
+//! (ExceptionCatchStart). That an exception is thrown again (`throw;`) is not told: a handler begins that was not
+//! searched for. Its sample is taken then, when the stack is still that of the throw.
+//!
+//! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks, but for an exception
+//! that nobody on its stack can catch: that thread waits until the sample is sent (`LAST_WAIT` at most).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex};
+
+use corprof::Cx;
+use corprof::context::Callback;
+use corprof::id::FunctionKey;
+use recording::{Event, WalkEnd};
+use stackwalk::{ADDRESS, EXACT, Kind};
+
+use super::exception::{LAST_WAIT, MAX_MESSAGE, MAX_SEARCHES};
+use super::sample::{Catcher, EventSample};
+use super::{Origin, lock};
+use crate::clr::names;
+use crate::target::Target;
+use crate::walkers::here::stack_pointer;
+
+/// Most facts of each kind that are remembered; beyond, it starts again.
+const MAX_METHODS: usize = 8192;
+
+/// What the event says of an exception.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Thrown {
+    /// Of a nested type its own name alone, until a sample is taken of it.
+    pub(super) type_name: Arc<str>,
+    /// Empty where it has none of its own.
+    pub(super) message: String,
+}
+
+impl Thrown {
+    fn text(&self) -> String {
+        let mut text: String = self.message.chars().take(MAX_MESSAGE).collect();
+        if text.len() < self.message.len() {
+            text.push('…');
+        }
+        text
+    }
+}
+
+/// A search for a handler that has begun.
+#[derive(Debug)]
+struct Search {
+    stack_pointer: u64,
+    thrown: Arc<Thrown>,
+    /// Where to say the answer; none if the sample was not taken.
+    catcher: Option<Arc<Catcher>>,
+    /// How many filters ran when it began.
+    filters: usize,
+}
+
+/// An exception whose handler runs.
+#[derive(Debug)]
+struct Caught {
+    stack_pointer: u64,
+    thrown: Arc<Thrown>,
+}
+
+/// What a handler begins for.
+#[derive(Debug)]
+enum Handled {
+    /// What was thrown, and is sampled where somebody waits for the answer.
+    Searched(Option<Arc<Catcher>>),
+    /// What a handler that has begun before throws again.
+    Again(Arc<Thrown>),
+    /// Nobody knows: it was thrown before the session began.
+    Unknown,
+}
+
+/// The exceptions of one thread. Stacks grow down: what is told of deeper has a lower stack pointer.
+#[derive(Debug, Default)]
+struct Dispatches {
+    searches: Vec<Search>,
+    caught: Vec<Caught>,
+    filters: usize,
+}
+
+impl Dispatches {
+    const fn new() -> Dispatches {
+        Dispatches {
+            searches: Vec::new(),
+            caught: Vec::new(),
+            filters: 0,
+        }
+    }
+
+    fn thrown(&mut self, stack_pointer: u64, thrown: Arc<Thrown>, catcher: Option<Arc<Catcher>>) {
+        // Searches that began deeper, or here, were given up without a word: native code of the runtime caught the
+        // exception, or another one took its place.
+        self.searches
+            .retain(|search| search.stack_pointer > stack_pointer);
+        if self.searches.is_empty() {
+            self.filters = 0;
+        }
+        if self.searches.len() < MAX_SEARCHES {
+            self.searches.push(Search {
+                stack_pointer,
+                thrown,
+                catcher,
+                filters: self.filters,
+            });
+        }
+    }
+
+    fn filter_begins(&mut self) {
+        self.filters += 1;
+    }
+
+    /// What the filter threw and did not catch is swallowed.
+    fn filter_ends(&mut self) {
+        let filters = self.filters;
+        self.searches
+            .retain(|search| filters == 0 || search.filters < filters);
+        self.filters = filters.saturating_sub(1);
+    }
+
+    fn catch_begins(&mut self, stack_pointer: u64) -> Handled {
+        let is_of_filter = |search: &Search| search.filters < self.filters;
+        let handled = match self.searches.pop_if(|search| !is_of_filter(search)) {
+            Some(search) => (search.thrown, Handled::Searched(search.catcher)),
+            None => match self.caught.pop() {
+                Some(caught) => (Arc::clone(&caught.thrown), Handled::Again(caught.thrown)),
+                None => return Handled::Unknown,
+            },
+        };
+        self.caught
+            .retain(|caught| caught.stack_pointer > stack_pointer);
+        if self.caught.len() < MAX_SEARCHES {
+            self.caught.push(Caught {
+                stack_pointer,
+                thrown: handled.0,
+            });
+        }
+        handled.1
+    }
+
+    fn catch_ends(&mut self) {
+        self.caught.pop();
+    }
+}
+
+thread_local! {
+    static DISPATCHES: RefCell<Dispatches> = const { RefCell::new(Dispatches::new()) };
+}
+
+/// `None` where the thread is about to end.
+fn own<T>(change: impl FnOnce(&mut Dispatches) -> T) -> Option<T> {
+    let changed =
+        DISPATCHES.try_with(|own| own.try_borrow_mut().ok().map(|mut own| change(&mut own)));
+    changed.ok().flatten()
+}
+
+/// ExceptionThrown.
+pub(super) fn thrown<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, mut thrown: Thrown) {
+    // A search whose sample is not taken is begun, too: its end must not be taken for another's.
+    let mut catcher = None;
+    let mut taken = None;
+    if let Some(place) = origin.events.offer(Event::Exception, 1) {
+        let answer = Arc::new(Catcher::default());
+        let sample = sample(origin, cx, &mut thrown, Arc::clone(&answer));
+        catcher = Some(answer);
+        taken = Some((place, sample));
+    }
+    let (here, answer) = (stack_pointer(), catcher.clone());
+    own(|own| own.thrown(here, Arc::new(thrown), answer));
+    let (Some((place, sample)), Some(catcher)) = (taken, catcher) else {
+        return;
+    };
+    let is_last = !may_be_caught(origin, cx, &sample);
+    origin.events.push(place, sample);
+    if is_last {
+        // Most likely the program ends by it within milliseconds.
+        catcher.none(origin.events.wake, LAST_WAIT);
+    }
+}
+
+/// ExceptionCatchStart: a handler of the method with this FunctionID begins.
+pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, function: usize) {
+    match own(|own| own.catch_begins(stack_pointer())) {
+        Some(Handled::Searched(Some(catcher))) => {
+            if let Some(name) = name_of(origin, cx, function) {
+                catcher.found(name);
+            }
+        }
+        Some(Handled::Again(thrown)) => {
+            if let Some(place) = origin.events.offer(Event::Exception, 1) {
+                let catcher = Arc::new(Catcher::default());
+                if let Some(name) = name_of(origin, cx, function) {
+                    catcher.found(name);
+                }
+                let mut thrown = Thrown::clone(&thrown);
+                let sample = sample(origin, cx, &mut thrown, catcher);
+                origin.events.push(place, sample);
+            }
+        }
+        Some(Handled::Searched(None) | Handled::Unknown) | None => {}
+    }
+}
+
+/// ExceptionCatchStop: a handler has come to its end.
+pub(super) fn catch_ends() {
+    own(Dispatches::catch_ends);
+}
+
+/// ExceptionFilterStart.
+pub(super) fn filter_begins() {
+    own(Dispatches::filter_begins);
+}
+
+/// ExceptionFilterStop.
+pub(super) fn filter_ends() {
+    own(Dispatches::filter_ends);
+}
+
+fn sample<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    thrown: &mut Thrown,
+    catcher: Arc<Catcher>,
+) -> EventSample {
+    let name = Arc::clone(&thrown.type_name);
+    let mut sample = origin.sample(cx, Event::Exception, 1, name, thrown.text());
+    sample.catcher = Some(catcher);
+    // A name without a namespace may be that of a nested type.
+    let plain = thrown.type_name.split('[').next().unwrap_or_default();
+    if !plain.contains(['.', '+'])
+        && let Some(whole) = whole_name(origin, cx, &sample, &thrown.type_name)
+    {
+        sample.name = Arc::clone(&whole);
+        thrown.type_name = whole;
+    }
+    sample
+}
+
+/// The whole name of a nested type, if it is one of the module whose method threw: where most of them are thrown.
+fn whole_name<'rt>(
+    origin: Origin<'_>,
+    cx: &Cx<'rt, Callback>,
+    sample: &EventSample,
+    own_name: &Arc<str>,
+) -> Option<Arc<str>> {
+    let (lookup, start) = throwing(origin.target, sample).next()??;
+    let known = &origin.own.thrown.nested;
+    let key = (start, Arc::clone(own_name));
+    if let Some(name) = lock(known).get(&key) {
+        return name.clone();
+    }
+    let ip = usize::try_from(lookup).ok()?;
+    let function = cx.info().get_function_from_ip(cx, ip).ok()?;
+    let name = names::of_nested(origin.clr, cx, function, own_name).map(Arc::from);
+    remember(known, key, name.clone());
+    name
+}
+
+fn name_of<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, function: usize) -> Option<Arc<str>> {
+    // SAFETY: this runtime has just told of the method, and it is on the calling thread's stack (a FunctionID is the
+    // address of the method's MethodDesc, which is what the event's MethodID is).
+    let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
+    let function = cx.info().id(key)?;
+    Some(origin.own.names.function(origin.clr, cx, function))
+}
+
+/// The frames of a sample from the one that threw on: of a managed one where it is, and where its method begins.
+///
+/// On top is the runtime's managed dispatch, which raises the event, and below that the native code by which the method
+/// that threw called it.
+fn throwing<'a>(
+    target: &'a Target,
+    sample: &'a EventSample,
+) -> impl Iterator<Item = Option<(u64, u64)>> + 'a {
+    let map = target.code.map();
+    let frames = sample.frames.iter().map(move |word| {
+        let lookup = (word & ADDRESS).saturating_sub(u64::from(word & EXACT == 0));
+        let region = map.lookup(lookup)?;
+        let start = match region.kind {
+            Kind::Jit => region.start,
+            Kind::ReadyToRun => map.r2r_function_start(lookup)?,
+            Kind::Native => return None,
+        };
+        Some((lookup, start))
+    });
+    let dispatched = frames
+        .skip_while(Option::is_none)
+        .skip_while(Option::is_some);
+    dispatched.skip_while(Option::is_none)
+}
+
+/// Whether some frame of a sample may catch, from the one that threw on; also where that cannot be told.
+fn may_be_caught<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, sample: &EventSample) -> bool {
+    if sample.end.end() != WalkEnd::Root {
+        return true;
+    }
+    let mut throwing = throwing(origin.target, sample).peekable();
+    if throwing.peek().is_none() {
+        return true;
+    }
+    while let Some(Some((lookup, start))) = throwing.next() {
+        if may_catch(origin, cx, start, lookup) {
+            return true;
+        }
+    }
+    // Native code with managed code below: who knows what it does.
+    throwing.any(|frame| frame.is_some())
+}
+
+/// Whether the method whose code begins there may catch.
+fn may_catch<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, start: u64, lookup: u64) -> bool {
+    let known = &origin.own.thrown.catching;
+    if let Some(may) = lock(known).get(&start) {
+        return *may;
+    }
+    let function = usize::try_from(lookup)
+        .ok()
+        .and_then(|ip| cx.info().get_function_from_ip(cx, ip).ok());
+    let may = function.is_none_or(|function| names::may_catch(origin.clr, cx, function));
+    remember(known, start, may);
+    may
+}
+
+fn remember<K: Eq + Hash, V>(known: &Mutex<HashMap<K, V>>, key: K, value: V) {
+    let mut known = lock(known);
+    if known.len() >= MAX_METHODS {
+        known.clear();
+    }
+    known.insert(key, value);
+}
+
+/// What was found out about the methods of a CLR, by where their code begins. A method that takes the place of one that
+/// was unloaded is taken for that: a thread waits a moment for nothing then, its last sample may be lost, or a
+/// nested type has a name too short.
+#[derive(Debug, Default)]
+pub(crate) struct ThrownFacts {
+    /// Whether it may catch.
+    catching: Mutex<HashMap<u64, bool>>,
+    /// The whole name of a nested type that it throws.
+    nested: Mutex<HashMap<Nested, Option<Arc<str>>>>,
+}
+
+/// A nested type: a method that throws it, and its own name.
+type Nested = (u64, Arc<str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exception(name: &str) -> Arc<Thrown> {
+        Arc::new(Thrown {
+            type_name: name.into(),
+            message: String::new(),
+        })
+    }
+
+    fn throw(own: &mut Dispatches, stack_pointer: u64, name: &str) -> Arc<Catcher> {
+        let catcher = Arc::new(Catcher::default());
+        own.thrown(stack_pointer, exception(name), Some(Arc::clone(&catcher)));
+        catcher
+    }
+
+    fn is_of(handled: &Handled, expected: &Arc<Catcher>) -> bool {
+        matches!(handled, Handled::Searched(Some(catcher)) if Arc::ptr_eq(catcher, expected))
+    }
+
+    #[test]
+    fn a_handler_begins_for_what_was_thrown_last() {
+        let mut own = Dispatches::new();
+        let outer = throw(&mut own, 1000, "outer");
+        // By a finally block that runs for it.
+        let inner = throw(&mut own, 500, "inner");
+        assert!(is_of(&own.catch_begins(490), &inner));
+        own.catch_ends();
+        assert!(is_of(&own.catch_begins(1010), &outer));
+    }
+
+    #[test]
+    fn a_handler_that_was_not_searched_for_is_of_what_is_thrown_again() {
+        let mut own = Dispatches::new();
+        assert!(matches!(own.catch_begins(900), Handled::Unknown));
+        let _once = throw(&mut own, 1000, "A");
+        own.catch_begins(1010);
+        // Within it another one comes and goes.
+        let _other = throw(&mut own, 700, "B");
+        own.catch_begins(710);
+        own.catch_ends();
+        for _ in 0..3 {
+            let again = own.catch_begins(500);
+            assert!(matches!(&again, Handled::Again(thrown) if &*thrown.type_name == "A"));
+        }
+        own.catch_ends();
+        assert!(matches!(own.catch_begins(1010), Handled::Unknown));
+    }
+
+    #[test]
+    fn what_a_filter_throws_ends_with_it() {
+        let mut own = Dispatches::new();
+        let outer = throw(&mut own, 1000, "outer");
+        // It may be told of on less stack than the throw was.
+        own.filter_begins();
+        let _swallowed = throw(&mut own, 500, "inner");
+        own.filter_ends();
+        own.filter_begins();
+        let kept = throw(&mut own, 500, "inner");
+        assert!(is_of(&own.catch_begins(490), &kept));
+        own.catch_ends();
+        own.filter_ends();
+        assert!(is_of(&own.catch_begins(1010), &outer));
+        // Of one whose begin was not told.
+        own.filter_ends();
+        own.catch_ends();
+        assert!(matches!(own.catch_begins(1000), Handled::Unknown));
+    }
+
+    #[test]
+    fn a_search_that_was_given_up_is_forgotten() {
+        let mut own = Dispatches::new();
+        own.filter_begins();
+        let _lost = throw(&mut own, 500, "lost");
+        let next = throw(&mut own, 1000, "next");
+        assert!(is_of(&own.catch_begins(990), &next));
+    }
+
+    #[test]
+    fn little_is_kept_of_what_never_ends() {
+        let mut own = Dispatches::new();
+        for depth in 0..10_000 {
+            let _lost = throw(&mut own, 1_000_000 - depth * 10, "lost");
+            own.catch_begins(1_000_000 - depth * 10);
+            own.filter_begins();
+            let _lost = throw(&mut own, 1_000_000 - depth * 10 - 5, "lost");
+        }
+        assert!(own.searches.len() <= MAX_SEARCHES && own.caught.len() <= MAX_SEARCHES);
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        for (length, expected) in [(256, 256), (257, 257)] {
+            let thrown = Thrown {
+                type_name: "A".into(),
+                message: "é".repeat(length),
+            };
+            let text = thrown.text();
+            assert_eq!(text.chars().count(), expected);
+            assert_eq!(text.ends_with('…'), length > 256);
+        }
+    }
+}
