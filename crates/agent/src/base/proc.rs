@@ -71,6 +71,76 @@ pub fn thread_state(tid: u32) -> Option<ThreadState> {
     })
 }
 
+/// A thread that waits in a system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Number of the system call.
+    pub syscall: u64,
+    /// Stack pointer.
+    pub stack_pointer: u64,
+    /// Program counter.
+    pub program_counter: u64,
+    /// How often it has been taken off a processor: the same number, and it has not run.
+    pub switches: u64,
+}
+
+/// Where a thread waits; `None` where it runs, has ended, or the kernel does not tell.
+pub fn blocked(tid: u32) -> Option<Blocked> {
+    let switches = switches(tid)?;
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
+    // `NUMBER ARGUMENT… SP PC`, the first decimal.
+    let mut words = text.split_ascii_whitespace();
+    let syscall = words.next()?.parse().ok()?;
+    let mut from_the_end = words.rev().map(|word| {
+        let digits = word.strip_prefix("0x")?;
+        u64::from_str_radix(digits, 16).ok()
+    });
+    let program_counter = from_the_end.next()??;
+    let stack_pointer = from_the_end.next()??;
+    Some(Blocked {
+        syscall,
+        stack_pointer,
+        program_counter,
+        switches,
+    })
+}
+
+/// Context switches of a thread, wanted or not.
+fn switches(tid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+    let numbers = text.lines().filter_map(|line| {
+        let (name, number) = line.split_once(':')?;
+        name.ends_with("voluntary_ctxt_switches")
+            .then(|| number.trim().parse::<u64>().ok())?
+    });
+    Some(numbers.sum())
+}
+
+/// When a thread began, in the kernel's ticks.
+pub fn thread_start(tid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // The name before may hold anything; the state behind it is field 3, this one 22.
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+/// Fills `into` with this process's memory from `address` on: whole or not at all, and an unmapped page does no harm.
+pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
+    let length = into.len();
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: length,
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: length,
+    };
+    // SAFETY: the kernel checks both ranges; `local` is `into`.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    (usize::try_from(read) == Ok(length)).then_some(())
+}
+
 /// Whether a thread holds this signal off.
 pub fn blocks(tid: u32, signal: i32) -> bool {
     let bytes = std::fs::read(format!("/proc/self/task/{tid}/status")).unwrap_or_default();

@@ -4,16 +4,16 @@
 //! It is asked for on the agent thread, as no other command of the runtime's is served while that callback runs.
 //! What has no list is found when a sample meets it (`code`): dynamic methods and stubs.
 //!
-//! An unload that had begun before is announced to nobody: only what is in the lists twice, 30 ms apart, is asked about.
-//!
-//! Invariants: nothing that was enumerated dies between that and the questions about it, because the callback that
-//! announces its end waits at the [`Gate`]; it waits for [`BATCH`] methods at most. An id that is given out again
-//! belongs to something newer, of which a callback tells.
+//! Invariants: code is listed and asked about only while none goes away. No unload is under way as the
+//! [`Gate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]); and none begins while it is
+//! shut, as the callback that announces it waits there, for [`BATCH`] methods at most. An id that is given out again belongs
+//! to something newer, of which a callback tells. Where no such moment comes for [`PATIENCE`], code is found as samples
+//! meet it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::Arrival;
 use corprof::context::AgentThread;
@@ -21,6 +21,7 @@ use corprof::{Cx, FunctionId, RejitId};
 use recording::MethodKind;
 
 use super::Clr;
+use super::finalizer::Finalizer;
 use crate::base::proc;
 use crate::target::Target;
 use crate::target::threads::Started;
@@ -31,8 +32,11 @@ const BATCH: usize = 64;
 /// How often the end of a dynamic method looks whether it is still asked about: some 100 µs.
 const QUESTIONS: u32 = 2000;
 
-/// How long an unload may take from its announcement to its end, that began before we came.
-const UNLOADING: Duration = Duration::from_millis(30);
+/// How long a moment is waited for in which no code goes away.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two looks for it.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
 const DYING_NS: u64 = 1_000_000;
@@ -56,6 +60,8 @@ pub(super) struct Gate {
     catching_up: AtomicBool,
     /// The agent thread asks about a function that may be a dynamic method.
     asking: AtomicBool,
+    /// Code that was there before us is not known.
+    gave_up: AtomicBool,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
 }
@@ -103,8 +109,8 @@ impl Clr {
 
     /// Learns of everything that was there before us. Agent thread, after `ProfilerAttachComplete`.
     pub(crate) fn catch_up(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
-        self.threads_before_us(target, cx);
-        self.code_before_us(target, cx);
+        let threads = self.threads_before_us(target, cx);
+        self.code_before_us(target, cx, &threads);
         let mut unloads = self.gate.hold();
         unloads.threads = HashSet::new();
         self.gate.catching_up.store(false, Ordering::Relaxed);
@@ -143,7 +149,8 @@ impl Clr {
         found
     }
 
-    fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
+    /// Answers their ids.
+    fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
         let unloads = self.gate.hold();
         let mut found = Vec::new();
@@ -162,6 +169,7 @@ impl Clr {
         for (thread, _) in &found {
             self.hijack_of(thread.raw());
         }
+        let mut tids = Vec::new();
         for (thread, tid) in found {
             target.threads.pins.created(info.key(thread));
             target.threads.managed_started(Started {
@@ -170,54 +178,57 @@ impl Clr {
                 own: None,
                 hijack: self.hijack_of(thread.raw()),
             });
+            tids.push(tid);
+        }
+        tids
+    }
+
+    fn code_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
+        let mut finalizer = Finalizer::among(threads);
+        let mut done = HashSet::new();
+        // What is native code decides whether the finalizer thread is in managed code.
+        target.natives.refresh();
+        let until = Instant::now() + PATIENCE;
+        while !self.code_until_unload(target, cx, &mut finalizer, &mut done) {
+            if Instant::now() >= until {
+                self.gate.gave_up.store(true, Ordering::Relaxed);
+                return;
+            }
+            std::thread::sleep(LOOK);
         }
     }
 
-    fn code_before_us<'rt>(&self, target: &Target, cx: &mut Cx<'rt, AgentThread>) {
-        // An unload that had begun before we came is announced to nobody: what is still in the lists when it has had time to
-        // end is not part of it. What is made meanwhile is told by callbacks.
-        let modules = self.modules_now(cx);
-        let functions = self.functions_now(cx);
-        std::thread::sleep(UNLOADING);
-        let mut done = HashSet::new();
-        while !self.code_until_unload(target, cx, (&modules, &functions), &mut done) {}
+    /// Whether code that was there before us is not known, as it went away all the time.
+    pub(crate) fn gave_up_on_code(&self) -> bool {
+        self.gate.gave_up.load(Ordering::Relaxed)
     }
 
-    fn modules_now(&self, cx: &mut Cx<'_, AgentThread>) -> HashSet<usize> {
-        let found = cx.info().enum_modules(cx).unwrap_or_default();
-        found.into_iter().map(|module| module.raw()).collect()
-    }
-
+    /// Learns of the code that is not in `done` yet. False: code went away, and the list was not followed to its end.
+    ///
     /// By `EnumJITedFunctions`: with the versions, as `EnumJITedFunctions2` gives them, 3.1 looks into methods that are
     /// being unloaded, and ends by that (SIGSEGV in `CodeVersionManager::GetNonDefaultILVersionCount`).
-    fn functions_now(&self, cx: &mut Cx<'_, AgentThread>) -> HashSet<usize> {
-        let found = cx.info().enum_jited_functions(cx).unwrap_or_default();
-        found.into_iter().map(|function| function.raw()).collect()
-    }
-
-    /// Learns of the code that is not in `done` yet. False: something was unloaded meanwhile, and the list was not
-    /// followed to its end.
-    fn code_until_unload<'rt>(
+    fn code_until_unload(
         &self,
         target: &Target,
-        cx: &mut Cx<'rt, AgentThread>,
-        (modules, functions): (&HashSet<usize>, &HashSet<usize>),
+        cx: &mut Cx<'_, AgentThread>,
+        finalizer: &mut Finalizer,
         done: &mut HashSet<usize>,
     ) -> bool {
         let info = cx.info();
         let mut unloads = self.gate.hold();
+        if !finalizer.is_idle(target.code.map()) {
+            return false;
+        }
         let unloaded = unloads.modules;
         // First: the names and the ends of collectible methods hang on them.
         for module in info.enum_modules(cx).unwrap_or_default() {
-            if modules.contains(&module.raw()) {
-                self.module_loaded(target, cx, module);
-            }
+            self.module_loaded(target, cx, module);
         }
         let now = info.enum_jited_functions(cx).unwrap_or_default();
         for batch in now.chunks(BATCH) {
             for function in batch {
                 // Once for all of its bodies in the list.
-                if functions.contains(&function.raw()) && done.insert(function.raw()) {
+                if done.insert(function.raw()) {
                     self.bodies_of(target, cx, *function);
                 }
             }

@@ -6,6 +6,7 @@
 
 mod catch_up;
 pub mod code;
+mod finalizer;
 mod il;
 pub mod names;
 pub mod registry;

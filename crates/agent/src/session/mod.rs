@@ -467,7 +467,16 @@ impl<'a> Session<'a> {
             };
             let wanted = wanted(&own.facts);
             self.parts.events.tell_all(&wanted);
-            let refused = runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted));
+            let refused = runtimes.with(number, |clr, cx| {
+                if clr.gave_up_on_code() {
+                    trouble.push(format!(
+                        "methods that .NET {} compiled before it was attached to are known from their first sample on: \
+                         it took code down all the time",
+                        own.facts.version
+                    ));
+                }
+                subscription::apply(cx, &own, &wanted)
+            });
             trouble.extend(refused.flatten());
         }
         trouble

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::base::numbers::NumberMap;
+use crate::base::proc;
 use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
 /// Longest name read, bytes.
@@ -42,21 +43,7 @@ struct InProcess(u64);
 
 impl Bytes for InProcess {
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
-        let address = self.0.checked_add(at)?;
-        let length = into.len();
-        let local = libc::iovec {
-            iov_base: into.as_mut_ptr().cast(),
-            iov_len: length,
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: length,
-        };
-        // SAFETY: the kernel checks both ranges; `local` is `into`.
-        let read = unsafe {
-            libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
-        };
-        (usize::try_from(read) == Ok(length)).then_some(())
+        proc::read(self.0.checked_add(at)?, into)
     }
 }
 

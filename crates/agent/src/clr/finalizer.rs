@@ -1,0 +1,232 @@
+//! Whether code of a CLR is going away just now, by what its finalizer thread does.
+//!
+//! Collectible assemblies and dynamic methods are taken down by finalizers (`LoaderAllocatorScout`, `DynamicResolver`,
+//! in System.Private.CoreLib), so on the finalizer thread, below managed frames. A profiler is told when that
+//! begins (`ModuleUnloadStarted`), not when it is over: after `ModuleUnloadFinished` the code goes
+//! (`LoaderAllocator::GCLoaderAllocators` to `ExecutionManager::Unload`, src/coreclr/vm/loaderallocator.cpp), and of
+//! what began before the profiler came it is told nothing at all. Whoever lists or asks about code meanwhile ends the
+//! program.
+//!
+//! Invariant: the answer *idle* was true at some moment of the call. Runs on the agent thread.
+
+use stackwalk::{CodeMap, Kind};
+
+use crate::base::proc::{self, Blocked, Mapping};
+
+/// For so long a thread must have stayed in one wait to be at rest whatever is on its stack: taking code down is work, and
+/// its waits poll, but for one, for the end of a collection.
+const STILL_NS: u64 = 1_000_000_000;
+/// Deepest stack that is looked through, bytes. At rest the finalizer thread needs 4 to 8 KiB.
+const MAX_DEPTH: u64 = 1 << 16;
+/// Most places of rest that are remembered: it waits in two ways.
+const MAX_PLACES: usize = 4;
+
+/// A thread that may take code down.
+#[derive(Debug)]
+struct Watched {
+    tid: u32,
+    /// Where it has been found at rest: stack pointer, program counter.
+    rests: Vec<(u64, u64)>,
+    /// Where it was last, since when.
+    last: Option<(Blocked, u64)>,
+}
+
+/// The finalizer thread of a CLR, or the threads of which one is it.
+#[derive(Debug)]
+pub(super) struct Finalizer {
+    watched: Vec<Watched>,
+}
+
+impl Finalizer {
+    /// Of the CLR with these managed threads. From .NET 6 on the finalizer thread has a name. Before that it is the first
+    /// that the CLR starts: the second of its threads, and the first is the process's main thread or unknown.
+    pub(super) fn among(threads: &[u32]) -> Finalizer {
+        let named =
+            |tid: &u32| proc::thread_name(*tid).is_some_and(|name| name == ".NET Finalizer");
+        let mut found: Vec<u32> = threads.iter().copied().filter(named).collect();
+        if found.is_empty() {
+            let main = std::process::id();
+            let mut by_age: Vec<(u64, u32)> = threads
+                .iter()
+                .filter(|tid| **tid != main)
+                .filter_map(|tid| Some((proc::thread_start(*tid)?, *tid)))
+                .collect();
+            by_age.sort_unstable();
+            let count = if threads.contains(&main) { 1 } else { 2 };
+            found.extend(by_age.iter().take(count).map(|(_, tid)| *tid));
+        }
+        let watched = found.into_iter().map(|tid| Watched {
+            tid,
+            rests: Vec::new(),
+            last: None,
+        });
+        Finalizer {
+            watched: watched.collect(),
+        }
+    }
+
+    /// Whether it is at rest now. False where that cannot be shown: asked again, it may be.
+    pub(super) fn is_idle(&mut self, map: &CodeMap) -> bool {
+        // Not found: nothing is known.
+        !self.watched.is_empty() && self.watched.iter_mut().all(|one| one.is_idle(map))
+    }
+}
+
+impl Watched {
+    fn is_idle(&mut self, map: &CodeMap) -> bool {
+        let now = proc::blocked(self.tid);
+        // It waits for work by a futex, as PAL's events and the runtime's locks do.
+        let waiting = now.filter(|now| now.syscall == libc::SYS_futex.cast_unsigned());
+        let Some(now) = waiting else {
+            self.last = None;
+            return false;
+        };
+        let place = (now.stack_pointer, now.program_counter);
+        if self.rests.contains(&place) {
+            return true;
+        }
+        let now_ns = proc::now_ns();
+        let since_ns = match &self.last {
+            Some((last, since)) if *last == now => *since,
+            _ => now_ns,
+        };
+        let is_idle = now_ns.saturating_sub(since_ns) >= STILL_NS
+            || !has_managed_frame(now.stack_pointer, map)
+                // What was read was its stack only if it has not run meanwhile.
+                && proc::blocked(self.tid).as_ref() == Some(&now);
+        self.last = Some((now, since_ns));
+        if is_idle && self.rests.len() < MAX_PLACES {
+            self.rests.push(place);
+        }
+        is_idle
+    }
+}
+
+/// Whether a stack has a word that is an address in managed code, or may be, behind one that points up into the stack:
+/// what a native function leaves there that was called by managed code and saves its frame pointer, as all of
+/// libcoreclr does. Calls that are over have left such words, too: *no* is certain and *yes* is not.
+fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
+    let mappings = proc::mappings();
+    let Some(stack) = proc::mapping_of(&mappings, stack_pointer) else {
+        return true;
+    };
+    let depth = stack.range.end.saturating_sub(stack_pointer);
+    let mut bytes = vec![0; depth.min(MAX_DEPTH) as usize];
+    if depth > MAX_DEPTH || proc::read(stack_pointer, &mut bytes).is_none() {
+        return true;
+    }
+    let (words, _) = bytes.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    words.array_windows().any(|[frame, address]| {
+        let is_up = stack.range.contains(frame) && *frame > stack_pointer;
+        is_up && is_managed(*address, &mappings, map)
+    })
+}
+
+fn is_managed(word: u64, mappings: &[Mapping], map: &CodeMap) -> bool {
+    let runs = proc::mapping_of(mappings, word).is_some_and(|mapping| mapping.executable);
+    // ReadyToRun code of a module that nobody has told of yet is a file's, too.
+    runs && map
+        .lookup(word)
+        .is_none_or(|region| region.kind != Kind::Native)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn watched(tid: u32) -> Finalizer {
+        Finalizer {
+            watched: vec![Watched {
+                tid,
+                rests: Vec::new(),
+                last: None,
+            }],
+        }
+    }
+
+    /// A map that knows the native code of this process, as an agent's does.
+    fn map() -> &'static CodeMap {
+        let map: &CodeMap = Box::leak(Box::new(CodeMap::new()));
+        map.refresh_native(&mut |_| 0);
+        map
+    }
+
+    fn until_idle(finalizer: &mut Finalizer, map: &CodeMap) -> u64 {
+        let start = proc::now_ns();
+        while !finalizer.is_idle(map) {
+            assert!(proc::now_ns() - start < 10_000_000_000, "it never rests");
+            std::thread::yield_now();
+        }
+        proc::now_ns() - start
+    }
+
+    #[test]
+    fn a_thread_that_waits_below_native_frames_rests() {
+        let (tell, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(proc::own_tid()).unwrap();
+            let _end = stopped.recv();
+        });
+        let mut finalizer = watched(told.recv().unwrap());
+        until_idle(&mut finalizer, map());
+        assert!(finalizer.is_idle(map()));
+        drop(stop);
+        thread.join().unwrap();
+        assert!(!finalizer.is_idle(map()), "it has ended");
+    }
+
+    #[test]
+    fn one_that_runs_does_not() {
+        let (tell, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(proc::own_tid()).unwrap();
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                std::hint::spin_loop();
+            }
+        });
+        let mut finalizer = watched(told.recv().unwrap());
+        for _ in 0..1000 {
+            assert!(!finalizer.is_idle(map()));
+        }
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_looks_like_a_managed_frame_must_stay_where_it_is_for_a_while() {
+        let (tell, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        // Executable, and nobody's that is known.
+        let code = libc::PROT_READ | libc::PROT_EXEC;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping of one page.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, code, flags, -1, 0) } as u64;
+        let thread = std::thread::spawn(move || {
+            let mut frame = [0, page + 8];
+            frame[0] = &raw const frame as u64 + 64;
+            std::hint::black_box(&frame);
+            tell.send(proc::own_tid()).unwrap();
+            let _end = stopped.recv();
+            std::hint::black_box(&frame);
+        });
+        let mut finalizer = watched(told.recv().unwrap());
+        assert!(until_idle(&mut finalizer, map()) >= STILL_NS);
+        drop(stop);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn the_one_that_is_not_known_never_rests() {
+        assert!(
+            !Finalizer {
+                watched: Vec::new()
+            }
+            .is_idle(map())
+        );
+        assert!(!watched(u32::MAX).is_idle(map()));
+    }
+}
