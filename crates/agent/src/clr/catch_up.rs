@@ -53,7 +53,8 @@ struct Unloads {
 ///
 /// The one lock of the agent that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
 /// callback that the runtime allows to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the
-/// runtime's that these calls need: `OnThreadTerminate` takes the thread store's lock behind the callback.
+/// runtime's that these calls need. The end of a thread may be told of under the thread store's lock, so nothing that
+/// takes that is called with the gate shut.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     unloads: Mutex<Unloads>,
@@ -152,9 +153,12 @@ impl Clr {
     /// Answers their ids.
     fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
+        // With the gate open: this takes the thread store's lock, and the finalizer thread holds that while it tells of the
+        // ends of threads (`Thread::CleanupDetachedThreads`).
+        let threads = info.enum_threads(cx).unwrap_or_default();
         let unloads = self.gate.hold();
         let mut found = Vec::new();
-        for thread in info.enum_threads(cx).unwrap_or_default() {
+        for thread in threads {
             if unloads.threads.contains(&thread.raw()) {
                 continue;
             }

@@ -17,14 +17,13 @@ use crate::{LOST_LIMIT, broken_limit};
 on_each_runtime!(
     the_same_shares,
     twenty_rounds_leave_nothing_behind,
+    rounds_in_a_program_that_does_everything_at_once,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
     beside_another_profiler,
     beside_another_profiler_from_the_start,
 );
 on_each_web_runtime!(rounds_in_a_web_server_under_load);
 on_net8_and_core31!(
-    rounds_beside_threads_that_come_and_go,
-    rounds_beside_unloading_assemblies,
     dynamic_methods_of_before_have_names,
     walkers_that_stop_the_runtime_can_be_had,
     a_tool_that_is_killed_at_any_moment_does_no_harm,
@@ -192,27 +191,35 @@ fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     (agent_mappings(pid), descriptors(pid), resident(pid))
 }
 
-fn rounds_beside_threads_that_come_and_go(runtime: &Runtime) {
-    rounds(runtime, "churn");
-}
-
-fn rounds_beside_unloading_assemblies(runtime: &Runtime) {
-    rounds(runtime, "collectible");
-}
-
-fn rounds(runtime: &Runtime, name: &str) {
-    let program = running(runtime, name, &[]);
-    let folder = test_folder(name);
+/// Threads that come and go, collections, faults, assemblies that are unloaded, and exceptions, all in one process: what
+/// it prints is what it prints alone.
+fn rounds_in_a_program_that_does_everything_at_once(runtime: &Runtime) {
+    let start = || {
+        let mut command = runtime.command(&workload("together").dll);
+        command.args(["churn,gc,nullref,collectible,exceptions", "attached"]);
+        Running::start(command)
+    };
+    let (bare, status) = start().end();
+    assert!(status.success(), "{status}: {bare}");
+    let program = start();
+    let folder = test_folder("everything-at-once");
     let mut mappings = None;
     for number in 1..=rounds_wanted() {
         let (mapped, ..) = round(program.pid(), &folder, number);
         assert_eq!(*mappings.get_or_insert(mapped), mapped, "round {number}");
     }
     let (output, status) = program.end();
-    assert!(
-        status.success() && output.contains("\nmeasured rounds"),
-        "{status}: {output}"
-    );
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(results(&output), results(&bare));
+    assert!(results(&output).contains(&"result together 5"), "{output}");
+}
+
+/// The lines that are the same in every run, in an order of their own: several programs print at once.
+fn results(output: &str) -> Vec<&str> {
+    let lines = output.lines();
+    let mut results: Vec<&str> = lines.filter(|line| line.starts_with("result ")).collect();
+    results.sort_unstable();
+    results
 }
 
 /// Each answer is checked, while the agent comes and goes.
