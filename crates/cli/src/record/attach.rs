@@ -4,6 +4,7 @@
 //! the recording begins with a request on that socket, over which it then comes. The invariant: nothing is sent to
 //! a process that does not listen itself, and what cannot be done is said with what to do.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
 use diagnostics::{Answer, Attach, Deployed, Diagnostics, Reach, Target, Way, connect_where};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::console::{Console, shown};
 
@@ -20,6 +23,9 @@ const ATTACH_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long a runtime has to let the agent go.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
+
+/// How long a process may be ending when nobody answers in it any more.
+const END_TIME: Duration = Duration::from_millis(500);
 
 /// How the agent and a process stand after a recording.
 pub(super) enum Left {
@@ -48,8 +54,10 @@ pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Uni
     for _ in 0..2 {
         let Some(stream) = knock(target)? else {
             attach(target, agent)?;
-            let stream = knock(target)?.with_context(|| {
-                format!("the agent was loaded into process {pid} and is not to be found there")
+            let stream = knock(target)?.ok_or_else(|| {
+                ended(pid).unwrap_or_else(|| {
+                    anyhow!("the agent was loaded into process {pid} and is not to be found there")
+                })
             })?;
             return begin(pid, stream, wish)?.ok_or_else(|| leaving(pid));
         };
@@ -63,12 +71,26 @@ pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Uni
 }
 
 fn leaving(pid: u32) -> anyhow::Error {
-    if let Err(error @ diagnostics::Error::NoProcess { .. }) = Target::new(pid) {
-        return anyhow::Error::from(error).context("the program ended while it was being recorded");
+    ended(pid).unwrap_or_else(|| {
+        anyhow!(
+            "the agent of another recording is just leaving process {pid}; try again in some seconds"
+        )
+    })
+}
+
+/// Why nobody answers in a process that ends: its sockets go before it does.
+fn ended(pid: u32) -> Option<anyhow::Error> {
+    let number = rustix::process::Pid::from_raw(pid.cast_signed())?;
+    if let Ok(process) = pidfd_open(number, PidfdFlags::empty()) {
+        let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+        let wait = PollTimeout::try_from(END_TIME).unwrap_or(PollTimeout::ZERO);
+        let _still_there = poll(&mut end, wait);
     }
-    anyhow!(
-        "the agent of another recording is just leaving process {pid}; try again in some seconds"
-    )
+    let error = Target::new(pid).err()?;
+    let is_gone = matches!(error, diagnostics::Error::NoProcess { .. });
+    is_gone.then(|| {
+        anyhow::Error::from(error).context("the program ended while it was being recorded")
+    })
 }
 
 /// Somebody at the control socket, if there is one.
