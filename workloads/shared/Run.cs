@@ -12,7 +12,8 @@ namespace Workloads
     /// rounds=N for a fixed amount of work.
     ///
     /// With "attached" it prints "ready" when it has run for a while, and goes on until
-    /// its input ends: for who comes to it meanwhile.
+    /// its input ends: for who comes to it meanwhile. With "soon", too, it says so
+    /// after a few rounds.
     ///
     /// With meet=DIR:N it waits at certain moments for N workloads that do.
     /// With out=FILE it prints into a file: several workloads may share one
@@ -31,6 +32,7 @@ namespace Workloads
         private readonly string meetingPlace = "";
         private readonly int meeting;
         private readonly bool attached;
+        private readonly double warmUp = 1.5;
         private volatile bool inputEnded;
         private bool ready;
         private long rounds;
@@ -60,6 +62,10 @@ namespace Workloads
                         inputEnded = true;
                     })
                     { IsBackground = true, Name = "input" }.Start();
+                }
+                else if (arg == "soon")
+                {
+                    warmUp = 0;
                 }
                 else if (arg.StartsWith("out=", StringComparison.Ordinal))
                 {
@@ -95,7 +101,7 @@ namespace Workloads
         /// </summary>
         public bool More()
         {
-            if (attached && !ready && rounds > 3 && watch.Elapsed.TotalSeconds >= 1.5)
+            if (attached && !ready && rounds > 3 && watch.Elapsed.TotalSeconds >= warmUp)
             {
                 ready = true;
                 Console.WriteLine("ready");

@@ -37,6 +37,7 @@ Usage: cargo xtask COMMAND
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   stress --minutes N  those with events only, every walker, in N minutes
   stress --attach [ROUNDS]  attach, record, leave, so often (1000)
+  stress --steps  kill the tool and the program at each step of attach and leave, on each runtime
   stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
                   [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
@@ -92,6 +93,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Ok(runs) => test::stress_side_by_side(runs, roots),
             Err(_) => bail!("not a number of runs: {runs}"),
         },
+        ["stress", "--steps"] => test::stress_steps(roots),
         ["stress", "--attach"] => test::stress_attach(1000, roots),
         ["stress", "--attach", rounds] => match rounds.parse() {
             Ok(rounds) => test::stress_attach(rounds, roots),

@@ -126,6 +126,12 @@ pub(crate) fn stress_attach(rounds: u32, roots: &[PathBuf]) -> Result<()> {
     )
 }
 
+/// The tool and the program killed at each step of coming and leaving, on each runtime.
+pub(crate) fn stress_steps(roots: &[PathBuf]) -> Result<()> {
+    setup::run(true, roots)?;
+    stress_tests_with("steps::", "SIDEWALK_STEPS", "all".to_owned())
+}
+
 fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
     stress_tests_with(filter, "SIDEWALK_STRESS_SECONDS", seconds.to_string())
 }

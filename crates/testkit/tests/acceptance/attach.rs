@@ -26,9 +26,7 @@ on_each_web_runtime!(rounds_in_a_web_server_under_load);
 on_net8_and_core31!(
     dynamic_methods_of_before_have_names,
     walkers_that_stop_the_runtime_can_be_had,
-    a_tool_that_is_killed_at_any_moment_does_no_harm,
     a_program_that_is_killed_leaves_its_recording,
-    a_program_that_is_killed_at_any_moment_ends_the_tool,
     a_second_tool_hears_who_records,
     an_agent_that_stays_is_found_again,
     a_started_program_is_recorded_again_by_its_agent,
@@ -40,14 +38,14 @@ const TOLERANCE: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A workload that has run for a while, and goes on until it is ended.
-fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Running {
+pub(crate) fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Running {
     let mut command = runtime.command(&workload(name).dll);
     command.arg("attached").args(arguments);
     Running::start(command)
 }
 
 /// `sidewalk record --pid` that records into `folder`.
-fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
+pub(crate) fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(sidewalk());
     command.args(["record", "--pid", &pid.to_string()]);
     command.args(options).arg("-o").arg(recording_in(folder));
@@ -55,12 +53,12 @@ fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
     command
 }
 
-fn recording_in(folder: &Path) -> PathBuf {
+pub(crate) fn recording_in(folder: &Path) -> PathBuf {
     folder.join("recording.swk")
 }
 
 /// Records a process to the end of the options' duration. The tool must succeed.
-fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
+pub(crate) fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
     let output = tool(pid, folder, options).output().unwrap();
     let recorded = Recorded::new(recording_in(folder), output);
     assert!(
@@ -85,7 +83,7 @@ fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
     tool
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
@@ -93,14 +91,14 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn has_left(recorded: &Recorded) -> bool {
+pub(crate) fn has_left(recorded: &Recorded) -> bool {
     recorded
         .answer
         .stderr
         .contains("the agent has left process")
 }
 
-fn has_agent_thread(pid: u32) -> bool {
+pub(crate) fn has_agent_thread(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().any(|task| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "sidewalk")
@@ -118,7 +116,7 @@ fn agent_mappings(pid: u32) -> usize {
     ours.count()
 }
 
-fn timers(pid: u32) -> usize {
+pub(crate) fn timers(pid: u32) -> usize {
     let timers = fs::read_to_string(format!("/proc/{pid}/timers")).unwrap_or_default();
     timers
         .lines()
@@ -318,58 +316,6 @@ fn walkers_that_stop_the_runtime_can_be_had(runtime: &Runtime) {
     }
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
-}
-
-/// From before the attach to after the leave.
-fn moments() -> impl Iterator<Item = Duration> {
-    (0..16).map(|step| Duration::from_millis(step * step * 4))
-}
-
-fn a_tool_that_is_killed_at_any_moment_does_no_harm(runtime: &Runtime) {
-    let program = running(runtime, "churn", &[]);
-    let pid = program.pid();
-    let folder = test_folder("moments");
-    for moment in moments() {
-        let mut tool = tool(pid, &folder, &["-d", "100ms"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(moment);
-        tool.kill().unwrap();
-        tool.wait().unwrap();
-        // Whatever it has begun: the next one records.
-        let recorded = record(pid, &folder, &["-d", "100ms"]);
-        assert!(has_left(&recorded), "{}", recorded.answer.stderr);
-    }
-    let (output, status) = program.end();
-    assert!(status.success(), "{status}: {output}");
-}
-
-fn a_program_that_is_killed_at_any_moment_ends_the_tool(runtime: &Runtime) {
-    let folder = test_folder("moments");
-    for moment in moments().step_by(4) {
-        let program = running(runtime, "shares", &[]);
-        let mut tool = tool(program.pid(), &folder, &["-d", "100ms"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(moment);
-        // Kills it.
-        drop(program);
-        let status = tool.wait().unwrap();
-        let mut said = String::new();
-        tool.stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        // Well where it had recorded something by then; else with a reason.
-        assert!(
-            status.success() || said.contains("error: "),
-            "{status}: {said}"
-        );
-        assert!(status.code().is_some(), "{status}");
-    }
 }
 
 fn dynamic_methods_of_before_have_names(runtime: &Runtime) {

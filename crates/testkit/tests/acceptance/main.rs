@@ -62,6 +62,8 @@ mod shadow;
 mod shares;
 mod side_by_side;
 mod signals;
+mod stepper;
+mod steps;
 mod stress;
 mod tiers;
 mod top;

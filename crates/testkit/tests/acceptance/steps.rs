@@ -1,0 +1,272 @@
+//! `kill -9` of the tool or of the program at every step of coming and leaving.
+//!
+//! A step is a system call of one of them ([`stepper`](crate::stepper)); the tables name them. When the tool is
+//! killed, the program runs on and is recorded again; when the program is, the tool says so and ends.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+
+use testkit::{Inspected, Running, Runtime, test_folder};
+
+use crate::attach::{
+    has_agent_thread, has_left, record, recording_in, running, timers, tool, until,
+};
+use crate::stepper::{Outcome, Step, Stepper, Who, kill};
+
+use Who::{Agent, Detach, Runtime as Clr, Tool};
+
+on_each_runtime!(
+    a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on,
+    a_program_that_is_killed_at_a_step_ends_the_tool,
+);
+
+const ANSWERED: &str = "the attach is answered";
+
+/// What the tool does, in the order in which it does it.
+const OF_THE_TOOL: [Step; 21] = [
+    Step::after("the process is found", Tool, "openat", "/proc/"),
+    Step::after("the recording is begun", Tool, "write", "SWREC"),
+    Step::before(
+        "the runtime is looked up",
+        Tool,
+        "connect",
+        "dotnet-diagnostic-",
+    ),
+    Step::after(
+        "the runtime is there",
+        Tool,
+        "connect",
+        "dotnet-diagnostic-",
+    ),
+    Step::after("the runtime is asked who it is", Tool, "send", "asks 4."),
+    Step::after(
+        "the runtime has said who it is",
+        Tool,
+        "receive",
+        "answers 4.",
+    ),
+    Step::before(
+        "the attach is about to be asked for",
+        Tool,
+        "send",
+        "asks 3.1",
+    ),
+    Step::after("the attach is asked for", Tool, "send", "asks 3.1"),
+    Step::after(ANSWERED, Tool, "receive", "answers 3.1"),
+    Step::before("at the door", Tool, "connect", "sidewalk-"),
+    Step::after("through the door", Tool, "connect", "sidewalk-"),
+    Step::before(
+        "a recording is about to be asked for",
+        Tool,
+        "send",
+        "record",
+    ),
+    Step::after("a recording is asked for", Tool, "send", "record"),
+    Step::after("the recording is granted", Tool, "receive", "ok"),
+    Step::after(
+        "the recording has its name",
+        Tool,
+        "rename",
+        "recording.swk",
+    ),
+    Step::after("the first block has come", Tool, "receive", "SWBLK"),
+    Step::after("the agent is told to stop", Tool, "send", "S"),
+    Step::after("the recording has ended", Tool, "receive", "its end"),
+    Step::after("at the door to have it leave", Tool, "connect", "sidewalk-").nth(2),
+    Step::after("it is asked to leave", Tool, "send", "leave"),
+    Step::after("it has left", Tool, "receive", "left"),
+];
+
+const LIBRARY: &str = "the runtime opens the library";
+
+/// What the runtime and the agent do, likewise.
+const OF_THE_AGENT: [Step; 24] = [
+    Step::after(
+        "the runtime hears of the attach",
+        Clr,
+        "receive",
+        "asks 3.1",
+    ),
+    Step::after(LIBRARY, Clr, "openat", "libsidewalk.so"),
+    Step::before("the agent opens the door", Clr, "bind", "sidewalk-"),
+    Step::after("the agent has opened the door", Clr, "listen", ""),
+    Step::after("the agent's thread begins", Agent, "prctl", "sidewalk"),
+    Step::before("the runtime answers", Clr, "send", "answers 3.1"),
+    Step::after("it lists the threads", Agent, "openat", "/comm"),
+    Step::before(
+        "it looks whether code goes away",
+        Agent,
+        "openat",
+        "/syscall",
+    ),
+    Step::after("half of the catch-up", Agent, "readv", "").nth(20),
+    Step::after("it lets somebody in", Agent, "accept4", ""),
+    Step::after("it hears that it is to record", Agent, "receive", "record"),
+    Step::before("it grants the recording", Agent, "send", "ok"),
+    Step::before("its first block", Agent, "send", "SWBLK"),
+    Step::after("it greets a thread", Agent, "signal", "").nth(3),
+    Step::after("it makes a timer", Agent, "timer_create", ""),
+    Step::after("it starts a timer", Agent, "timer_settime", ""),
+    Step::after("its second block", Agent, "send", "SWBLK").nth(2),
+    Step::after("it hears that it is to stop", Agent, "receive", "S"),
+    Step::after("it ends a timer", Agent, "timer_delete", ""),
+    Step::before("the runtime is asked to let it go", Detach, "futex", " s"),
+    Step::before("ProfilerDetachSucceeded", Detach, "send", ""),
+    Step::before("it closes the door", Agent, "unlink", "sidewalk-"),
+    Step::after("it has closed the door", Agent, "unlink", "sidewalk-"),
+    Step::before("it says that it has left", Agent, "send", "left"),
+];
+
+/// The steps that differ from one runtime to the next; the whole of both tables on .NET 8, and everywhere where
+/// `SIDEWALK_STEPS` is set (`cargo xtask stress --steps`).
+const ON_EACH: [&str; 5] = [
+    "the recording is granted",
+    LIBRARY,
+    "half of the catch-up",
+    "the runtime is asked to let it go",
+    "ProfilerDetachSucceeded",
+];
+
+fn steps(runtime: &Runtime) -> Vec<Step> {
+    let all = std::env::var_os("SIDEWALK_STEPS").is_some() || runtime.name == "net8";
+    let both = OF_THE_TOOL.iter().chain(&OF_THE_AGENT).copied();
+    both.filter(|step| all || ON_EACH.contains(&step.name))
+        .collect()
+}
+
+/// The calls that were seen, where the one that was looked for was not.
+fn assert_reached(step: &Step, outcome: &Outcome) {
+    assert!(
+        outcome.reached,
+        "«{}» never came; seen:\n{}\n{}",
+        step.name,
+        outcome.calls.join("\n"),
+        outcome.said
+    );
+}
+
+/// What is recorded: time, and events, for which there is more to be taken back.
+const OPTIONS: [&str; 4] = ["-d", "120ms", "-e", "cpu,exception"];
+
+fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runtime) {
+    let folder = test_folder("tool");
+    let mut program = running(runtime, "churn", &["soon"]);
+    let mut detach = None;
+    for step in steps(runtime) {
+        // A runtime opens the library once.
+        if step.name == LIBRARY {
+            ends_well(std::mem::replace(
+                &mut program,
+                running(runtime, "churn", &["soon"]),
+            ));
+            detach = None;
+        }
+        println!("«{}»", step.name);
+        let pid = program.pid();
+        let outcome = Stepper::go(step, pid, detach, tool(pid, &folder, &OPTIONS), kill);
+        assert_reached(&step, &outcome);
+        assert_eq!(outcome.status.signal(), Some(9), "«{}»", step.name);
+        detach = outcome.detach;
+        // Wherever the agent stands, the next one records.
+        let recorded = record(pid, &folder, &["-d", "50ms", "-e", "cpu,exception"]);
+        let said = &recorded.answer.stderr;
+        assert!(has_left(&recorded), "after «{}»: {said}", step.name);
+        let what = |what| format!("{what}, after «{}»", step.name);
+        until(&what("the agent to leave"), || !has_agent_thread(pid));
+        assert_eq!(timers(pid), 0, "timers, after «{}»", step.name);
+        until(&what("signals to be delivered"), || {
+            !has_pending_signals(pid)
+        });
+    }
+    ends_well(program);
+}
+
+/// Who was killed before he asked for anything is waited for, for 10 s.
+#[test]
+fn an_agent_to_which_nobody_comes_leaves() {
+    let folder = test_folder("nobody");
+    let program = running(&Runtime::net8(), "churn", &["soon"]);
+    let pid = program.pid();
+    let step = OF_THE_TOOL
+        .iter()
+        .find(|step| step.name == ANSWERED)
+        .unwrap();
+    let outcome = Stepper::go(*step, pid, None, tool(pid, &folder, &OPTIONS), kill);
+    assert_reached(step, &outcome);
+    until("the agent's thread to begin", || has_agent_thread(pid));
+    until("the agent to leave", || !has_agent_thread(pid));
+    ends_well(program);
+}
+
+/// It stops by itself if it has computed something else than at first.
+fn ends_well(program: Running) {
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains("\nmeasured threads"),
+        "{status}: {output}"
+    );
+}
+
+fn has_pending_signals(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks.flatten().any(|task| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("SigPnd:")
+                    .or(line.strip_prefix("ShdPnd:"))
+            })
+            .any(|set| set.trim().bytes().any(|digit| digit != b'0'))
+    })
+}
+
+fn a_program_that_is_killed_at_a_step_ends_the_tool(runtime: &Runtime) {
+    for step in steps(runtime) {
+        println!("«{}»", step.name);
+        let folder = test_folder("program");
+        let program = running(runtime, "churn", &["soon"]);
+        let pid = program.pid();
+        let outcome = Stepper::go(step, pid, None, tool(pid, &folder, &OPTIONS), |_| kill(pid));
+        assert_reached(&step, &outcome);
+        let (.., status) = program.end();
+        assert_eq!(status.signal(), Some(9), "{status}");
+        assert_ended(&step, pid, &outcome);
+        let recording = recording_in(&folder);
+        if outcome.status.success() {
+            // Which reads it whole. Before its first round there is no sample in it.
+            let samples = Inspected::of(&recording).number("samples");
+            println!("{samples} samples");
+        } else {
+            assert!(!recording.exists(), "«{}»", step.name);
+        }
+        // Nothing else is left there.
+        let left = fs::read_dir(&folder).unwrap().flatten();
+        let left: Vec<_> = left.map(|file| file.file_name()).collect();
+        assert!(
+            left.len() == usize::from(recording.exists()),
+            "«{}»: {left:?}",
+            step.name
+        );
+    }
+}
+
+/// Well where there is something to read; else with 1 and the reason.
+fn assert_ended(step: &Step, pid: u32, outcome: &Outcome) {
+    let said = &outcome.said;
+    println!("{} {said}", outcome.status);
+    match outcome.status.code() {
+        Some(0) => {}
+        Some(1) => {
+            let error = said.lines().find(|line| line.contains("error: "));
+            let error = error.unwrap_or_default();
+            let is_clear = ["ended", "no process", "nothing was recorded"];
+            assert!(
+                is_clear.iter().any(|word| error.contains(word)),
+                "«{}» of {pid}: {said}",
+                step.name
+            );
+        }
+        _ => panic!("«{}»: {}: {said}", step.name, outcome.status),
+    }
+}
