@@ -50,6 +50,8 @@ pub(crate) struct HealthJson {
     cost: CostJson,
     agent_memory_bytes: u64,
     limited: Vec<LimitedJson>,
+    /// Events that were not recorded all the time.
+    partial: Vec<PartialJson>,
     sources: Vec<SourceJson>,
     pauses: PausesJson,
     notes: Vec<String>,
@@ -62,6 +64,15 @@ struct LimitedJson {
     unit: &'static str,
     count: u64,
     value: u64,
+}
+
+/// For how long an event of a process was recorded.
+#[derive(Serialize)]
+struct PartialJson {
+    process: u32,
+    event: &'static str,
+    on_s: f64,
+    of_s: f64,
 }
 
 #[derive(Serialize)]
@@ -193,6 +204,15 @@ impl HealthJson {
                 value: limited.value,
             })
             .collect();
+        let partial = h.partial.iter();
+        let partial = partial
+            .map(|partial| PartialJson {
+                process: profile.processes[partial.process.0 as usize].pid,
+                event: partial.event.name(),
+                on_s: seconds(partial.on_ns),
+                of_s: seconds(partial.of_ns),
+            })
+            .collect();
         let unseen = h.unseen.iter();
         let unseen = unseen.map(|unseen| (unseen.reason.clone(), unseen.cpu_ns));
         let unseen = unseen.collect();
@@ -223,6 +243,7 @@ impl HealthJson {
             cost: CostJson::new(h),
             agent_memory_bytes: h.agent_memory,
             limited,
+            partial,
             sources,
             pauses,
             notes: h.notes.clone(),

@@ -249,6 +249,19 @@ pub struct Pause {
     pub stopped_ns: u64,
 }
 
+/// An event of a process that was recorded for a part of the time only: somebody has changed what is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partial {
+    /// Process.
+    pub process: ProcessId,
+    /// The event.
+    pub event: Event,
+    /// For so long it was recorded, nanoseconds.
+    pub on_ns: u64,
+    /// Of so long.
+    pub of_ns: u64,
+}
+
 /// Where the samples of an event come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
@@ -367,6 +380,8 @@ pub struct Health {
     pub cost: Vec<Cost>,
     /// Where samples come from, those by time first; each once, whatever the number of processes.
     pub sources: Vec<Source>,
+    /// Events that were recorded for a part of the time only.
+    pub partial: Vec<Partial>,
     /// What limits kept out, by event.
     pub limited: Vec<Limited>,
     /// How long runtimes were stopped.

@@ -146,6 +146,51 @@ fn processes_share_what_events_are_about() {
     assert_eq!((limited.count, limited.value), (4, u64::MAX));
 }
 
+/// Ten seconds: an event for the middle two and the last one, another until the sixth.
+#[test]
+fn an_event_that_was_switched_says_for_how_long_it_was_on() {
+    let mut scene = Scene::new(1, &["x"]);
+    let start = scene
+        .records()
+        .iter()
+        .find_map(|(_, record)| match record {
+            Record::Process { time_ns, .. } => Some(*time_ns),
+            _ => None,
+        })
+        .unwrap();
+    let set = |events: &[Event]| events.iter().fold(0, |set, event| set | 1 << *event as u32);
+    let (cpu, gc) = (Event::Cpu, Event::Gc);
+    for (second, before, after) in [
+        (4, set(&[cpu, gc]), set(&[cpu, gc, Event::Exception])),
+        (6, set(&[cpu, gc, Event::Exception]), set(&[cpu])),
+        (9, set(&[cpu]), set(&[cpu, Event::Exception])),
+    ] {
+        scene.push(Record::Change {
+            time_ns: start + second * 1_000_000_000,
+            before,
+            after,
+        });
+    }
+    scene.push(Record::End {
+        time_ns: start + 10_000_000_000,
+    });
+    let profile = scene.profile();
+    let partial: Vec<_> = profile
+        .health
+        .partial
+        .iter()
+        .map(|partial| (partial.event, partial.on_ns / 1_000_000_000))
+        .collect();
+    assert_eq!(partial, [(Event::Exception, 3), (gc, 6)]);
+    let note = "exception was recorded for 3.0 s of 10.0 s";
+    assert!(
+        profile.health.notes.iter().any(|text| text.contains(note)),
+        "{:?}",
+        profile.health.notes
+    );
+    assert_eq!(testing::tiny().profile().health.partial, []);
+}
+
 /// What a lost block defined is not there; the sample is.
 #[test]
 fn an_unknown_detail_is_none() {

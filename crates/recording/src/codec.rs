@@ -36,6 +36,7 @@ pub(crate) const KIND_PAUSE: u8 = 20;
 pub(crate) const KIND_UNSEEN: u8 = 21;
 pub(crate) const KIND_COST: u8 = 22;
 pub(crate) const KIND_THREAD_STATE: u8 = 23;
+pub(crate) const KIND_CHANGE: u8 = 24;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -366,6 +367,16 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_varint(out, *value);
             KIND_LIMITED
         }
+        Record::Change {
+            time_ns,
+            before,
+            after,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_varint(out, u64::from(*before));
+            put_varint(out, u64::from(*after));
+            KIND_CHANGE
+        }
         Record::Pause {
             time_ns,
             stopping_ns,
@@ -686,6 +697,11 @@ pub(crate) fn decode<'a>(
                 value: body.varint()?,
             }
         }
+        KIND_CHANGE => Record::Change {
+            time_ns: deltas.take_time(body)?,
+            before: body.varint32()?,
+            after: body.varint32()?,
+        },
         KIND_PAUSE => Record::Pause {
             time_ns: deltas.take_time(body)?,
             stopping_ns: body.varint()?,

@@ -322,6 +322,17 @@ pub enum Record<'a> {
         /// The sum of their values, in the event's unit.
         value: u64,
     },
+    /// Somebody has changed what is recorded, while it was: from here on `after`, where it was `before`. Each is a set:
+    /// bit n stands for the event with code n. Without such a record a process has the same events from its first record
+    /// to its last.
+    Change {
+        /// When.
+        time_ns: u64,
+        /// The events until then.
+        before: u32,
+        /// The events from then on.
+        after: u32,
+    },
     /// The runtime was stopped for a walk (walkers `suspend`, `seeded`).
     Pause {
         /// When it went on.
@@ -490,6 +501,13 @@ impl CostPart {
 }
 
 impl Event {
+    /// The events of a set: bit n stands for the one with code n. Those of a newer version are left out.
+    pub fn of_bits(bits: u32) -> impl Iterator<Item = Event> {
+        (0..32u8)
+            .filter(move |code| bits & 1 << code != 0)
+            .filter_map(Event::from_code)
+    }
+
     /// The event with this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Event> {
@@ -746,6 +764,15 @@ impl Record<'_> {
                 event,
                 count,
                 value,
+            },
+            Record::Change {
+                time_ns,
+                before,
+                after,
+            } => Record::Change {
+                time_ns,
+                before,
+                after,
             },
             Record::Pause {
                 time_ns,

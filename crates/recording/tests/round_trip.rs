@@ -183,6 +183,8 @@ fn record() -> impl Strategy<Value = Record<'static>> {
         }),
         1 => (event(), number(), number())
             .prop_map(|(event, count, value)| Record::Limited { event, count, value }),
+        1 => (number(), id(), id())
+            .prop_map(|(time_ns, before, after)| Record::Change { time_ns, before, after }),
         1 => (number(), number(), number()).prop_map(|(time_ns, stopping_ns, stopped_ns)| {
             Record::Pause { time_ns, stopping_ns, stopped_ns }
         }),

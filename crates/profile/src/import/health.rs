@@ -8,12 +8,15 @@ use recording::{CostPart, Event, WalkEnd};
 use super::state::{MAX_COSTS, State};
 use super::{Import, MAX_DAMAGE_NOTES};
 use crate::model::{
-    Cost, FrameId, FrameKind, Health, Limited, ModuleId, Pause, Pauses, Sample, Source,
+    Cost, FrameId, FrameKind, Health, Limited, ModuleId, Partial, Pause, Pauses, Sample, Source,
 };
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
 const MAX_NOTES: usize = 100;
+
+/// The most events of processes that are told to have been recorded for a part of the time.
+const MAX_PARTIAL: usize = 1000;
 
 impl Import {
     pub(super) fn finish_processes(&mut self) {
@@ -40,6 +43,30 @@ impl Import {
             if let Some(says) = state.account.nothing() {
                 let text = format!("process {pid} ({name}) gave no sample{says}");
                 note(&mut profile.health.notes, text);
+            }
+            for (event, on_ns) in state
+                .switched
+                .map(|switched| switched.partial(process.start_ns, process.end_ns))
+                .unwrap_or_default()
+            {
+                let of_ns = process.end_ns.saturating_sub(process.start_ns);
+                let seconds = |ns: u64| ns as f64 / 1e9;
+                let text = format!(
+                    "process {pid} ({name}): {} was recorded for {:.1} s of {:.1} s, because what is \
+                     recorded was changed meanwhile",
+                    event.name(),
+                    seconds(on_ns),
+                    seconds(of_ns),
+                );
+                note(&mut profile.health.notes, text);
+                if profile.health.partial.len() < MAX_PARTIAL {
+                    profile.health.partial.push(Partial {
+                        process: state.id,
+                        event,
+                        on_ns,
+                        of_ns,
+                    });
+                }
             }
             if !state.opened {
                 let text = "the first block of a process is missing: its name is not known";

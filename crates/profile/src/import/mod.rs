@@ -427,6 +427,11 @@ impl Import {
                     value,
                 },
             ),
+            &Record::Change {
+                time_ns,
+                before,
+                after,
+            } => state.changed(builder, time_ns, before, after),
             &Record::Pause {
                 time_ns,
                 stopping_ns,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use recording::{CostPart, Frame as RecordedFrame, ProcessKey};
+use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey};
 
 use super::LOST_FRAME;
 use super::unseen::Account;
@@ -39,6 +39,46 @@ pub(super) struct State {
     pub(super) cost: BTreeMap<(CostPart, String), Cost>,
     /// What holds samples against the CPU time.
     pub(super) account: Account,
+    /// Where somebody has changed what is recorded.
+    pub(super) switched: Option<Switched>,
+}
+
+/// How long each event has been recorded.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Switched {
+    /// When it was last changed.
+    since_ns: u64,
+    /// The events from then on, by bit.
+    now: u32,
+    /// Each that has been recorded.
+    all: u32,
+    /// By code.
+    on_ns: [u64; 32],
+}
+
+impl Switched {
+    /// From here on other events.
+    fn change(&mut self, time_ns: u64, before: u32, after: u32) {
+        let passed = time_ns.saturating_sub(self.since_ns);
+        for (code, on_ns) in self.on_ns.iter_mut().enumerate() {
+            if before & 1 << code != 0 {
+                *on_ns = on_ns.saturating_add(passed);
+            }
+        }
+        self.all |= before | after;
+        self.now = after;
+        self.since_ns = self.since_ns.max(time_ns);
+    }
+
+    /// The events that were not recorded all the time, and for how long each was.
+    pub(super) fn partial(mut self, start_ns: u64, end_ns: u64) -> Vec<(Event, u64)> {
+        self.change(end_ns, self.now, self.now);
+        let of_ns = end_ns.saturating_sub(start_ns);
+        Event::of_bits(self.all)
+            .map(|event| (event, self.on_ns[event as usize]))
+            .filter(|(_, on_ns)| *on_ns < of_ns)
+            .collect()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -86,7 +126,19 @@ impl State {
             handler_ns: 0,
             cost: BTreeMap::new(),
             account: Account::default(),
+            switched: None,
         }
+    }
+
+    /// Other events are recorded from here on.
+    pub(super) fn changed(&mut self, builder: &mut Builder, time_ns: u64, before: u32, after: u32) {
+        self.saw(builder, time_ns);
+        let start_ns = builder.profile.processes[self.id.0 as usize].start_ns;
+        let switched = self.switched.get_or_insert(Switched {
+            since_ns: start_ns,
+            ..Switched::default()
+        });
+        switched.change(time_ns, before, after);
     }
 
     pub(super) fn saw(&self, builder: &mut Builder, time_ns: u64) {
