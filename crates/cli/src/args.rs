@@ -175,6 +175,18 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "pids")]
     pub(crate) stay: bool,
 
+    /// Change what is recorded of a program that somebody records just now: the events of -e from here
+    /// on, in the recording that is being made. cpu and wall stay as they are
+    #[arg(
+        long,
+        requires_all = ["pids", "events"],
+        conflicts_with_all = [
+            "outputs", "format", "duration", "frequency", "interval", "engine", "walker",
+            "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump",
+        ]
+    )]
+    pub(crate) change: bool,
+
     /// Take one stack of each thread when the recording stops, and nothing before
     // What `sidewalk dump PID` does to a process that runs.
     #[arg(long, hide = true)]

@@ -26,6 +26,9 @@ pub mod ask {
     /// Record from now on. After [`super::answer::OK`] the stream is the recording's: blocks come out, one byte `S`
     /// goes in.
     pub const RECORD: &str = "record";
+    /// Record these [`super::keys::EVENTS`] from now on, in the recording that is being made; answered with those that
+    /// are recorded then.
+    pub const CHANGE: &str = "change";
     /// Leave the process, if its runtimes allow it. Answered when that is done.
     pub const LEAVE: &str = "leave";
     /// What the client data of an attach say.
@@ -50,6 +53,8 @@ pub mod keys {
     pub const SOCKET: &str = "socket";
     /// What to record, as `SIDEWALK_CONFIG` has it.
     pub const CONFIG: &str = "config";
+    /// Names of events, joined by commas.
+    pub const EVENTS: &str = "events";
     /// `1`: the agent stays when the recording is over.
     pub const STAY: &str = "stay";
     /// Who asks: the tool's process, and its user.

@@ -95,7 +95,15 @@ pub(crate) struct ClrEvents {
     collector: Collector,
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
-    session: Mutex<Option<EventPipeSession>>,
+    session: Mutex<Option<Listening>>,
+}
+
+/// A session with a runtime's own events.
+#[derive(Debug)]
+struct Listening {
+    /// Keywords and level.
+    to: (u64, u32),
+    session: EventPipeSession,
 }
 
 /// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
@@ -180,6 +188,12 @@ impl Events {
             .store(settings.alloc_interval, Ordering::Relaxed);
         // Release: pairs with `wants`; who sees the events sees the rest.
         self.wanted.store(settings.events.bits(), Ordering::Release);
+    }
+
+    /// Other events from here on, in the session that runs.
+    pub(crate) fn change(&self, events: EventSet) {
+        // Release: pairs with `wants`, as in `begin`.
+        self.wanted.store(events.bits(), Ordering::Release);
     }
 
     /// The session is over: nothing is wanted, and nothing is kept.

@@ -9,8 +9,8 @@ use corprof::{Cx, EventMaskHigh, EventMaskLow};
 
 use super::exception::callbacks_are_safe;
 use super::source::{Asked, How, RuntimeFacts, SOURCES};
-use super::{ClrEvents, EventNews, event_pipe, lock};
-use crate::model::{Settings, WalkerKind};
+use super::{ClrEvents, EventNews, Listening, event_pipe, lock};
+use crate::model::{EventSet, Settings, WalkerKind};
 
 /// What is asked of one CLR.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,16 +158,47 @@ pub(crate) fn apply(
         }
     }
     let before = lock(&own.session).take();
-    if let Some(session) = before {
-        let _ended = info.event_pipe_stop_session(cx, session);
+    if let Some(before) = before {
+        if Some(before.to) == wanted.session {
+            *lock(&own.session) = Some(before);
+            return trouble;
+        }
+        let _ended = info.event_pipe_stop_session(cx, before.session);
     }
-    if let Some(keywords) = wanted.session {
-        match event_pipe::start(cx, keywords) {
-            Ok(session) => *lock(&own.session) = Some(session),
+    if let Some(to) = wanted.session {
+        match event_pipe::start(cx, to) {
+            Ok(session) => *lock(&own.session) = Some(Listening { to, session }),
             Err(error) => trouble = Some(no_session(&own.facts, error)),
         }
     }
     trouble
+}
+
+/// Why none of these CLRs, which run already, can be asked for some of `events`, in the words of its source. `None`: each
+/// can be had of one of them at least, or there is no CLR yet.
+pub(crate) fn refusal(
+    settings: &Settings,
+    events: EventSet,
+    runtimes: &[&RuntimeFacts],
+) -> Option<String> {
+    let wanted = SOURCES.iter().filter(|source| events.has(source.event()));
+    wanted
+        .filter_map(|source| {
+            let mut why = None;
+            for runtime in runtimes {
+                let asked = Asked {
+                    settings,
+                    how: How::Attached,
+                    runtime,
+                };
+                match source.need(asked) {
+                    Ok(_) => return None,
+                    Err(text) => why = Some(text),
+                }
+            }
+            why
+        })
+        .next()
 }
 
 /// Begins the session with the runtime's own events that a CLR needs which starts now.
@@ -176,10 +207,10 @@ pub(crate) fn start_session<'rt>(
     own: &ClrEvents,
     wanted: &Subscription,
 ) -> Option<String> {
-    let keywords = wanted.session?;
-    match event_pipe::start(cx, keywords) {
+    let to = wanted.session?;
+    match event_pipe::start(cx, to) {
         Ok(session) => {
-            *lock(&own.session) = Some(session);
+            *lock(&own.session) = Some(Listening { to, session });
             None
         }
         Err(error) => Some(no_session(&own.facts, error)),
@@ -320,6 +351,18 @@ mod tests {
             "{:?}",
             asked.news
         );
+    }
+
+    #[test]
+    fn what_no_runtime_can_deliver_is_refused_and_what_one_can_is_not() {
+        let settings = Settings::parse("event=alloc,exception");
+        let (old, new) = (facts(4, false), facts(8, true));
+        let why = |runtimes: &[&RuntimeFacts]| refusal(&settings, settings.events, runtimes);
+        assert!(why(&[&old]).is_some_and(|text| text.starts_with("no alloc samples of .NET x")));
+        assert_eq!(why(&[&old, &new]), None);
+        assert_eq!(why(&[]), None);
+        let exceptions = EventSet::of(&[Event::Exception]);
+        assert_eq!(refusal(&settings, exceptions, &[&old]), None);
     }
 
     #[test]

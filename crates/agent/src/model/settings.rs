@@ -109,12 +109,40 @@ impl EventSet {
 
     /// `cpu,exception`. Names that this agent does not know are skipped; `None` if none is left.
     fn parse(text: &str) -> Option<EventSet> {
-        let all = EventSet(u16::MAX);
         let set = text.split(',').fold(0, |set, name| {
-            let event = all.iter().find(|event| event.name() == name);
-            set | event.map_or(0, |event| EventSet::of(&[event]).0)
+            set | EventSet::named(name).map_or(0, EventSet::bits)
         });
         (set != 0).then_some(EventSet(set))
+    }
+
+    /// `cpu,exception`.
+    ///
+    /// # Errors
+    /// A name that this agent does not know.
+    pub fn parse_strictly(text: &str) -> Result<EventSet, String> {
+        text.split(',').try_fold(EventSet::NONE, |set, name| {
+            let event = EventSet::named(name);
+            event
+                .map(|event| EventSet(set.0 | event.0))
+                .ok_or_else(|| name.to_owned())
+        })
+    }
+
+    fn named(name: &str) -> Option<EventSet> {
+        let mut all = EventSet(u16::MAX).iter();
+        let event = all.find(|event| event.name() == name)?;
+        Some(EventSet::of(&[event]))
+    }
+
+    /// Those that are not in `others`.
+    pub const fn without(self, others: EventSet) -> EventSet {
+        EventSet(self.0 & !others.0)
+    }
+
+    /// `cpu,exception`.
+    pub fn names(self) -> String {
+        let names: Vec<_> = self.iter().map(Event::name).collect();
+        names.join(",")
     }
 }
 

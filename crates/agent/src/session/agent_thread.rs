@@ -148,6 +148,8 @@ impl Agent {
                     self.leave(cx);
                 }
             }
+            // It has just ended.
+            Request::Change { .. } => visitor.tell(&refused("nobody records it")),
             Request::Leave => {
                 self.leave(cx);
                 self.visitors.farewells.push(visitor);

@@ -11,6 +11,7 @@
 pub mod agent_thread;
 pub(crate) mod arrival;
 pub mod begin;
+mod change;
 mod door;
 mod dump;
 mod library;
@@ -25,6 +26,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::{Message, answer, keys};
 use corprof::AgentCx;
 use recording::{Event, Record};
 use sampler::Reader;
@@ -35,7 +37,7 @@ pub use self::parts::Parts;
 
 use self::pace::{Found, Pace};
 use self::totals::Totals;
-use self::visitors::Visitors;
+use self::visitors::{Request, Visitors};
 use crate::base::{proc, wake};
 use crate::clr::{KnownClr, Runtimes};
 use crate::events::source::{How, RuntimeFacts};
@@ -69,6 +71,8 @@ pub(crate) struct Session<'a> {
     running: Vec<u8>,
     walker: Box<dyn Walker>,
     events: EventWriter,
+    /// The events have been changed since the last totals.
+    changed: bool,
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
@@ -123,6 +127,7 @@ impl<'a> Session<'a> {
             running,
             walker,
             events: EventWriter::default(),
+            changed: false,
             totals,
             tid: proc::own_tid(),
             ids: Vec::new(),
@@ -237,8 +242,16 @@ impl<'a> Session<'a> {
         let written = self.recorder.written();
         self.announce();
         wake::hear_call();
-        // Nobody gets anything now but an answer.
-        self.visitors.look(self.parts);
+        for (request, mut visitor) in self.visitors.look(self.parts) {
+            let answer = match request {
+                Request::Change { events } => self.change(&events, cx),
+                // Nobody gets anything else now.
+                Request::Record { .. } | Request::Leave => {
+                    Message::new(answer::BUSY).with(keys::BY, &self.parts.recorded_by())
+                }
+            };
+            visitor.tell(&answer);
+        }
         self.newcomers(cx);
         signal::look_after(self.parts);
         let target = &self.parts.target;
@@ -278,6 +291,7 @@ impl<'a> Session<'a> {
         if now >= self.stats_due {
             self.stats_due = now + STATS_NS;
             self.tell_totals();
+            self.confirm_change(cx);
         }
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;

@@ -34,6 +34,8 @@ pub(super) enum Request {
         stay: bool,
         who: String,
     },
+    /// These events from now on, in the recording that is being made.
+    Change { events: String },
     /// That we leave.
     Leave,
 }
@@ -122,6 +124,14 @@ fn take(parts: &Parts, message: &Message, mut visitor: Visitor) -> Option<(Reque
         ask::STATE => {
             visitor.tell(&state(parts));
             None
+        }
+        ask::CHANGE if !busy => {
+            visitor.tell(&refused("nobody records it"));
+            None
+        }
+        ask::CHANGE => {
+            let events = message.get(keys::EVENTS).unwrap_or_default().to_owned();
+            Some((Request::Change { events }, visitor))
         }
         ask::RECORD | ask::LEAVE if busy => {
             visitor.tell(&Message::new(answer::BUSY).with(keys::BY, &parts.recorded_by()));

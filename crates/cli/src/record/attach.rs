@@ -94,7 +94,7 @@ fn ended(pid: u32) -> Option<anyhow::Error> {
 }
 
 /// Somebody at the control socket, if there is one.
-fn knock(target: &Target) -> Result<Option<UnixStream>> {
+pub(super) fn knock(target: &Target) -> Result<Option<UnixStream>> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
     match connect_where(target, ANSWER_TIME, is_it) {
@@ -109,7 +109,7 @@ fn knock(target: &Target) -> Result<Option<UnixStream>> {
     }
 }
 
-fn request(verb: &str) -> Message {
+pub(super) fn request(verb: &str) -> Message {
     Message::new(verb).with(keys::PROTOCOL, PROTOCOL)
 }
 
@@ -131,7 +131,8 @@ fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Option<UnixStr
             Ok(Some(stream))
         }
         answer::BUSY => bail!(
-            "process {pid} is being recorded already, by {}; wait for it, or end it",
+            "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
+             (--change)",
             formats::visible(said.get(keys::BY).unwrap_or("somebody"))
         ),
         _ if said.get(keys::HOW) == Some("leaving") => Ok(None),

@@ -6,6 +6,7 @@
 
 mod agent_library;
 mod attach;
+mod change;
 mod environment;
 mod rendezvous;
 mod session;
@@ -48,6 +49,9 @@ const ROWS: usize = 10;
 
 /// Runs the verb; the exit code is the command's own.
 pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+    if args.change {
+        return change::run(args, console);
+    }
     if !args.pids.is_empty() {
         return run_attached(args, None, console);
     }

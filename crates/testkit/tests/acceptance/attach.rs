@@ -71,7 +71,7 @@ pub(crate) fn record(pid: u32, folder: &Path, options: &[&str]) -> Recorded {
 }
 
 /// Starts a tool and waits until blocks of the program's have come.
-fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
+pub(crate) fn start(pid: u32, folder: &Path, options: &[&str]) -> Child {
     let tool = tool(pid, folder, options)
         .stderr(Stdio::piped())
         .spawn()

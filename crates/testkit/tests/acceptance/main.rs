@@ -39,6 +39,7 @@ mod app10;
 mod attach;
 mod bad_input;
 mod callers;
+mod change;
 mod command_line;
 mod compatibility;
 mod containers;

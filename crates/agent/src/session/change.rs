@@ -1,0 +1,142 @@
+//! Other events in a session that runs, because somebody asks for them at the door.
+//!
+//! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had from the session's
+//! beginning on. Invariants: what cannot be had is refused as a whole, in words for the one who asks; the recording says
+//! when what it holds has changed, so that nothing is taken for the whole time that was not.
+
+use std::sync::Arc;
+
+use control::{Message, answer, keys};
+use corprof::AgentCx;
+use recording::{Event, Record};
+
+use super::Session;
+use super::visitors::refused;
+use crate::base::proc;
+use crate::events::EventNews;
+use crate::events::source::How;
+use crate::events::subscription::{self, Subscription};
+use crate::hooks;
+use crate::model::{EventSet, Settings};
+
+/// What a session has from its beginning to its end.
+const FIXED: EventSet = EventSet::of(&[Event::Cpu, Event::Wall, Event::Call]);
+
+impl Session<'_> {
+    /// Records `events` from here on. What to answer.
+    pub(super) fn change(&mut self, events: &str, cx: &mut AgentCx) -> Message {
+        let events = match EventSet::parse_strictly(events) {
+            Ok(events) => events,
+            Err(name) => {
+                let name: String = name.chars().take(40).collect();
+                return refused(&format!("the agent in the process knows no event {name}"));
+            }
+        };
+        if let Some(why) = why_not(&self.settings, events) {
+            return refused(&why);
+        }
+        let before = self.settings.events;
+        let settings = Settings {
+            events,
+            ..Settings::clone(&self.settings)
+        };
+        let running = self.parts.registry.running();
+        let known: Vec<_> = running
+            .iter()
+            .filter_map(|number| self.parts.events.of(*number))
+            .collect();
+        let facts: Vec<_> = known.iter().map(|own| &own.facts).collect();
+        if let Some(why) = subscription::refusal(&settings, events.without(before), &facts) {
+            return refused(&why);
+        }
+        let mut trouble = Vec::new();
+        if events != before {
+            let added = Settings {
+                events: events.without(before),
+                ..settings.clone()
+            };
+            let settings = Arc::new(settings);
+            // For CLRs that start from here on.
+            self.parts.set_settings(Arc::clone(&settings));
+            self.settings = Arc::clone(&settings);
+            self.parts.events.change(events);
+            self.recorder.record(&Record::Change {
+                time_ns: proc::now_ns(),
+                before: before.bits().into(),
+                after: events.bits().into(),
+            });
+            // Of what was there before the recording has been told.
+            trouble = self.subscribe(cx, &running, |facts| Subscription {
+                news: subscription::of_events(&added, How::Attached, facts).news,
+                ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+            });
+            for trouble in &trouble {
+                self.parts.events.tell(EventNews::Note(trouble.clone()));
+            }
+            self.changed = true;
+        }
+        Message::new(answer::OK)
+            .with(keys::EVENTS, &events.names())
+            .with(keys::WHY, &trouble.join("; "))
+    }
+
+    /// Asks CLRs again for what they have been asked for at the last change, if it was not long ago: one that just started
+    /// may have asked by itself for what was wanted before.
+    pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
+        if std::mem::take(&mut self.changed) {
+            let settings = Arc::clone(&self.settings);
+            let running = self.parts.registry.running();
+            let _told = self.subscribe(cx, &running, |facts| Subscription {
+                news: Vec::new(),
+                ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
+            });
+        }
+    }
+}
+
+/// Why a session with these settings cannot go on with these events.
+fn why_not(settings: &Settings, events: EventSet) -> Option<String> {
+    if settings.dump {
+        return Some("it is only asked for one stack of each thread".to_owned());
+    }
+    let fixed = settings.events.without(settings.events.without(FIXED));
+    let wanted = events.without(events.without(FIXED));
+    if wanted == fixed {
+        return None;
+    }
+    let has = match fixed.names() {
+        none if none.is_empty() => "neither".to_owned(),
+        names => names,
+    };
+    Some(format!(
+        "cpu and wall can be switched when a recording begins only, as each thread gets its clock then; this one has \
+         {has}, so leave it at that, or begin another recording"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sampled_by_time_stays_as_it_is() {
+        for (now, wanted, can) in [
+            ("cpu", "cpu,exception", true),
+            ("cpu,exception", "cpu", true),
+            ("exception", "gc,alloc", true),
+            ("cpu", "exception", false),
+            ("exception", "cpu,exception", false),
+            ("cpu", "wall", false),
+            ("cpu,wall,gc", "wall,cpu", true),
+        ] {
+            let settings = Settings::parse(&format!("event={now}"));
+            let events = EventSet::parse_strictly(wanted).unwrap();
+            let why = why_not(&settings, events);
+            assert_eq!(why.is_none(), can, "{now} to {wanted}: {why:?}");
+        }
+        let dump = Settings::parse("event=wall;dump=1");
+        assert!(why_not(&dump, EventSet::of(&[Event::Wall])).is_some());
+        assert_eq!(EventSet::parse_strictly("cpu,later"), Err("later".into()));
+        assert!(EventSet::parse_strictly("").is_err());
+    }
+}

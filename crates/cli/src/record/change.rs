@@ -1,0 +1,56 @@
+//! Other events in a recording that somebody makes just now (`record --pid PID --change -e LIST`).
+//!
+//! The agent in the process is asked at its control socket; nothing is recorded here. The invariant: what is said to be
+//! recorded is what the agent answers.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use control::{answer, ask, keys};
+use diagnostics::Target;
+
+use super::attach::{knock, request, targets};
+use crate::args::RecordArgs;
+use crate::console::Console;
+
+/// Asks the agents of all processes that are meant.
+pub(super) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+    let targets = targets(&args.pids)?;
+    let events: Vec<_> = args.distinct_events().iter().map(|e| e.name()).collect();
+    let mut code = ExitCode::SUCCESS;
+    for target in &targets {
+        match change(target, &events.join(","), console) {
+            Err(error) if targets.len() > 1 => {
+                console.error(&error);
+                code = ExitCode::FAILURE;
+            }
+            other => other?,
+        }
+    }
+    Ok(code)
+}
+
+fn change(target: &Target, events: &str, console: &Console) -> Result<()> {
+    let pid = target.pid();
+    let Some(stream) = knock(target)? else {
+        bail!("nobody records process {pid}, so there is nothing to change");
+    };
+    let said = control::send(&stream, &request(ask::CHANGE).with(keys::EVENTS, events))
+        .and_then(|()| control::receive(&stream))
+        .with_context(|| format!("the agent in process {pid} does not answer"))?;
+    let why = said.get(keys::WHY).unwrap_or_default();
+    if said.verb != answer::OK {
+        bail!(
+            "what is recorded of process {pid} cannot be changed: {}",
+            formats::visible(why)
+        );
+    }
+    if !why.is_empty() {
+        console.warning(format_args!("process {pid}: {}", formats::visible(why)));
+    }
+    console.note(format_args!(
+        "what is recorded of process {pid} from here on: {}",
+        formats::visible(said.get(keys::EVENTS).unwrap_or_default())
+    ));
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! What is recorded of a program is changed while it is (`record --pid PID --change -e LIST`): the events are those of
+//! the time for which they were asked, and the recording says for how long that was.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+
+use recording::{Event, Item, Reader, Record};
+use testkit::{Inspected, Running, Runtime, sidewalk, stdout_of, test_folder};
+
+use crate::attach::{has_left, record, recording_in, running, start, timers, until};
+
+on_each_runtime!(exceptions_are_recorded_while_they_are_asked_for);
+on_net8_and_core31!(
+    allocations_are_added_or_refused_by_name,
+    what_is_sampled_by_time_stays,
+);
+
+fn change(pid: u32, events: &str) -> Output {
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "--pid", &pid.to_string()]);
+    tool.args(["--change", "-e", events]).output().unwrap()
+}
+
+fn changed(pid: u32, events: &str) {
+    let output = change(pid, events);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let expected = format!("what is recorded of process {pid} from here on: {events}");
+    assert!(said.contains(&expected), "{said}");
+}
+
+/// What it says.
+fn refused(pid: u32, events: &str) -> String {
+    let output = change(pid, events);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// What a recording, whole or under way, says about events.
+#[derive(Default)]
+struct Told {
+    /// When, from which events and to which.
+    changes: Vec<(u64, Vec<Event>, Vec<Event>)>,
+    /// When samples of events were taken.
+    samples: BTreeMap<u8, Vec<u64>>,
+    /// Samples that a limit kept out.
+    limited: u64,
+    /// Totals, of which there is one a second.
+    stats: usize,
+}
+
+impl Told {
+    fn of(folder: &Path) -> Told {
+        let file = File::open(recording_in(folder)).unwrap();
+        let mut reader = Reader::open(file).unwrap();
+        let mut told = Told::default();
+        while let Some(item) = reader.next_item().unwrap() {
+            match item {
+                Item::Record(
+                    _,
+                    Record::Change {
+                        time_ns,
+                        before,
+                        after,
+                    },
+                ) => told.changes.push((
+                    time_ns,
+                    Event::of_bits(before).collect(),
+                    Event::of_bits(after).collect(),
+                )),
+                Item::Record(_, Record::Sample { event, time_ns, .. }) => {
+                    told.samples.entry(event as u8).or_default().push(time_ns);
+                }
+                Item::Record(_, Record::Limited { count, .. }) => told.limited += count,
+                Item::Record(_, Record::Stats { .. }) => told.stats += 1,
+                _ => {}
+            }
+        }
+        told
+    }
+
+    fn samples(&self, event: Event) -> &[u64] {
+        self.samples
+            .get(&(event as u8))
+            .map_or(&[], |samples| samples.as_slice())
+    }
+}
+
+/// Ctrl-C ends the recording.
+fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
+    let pid = tool.id().to_string();
+    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let status = tool.wait().unwrap();
+    let said = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
+    assert!(
+        status.success() && said.contains("the agent has left"),
+        "{status}: {said}"
+    );
+    (said, Inspected::of(&recording_in(folder)))
+}
+
+fn ends_well(program: Running, measured: &str) {
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains(measured),
+        "{status}: {output}"
+    );
+}
+
+fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
+    let program = running(runtime, "exceptions", &["soon"]);
+    let pid = program.pid();
+    let folder = test_folder("changed");
+    let tool = start(pid, &folder, &[]);
+    let seconds = |count: usize| {
+        until("totals", || Told::of(&folder).stats >= count);
+    };
+    seconds(1);
+    changed(pid, "cpu,exception");
+    until("exceptions", || {
+        Told::of(&folder).samples(Event::Exception).len() > 200
+    });
+    changed(pid, "cpu");
+    let until_now = Told::of(&folder).stats;
+    seconds(until_now + 2);
+    // Which changes nothing.
+    changed(pid, "cpu");
+    let (said, inspected) = stop(tool, &folder);
+    let told = Told::of(&folder);
+    let (with, without) = (vec![Event::Cpu, Event::Exception], vec![Event::Cpu]);
+    let [(on, before, then), (off, then_before, after)] = &told.changes[..] else {
+        panic!("{:?}", told.changes);
+    };
+    assert_eq!((before, then), (&without, &with));
+    assert_eq!((then_before, after), (&with, &without));
+    let exceptions = told.samples(Event::Exception);
+    assert!(exceptions.iter().all(|time| (on..=off).contains(&time)));
+    // All of that time: it throws thousands a second.
+    let (first, last) = (exceptions.iter().min(), exceptions.iter().max());
+    let (early, late) = (first.unwrap() - on, off - last.unwrap());
+    assert!(early.max(late) < 200_000_000, "{early} ns, {late} ns");
+    // Time is sampled before, between and after.
+    let times = told.samples(Event::Cpu);
+    assert!(times.iter().any(|time| time < on) && times.iter().any(|time| time > off));
+    let expected = "exception was recorded for ";
+    assert!(said.contains(expected), "{said}");
+    let partial = &inspected.json["partial"];
+    let on_s = (off - on) as f64 / 1e9;
+    assert_eq!(partial[0]["event"], "exception", "{partial}");
+    assert!((partial[0]["on_s"].as_f64().unwrap() - on_s).abs() < 0.01);
+    assert!(partial[0]["of_s"].as_f64().unwrap() > on_s + 1.0);
+    assert_eq!(partial.as_array().unwrap().len(), 1, "{partial}");
+    until("the timers to go", || timers(pid) == 0);
+    ends_well(program, "\nmeasured thrown");
+}
+
+fn allocations_are_added_or_refused_by_name(runtime: &Runtime) {
+    let program = running(runtime, "alloc", &["soon"]);
+    let pid = program.pid();
+    let folder = test_folder("added");
+    let tool = start(pid, &folder, &[]);
+    if runtime.is_core31() {
+        let said = refused(pid, "cpu,alloc,gc");
+        let expected = format!("no alloc samples of .NET {}", runtime.version);
+        assert!(said.contains(&expected), "{said}");
+        // As a whole.
+        changed(pid, "cpu,gc");
+        until("collections", || {
+            !Told::of(&folder).samples(Event::Gc).is_empty()
+        });
+    } else {
+        changed(pid, "cpu,alloc");
+        until("allocations", || {
+            Told::of(&folder).samples(Event::Alloc).len() > 20
+        });
+        // The runtime's own events are listened to without a break.
+        changed(pid, "cpu,alloc,contention,gc,jit");
+        until("collections", || {
+            !Told::of(&folder).samples(Event::Gc).is_empty()
+        });
+    }
+    let (said, inspected) = stop(tool, &folder);
+    assert!(said.contains("gc from "), "{said}");
+    let sources = inspected.json["sources"].to_string();
+    assert_eq!(
+        sources.contains("\"alloc\""),
+        !runtime.is_core31(),
+        "{sources}"
+    );
+    ends_well(program, "\nmeasured");
+}
+
+fn what_is_sampled_by_time_stays(runtime: &Runtime) {
+    let program = running(runtime, "shares", &["soon"]);
+    let pid = program.pid();
+    assert!(refused(pid, "cpu").contains("nobody records process"));
+    let folder = test_folder("stays");
+    let tool = start(pid, &folder, &["-e", "cpu,gc"]);
+    for events in ["gc", "cpu,wall", "wall,exception"] {
+        let said = refused(pid, events);
+        assert!(said.contains("this one has cpu"), "{events}: {said}");
+    }
+    stop(tool, &folder);
+    assert_eq!(Told::of(&folder).changes, []);
+    // One that stays and does nothing.
+    let recorded = record(pid, &folder, &["-d", "100ms", "--stay"]);
+    assert!(!has_left(&recorded));
+    assert!(refused(pid, "cpu").contains("nobody records it"));
+    ends_well(program, "share ");
+}
+
+#[test]
+fn a_started_program_is_changed_as_one_that_was_attached_to() {
+    let runtime = Runtime::net8();
+    let folder = test_folder("started");
+    let mut command = runtime.command(&testkit::workload("exceptions").dll);
+    command.args(["attached", "soon"]);
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "-o"]).arg(recording_in(&folder));
+    tool.arg("--")
+        .arg(command.get_program())
+        .args(command.get_args());
+    let environment = command.get_envs();
+    tool.envs(environment.filter_map(|(key, value)| Some((key, value?))));
+    let tool = Running::start(tool);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.pid())).unwrap();
+    let pid: u32 = children.trim().parse().unwrap();
+    changed(pid, "cpu,exception");
+    until("exceptions", || {
+        Told::of(&folder).samples(Event::Exception).len() > 20
+    });
+    ends_well(tool, "\nmeasured thrown");
+}
+
+#[test]
+fn another_user_changes_nothing() {
+    let program = running(&Runtime::net8(), "exceptions", &["soon"]);
+    let pid = program.pid();
+    let folder = test_folder("other");
+    let tool = start(pid, &folder, &[]);
+    // Where everybody may run it.
+    let public = tempfile::tempdir().unwrap();
+    for file in [sidewalk(), testkit::agent()] {
+        let copy = public.path().join(file.file_name().unwrap());
+        fs::copy(file, &copy).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(public.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut stranger = Command::new("setpriv");
+    stranger.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    stranger.arg(public.path().join("sidewalk"));
+    stranger.args(["record", "--pid", &pid.to_string()]);
+    let output = stranger.args(["--change", "-e", "cpu,exception"]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("another user"), "{said}");
+    let (_, inspected) = stop(tool, &folder);
+    assert_eq!(inspected.json["partial"].to_string(), "[]");
+    assert_eq!(Told::of(&folder).changes, []);
+    ends_well(program, "\nmeasured thrown");
+}
+
+#[test]
+fn what_a_change_cannot_have_is_said_before_anybody_is_asked() {
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "--pid", "1", "--change"]);
+    let without = tool.output().unwrap();
+    assert_eq!(without.status.code(), Some(2));
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(said.contains("--event <LIST>"), "{said}");
+    let with = tool.args(["-e", "gc", "-F", "99"]).output().unwrap();
+    assert_eq!(with.status.code(), Some(2));
+    let help = stdout_of(Command::new(sidewalk()).args(["record", "--help"]));
+    assert!(help.contains("--change"), "{help}");
+}
