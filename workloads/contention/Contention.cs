@@ -38,6 +38,10 @@ namespace Workloads
                 threads.Add(thread);
                 thread.Start();
             }
+            while (run.More())
+            {
+                Thread.Sleep(10);
+            }
             long ticks = 0;
             long entries = 0;
             for (int i = 0; i < Threads; i++)
@@ -46,7 +50,6 @@ namespace Workloads
                 ticks += waited[i];
                 entries += entered[i];
             }
-            run.More();
             Run.Measured("entries", entries);
             Run.Measured("waited_ms", (ticks * 1000.0 / Stopwatch.Frequency).ToString("F3", CultureInfo.InvariantCulture));
             run.End();
