@@ -1,28 +1,30 @@
 //! `cargo xtask agree`: holds the walkers against each other on every workload.
 //!
 //! `DoStackSnapshot` uses the stack walker of the garbage collector, so it is the judge of our
-//! own. docs/unwinding.md explains each class of difference that is left.
+//! own. docs/unwinding.md explains each class of difference that is left. With `--attach` the oracle comes to programs
+//! that have run for a while, as `record --pid` does.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use testkit::{Agreement, Machine};
+use testkit::{Agreement, Machine, Runtime};
 
 use crate::{setup, test};
 
-const USAGE: &str =
-    "usage: cargo xtask agree [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
+const USAGE: &str = "usage: cargo xtask agree [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
 
 /// Walks each workload on each runtime until `--walks` in all were compared on each runtime.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let mut walks = 20_000u64;
     let mut random_seeds = 0;
     let mut only: Option<&str> = None;
+    let mut attach = false;
     let mut programs = Vec::new();
     let mut rest = arguments.iter();
     while let Some(&argument) = rest.next() {
         let mut value = || rest.next().copied().context(USAGE);
         match argument {
+            "--attach" => attach = true,
             "--walks" => walks = value()?.parse().context(USAGE)?,
             "--random-seeds" => random_seeds = value()?.parse().context(USAGE)?,
             "--runtime" => only = Some(value()?),
@@ -35,8 +37,17 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         test::build()?;
         test::test_doubles()?;
     }
+    let agree: fn(&Runtime, &str, u64, u64) -> Agreement = if attach {
+        testkit::agree_attached
+    } else {
+        testkit::agree
+    };
     if programs.is_empty() {
-        programs = testkit::oracle_programs()?;
+        programs = if attach {
+            testkit::attached_programs()?
+        } else {
+            testkit::oracle_programs()?
+        };
     }
     let machine = Machine::alone();
     for runtime in &setup.runtimes {
@@ -46,7 +57,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         let each = walks.div_ceil(programs.len() as u64);
         let mut all = Agreement::default();
         for program in &programs {
-            let found = testkit::agree(runtime, program, each, random_seeds);
+            let found = agree(runtime, program, each, random_seeds);
             eprintln!(
                 "{program} on {}: {:.3} % of {}, explained ones counted {:.3} %",
                 runtime.version,

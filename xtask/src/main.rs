@@ -40,7 +40,8 @@ Usage: cargo xtask COMMAND
   stress --steps  kill the tool and the program at each step of attach and leave, on each runtime
   stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
-                  [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
+                  [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
+                  (--attach: in programs that have run for a while)
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]

@@ -18,9 +18,11 @@
 //! | `F refused walked` | random seeds, since the last such line |
 //! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
 //! | `.` | end of a thread |
+//! | `M start length tier` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use agent::base::numbers::NumberMap;
@@ -135,6 +137,31 @@ impl Agree {
             }
             self.text.clear();
         }
+    }
+
+    /// When the tool says stop, tells of all code that is known then.
+    pub(crate) fn tell_bodies(mut self) {
+        loop {
+            self.pause();
+            self.look();
+            match self.channel.command() {
+                Command::None => {}
+                Command::Stop => break,
+                Command::Gone => {
+                    begin::stop(self.parts);
+                    return;
+                }
+            }
+        }
+        for body in self.history.live() {
+            if body.kind == MethodKind::Il {
+                let Range { start, end } = body.range;
+                let (length, tier) = (end - start, body.tier);
+                let _ = writeln!(self.text, "M {start:x} {length:x} {tier:?}");
+            }
+        }
+        let _gone = self.channel.send(self.text.as_bytes());
+        begin::stop(self.parts);
     }
 
     /// A random time, or until somebody calls.

@@ -2,7 +2,8 @@
 //! `cargo xtask agree` and the tests.
 //!
 //! Not in the product: what is here would be dead weight, and dangerous, in `libsidewalk.so`. It reads the
-//! agent's settings and one of its own, `random_seeds`; its walker is `seeded`, which has the runtimes asked
+//! agent's settings and two of its own: `random_seeds`, and `bodies=1`, with which it tells what code it knows in place
+//! of walking; its walker is `seeded`, which has the runtimes asked
 //! for what each way of walking needs.
 
 mod agree;
@@ -11,8 +12,10 @@ mod random_seeds;
 
 use agent::Library;
 use agent::record::Channel;
-use agent::session::{Begun, End, Parts};
+use agent::session::{Begun, End, Parts, guest};
 use corprof::AgentCx;
+
+use crate::agree::Agree;
 
 static ORACLE: Library = Library {
     main,
@@ -22,15 +25,27 @@ static ORACLE: Library = Library {
 corprof::export_profiler!(|request| agent::create(request, &ORACLE));
 
 fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx) -> End {
-    let Some((begun, channel)) = first else {
-        // Nobody attaches the oracle.
-        return End::Over;
+    let (begun, channel, settings) = match first {
+        Some((begun, channel)) => {
+            let settings = std::env::var("SIDEWALK_CONFIG").unwrap_or_default();
+            (begun, channel, settings)
+        }
+        None => match guest::await_session(parts, cx) {
+            Some(session) => session,
+            None => return End::Over,
+        },
     };
-    let settings = std::env::var("SIDEWALK_CONFIG").unwrap_or_default();
-    let random_seeds = settings
-        .split(';')
-        .find_map(|pair| pair.strip_prefix("random_seeds="))
-        .and_then(|number| number.parse().ok());
-    agree::Agree::new(parts, begun, channel, random_seeds.unwrap_or(0)).run(cx);
+    let number = |name: &str| {
+        let mut pairs = settings.split(';').filter_map(|pair| pair.split_once('='));
+        let found = pairs.find(|(key, _)| *key == name);
+        found.and_then(|(_, number)| number.parse().ok())
+    };
+    let (random_seeds, bodies) = (number("random_seeds"), number("bodies"));
+    let agree = Agree::new(parts, begun, channel, random_seeds.unwrap_or(0));
+    if bodies == Some(1) {
+        agree.tell_bodies();
+    } else {
+        agree.run(cx);
+    }
     End::Over
 }

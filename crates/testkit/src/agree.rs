@@ -6,21 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Stdio};
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
-use crate::layout::{oracle, target_dir};
+use crate::oracle::WithOracle;
 use crate::runtime::Runtime;
-use crate::workload::{Needs, Workload, workload, workload_names};
+use crate::workload::{Needs, Workload, workload_names};
 
-/// The agent's class id, as `sidewalk record` sets it.
-const CLSID: &str = "{5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D630}";
 /// How long a program may take for its walks.
 const TIME_LIMIT: Duration = Duration::from_secs(500);
-/// What the program is told to go on for, should nobody end it.
-const PROGRAM_SECONDS: &str = "600";
 /// Examples kept of a class of difference.
 const EXAMPLES: usize = 3;
 
@@ -490,72 +484,50 @@ pub fn oracle_programs() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Those of them that say when they have run for a while: `unseen` takes other words.
+///
+/// # Errors
+/// What [`workload_names`] answered.
+pub fn attached_programs() -> std::io::Result<Vec<String>> {
+    let mut names = oracle_programs()?;
+    names.retain(|name| name != "unseen");
+    Ok(names)
+}
+
 /// Runs a workload under the oracle until so many walks were compared.
 ///
 /// # Panics
 /// When the program cannot be started, ends or hangs before that.
 pub fn agree(runtime: &Runtime, program: &str, walks: u64, random_seeds: u64) -> Agreement {
-    let folder = target_dir().join("agree");
-    std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let socket = folder.join(format!(
-        "{program}-{}-{}.socket",
-        runtime.version,
-        std::process::id()
-    ));
-    let _ = std::fs::remove_file(&socket);
-    let listener =
-        UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
-    let mut command = runtime.command(&workload(program).dll);
-    command
-        .arg(PROGRAM_SECONDS)
-        // Of `deep`: stacks of 5,000 frames are megabytes of text each.
-        .arg("depth=300")
-        .env("CORECLR_ENABLE_PROFILING", "1")
-        .env("CORECLR_PROFILER", CLSID)
-        .env("CORECLR_PROFILER_PATH", oracle())
-        .env("SIDEWALK_SOCKET", &socket)
-        .env(
-            "SIDEWALK_CONFIG",
-            format!("walker=seeded;random_seeds={random_seeds};max_depth=8192"),
-        )
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    let child = command
-        .spawn()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let mut program_runs = Killed(child);
-    let (stream, _) = listener.accept().unwrap_or_else(|e| panic!("{e}"));
-    let found = listen(stream, program, walks, random_seeds, &mut program_runs.0);
-    let _ = std::fs::remove_file(&socket);
-    found
+    let settings = settings(random_seeds);
+    let with_oracle = WithOracle::started(runtime, program, &settings);
+    listen(&with_oracle, program, walks, random_seeds)
 }
 
-/// A program that is ended with the value, also when a test fails.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn listen(
-    mut stream: UnixStream,
+/// The same of a workload that has run for a while when the oracle comes to it.
+///
+/// # Panics
+/// As [`agree`].
+pub fn agree_attached(
+    runtime: &Runtime,
     program: &str,
     walks: u64,
     random_seeds: u64,
-    child: &mut Child,
 ) -> Agreement {
-    stream.write_all(b"G").unwrap_or_else(|e| panic!("{e}"));
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap_or_else(|e| panic!("{e}"));
+    let settings = settings(random_seeds);
+    let with_oracle = WithOracle::attached(runtime, program, &[], &settings);
+    listen(&with_oracle, program, walks, random_seeds)
+}
+
+fn settings(random_seeds: u64) -> String {
+    format!("walker=seeded;random_seeds={random_seeds};max_depth=8192")
+}
+
+fn listen(with_oracle: &WithOracle, program: &str, walks: u64, random_seeds: u64) -> Agreement {
     let deadline = Instant::now() + TIME_LIMIT;
     let mut found = Agreement::default();
     let mut thread = Thread::default();
-    let mut lines = BufReader::new(stream).lines();
+    let mut lines = BufReader::new(&with_oracle.stream).lines();
     let enough = |found: &Agreement| {
         found.suspend.walks >= walks && found.random_seeds.0 + found.random_seeds.1 >= random_seeds
     };
@@ -563,8 +535,8 @@ fn listen(
         let line = match lines.next() {
             Some(Ok(line)) => line,
             other => panic!(
-                "{program}: the agent said no more ({other:?}), the program {:?}, after {found:?}",
-                child.try_wait()
+                "{program}: the agent said no more ({other:?}), the program: {}, after {found:?}",
+                with_oracle.how_it_is()
             ),
         };
         assert!(Instant::now() < deadline, "{program}: too slow: {found:?}");

@@ -9,18 +9,22 @@
 mod agree;
 mod layout;
 mod load;
+mod oracle;
 mod record;
 mod running;
 mod runtime;
 mod stacks;
 mod workload;
 
-pub use agree::{Agreement, Class, Costs, Pair, agree, oracle_programs};
+pub use agree::{
+    Agreement, Class, Costs, Pair, agree, agree_attached, attached_programs, oracle_programs,
+};
 pub use layout::{
     agent, cache_dir, chromium, find_chromium, native_threads, profile_dir, repository, runsxs,
     sidewalk, target_dir, v2_agent,
 };
 pub use load::{Client, Loaded, SERVING, load};
+pub use oracle::{Bodies, Body};
 pub use record::{
     Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk,
     smallest_signal_stacks, stdout_of, test_folder,

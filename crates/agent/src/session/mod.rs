@@ -14,6 +14,7 @@ pub mod begin;
 mod change;
 mod door;
 mod dump;
+pub mod guest;
 mod library;
 mod pace;
 mod parts;

@@ -129,6 +129,11 @@ impl CodeHistory {
         gone
     }
 
+    /// Every body that is there now.
+    pub fn live(&self) -> impl Iterator<Item = &CodeBody> {
+        self.live.values()
+    }
+
     /// A runtime that has a live body starting in the range.
     pub fn any_in(&self, range: Range<u64>) -> Option<u8> {
         let (_, body) = self.live.range(range).next()?;

@@ -4,6 +4,7 @@ use testkit::{Agreement, Machine, Runtime};
 
 on_each_runtime!(
     walkers_agree,
+    walkers_agree_after_an_attach,
     rule_13_the_runtime_finds_the_same_frames_with_a_seed_and_without,
 );
 
@@ -20,6 +21,21 @@ fn walkers_agree(runtime: &Runtime) {
     println!("{}", all.text());
     assert!(all.suspend.walks >= 15 * WALKS);
     // Few walks: one that differs is much. What is behind it would be a class in the long run.
+    assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
+    assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());
+    assert!(all.snapshots.percent() >= 99.8, "{}", all.text());
+}
+
+/// In programs whose code is there already: made by the JIT, ReadyToRun, under exceptions, in waits.
+fn walkers_agree_after_an_attach(runtime: &Runtime) {
+    let machine = Machine::alone();
+    let mut all = Agreement::default();
+    for program in ["mixed", "generic", "exceptions", "locks"] {
+        all.merge(testkit::agree_attached(runtime, program, WALKS, 0));
+    }
+    drop(machine);
+    println!("{}", all.text());
+    assert!(all.suspend.walks >= 4 * WALKS);
     assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.snapshots.percent() >= 99.8, "{}", all.text());

@@ -1,0 +1,205 @@
+//! A program with the oracle in it: started with it, or attached to when it has run for a while.
+//!
+//! Here is how it gets there; what it tells is for [`agree`](mod@crate::agree) and [`bodies`]. The invariant: the program
+//! ends with the value, also when a test fails.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, clsid_text, keys};
+use diagnostics::{Attach, Diagnostics, Target};
+
+use crate::layout::{oracle, target_dir};
+use crate::running::Running;
+use crate::runtime::Runtime;
+use crate::workload::workload;
+
+/// What the program is told to go on for, should nobody end it.
+const PROGRAM_SECONDS: &str = "600";
+/// Of `deep`: stacks of 5,000 frames are megabytes of text each.
+const DEPTH: &str = "depth=300";
+/// More than an attach takes, and the oracle to say something.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program and the line on which the oracle talks.
+pub(crate) struct WithOracle {
+    pub(crate) stream: UnixStream,
+    program: Program,
+}
+
+enum Program {
+    Started(Killed),
+    Attached(Running),
+}
+
+/// A program that is ended with the value.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A path that no other run has.
+fn socket_of(runtime: &Runtime, program: &str) -> PathBuf {
+    let folder = target_dir().join("agree");
+    std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let (version, own) = (&runtime.version, std::process::id());
+    let socket = folder.join(format!("{program}-{version}-{own}.socket"));
+    let _ = std::fs::remove_file(&socket);
+    socket
+}
+
+impl WithOracle {
+    /// From its start.
+    pub(crate) fn started(runtime: &Runtime, program: &str, settings: &str) -> WithOracle {
+        let socket = socket_of(runtime, program);
+        let listener =
+            UnixListener::bind(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
+        let class = class_of(Arrival::Startup, Slot::Main);
+        let mut command = runtime.command(&workload(program).dll);
+        command
+            .args([PROGRAM_SECONDS, DEPTH])
+            .env("CORECLR_ENABLE_PROFILING", "1")
+            .env("CORECLR_PROFILER", clsid_text(class))
+            .env("CORECLR_PROFILER_PATH", oracle())
+            .env("SIDEWALK_SOCKET", &socket)
+            .env("SIDEWALK_CONFIG", settings)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let program = Program::Started(Killed(child));
+        let (mut stream, _) = listener.accept().unwrap_or_else(|e| panic!("{e}"));
+        stream.write_all(b"G").unwrap_or_else(|e| panic!("{e}"));
+        let _ = std::fs::remove_file(&socket);
+        patient(&stream);
+        WithOracle { stream, program }
+    }
+
+    /// When it says that it has run for a while.
+    pub(crate) fn attached(
+        runtime: &Runtime,
+        program: &str,
+        arguments: &[&str],
+        settings: &str,
+    ) -> WithOracle {
+        let socket = socket_of(runtime, program);
+        let mut command = runtime.command(&workload(program).dll);
+        command.args(["attached", DEPTH]).args(arguments);
+        let program = Running::start(command);
+        let stream =
+            attach(program.pid(), &socket, settings).unwrap_or_else(|e| panic!("{program:?}: {e}"));
+        WithOracle {
+            stream,
+            program: Program::Attached(program),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        match &self.program {
+            Program::Started(Killed(child)) => child.id(),
+            Program::Attached(program) => program.pid(),
+        }
+    }
+
+    /// Whether it has ended, and how, for a message.
+    pub(crate) fn how_it_is(&self) -> String {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        stat.map_or_else(|e| e.to_string(), |stat| stat.chars().take(40).collect())
+    }
+}
+
+fn patient(stream: &UnixStream) {
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn attach(pid: u32, socket: &Path, settings: &str) -> Result<UnixStream, String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let asks = |verb| Message::new(verb).with(keys::PROTOCOL, PROTOCOL);
+    let target = Target::new(pid).map_err(|e| said(&e))?;
+    let data = asks(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    Diagnostics::new(&target, PATIENCE)
+        .attach_profiler(&Attach {
+            clsid: class_of(Arrival::Attached, Slot::Main),
+            library: &oracle().to_string_lossy(),
+            client_data: data.to_text().as_bytes(),
+            collection: PATIENCE,
+        })
+        .map_err(|e| said(&e))?;
+    let stream = control::connect(socket).map_err(|e| said(&e))?;
+    patient(&stream);
+    control::send(&stream, &asks(ask::RECORD).with(keys::CONFIG, settings))
+        .map_err(|e| said(&e))?;
+    let answer = control::receive(&stream).map_err(|e| said(&e))?;
+    if answer.verb == answer::OK {
+        Ok(stream)
+    } else {
+        Err(format!("{answer:?}"))
+    }
+}
+
+/// A body of a method that the JIT has made, as the agent knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Its first address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The name of its `recording::Tier`.
+    pub tier: String,
+}
+
+/// A program that runs, and the code that the agent found in it when it came.
+pub struct Bodies {
+    with_oracle: WithOracle,
+    /// Dynamic methods and stubs apart: they have no tiers.
+    pub bodies: Vec<Body>,
+}
+
+impl Bodies {
+    /// Of a workload that has run for a while.
+    ///
+    /// # Panics
+    /// It cannot be started, or the oracle does not come to it.
+    pub fn of_running(runtime: &Runtime, program: &str, arguments: &[&str]) -> Bodies {
+        let settings = "walker=seeded;bodies=1";
+        let mut with_oracle = WithOracle::attached(runtime, program, arguments, settings);
+        let stream = &mut with_oracle.stream;
+        stream.write_all(b"S").unwrap_or_else(|e| panic!("{e}"));
+        let mut bodies = Vec::new();
+        for line in BufReader::new(&*stream).lines() {
+            let line = line.unwrap_or_else(|e| panic!("{program}: {e}"));
+            let body = body(&line);
+            bodies.push(body.unwrap_or_else(|| panic!("{program}: not a body: {line}")));
+        }
+        Bodies {
+            with_oracle,
+            bodies,
+        }
+    }
+
+    /// Of the program.
+    pub fn pid(&self) -> u32 {
+        self.with_oracle.pid()
+    }
+}
+
+fn body(line: &str) -> Option<Body> {
+    let mut words = line.strip_prefix("M ")?.split(' ');
+    let mut hex = || u64::from_str_radix(words.next()?, 16).ok();
+    Some(Body {
+        start: hex()?,
+        length: hex()?,
+        tier: words.next()?.to_owned(),
+    })
+}
