@@ -3,8 +3,8 @@
 //! The profiling API does not say, and the runtime's MethodLoad event, which does, is not
 //! delivered to a session of the profiler's own (tried on 8.0.4). What can be known is told by
 //! the order of a method's bodies and by the shape of the code: unoptimised code always makes a
-//! frame and never saves a register but `rbp`, because it keeps nothing in registers
-//! (src/coreclr/jit: `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`); a body entered in the middle
+//! frame and saves no register but `rbp`, because it keeps nothing in registers
+//! (src/coreclr/jit: `lvaEnregMultiRegVars`, `rpMustCreateEBPFrame`), or `rbx` alone beside it (one body of 200 on 8.0); a body entered in the middle
 //! of a loop begins by reading the frame of the one it replaces.
 //!
 //! It is a reading of evidence: a small optimised method that has a frame and saves nothing looks
@@ -49,8 +49,9 @@ pub fn of_body(evidence: Evidence<'_>) -> Tier {
         (_, 0) if precompiled && instruments => Tier::Tier1Instrumented,
         _ if precompiled => Tier::Tier1,
         (Shape::Unoptimized, 0) => Tier::Tier0,
-        (Shape::Optimized, 0) => Tier::Optimized,
-        (Shape::Unoptimized, 1) if instruments => Tier::Tier0Instrumented,
+        (Shape::Either, 0) if instruments => Tier::Tier0,
+        (Shape::Optimized | Shape::Either, 0) => Tier::Optimized,
+        (Shape::Unoptimized | Shape::Either, 1) if instruments => Tier::Tier0Instrumented,
         _ => Tier::Tier1,
     }
 }
@@ -71,10 +72,15 @@ pub fn instruments(major: u16) -> bool {
 enum Shape {
     Unoptimized,
     Optimized,
+    /// Where profiles are collected nearly always unoptimised: what is optimised there comes third, or from
+    /// ReadyToRun code.
+    Either,
 }
 
 fn shape(code: &[u8]) -> Shape {
     match code {
+        // push rbp, push rbx, sub rsp, …: and no other.
+        [0x55, 0x53, 0x48, 0x81 | 0x83, 0xec, ..] => Shape::Either,
         // push rbp, then another register: rbx, or r12 to r15.
         [0x55, 0x53, ..] | [0x55, 0x41, 0x54..=0x57, ..] => Shape::Optimized,
         // push rbp, then `mov rbp, rsp` or `sub rsp, …`.
@@ -91,6 +97,7 @@ mod tests {
     fn order_and_shape_make_the_tier() {
         let framed = [0x55, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8d, 0x6c].as_slice();
         let saving = [0x55, 0x41, 0x57, 0x41, 0x56, 0x53].as_slice();
+        let with_rbx = [0x55, 0x53, 0x48, 0x83, 0xec, 0x58].as_slice();
         let frameless = [0x50, 0xff, 0x15].as_slice();
         for (code, earlier, precompiled, instruments, tier) in [
             (framed, 0, false, true, Tier::Tier0),
@@ -102,6 +109,12 @@ mod tests {
             (saving, 0, false, true, Tier::Optimized),
             (framed, 0, true, true, Tier::Tier1Instrumented),
             (framed, 1, true, true, Tier::Tier1),
+            (with_rbx, 0, false, true, Tier::Tier0),
+            (with_rbx, 1, false, true, Tier::Tier0Instrumented),
+            (with_rbx, 2, false, true, Tier::Tier1),
+            (with_rbx, 0, false, false, Tier::Optimized),
+            (with_rbx, 1, false, false, Tier::Tier1),
+            (with_rbx, 0, true, true, Tier::Tier1Instrumented),
             (frameless, 0, true, true, Tier::Tier1Instrumented),
             (frameless, 1, true, true, Tier::Tier1),
             (frameless, 0, true, false, Tier::Tier1),

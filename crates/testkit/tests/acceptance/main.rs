@@ -37,6 +37,7 @@ mod abrupt;
 mod agree;
 mod app10;
 mod attach;
+mod attached_tiers;
 mod bad_input;
 mod callers;
 mod change;

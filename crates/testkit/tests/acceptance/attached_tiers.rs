@@ -1,0 +1,106 @@
+//! Tiers of code that was compiled before we came, body by body against what the runtime says of it in its perf map.
+//!
+//! The oracle is attached for it: it tells every body that the agent has found, by its address, and the agent's own
+//! reading of its tier. The map is the test's, and is asked for afterwards: the bodies are still there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::time::Duration;
+
+use diagnostics::{Diagnostics, PerfMap, Target};
+use testkit::{Bodies, Runtime};
+
+on_each_web_runtime!(tiers_of_code_from_before_are_those_of_the_perf_map);
+
+/// Far longer than an answer takes.
+const WAIT: Duration = Duration::from_secs(20);
+
+fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
+    let (mut compared, mut agreed) = (0u32, 0u32);
+    // By what the runtime says and what we do.
+    let mut wrong: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for (name, arguments) in [
+        ("shares", &[][..]),
+        ("generic", &[]),
+        ("exceptions", &[]),
+        ("mixed", &[]),
+        ("roslyn", &["files=4"]),
+    ] {
+        let found = Bodies::of_running(runtime, name, arguments);
+        let told = told_by_the_runtime(found.pid());
+        let (mut here, mut right) = (0, 0);
+        for body in &found.bodies {
+            let Some((length, tier, line)) = told.get(&body.start) else {
+                continue;
+            };
+            assert_eq!(*length, body.length, "{line}");
+            here += 1;
+            if *tier == body.tier {
+                right += 1;
+            } else {
+                let which = ((*tier).to_owned(), body.tier.clone());
+                wrong.entry(which).or_default().push(line.clone());
+            }
+        }
+        println!(
+            "{name}: {} bodies, {here} in the map, {right} agree",
+            found.bodies.len()
+        );
+        // What the runtime has thrown away meanwhile.
+        assert!(
+            here * 100 >= found.bodies.len() * 99,
+            "{here} of {}",
+            found.bodies.len()
+        );
+        compared += u32::try_from(here).unwrap();
+        agreed += right;
+    }
+    for ((theirs, ours), lines) in &wrong {
+        println!("{theirs}, {ours} to us: {}", lines.len());
+        for line in lines.iter().take(10) {
+            println!("    {line}");
+        }
+    }
+    let share = f64::from(agreed) / f64::from(compared);
+    println!("{agreed} of {compared} agree, {share:.4}");
+    assert!(compared > 10_000 && share >= 0.99, "{share} of {compared}");
+}
+
+/// Length, tier and line of each body, by its start.
+fn told_by_the_runtime(pid: u32) -> HashMap<u64, (u64, &'static str, String)> {
+    let target = Target::new(pid).unwrap();
+    let diagnostics = Diagnostics::new(&target, WAIT);
+    diagnostics.enable_perf_map(PerfMap::Map).unwrap();
+    diagnostics.disable_perf_map().unwrap();
+    let path = format!("/tmp/perf-{pid}.map");
+    let map = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    // .NET 8 writes the modules too.
+    let _modules = fs::remove_file(format!("/tmp/perfinfo-{pid}.map"));
+    let mut told = HashMap::new();
+    for line in map.lines() {
+        // ADDRESS SIZE instance int32 [shares] Workloads.Shares::Main(string[])[QuickJitted]
+        let mut words = line.split(' ');
+        let mut hex = || {
+            let word = words.next().unwrap();
+            u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap()
+        };
+        let (start, length) = (hex(), hex());
+        let tier = line
+            .strip_suffix(']')
+            .and_then(|line| line.rsplit_once(")["));
+        let tier = match tier.map(|(_, tier)| tier) {
+            Some("QuickJitted") => "Tier0",
+            Some("InstrumentedTier") => "Tier0Instrumented",
+            Some("InstrumentedTierOptimized") => "Tier1Instrumented",
+            Some("OptimizedTier1") => "Tier1",
+            Some("OptimizedTier1OSR") => "Osr",
+            Some("Optimized") => "Optimized",
+            Some("MinOptJitted") => "MinOpts",
+            // Stubs have none.
+            _ => continue,
+        };
+        told.insert(start, (length, tier, line.to_owned()));
+    }
+    told
+}
