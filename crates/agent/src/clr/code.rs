@@ -16,7 +16,8 @@ use corprof::{Cx, FunctionId, ModuleFlags, ModuleId, RejitId};
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, Region, jit, pe};
 
-use super::{Clr, lock, names, tiers};
+use super::tiers::{self, Tiering};
+use super::{Clr, lock, names};
 use crate::base::proc;
 use crate::model::{CodeBody, CollectibleFacts, ManagedModule};
 use crate::target::Target;
@@ -223,7 +224,7 @@ impl Clr {
             on_stack: unwind.begins_on_a_frame(),
             earlier: all().filter(is_earlier_step).count(),
             precompiled: all().any(|region| region.kind == Kind::ReadyToRun),
-            instruments: self.instruments.load(Ordering::Relaxed),
+            tiering: Tiering::of(self.tiering.load(Ordering::Relaxed)),
         })
     }
 

@@ -15,7 +15,7 @@ pub mod tiers;
 pub mod version;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use control::Arrival;
@@ -25,6 +25,7 @@ pub use self::registry::{Admitted, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
 
 use self::code::Unloadable;
+use self::tiers::Tiering;
 use crate::model::ManagedModule;
 use crate::target::hijacks;
 
@@ -40,8 +41,8 @@ pub struct Clr {
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
-    /// It has instrumented tiers (.NET 8 on).
-    instruments: AtomicBool,
+    /// What it does with hot code: [`Tiering`].
+    tiering: AtomicU8,
     /// Code headers that have been read and believed since the last that was not.
     headers_read: AtomicU32,
     /// Where its thread objects keep replaced return addresses.
@@ -87,7 +88,7 @@ impl Clr {
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
-            instruments: AtomicBool::new(false),
+            tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),
             hijacks: hijacks::Words::default(),
             hijack_place: OnceLock::new(),
@@ -117,9 +118,9 @@ impl Clr {
         self.arrival
     }
 
-    /// It has instrumented tiers.
-    pub(crate) fn set_instruments(&self, instruments: bool) {
-        self.instruments.store(instruments, Ordering::Relaxed);
+    /// What it does with hot code.
+    pub(crate) fn set_tiering(&self, tiering: Tiering) {
+        self.tiering.store(tiering as u8, Ordering::Relaxed);
     }
 
     /// Its place in the table of replaced return addresses, from the registry.

@@ -13,6 +13,30 @@
 
 use recording::Tier;
 
+/// What a runtime does with code that is hot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Tiering {
+    /// It optimises everything at once.
+    Off = 0,
+    /// It compiles it again, optimised.
+    #[default]
+    Plain = 1,
+    /// It collects a profile in an instrumented tier before that (.NET 8 on).
+    Instrumented = 2,
+}
+
+impl Tiering {
+    /// From its number.
+    pub fn of(number: u8) -> Tiering {
+        match number {
+            0 => Tiering::Off,
+            2 => Tiering::Instrumented,
+            _ => Tiering::Plain,
+        }
+    }
+}
+
 /// What is known of a body when it appears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evidence<'a> {
@@ -25,8 +49,8 @@ pub struct Evidence<'a> {
     pub earlier: usize,
     /// The method has ReadyToRun code.
     pub precompiled: bool,
-    /// The runtime collects profiles in instrumented tiers (.NET 8 on).
-    pub instruments: bool,
+    /// What the runtime does with code that is hot.
+    pub tiering: Tiering,
 }
 
 /// The likeliest tier of a body of IL code.
@@ -42,10 +66,12 @@ pub fn of_body(evidence: Evidence<'_>) -> Tier {
         on_stack,
         earlier,
         precompiled,
-        instruments,
+        tiering,
     } = evidence;
+    let instruments = tiering == Tiering::Instrumented;
     match (shape(code), earlier) {
         _ if on_stack => Tier::Osr,
+        _ if tiering == Tiering::Off => Tier::Optimized,
         (_, 0) if precompiled && instruments => Tier::Tier1Instrumented,
         _ if precompiled => Tier::Tier1,
         (Shape::Unoptimized, 0) => Tier::Tier0,
@@ -56,16 +82,26 @@ pub fn of_body(evidence: Evidence<'_>) -> Tier {
     }
 }
 
-/// Whether a runtime of this version collects profiles in instrumented tiers, as far as this
-/// process's environment says (`TieredPGO`, src/coreclr/inc/clrconfigvalues.h; numbers are hex).
-pub fn instruments(major: u16) -> bool {
-    let is_off = |name| {
+/// What a runtime of this version does, as far as this process's environment says (`TieredCompilation`, `TieredPGO`,
+/// src/coreclr/inc/clrconfignames.h, clrconfigvalues.h; numbers are hex).
+pub fn tiering(major: u16) -> Tiering {
+    let is_zero = |name: String| {
         std::env::var(name).is_ok_and(|value| {
             let digits = value.trim().trim_start_matches("0x");
             !digits.is_empty() && digits.bytes().all(|digit| digit == b'0')
         })
     };
-    major >= 8 && !is_off("DOTNET_TieredPGO") && !is_off("COMPlus_TieredPGO")
+    let is_off = |what: &str| {
+        let mut prefixes = ["DOTNET_", "COMPlus_"].iter();
+        prefixes.any(|prefix| is_zero(format!("{prefix}{what}")))
+    };
+    if is_off("TieredCompilation") {
+        Tiering::Off
+    } else if major >= 8 && !is_off("TieredPGO") {
+        Tiering::Instrumented
+    } else {
+        Tiering::Plain
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,9 +163,23 @@ mod tests {
                 on_stack: tier == Tier::Osr,
                 earlier,
                 precompiled,
-                instruments,
+                tiering: if instruments {
+                    Tiering::Instrumented
+                } else {
+                    Tiering::Plain
+                },
             };
             assert_eq!(of_body(evidence), tier, "{evidence:?}");
+            let at_once = Evidence {
+                tiering: Tiering::Off,
+                ..evidence
+            };
+            let other = if evidence.on_stack {
+                tier
+            } else {
+                Tier::Optimized
+            };
+            assert_eq!(of_body(at_once), other, "{at_once:?}");
         }
     }
 }
