@@ -339,28 +339,28 @@ impl Agree {
         let address = word & ADDRESS;
         let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
         let none = |kind| Meaning { kind, function: 0 };
-        if let Some(body) = self.history.at(lookup, time_ns) {
+        let target = &self.parts.target;
+        let of_body = |history: &CodeHistory| {
+            let body = history.at(lookup, time_ns)?;
             if body.kind != MethodKind::Il {
-                return none('d');
+                return Some(none('d'));
             }
-            return Meaning {
+            Some(Meaning {
                 kind: if body.runtime == runtime { 'm' } else { 'n' },
                 function: body.function,
-            };
+            })
+        };
+        if let Some(meaning) = of_body(&self.history) {
+            return meaning;
         }
-        match self.parts.target.code.map().lookup(lookup) {
+        match target.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::Native => none('n'),
             Some(region) if region.kind == Kind::ReadyToRun => {
                 if region.user != u64::from(runtime) {
                     return none('n');
                 }
-                let start = self
-                    .parts
-                    .target
-                    .code
-                    .map()
-                    .r2r_function_start(lookup)
-                    .unwrap_or(lookup);
+                let start = target.code.map().r2r_function_start(lookup);
+                let start = start.unwrap_or(lookup);
                 let function = match self.precompiled.get(&start) {
                     Some(function) => *function,
                     None => {
@@ -378,6 +378,11 @@ impl Agree {
                     kind: if function == 0 { 'r' } else { 'm' },
                     function,
                 }
+            }
+            // A dynamic method or a stub of before an attach: from the next walk on it has its rule.
+            _ if runtimes.meet(target, lookup) => {
+                self.history.absorb(&target.code);
+                of_body(&self.history).unwrap_or(none('u'))
             }
             _ => none('u'),
         }
