@@ -16,6 +16,7 @@ mod bench_ways;
 mod demo;
 mod faults;
 mod fetch;
+mod picture;
 mod process;
 mod runtimes;
 mod setup;
@@ -42,6 +43,8 @@ Usage: cargo xtask COMMAND
   agree           hold the walkers against each other on every workload
                   [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
                   (--attach: in programs that have run for a while)
+  picture         record workloads from their start and by an attach, and compare
+                  [--seconds N] [--runtime VERSION] [PROGRAM…] (docs/attach.md)
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
@@ -105,6 +108,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
         ["agree", options @ ..] => agree::run(options, roots),
+        ["picture", options @ ..] => picture::run(options, roots),
         ["soak", options @ ..] => soak::run(options, roots),
         ["faults", options @ ..] => faults::run(options, roots),
         ["bench", options @ ..] => bench::run(options, roots),

@@ -10,6 +10,7 @@ mod agree;
 mod layout;
 mod load;
 mod oracle;
+mod picture;
 mod record;
 mod running;
 mod runtime;
@@ -25,6 +26,7 @@ pub use layout::{
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{Bodies, Body};
+pub use picture::{SamePicture, Share, same_picture};
 pub use record::{
     Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk,
     smallest_signal_stacks, stdout_of, test_folder,

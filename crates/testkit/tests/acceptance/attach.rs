@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Client, Inspected, Recorded, Running, Runtime, load, sidewalk, test_folder, workload,
+    Client, Inspected, Machine, Recorded, Running, Runtime, load, sidewalk, test_folder, workload,
 };
 
 use crate::{LOST_LIMIT, broken_limit};
 
 on_each_runtime!(
     the_same_shares,
+    the_same_picture,
     twenty_rounds_leave_nothing_behind,
     rounds_in_a_program_that_does_everything_at_once,
     a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again,
@@ -166,6 +167,31 @@ fn the_same_shares(runtime: &Runtime) {
         shares += 1;
     }
     assert_eq!(shares, 4, "{output}");
+}
+
+/// A short form of `cargo xtask picture`: in programs whose shares are the same in each run.
+fn the_same_picture(runtime: &Runtime) {
+    let machine = Machine::alone();
+    for program in ["shares", "exceptions"] {
+        let found = testkit::same_picture(runtime, program, 3);
+        let farthest = found.farthest(20).unwrap();
+        println!("{program}: {:?} samples, {farthest:?}", found.samples);
+        assert!(
+            found.samples.0 > 1000 && found.samples.1 > 1000,
+            "{program}: {:?} samples are too few",
+            found.samples
+        );
+        assert!(farthest.apart() <= TOLERANCE, "{program}: {farthest:?}");
+        found
+            .attached
+            .assert_honest(broken_limit(runtime), LOST_LIMIT);
+        let unknown = found.unknown();
+        assert!(
+            unknown <= 0.1,
+            "{program}: {unknown} % of frames are unknown"
+        );
+    }
+    drop(machine);
 }
 
 /// How many rounds: `cargo xtask stress --attach ROUNDS` asks for more.

@@ -1,0 +1,211 @@
+//! The same picture: a workload in its steady phase, recorded by `record --` from its start and by an attach.
+//!
+//! Two processes at the same time, as two runs one after the other meet other conditions. Of the one that was started
+//! recorded only what came during the other one's recording counts. Compared are the shares that methods
+//! themselves have of all CPU time; native code counts by its library, as names of it are not the agent's, and is no
+//! method. Nothing is judged here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+
+use recording::{Event, Frame, Item, Reader, Record};
+
+use crate::layout::sidewalk;
+use crate::record::{Inspected, test_folder};
+use crate::running::Running;
+use crate::runtime::Runtime;
+use crate::workload::workload;
+
+/// How both are recorded: each interval exactly, and so often that chance moves a share of one half by half a point.
+const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
+
+/// What two recordings of a workload say.
+#[derive(Debug, Clone)]
+pub struct SamePicture {
+    /// The hottest first, in the mean of both.
+    pub shares: Vec<Share>,
+    /// Samples of each.
+    pub samples: (u64, u64),
+    /// What `inspect` says of the attached one.
+    pub attached: Inspected,
+}
+
+/// Of CPU time, in percent.
+#[derive(Debug, Clone)]
+pub struct Share {
+    /// A method, a library, or what the agent calls it.
+    pub name: String,
+    /// It is managed code.
+    pub is_method: bool,
+    /// Recorded from the start.
+    pub started: f64,
+    /// By an attach.
+    pub attached: f64,
+}
+
+impl Share {
+    /// How far the two are apart, in points.
+    pub fn apart(&self) -> f64 {
+        (self.started - self.attached).abs()
+    }
+}
+
+impl SamePicture {
+    /// Of the so many hottest methods the one that differs most.
+    pub fn farthest(&self, hottest: usize) -> Option<&Share> {
+        let methods = self.shares.iter().filter(|share| share.is_method);
+        let hottest = methods.take(hottest);
+        hottest.max_by(|a, b| a.apart().total_cmp(&b.apart()))
+    }
+
+    /// Percent of the attached one's frames that are unknown.
+    pub fn unknown(&self) -> f64 {
+        self.attached.number("unknown_frames") * 100.0 / self.attached.number("frames").max(1.0)
+    }
+}
+
+/// Records a workload in both ways, for so long, in `seconds`.
+///
+/// # Panics
+/// When one of the two cannot be recorded.
+pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePicture {
+    let folder = test_folder(&format!("picture-{program}"));
+    let (early, late) = (folder.join("started.swk"), folder.join("attached.swk"));
+    let mut bare = runtime.command(&workload(program).dll);
+    bare.arg("attached");
+    let mut started = Command::new(sidewalk());
+    started
+        .args(["record", "--quiet"])
+        .args(OPTIONS)
+        .arg("-o")
+        .arg(&early);
+    started
+        .arg("--")
+        .arg(bare.get_program())
+        .args(bare.get_args());
+    let environment = bare.get_envs();
+    started.envs(environment.filter_map(|(key, value)| Some((key, value?))));
+    let both = [started, bare].map(|command| std::thread::spawn(|| Running::start(command)));
+    let [started, bare] = both.map(|start| start.join().unwrap_or_else(|_| panic!("{program}")));
+    let mut tool = Command::new(sidewalk());
+    let (pid, duration) = (bare.pid().to_string(), format!("{seconds}s"));
+    tool.args(["record", "--quiet", "--pid", &pid, "-d", &duration]);
+    let output = tool.args(OPTIONS).arg("-o").arg(&late).output();
+    let output = output.unwrap_or_else(|e| panic!("{tool:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {said}");
+    for running in [started, bare] {
+        let (output, status) = running.end();
+        assert!(status.success(), "{program}: {status}: {output}");
+    }
+    let late_shares = shares(&late, &(0..u64::MAX));
+    let early = shares(&early, &(late_shares.first_ns..late_shares.last_ns));
+    let percent = |shares: &Shares, what: &What| {
+        let own = shares.of.get(what).copied().unwrap_or(0);
+        own as f64 * 100.0 / shares.total.max(1) as f64
+    };
+    let all: BTreeSet<&What> = early.of.keys().chain(late_shares.of.keys()).collect();
+    let mut shares: Vec<Share> = all
+        .into_iter()
+        .map(|what| Share {
+            name: what.1.clone(),
+            is_method: what.0,
+            started: percent(&early, what),
+            attached: percent(&late_shares, what),
+        })
+        .collect();
+    let heat = |share: &Share| share.started + share.attached;
+    shares.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
+    SamePicture {
+        shares,
+        samples: (early.samples, late_shares.samples),
+        attached: Inspected::of(&late),
+    }
+}
+
+/// Whether it is a method, and its name.
+type What = (bool, String);
+
+/// CPU time by what used it.
+struct Shares {
+    of: BTreeMap<What, u64>,
+    total: u64,
+    samples: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+fn shares(file: &Path, during: &Range<u64>) -> Shares {
+    let fails = |e: &dyn std::fmt::Display| -> ! { panic!("{}: {e}", file.display()) };
+    let source = File::open(file).unwrap_or_else(|e| fails(&e));
+    let mut reader = Reader::open(BufReader::new(source)).unwrap_or_else(|e| fails(&e));
+    let (mut modules, mut methods) = (HashMap::new(), HashMap::new());
+    let (mut frames, mut leaves) = (HashMap::new(), HashMap::new());
+    let mut found = Shares {
+        of: BTreeMap::new(),
+        total: 0,
+        samples: 0,
+        first_ns: u64::MAX,
+        last_ns: 0,
+    };
+    while let Some(item) = reader.next_item().unwrap_or_else(|e| fails(&e)) {
+        let Item::Record(process, record) = item else {
+            panic!("{}: {item:?}", file.display());
+        };
+        match record {
+            Record::Module { module, path, .. } => {
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                modules.insert((process, module), name);
+            }
+            Record::Method {
+                method,
+                type_name,
+                name,
+                ..
+            } => {
+                methods.insert((process, method), format!("{type_name}.{name}"));
+            }
+            Record::Frame { frame, value } => {
+                let what = match value {
+                    Frame::Managed { method, .. } => {
+                        (true, methods.get(&(process, method)).cloned())
+                    }
+                    Frame::Native { module, .. } => {
+                        (false, modules.get(&(process, module)).cloned())
+                    }
+                    Frame::Stub { name, .. } => (false, Some(format!("[{name}]"))),
+                    Frame::Unknown { .. } => (false, Some("[unknown]".to_owned())),
+                    Frame::Pseudo { text } => (false, Some(format!("[{text}]"))),
+                };
+                frames.insert((process, frame), (what.0, what.1.unwrap_or_default()));
+            }
+            Record::Stack { stack, frame, .. } => {
+                leaves.insert((process, stack), frame);
+            }
+            Record::Sample {
+                stack,
+                time_ns,
+                event: Event::Cpu,
+                value,
+                ..
+            } if during.contains(&time_ns) => {
+                let leaf = leaves.get(&(process, stack));
+                let name = leaf.and_then(|leaf| frames.get(&(process, *leaf)));
+                *found
+                    .of
+                    .entry(name.cloned().unwrap_or_default())
+                    .or_default() += value;
+                found.total += value;
+                found.samples += 1;
+                found.first_ns = found.first_ns.min(time_ns);
+                found.last_ns = found.last_ns.max(time_ns);
+            }
+            _ => {}
+        }
+    }
+    found
+}
