@@ -183,6 +183,10 @@ impl Share {
         taken.is_ok()
     }
 
+    pub(crate) fn is_any_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn give_back(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }

@@ -208,6 +208,12 @@ impl Sampler {
         }
     }
 
+    /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] those of threads whose handler
+    /// ran just then, or that were about to get one: what is left ends as the reader drains.
+    pub fn holds_timers(&self) -> bool {
+        GLOBAL.timers.is_any_taken() || GLOBAL.events.is_any_taken()
+    }
+
     /// Whether the thread's handler runs at this moment, because of whatever was true when it
     /// began. If not, it will see what the caller has stored before the call: for who wants to
     /// take something away that a walk may be reading. False on the thread itself.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use control::{Message, answer, keys};
 use corprof::AgentCx;
 use recording::{Event, Record};
-use sampler::Reader;
+use sampler::{Reader, Sampler};
 
 pub use self::begin::{Begun, NotBegun};
 pub use self::library::{End, Library, Watch};
@@ -57,6 +57,8 @@ const SCAN_NS: u64 = 100_000_000;
 const FLUSH_NS: u64 = 50_000_000;
 /// Between two looks at thread names, and two records of totals.
 const STATS_NS: u64 = 1_000_000_000;
+/// How long handlers that ran as the session stopped are waited for: they take microseconds, but may be preempted.
+const LAST_TIMERS_NS: u64 = 100_000_000;
 
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
@@ -171,7 +173,19 @@ impl<'a> Session<'a> {
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
         self.unsubscribe(cx);
+        self.end_timers();
         begin::forget(self.parts);
+    }
+
+    /// Threads whose handler ran as the session stopped keep their timers until the reader looks again: after this
+    /// session there may be none.
+    fn end_timers(&mut self) {
+        let until = proc::now_ns().saturating_add(LAST_TIMERS_NS);
+        let sampler = self.parts.sampler();
+        while sampler.is_some_and(Sampler::holds_timers) && proc::now_ns() < until {
+            self.reader.drain_all(|_, _| {}, |_| {});
+            self.parts.wake.wait(&[], Some(Duration::from_millis(1)));
+        }
     }
 
     /// Says what this is a recording of.
