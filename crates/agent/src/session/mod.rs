@@ -472,6 +472,18 @@ impl<'a> Session<'a> {
         }) {
             self.parts.events.tell(EventNews::Note(trouble));
         }
+        for known in &self.clrs {
+            let reach = known.reach.as_ref();
+            if running.contains(&known.number)
+                && reach.is_some_and(|(clr, _)| clr.gave_up_on_code())
+            {
+                self.parts.events.tell(EventNews::Note(format!(
+                    "methods that .NET {} compiled before it was attached to are known from their first sample on: it \
+                     took code down all the time",
+                    known.version
+                )));
+            }
+        }
     }
 
     /// Asks the CLRs for no more events than they tell of anyway.
@@ -496,16 +508,7 @@ impl<'a> Session<'a> {
             };
             let wanted = wanted(&own.facts);
             self.parts.events.tell_all(&wanted);
-            let refused = runtimes.with(number, |clr, cx| {
-                if clr.gave_up_on_code() {
-                    trouble.push(format!(
-                        "methods that .NET {} compiled before it was attached to are known from their first sample on: \
-                         it took code down all the time",
-                        own.facts.version
-                    ));
-                }
-                subscription::apply(cx, &own, &wanted)
-            });
+            let refused = runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted));
             trouble.extend(refused.flatten());
         }
         trouble
