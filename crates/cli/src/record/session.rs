@@ -143,15 +143,14 @@ impl<'s> Session<'s> {
             top: None,
         };
         for (stream, pid) in streams {
-            session.add(stream, pid.cast_signed())?;
+            let pid = pid.cast_signed();
+            session.add(stream, pid, process_of(pid))?;
         }
         Ok(session)
     }
 
     /// A process whose agent has been told to go.
-    fn add(&mut self, stream: UnixStream, pid: i32) -> Result<()> {
-        let process = rustix::process::Pid::from_raw(pid)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    fn add(&mut self, stream: UnixStream, pid: i32, process: Option<OwnedFd>) -> Result<()> {
         stream.set_nonblocking(true)?;
         self.processes += 1;
         self.connections.push(Connection {
@@ -294,22 +293,12 @@ impl<'s> Session<'s> {
             // A new connection has room for a byte; an agent that has gone already needs none.
             let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
             // Before it is answered: it waits, so the number is still its own.
-            let process = rustix::process::Pid::from_raw(pid)
-                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+            let process = process_of(pid);
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
             if !is_wanted || answered.is_err() {
                 continue;
             }
-            stream.set_nonblocking(true)?;
-            self.processes += 1;
-            self.connections.push(Connection {
-                stream,
-                splitter: BlockSplitter::new(),
-                pid,
-                process,
-                has_ended: false,
-                is_open: true,
-            });
+            self.add(stream, pid, process)?;
         }
         Ok(())
     }
@@ -433,6 +422,12 @@ impl<'s> Session<'s> {
             units::bytes(sink.length())
         ));
     }
+}
+
+/// By which the end of a process is heard of; `None` where it has ended, or the kernel is too old.
+fn process_of(pid: i32) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 impl Connection {
