@@ -61,6 +61,8 @@ pub(super) struct Gate {
     catching_up: AtomicBool,
     /// The agent thread asks about a function that may be a dynamic method.
     asking: AtomicBool,
+    /// Where code is taken down; known from the catch-up on. The agent thread's, locked before `unloads`.
+    finalizer: Mutex<Option<Finalizer>>,
     /// Code that was there before us is not known.
     gave_up: AtomicBool,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
@@ -70,6 +72,10 @@ pub(super) struct Gate {
 impl Gate {
     fn hold(&self) -> MutexGuard<'_, Unloads> {
         self.unloads.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn finalizer(&self) -> MutexGuard<'_, Option<Finalizer>> {
+        self.finalizer.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     pub(super) fn is_catching_up(&self) -> bool {
@@ -130,6 +136,15 @@ impl Clr {
         let Ok(ip) = usize::try_from(address) else {
             return false;
         };
+        let mut finalizer = self.gate.finalizer();
+        let _no_unload_begins = self.gate.hold();
+        if self.gave_up_on_code()
+            && let Some(finalizer) = finalizer.as_mut()
+            && !finalizer.is_idle(target.code.map())
+        {
+            // It may be code that goes away; the next sample of this address asks again.
+            return false;
+        }
         self.gate.asking.store(true, Ordering::SeqCst);
         let last_ns = self.gate.dynamic_ns.load(Ordering::SeqCst);
         let mut found = false;
@@ -188,12 +203,13 @@ impl Clr {
     }
 
     fn code_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
-        let mut finalizer = Finalizer::among(threads);
+        let mut own = self.gate.finalizer();
+        let finalizer = own.insert(Finalizer::among(threads));
         let mut done = HashSet::new();
         // What is native code decides whether the finalizer thread is in managed code.
         target.natives.refresh();
         let until = Instant::now() + PATIENCE;
-        while !self.code_until_unload(target, cx, &mut finalizer, &mut done) {
+        while !self.code_until_unload(target, cx, finalizer, &mut done) {
             if Instant::now() >= until {
                 self.gate.gave_up.store(true, Ordering::Relaxed);
                 return;
