@@ -24,6 +24,9 @@ use crate::frame::{self, HEADER};
 use crate::target::Folder;
 use crate::{Error, Target};
 
+/// A socket that is older than its process by this much is that of another one.
+const OLDER: Duration = Duration::from_secs(2);
+
 /// A connection to a runtime, which has to be done by a deadline.
 pub(crate) struct Stream {
     stream: UnixStream,
@@ -60,6 +63,10 @@ pub fn connect_where(
 ) -> Result<UnixStream, Error> {
     let deadline = Instant::now() + wait;
     let mut failure = None;
+    // What was made before is of another process that had the number, unless a clock was set.
+    let began = target
+        .uptime()
+        .and_then(|uptime| SystemTime::now().checked_sub(uptime + OLDER));
     for path in folders(target) {
         let Ok(folder) = target.open_folder(&path) else {
             // What is not there has no socket.
@@ -74,9 +81,10 @@ pub fn connect_where(
             }
             Err(_) => continue,
         };
-        for name in names {
+        for (made, name) in names {
             match connect_at(target, &folder, &path.join(&name), &name, wait, deadline) {
                 Ok(stream) => return Ok(stream),
+                Err(Error::Stale { .. }) if began.is_some_and(|began| made < began) => {}
                 // The newest one's is the error to tell.
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -95,8 +103,11 @@ fn folders(target: &Target) -> [PathBuf; 2] {
     [target.temporary_folder(), PathBuf::from("/tmp")]
 }
 
-/// Names of those sockets in a folder, newest first.
-fn names_in(folder: &Folder, is_it: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+/// Names of those sockets in a folder and when they were made, newest first.
+fn names_in(
+    folder: &Folder,
+    is_it: impl Fn(&str) -> bool,
+) -> io::Result<Vec<(SystemTime, String)>> {
     let mut found: Vec<(SystemTime, String)> = Vec::new();
     for entry in fs::read_dir(folder.path())? {
         let entry = entry?;
@@ -109,7 +120,8 @@ fn names_in(folder: &Folder, is_it: impl Fn(&str) -> bool) -> io::Result<Vec<Str
         }
     }
     found.sort();
-    Ok(found.into_iter().rev().map(|(_, name)| name).collect())
+    found.reverse();
+    Ok(found)
 }
 
 fn is_of(name: &str, pid: u32) -> bool {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
@@ -62,6 +63,15 @@ impl Target {
     /// Its number as itself knows it: another one in a pid namespace of its own.
     pub fn pid_inside(&self) -> u32 {
         self.pid_inside
+    }
+
+    /// How long it has run, to some hundredths of a second; `None` where it has ended.
+    pub fn uptime(&self) -> Option<Duration> {
+        let started =
+            self.process.stat().ok()?.starttime as f64 / procfs::ticks_per_second() as f64;
+        let uptime = fs::read_to_string("/proc/uptime").ok()?;
+        let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+        Duration::try_from_secs_f64((uptime - started).max(0.0)).ok()
     }
 
     /// Its directory in `/proc`.

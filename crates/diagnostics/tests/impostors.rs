@@ -143,6 +143,27 @@ fn a_socket_that_nobody_listens_on_is_told() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Killed programs leave sockets behind, and numbers come again.
+#[test]
+fn a_socket_of_another_process_that_had_the_number_is_none() {
+    let _name = NAME.lock().unwrap_or_else(|e| e.into_inner());
+    let path = path(std::process::id());
+    let _ = std::fs::remove_file(&path);
+    drop(UnixListener::bind(&path).unwrap());
+    let times = [nix::sys::time::TimeSpec::new(1_000_000_000, 0); 2];
+    nix::sys::stat::utimensat(
+        nix::fcntl::AT_FDCWD,
+        path.as_path(),
+        &times[0],
+        &times[1],
+        nix::sys::stat::UtimensatFlags::NoFollowSymlink,
+    )
+    .unwrap();
+    let error = failure(Duration::from_secs(20));
+    assert!(matches!(error, Error::NoSocket { .. }), "{error}");
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn nothing_is_sent_to_another_process() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();

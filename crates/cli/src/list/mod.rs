@@ -194,7 +194,7 @@ fn row(target: &Target) -> Option<Row> {
         pid: target.pid(),
         pid_inside: target.pid_inside(),
         runtimes: versions(&reach),
-        uptime_s: uptime(target)?,
+        uptime_s: target.uptime()?.as_secs_f64(),
         uid,
         user: user_name(uid),
         container: container::of(target),
@@ -256,14 +256,6 @@ fn versions(reach: &Reach) -> Vec<String> {
     }
     versions.dedup();
     versions
-}
-
-fn uptime(target: &Target) -> Option<f64> {
-    let stat = target.process().stat().ok()?;
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let started = stat.starttime as f64 / procfs::ticks_per_second() as f64;
-    Some((uptime - started).max(0.0))
 }
 
 fn user_name(uid: u32) -> String {
