@@ -38,7 +38,7 @@ use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::{AgentCx, FunctionId, FunctionKey};
 use recording::MethodKind;
 use sampler::{Reader, SlotId};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced, own_memory};
 
 use crate::costs;
 use crate::random_seeds::RandomSeeds;
@@ -434,18 +434,7 @@ impl Agree {
 fn code_around(address: u64) -> Option<[u8; 32]> {
     let mut bytes = [0u8; 32];
     let from = address.checked_sub(16)?;
-    let here = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    let there = libc::iovec {
-        iov_base: from as *mut libc::c_void,
-        iov_len: bytes.len(),
-    };
-    // SAFETY: the kernel writes at most 32 bytes into `bytes`, and checks what it reads.
-    let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
-    };
+    let read = own_memory::peek(from, &mut bytes).len();
     (read == 32).then_some(bytes)
 }
 

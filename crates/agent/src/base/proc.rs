@@ -123,24 +123,6 @@ pub fn thread_start(tid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Fills `into` with this process's memory from `address` on: whole or not at all, and an unmapped page does no harm.
-pub fn read(address: u64, into: &mut [u8]) -> Option<()> {
-    let length = into.len();
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: length,
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: length,
-    };
-    // SAFETY: the kernel checks both ranges; `local` is `into`.
-    let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
-    };
-    (usize::try_from(read) == Ok(length)).then_some(())
-}
-
 /// Whether a thread holds this signal off.
 pub fn blocks(tid: u32, signal: i32) -> bool {
     let bytes = std::fs::read(format!("/proc/self/task/{tid}/status")).unwrap_or_default();

@@ -9,7 +9,7 @@
 //!
 //! Invariant: the answer *idle* was true at some moment of the call. Runs on the agent thread.
 
-use stackwalk::{CodeMap, Kind};
+use stackwalk::{CodeMap, Kind, own_memory};
 
 use crate::base::proc::{self, Blocked, Mapping};
 
@@ -112,10 +112,11 @@ fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
     };
     let depth = stack.range.end.saturating_sub(stack_pointer);
     let mut bytes = vec![0; depth.min(MAX_DEPTH) as usize];
-    if depth > MAX_DEPTH || proc::read(stack_pointer, &mut bytes).is_none() {
+    let read = own_memory::peek(stack_pointer, &mut bytes);
+    if read.len() as u64 != depth {
         return true;
     }
-    let (words, _) = bytes.as_chunks::<8>();
+    let (words, _) = read.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
     words.array_windows().any(|[frame, address]| {
         let is_up = stack.range.contains(frame) && *frame > stack_pointer;
@@ -162,61 +163,67 @@ mod tests {
         proc::now_ns() - start
     }
 
-    #[test]
-    fn a_thread_that_waits_below_native_frames_rests() {
+    /// Has `look` look at a thread that does this until `look` is over; answers who has looked.
+    fn look_at(
+        does: impl FnOnce(&mpsc::Receiver<()>) + Send + 'static,
+        look: impl FnOnce(&mut Finalizer),
+    ) -> Finalizer {
         let (tell, told) = mpsc::channel();
-        let (stop, stopped) = mpsc::channel::<()>();
+        let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             tell.send(proc::own_tid()).unwrap();
-            let _end = stopped.recv();
+            does(&stopped);
         });
         let mut finalizer = watched(told.recv().unwrap());
-        until_idle(&mut finalizer, map());
-        assert!(finalizer.is_idle(map()));
+        look(&mut finalizer);
         drop(stop);
         thread.join().unwrap();
-        assert!(!finalizer.is_idle(map()), "it has ended");
+        finalizer
+    }
+
+    #[test]
+    fn a_thread_that_waits_below_native_frames_rests() {
+        let waits = |stopped: &mpsc::Receiver<()>| {
+            let _end = stopped.recv();
+        };
+        let mut ended = look_at(waits, |finalizer| {
+            until_idle(finalizer, map());
+            assert!(finalizer.is_idle(map()));
+        });
+        assert!(!ended.is_idle(map()), "it has ended");
     }
 
     #[test]
     fn one_that_runs_does_not() {
-        let (tell, told) = mpsc::channel();
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            tell.send(proc::own_tid()).unwrap();
+        let runs = |stopped: &mpsc::Receiver<()>| {
             while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
                 std::hint::spin_loop();
             }
+        };
+        look_at(runs, |finalizer| {
+            for _ in 0..1000 {
+                assert!(!finalizer.is_idle(map()));
+            }
         });
-        let mut finalizer = watched(told.recv().unwrap());
-        for _ in 0..1000 {
-            assert!(!finalizer.is_idle(map()));
-        }
-        drop(stop);
-        thread.join().unwrap();
     }
 
     #[test]
     fn what_looks_like_a_managed_frame_must_stay_where_it_is_for_a_while() {
-        let (tell, told) = mpsc::channel();
-        let (stop, stopped) = mpsc::channel::<()>();
         // Executable, and nobody's that is known.
         let code = libc::PROT_READ | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping of one page.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, code, flags, -1, 0) } as u64;
-        let thread = std::thread::spawn(move || {
+        let waits = move |stopped: &mpsc::Receiver<()>| {
             let mut frame = [0, page + 8];
             frame[0] = &raw const frame as u64 + 64;
             std::hint::black_box(&frame);
-            tell.send(proc::own_tid()).unwrap();
             let _end = stopped.recv();
             std::hint::black_box(&frame);
+        };
+        look_at(waits, |finalizer| {
+            assert!(until_idle(finalizer, map()) >= STILL_NS);
         });
-        let mut finalizer = watched(told.recv().unwrap());
-        assert!(until_idle(&mut finalizer, map()) >= STILL_NS);
-        drop(stop);
-        thread.join().unwrap();
     }
 
     #[test]

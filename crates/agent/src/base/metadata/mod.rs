@@ -18,8 +18,9 @@ mod schema;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use stackwalk::own_memory;
+
 use crate::base::numbers::NumberMap;
-use crate::base::proc;
 use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
 /// Longest name read, bytes.
@@ -43,7 +44,9 @@ struct InProcess(u64);
 
 impl Bytes for InProcess {
     fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
-        proc::read(self.0.checked_add(at)?, into)
+        let length = into.len();
+        let read = own_memory::peek(self.0.checked_add(at)?, into);
+        (read.len() == length).then_some(())
     }
 }
 
