@@ -61,10 +61,9 @@ pub(super) struct Gate {
     catching_up: AtomicBool,
     /// The agent thread asks about a function that may be a dynamic method.
     asking: AtomicBool,
-    /// Where code is taken down; known from the catch-up on. The agent thread's, locked before `unloads`.
+    /// Where code is taken down, if not all is known of what was there before us. The agent thread's, locked before
+    /// `unloads`.
     finalizer: Mutex<Option<Finalizer>>,
-    /// Code that was there before us is not known.
-    gave_up: AtomicBool,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
 }
@@ -138,8 +137,7 @@ impl Clr {
         };
         let mut finalizer = self.gate.finalizer();
         let _no_unload_begins = self.gate.hold();
-        if self.gave_up_on_code()
-            && let Some(finalizer) = finalizer.as_mut()
+        if let Some(finalizer) = finalizer.as_mut()
             && !finalizer.is_idle(target.code.map())
         {
             // It may be code that goes away; the next sample of this address asks again.
@@ -203,15 +201,14 @@ impl Clr {
     }
 
     fn code_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
-        let mut own = self.gate.finalizer();
-        let finalizer = own.insert(Finalizer::among(threads));
+        let mut finalizer = Finalizer::among(threads);
         let mut done = HashSet::new();
         // What is native code decides whether the finalizer thread is in managed code.
         target.natives.refresh();
         let until = Instant::now() + PATIENCE;
-        while !self.code_until_unload(target, cx, finalizer, &mut done) {
+        while !self.code_until_unload(target, cx, &mut finalizer, &mut done) {
             if Instant::now() >= until {
-                self.gate.gave_up.store(true, Ordering::Relaxed);
+                *self.gate.finalizer() = Some(finalizer);
                 return;
             }
             std::thread::sleep(LOOK);
@@ -220,7 +217,7 @@ impl Clr {
 
     /// Whether code that was there before us is not known, as it went away all the time.
     pub(crate) fn gave_up_on_code(&self) -> bool {
-        self.gate.gave_up.load(Ordering::Relaxed)
+        self.gate.finalizer().is_some()
     }
 
     /// Learns of the code that is not in `done` yet. False: code went away, and the list was not followed to its end.
