@@ -16,10 +16,10 @@ use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use corprof::context::{Callback, Cooperative};
+use corprof::context::{Callback, Context, Cooperative};
 use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId};
 use recording::{Event, WalkEnd};
-use stackwalk::{ADDRESS, EXACT, Kind};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Kind};
 
 use super::Origin;
 use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
@@ -144,24 +144,32 @@ fn outermost<'rt>(
     if sample.end.end() != WalkEnd::Root {
         return None;
     }
-    let map = origin.target.code.map();
-    // Where the body begins that a frame is in.
-    let body = |word: &u64| {
-        let address = word & ADDRESS;
-        let lookup = address - u64::from(word & EXACT == 0).min(address);
-        let region = map.lookup(lookup)?;
-        match region.kind {
-            Kind::Jit => Some((lookup, region.start)),
-            Kind::ReadyToRun => Some((lookup, map.r2r_function_start(lookup)?)),
-            Kind::Native => None,
-        }
-    };
+    let body = |word: &u64| managed_at(origin.target.code.map(), *word);
     let (lookup, start) = sample.frames.iter().rev().find_map(body)?;
     let all = sample.frames.iter().filter_map(body);
     let frames = all.filter(|(_, of)| *of == start).count();
-    let ip = usize::try_from(lookup).ok()?;
-    let function = cx.info().get_function_from_ip(cx, ip).ok()?;
-    Some((function.raw(), frames))
+    Some((function_at(cx, lookup)?.raw(), frames))
+}
+
+/// Of a frame of managed code: an address in the instruction, and where its method's code begins.
+pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
+    let address = word & ADDRESS;
+    let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
+    let region = map.lookup(lookup)?;
+    match region.kind {
+        Kind::Jit => Some((lookup, region.start)),
+        Kind::ReadyToRun => Some((lookup, map.r2r_function_start(lookup)?)),
+        Kind::Native => None,
+    }
+}
+
+/// The method that an address is in.
+pub(super) fn function_at<'rt, C: Context>(
+    cx: &Cx<'rt, C>,
+    address: u64,
+) -> Option<FunctionId<'rt>> {
+    let ip = usize::try_from(address).ok()?;
+    cx.info().get_function_from_ip(cx, ip).ok()
 }
 
 /// `ExceptionSearchFunctionEnter`.

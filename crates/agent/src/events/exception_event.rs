@@ -22,9 +22,8 @@ use corprof::Cx;
 use corprof::context::Callback;
 use corprof::id::FunctionKey;
 use recording::{Event, WalkEnd};
-use stackwalk::{ADDRESS, EXACT, Kind};
 
-use super::exception::{LAST_WAIT, MAX_MESSAGE, MAX_SEARCHES};
+use super::exception::{LAST_WAIT, MAX_MESSAGE, MAX_SEARCHES, function_at, managed_at};
 use super::sample::{Catcher, EventSample};
 use super::{Origin, lock};
 use crate::clr::names;
@@ -260,8 +259,7 @@ fn whole_name<'rt>(
     if let Some(name) = lock(known).get(&key) {
         return name.clone();
     }
-    let ip = usize::try_from(lookup).ok()?;
-    let function = cx.info().get_function_from_ip(cx, ip).ok()?;
+    let function = function_at(cx, lookup)?;
     let name = names::of_nested(origin.clr, cx, function, own_name).map(Arc::from);
     remember(known, key, name.clone());
     name
@@ -284,16 +282,7 @@ fn throwing<'a>(
     sample: &'a EventSample,
 ) -> impl Iterator<Item = Option<(u64, u64)>> + 'a {
     let map = target.code.map();
-    let frames = sample.frames.iter().map(move |word| {
-        let lookup = (word & ADDRESS).saturating_sub(u64::from(word & EXACT == 0));
-        let region = map.lookup(lookup)?;
-        let start = match region.kind {
-            Kind::Jit => region.start,
-            Kind::ReadyToRun => map.r2r_function_start(lookup)?,
-            Kind::Native => return None,
-        };
-        Some((lookup, start))
-    });
+    let frames = sample.frames.iter().map(move |word| managed_at(map, *word));
     let dispatched = frames
         .skip_while(Option::is_none)
         .skip_while(Option::is_some);
@@ -324,10 +313,8 @@ fn may_catch<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, start: u64, lookup
     if let Some(may) = lock(known).get(&start) {
         return *may;
     }
-    let function = usize::try_from(lookup)
-        .ok()
-        .and_then(|ip| cx.info().get_function_from_ip(cx, ip).ok());
-    let may = function.is_none_or(|function| names::may_catch(origin.clr, cx, function));
+    let may =
+        function_at(cx, lookup).is_none_or(|function| names::may_catch(origin.clr, cx, function));
     remember(known, start, may);
     may
 }
