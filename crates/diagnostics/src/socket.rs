@@ -63,10 +63,6 @@ pub fn connect_where(
 ) -> Result<UnixStream, Error> {
     let deadline = Instant::now() + wait;
     let mut failure = None;
-    // What was made before is of another process that had the number, unless a clock was set.
-    let began = target
-        .uptime()
-        .and_then(|uptime| SystemTime::now().checked_sub(uptime + OLDER));
     for path in folders(target) {
         let Ok(folder) = target.open_folder(&path) else {
             // What is not there has no socket.
@@ -84,7 +80,7 @@ pub fn connect_where(
         for (made, name) in names {
             match connect_at(target, &folder, &path.join(&name), &name, wait, deadline) {
                 Ok(stream) => return Ok(stream),
-                Err(Error::Stale { .. }) if began.is_some_and(|began| made < began) => {}
+                Err(Error::Stale { .. }) if is_older(target, made) => {}
                 // The newest one's is the error to tell.
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -95,6 +91,13 @@ pub fn connect_where(
     let [folder, ..] = folders(target);
     let (pid, folder) = (target.pid(), target.seen(&folder));
     Err(failure.unwrap_or(Error::NoSocket { pid, folder }))
+}
+
+/// Whether what was made then was made for another process that had the number, unless a clock was set.
+fn is_older(target: &Target, made: SystemTime) -> bool {
+    let uptime = target.uptime();
+    let began = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime + OLDER));
+    began.is_some_and(|began| made < began)
 }
 
 /// Where a socket can be, by the target's view: the environment that can be read is the one that the process
