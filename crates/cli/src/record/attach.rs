@@ -13,8 +13,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
 use diagnostics::{Answer, Attach, Deployed, Diagnostics, Reach, Target, Way, connect_where};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::session::process_of;
 use crate::console::{Console, shown};
 
 /// How long a runtime has to load the agent: it may be collecting.
@@ -80,8 +80,7 @@ fn leaving(pid: u32) -> anyhow::Error {
 
 /// Why nobody answers in a process that ends: its sockets go before it does.
 fn ended(pid: u32) -> Option<anyhow::Error> {
-    let number = rustix::process::Pid::from_raw(pid.cast_signed())?;
-    if let Ok(process) = pidfd_open(number, PidfdFlags::empty()) {
+    if let Some(process) = process_of(pid.cast_signed()) {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(END_TIME).unwrap_or(PollTimeout::ZERO);
         let _still_there = poll(&mut end, wait);

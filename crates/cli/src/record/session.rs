@@ -425,7 +425,7 @@ impl<'s> Session<'s> {
 }
 
 /// By which the end of a process is heard of; `None` where it has ended, or the kernel is too old.
-fn process_of(pid: i32) -> Option<OwnedFd> {
+pub(super) fn process_of(pid: i32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
