@@ -45,6 +45,15 @@ pub(crate) fn running(runtime: &Runtime, name: &str, arguments: &[&str]) -> Runn
     Running::start(command)
 }
 
+/// The program ends by itself, and says this.
+pub(crate) fn ends_well(program: Running, says: &str) {
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains(says),
+        "{status}: {output}"
+    );
+}
+
 /// `sidewalk record --pid` that records into `folder`.
 pub(crate) fn tool(pid: u32, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(sidewalk());
@@ -301,11 +310,7 @@ fn twenty_rounds_leave_nothing_behind(runtime: &Runtime) {
             now.2
         );
     }
-    let (output, status) = program.end();
-    assert!(
-        status.success() && output.contains("\nmeasured rounds"),
-        "{status}: {output}"
-    );
+    ends_well(program, "\nmeasured rounds");
 }
 
 fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &Runtime) {

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output};
 use recording::{Event, Item, Reader, Record};
 use testkit::{Inspected, Running, Runtime, sidewalk, stdout_of, test_folder};
 
-use crate::attach::{has_left, record, recording_in, running, start, timers, until};
+use crate::attach::{ends_well, has_left, record, recording_in, running, start, timers, until};
 
 on_each_runtime!(exceptions_are_recorded_while_they_are_asked_for);
 on_net8_and_core31!(
@@ -100,14 +100,6 @@ fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
         "{status}: {said}"
     );
     (said, Inspected::of(&recording_in(folder)))
-}
-
-fn ends_well(program: Running, measured: &str) {
-    let (output, status) = program.end();
-    assert!(
-        status.success() && output.contains(measured),
-        "{status}: {output}"
-    );
 }
 
 fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {

@@ -110,6 +110,18 @@ struct Thread {
     call: Option<Call>,
 }
 
+impl Thread {
+    fn new(tid: i32, who: Option<Who>) -> Thread {
+        Thread {
+            tid,
+            who,
+            is_detach: who == Some(Who::Detach),
+            command: String::new(),
+            call: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Call {
     name: &'static str,
@@ -175,13 +187,7 @@ impl Stepper {
         if is_tool {
             self.traced = pid;
             let tid = pid.cast_signed();
-            self.threads.push(Thread {
-                tid,
-                who: Some(Who::Tool),
-                is_detach: false,
-                command: String::new(),
-                call: None,
-            });
+            self.threads.push(Thread::new(tid, Some(Who::Tool)));
             assert_eq!(wait_for(tid).0, tid);
             ptrace_ok(libc::PTRACE_SETOPTIONS, tid, 0, OPTIONS).unwrap();
             go_on(tid, 0);
@@ -241,13 +247,7 @@ impl Stepper {
     fn seize(&mut self, tid: i32, who: Who) -> std::io::Result<()> {
         ptrace_ok(libc::PTRACE_SEIZE, tid, 0, OPTIONS)?;
         ptrace_ok(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
-        self.threads.push(Thread {
-            tid,
-            who: Some(who),
-            is_detach: who == Who::Detach,
-            command: String::new(),
-            call: None,
-        });
+        self.threads.push(Thread::new(tid, Some(who)));
         Ok(())
     }
 
@@ -263,13 +263,7 @@ impl Stepper {
         let index = self.threads.iter().position(|thread| thread.tid == tid);
         let index = index.unwrap_or_else(|| {
             let who = (self.step.who == Who::Tool).then_some(Who::Tool);
-            self.threads.push(Thread {
-                tid,
-                who,
-                is_detach: false,
-                command: String::new(),
-                call: None,
-            });
+            self.threads.push(Thread::new(tid, who));
             self.threads.len() - 1
         });
         &mut self.threads[index]
@@ -293,7 +287,7 @@ impl Stepper {
                 Who::Detach
             }
         });
-        let (edge, call) = match info {
+        let (edge, mut call) = match info {
             Info::Entry(number, arguments) => {
                 let Some((_, name, kind)) = CALLS.iter().find(|call| call.0 == number) else {
                     thread.call = None;
@@ -327,7 +321,6 @@ impl Stepper {
             }
         };
         let who = thread.who.unwrap_or(who);
-        let mut call = call;
         if let Some(command) = call.about.strip_prefix(ASKS) {
             command.clone_into(&mut thread.command);
         } else if call.about == ANSWERS {

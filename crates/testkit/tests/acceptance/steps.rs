@@ -6,10 +6,10 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 
-use testkit::{Inspected, Running, Runtime, test_folder};
+use testkit::{Inspected, Runtime, test_folder};
 
 use crate::attach::{
-    has_agent_thread, has_left, record, recording_in, running, timers, tool, until,
+    ends_well, has_agent_thread, has_left, record, recording_in, running, timers, tool, until,
 };
 use crate::stepper::{Outcome, Step, Stepper, Who, kill};
 
@@ -19,6 +19,9 @@ on_each_runtime!(
     a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on,
     a_program_that_is_killed_at_a_step_ends_the_tool,
 );
+
+/// What `churn` says at its end, unless it has computed something else than at first.
+const MEASURED: &str = "\nmeasured threads";
 
 const ANSWERED: &str = "the attach is answered";
 
@@ -155,10 +158,8 @@ fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runti
     for step in steps(runtime) {
         // A runtime opens the library once.
         if step.name == LIBRARY {
-            ends_well(std::mem::replace(
-                &mut program,
-                running(runtime, "churn", &["soon"]),
-            ));
+            let next = running(runtime, "churn", &["soon"]);
+            ends_well(std::mem::replace(&mut program, next), MEASURED);
             detach = None;
         }
         println!("«{}»", step.name);
@@ -178,7 +179,7 @@ fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runti
             !has_pending_signals(pid)
         });
     }
-    ends_well(program);
+    ends_well(program, MEASURED);
 }
 
 /// Who was killed before he asked for anything is waited for, for 10 s.
@@ -195,16 +196,7 @@ fn an_agent_to_which_nobody_comes_leaves() {
     assert_reached(step, &outcome);
     until("the agent's thread to begin", || has_agent_thread(pid));
     until("the agent to leave", || !has_agent_thread(pid));
-    ends_well(program);
-}
-
-/// It stops by itself if it has computed something else than at first.
-fn ends_well(program: Running) {
-    let (output, status) = program.end();
-    assert!(
-        status.success() && output.contains("\nmeasured threads"),
-        "{status}: {output}"
-    );
+    ends_well(program, MEASURED);
 }
 
 fn has_pending_signals(pid: u32) -> bool {
