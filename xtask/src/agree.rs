@@ -33,10 +33,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         }
     }
     let setup = setup::run(false, roots)?;
-    if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
-        test::build()?;
-        test::test_doubles()?;
-    }
+    test::build_unless_brought(true)?;
     let agree: fn(&Runtime, &str, u64, u64) -> Agreement = if attach {
         testkit::agree_attached
     } else {
@@ -50,10 +47,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         };
     }
     let machine = Machine::alone();
-    for runtime in &setup.runtimes {
-        if only.is_some_and(|only| !runtime.version.starts_with(only)) {
-            continue;
-        }
+    for runtime in setup.of_version(only) {
         let each = walks.div_ceil(programs.len() as u64);
         let mut all = Agreement::default();
         for program in &programs {

@@ -80,10 +80,7 @@ fn options(arguments: &[&str]) -> Result<Options> {
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let setup = setup::run(true, roots)?;
-    if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
-        test::build()?;
-        test::test_doubles()?;
-    }
+    test::build_unless_brought(true)?;
     let mut log = Log::open(options.again)?;
     let start = Instant::now();
     'all: for number in 0..options.runs {

@@ -30,17 +30,12 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         }
     }
     let setup = setup::run(false, roots)?;
-    if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
-        test::build()?;
-    }
+    test::build_unless_brought(false)?;
     if programs.is_empty() {
         programs = testkit::attached_programs()?;
     }
     let machine = Machine::alone();
-    for runtime in &setup.runtimes {
-        if only.is_some_and(|only| !runtime.version.starts_with(only)) {
-            continue;
-        }
+    for runtime in setup.of_version(only) {
         println!(
             "\n.NET {}\n\n| workload | samples, from the start and attached | farthest of the {HOTTEST} hottest methods, points | unknown | broken | lost |\n\
              | --- | --: | --- | --: | --: | --: |",

@@ -70,9 +70,7 @@ fn options(arguments: &[&str]) -> Result<Options> {
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let setup = setup::run(true, roots)?;
-    if std::env::var_os("SIDEWALK_BIN_DIR").is_none() {
-        test::build()?;
-    }
+    test::build_unless_brought(false)?;
     soak(&setup, &options, roots)
 }
 

@@ -24,6 +24,15 @@ pub(crate) fn build() -> Result<()> {
     ]))
 }
 
+/// The same, unless the caller brings what has been built (`SIDEWALK_BIN_DIR`); `doubles`: what only tests load too.
+pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
+    if std::env::var_os("SIDEWALK_BIN_DIR").is_some() {
+        return Ok(());
+    }
+    build()?;
+    if doubles { test_doubles() } else { Ok(()) }
+}
+
 /// Builds what only tests load: the old profiler, the oracle, and what plays other machines and programs.
 pub(crate) fn test_doubles() -> Result<()> {
     let packages = ["v2-agent", "oracle", "tight-stacks", "native-threads"];

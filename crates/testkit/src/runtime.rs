@@ -60,6 +60,12 @@ impl Setup {
         target_dir().join("setup.json")
     }
 
+    /// The runtimes whose version begins so; all where nothing is said.
+    pub fn of_version<'a>(&'a self, only: Option<&'a str>) -> impl Iterator<Item = &'a Runtime> {
+        let all = self.runtimes.iter();
+        all.filter(move |runtime| only.is_none_or(|only| runtime.version.starts_with(only)))
+    }
+
     /// Reads the set-up of this checkout.
     ///
     /// # Errors
