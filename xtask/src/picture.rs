@@ -1,7 +1,7 @@
-//! `cargo xtask picture`: each workload in its steady phase, recorded from the start and by an attach, side by side.
+//! `cargo xtask picture`: each workload in its steady phase, recorded from the start and by an attach.
 //!
 //! A table of how far the hottest methods are apart, and of what of the attached recording is unknown or broken. It
-//! measures; a short form of it is a test (`attach.rs`).
+//! measures; a short form of it is a test (`attach.rs`), which does both at once.
 
 use std::path::PathBuf;
 
@@ -14,6 +14,9 @@ const USAGE: &str = "usage: cargo xtask picture [--seconds N] [--runtime VERSION
 
 /// Methods that are compared.
 const HOTTEST: usize = 20;
+
+/// Seconds after which a compiler and a web server have been compiled.
+const STEADY_AFTER: u32 = 40;
 
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let mut seconds = 4;
@@ -33,24 +36,31 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     test::build_unless_brought(false)?;
     if programs.is_empty() {
         programs = testkit::attached_programs()?;
+        programs.extend(["roslyn", "webserver"].map(str::to_owned));
     }
     let machine = Machine::alone();
     for runtime in setup.of_version(only) {
         println!(
-            "\n.NET {}\n\n| workload | samples, from the start and attached | farthest of the {HOTTEST} hottest methods, points | unknown | broken | lost |\n\
-             | --- | --: | --- | --: | --: | --: |",
+            "\n.NET {}\n\n| workload | samples, from the start and attached | farthest of the {HOTTEST} hottest methods, points | two from the start | unknown | broken | lost |\n\
+             | --- | --: | --- | --: | --: | --: | --: |",
             runtime.version
         );
         for program in &programs {
             let workload = Workload::at(program);
-            if workload.needs() == Needs::AspNetCore || !workload.runs_on(runtime) {
+            if !workload.runs_on(runtime) {
                 continue;
             }
-            let found = testkit::same_picture(runtime, program, seconds);
+            // Thousands of methods, whose last tiers come late.
+            let warm = match workload.needs() {
+                Needs::Core31 => 1,
+                Needs::AspNetCore | Needs::Roslyn => STEADY_AFTER,
+            };
+            let [found, noise] = testkit::same_picture_in_turn(runtime, program, warm, seconds);
             let farthest = found.farthest(HOTTEST);
             let farthest = farthest.context("no method was sampled")?;
+            let noise = noise.farthest(HOTTEST).map_or(0.0, testkit::Share::apart);
             println!(
-                "| {program} | {} {} | {:.2} {} | {:.3} % | {:.3} % | {:.3} % |",
+                "| {program} | {} {} | {:.2} {} | {noise:.2} | {:.3} % | {:.3} % | {:.3} % |",
                 found.samples.0,
                 found.samples.1,
                 farthest.apart(),

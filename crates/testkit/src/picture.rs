@@ -1,7 +1,8 @@
 //! The same picture: a workload in its steady phase, recorded by `record --` from its start and by an attach.
 //!
-//! Two processes at the same time, as two runs one after the other meet other conditions. Of the one that was started
-//! recorded only what came during the other one's recording counts. Compared are the shares that methods
+//! Two processes at the same time where the machine has other work, as two runs one after the other then meet other
+//! conditions; else one after the other, as programs of many threads would fight for the processors. Of the one that was
+//! started recorded only what came in the same phase counts. Compared are the shares that methods
 //! themselves have of all CPU time; native code counts by its library, as names of it are not the agent's, and is no
 //! method. Nothing is judged here.
 
@@ -9,16 +10,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use recording::{Event, Frame, Item, Reader, Record};
 
 use crate::layout::sidewalk;
+use crate::load::{SERVING, load};
 use crate::record::{Inspected, test_folder};
 use crate::running::Running;
 use crate::runtime::Runtime;
-use crate::workload::workload;
+use crate::workload::{Needs, Workload, workload};
 
 /// How both are recorded: each interval exactly, and so often that chance moves a share of one half by half a point.
 const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
@@ -30,7 +35,7 @@ pub struct SamePicture {
     pub shares: Vec<Share>,
     /// Samples of each.
     pub samples: (u64, u64),
-    /// What `inspect` says of the attached one.
+    /// What `inspect` says of the second one.
     pub attached: Inspected,
 }
 
@@ -43,7 +48,7 @@ pub struct Share {
     pub is_method: bool,
     /// Recorded from the start.
     pub started: f64,
-    /// By an attach.
+    /// By an attach; of two that were recorded from the start, the second.
     pub attached: f64,
 }
 
@@ -68,62 +73,151 @@ impl SamePicture {
     }
 }
 
-/// Records a workload in both ways, for so long, in `seconds`.
+/// Records a workload in both ways at the same time, for so long, in `seconds`. Beside other work: both meet the same.
 ///
 /// # Panics
 /// When one of the two cannot be recorded.
 pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePicture {
     let folder = test_folder(&format!("picture-{program}"));
     let (early, late) = (folder.join("started.swk"), folder.join("attached.swk"));
+    let commands = [recorded(runtime, program, &early), bare(runtime, program)];
+    let both = commands.map(|command| std::thread::spawn(|| Running::start(command)));
+    let [started, bare] = both.map(|start| start.join().unwrap_or_else(|_| panic!("{program}")));
+    attach(bare.pid(), seconds, &late);
+    for running in [started, bare] {
+        ends(program, running);
+    }
+    let late_shares = shares(&late, &(0..u64::MAX));
+    let early = shares(&early, &(late_shares.first_ns..late_shares.last_ns));
+    compare(&early, &late_shares, &late)
+}
+
+/// The same one after the other, each when it has run for `warm` seconds after it was ready. On a machine that does nothing
+/// else: programs of many threads do not take the processors from each other. The web server is asked all the time.
+///
+/// Answers two comparisons: of both ways, and of two runs that were both recorded from the start, which is what runs
+/// of this program differ by.
+///
+/// # Panics
+/// When one of the three cannot be recorded.
+pub fn same_picture_in_turn(
+    runtime: &Runtime,
+    program: &str,
+    warm: u32,
+    seconds: u32,
+) -> [SamePicture; 2] {
+    let folder = test_folder(&format!("picture-{program}"));
+    let file = |name| folder.join(name);
+    let (early, late, again) = (file("started.swk"), file("attached.swk"), file("again.swk"));
+    let warm = Duration::from_secs(warm.into());
+    let measured = Duration::from_secs(seconds.into());
+    let start = |file: &Path| {
+        under_load(program, recorded(runtime, program, file), |_| {
+            std::thread::sleep(warm + measured);
+        });
+        let last = shares(file, &(0..u64::MAX)).last_ns;
+        shares(
+            file,
+            &(last.saturating_sub(measured.as_nanos() as u64)..u64::MAX),
+        )
+    };
+    let started = start(&early);
+    under_load(program, bare(runtime, program), |pid| {
+        std::thread::sleep(warm);
+        attach(pid, seconds, &late);
+    });
+    let attached = shares(&late, &(0..u64::MAX));
+    [
+        compare(&started, &attached, &late),
+        compare(&started, &start(&again), &again),
+    ]
+}
+
+/// The program alone.
+fn bare(runtime: &Runtime, program: &str) -> Command {
     let mut bare = runtime.command(&workload(program).dll);
     bare.arg("attached");
-    let mut started = Command::new(sidewalk());
-    started
+    bare
+}
+
+/// The program, recorded from its start.
+fn recorded(runtime: &Runtime, program: &str, file: &Path) -> Command {
+    let bare = bare(runtime, program);
+    let mut recorded = Command::new(sidewalk());
+    recorded
         .args(["record", "--quiet"])
         .args(OPTIONS)
         .arg("-o")
-        .arg(&early);
-    started
+        .arg(file)
         .arg("--")
         .arg(bare.get_program())
         .args(bare.get_args());
     let environment = bare.get_envs();
-    started.envs(environment.filter_map(|(key, value)| Some((key, value?))));
-    let both = [started, bare].map(|command| std::thread::spawn(|| Running::start(command)));
-    let [started, bare] = both.map(|start| start.join().unwrap_or_else(|_| panic!("{program}")));
+    recorded.envs(environment.filter_map(|(key, value)| Some((key, value?))));
+    recorded
+}
+
+/// Records a process that runs.
+fn attach(pid: u32, seconds: u32, file: &Path) {
     let mut tool = Command::new(sidewalk());
-    let (pid, duration) = (bare.pid().to_string(), format!("{seconds}s"));
+    let (pid, duration) = (pid.to_string(), format!("{seconds}s"));
     tool.args(["record", "--quiet", "--pid", &pid, "-d", &duration]);
-    let output = tool.args(OPTIONS).arg("-o").arg(&late).output();
+    let output = tool.args(OPTIONS).arg("-o").arg(file).output();
     let output = output.unwrap_or_else(|e| panic!("{tool:?}: {e}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {said}");
-    for running in [started, bare] {
-        let (output, status) = running.end();
-        assert!(status.success(), "{program}: {status}: {output}");
+    assert!(output.status.success(), "{tool:?}: {said}");
+}
+
+/// Does something while a program is in its steady phase: a server is one while it is asked.
+fn under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
+    if Workload::at(program).needs() != Needs::AspNetCore {
+        let running = Running::start(command);
+        during(running.pid());
+        return ends(program, running);
     }
-    let late_shares = shares(&late, &(0..u64::MAX));
-    let early = shares(&early, &(late_shares.first_ns..late_shares.last_ns));
+    let (running, port) =
+        Running::start_when(command, |line| line.strip_prefix("port ")?.parse().ok());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                load(port, SERVING, 8, Duration::from_millis(500)).unwrap();
+            }
+        });
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| during(running.pid())));
+        over.store(true, Ordering::Relaxed);
+        asked.join().unwrap();
+        done.unwrap();
+    });
+    ends(program, running);
+}
+
+fn ends(program: &str, running: Running) {
+    let (output, status) = running.end();
+    assert!(status.success(), "{program}: {status}: {output}");
+}
+
+fn compare(early: &Shares, late: &Shares, late_file: &Path) -> SamePicture {
     let percent = |shares: &Shares, what: &What| {
         let own = shares.of.get(what).copied().unwrap_or(0);
         own as f64 * 100.0 / shares.total.max(1) as f64
     };
-    let all: BTreeSet<&What> = early.of.keys().chain(late_shares.of.keys()).collect();
+    let all: BTreeSet<&What> = early.of.keys().chain(late.of.keys()).collect();
     let mut shares: Vec<Share> = all
         .into_iter()
         .map(|what| Share {
             name: what.1.clone(),
             is_method: what.0,
-            started: percent(&early, what),
-            attached: percent(&late_shares, what),
+            started: percent(early, what),
+            attached: percent(late, what),
         })
         .collect();
     let heat = |share: &Share| share.started + share.attached;
     shares.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
     SamePicture {
         shares,
-        samples: (early.samples, late_shares.samples),
-        attached: Inspected::of(&late),
+        samples: (early.samples, late.samples),
+        attached: Inspected::of(late_file),
     }
 }
 

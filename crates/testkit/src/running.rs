@@ -30,7 +30,15 @@ impl Running {
     ///
     /// # Panics
     /// When it cannot be started, or ends without that line.
-    pub fn start(mut command: Command) -> Running {
+    pub fn start(command: Command) -> Running {
+        Self::start_when(command, |line| (line == "ready").then_some(())).0
+    }
+
+    /// Starts a program and waits for a line that says something.
+    ///
+    /// # Panics
+    /// When it cannot be started, or ends without such a line.
+    pub fn start_when<T>(mut command: Command, says: impl Fn(&str) -> Option<T>) -> (Running, T) {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -43,8 +51,8 @@ impl Running {
             stdin,
             stdout: BufReader::new(stdout),
         };
-        running.wait_for("ready");
-        running
+        let said = running.told(says);
+        (running, said)
     }
 
     /// Reads what the program prints until that line.
@@ -52,6 +60,11 @@ impl Running {
     /// # Panics
     /// When it ends before.
     pub fn wait_for(&mut self, line: &str) {
+        self.told(|read| (read == line).then_some(()));
+    }
+
+    /// Reads what the program prints until a line says something.
+    fn told<T>(&mut self, says: impl Fn(&str) -> Option<T>) -> T {
         let mut read = String::new();
         loop {
             let start = read.len();
@@ -59,9 +72,12 @@ impl Running {
                 .stdout
                 .read_line(&mut read)
                 .expect("its output is text");
-            assert!(length > 0, "it ended without «{line}»; it printed: {read}");
-            if read[start..].trim_end() == line {
-                return;
+            assert!(
+                length > 0,
+                "it ended without what was waited for; it printed: {read}"
+            );
+            if let Some(said) = says(read[start..].trim_end()) {
+                return said;
             }
         }
     }
