@@ -23,10 +23,11 @@ use crate::bench_server::Server;
 use crate::bench_ways::Way;
 
 /// What is switched on; none: nothing is, which is the noise.
-const SWITCHED: [Option<&str>; 5] = [
+const SWITCHED: [Option<&str>; 6] = [
     None,
     Some("-F 99"),
     Some("-F 999"),
+    Some("-F 999 --engine clocks"),
     Some("-F 99 -e wall"),
     Some("-F 99 -e cpu,exception,alloc,contention,gc"),
 ];

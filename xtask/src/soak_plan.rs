@@ -379,7 +379,7 @@ fn options(
         let hertz = ["1", "99", "99", "999", "4999", "10000"][rng.usize(..6)];
         add("--frequency", hertz);
         if events.contains(&"cpu") && rng.bool() {
-            add("--engine", ["perf", "timer"][rng.usize(..2)]);
+            add("--engine", ["perf", "timer", "clocks"][rng.usize(..3)]);
         }
     }
     if rng.u32(..4) == 0 {

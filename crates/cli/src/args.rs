@@ -128,10 +128,11 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::interval)]
     pub(crate) interval: Option<u64>,
 
-    /// What ticks for cpu samples: timer (the kernel's tick at most, 250 Hz on most systems), auto
-    /// (timer where it is fast enough for the frequency, else the agent looks at the threads' clocks),
-    /// perf (each interval exactly; costs at each context switch, and a program that calls execve
-    /// without fork may die by a tick under way)
+    /// What ticks for cpu samples: timer (the kernel's tick at most, 250 Hz on most systems; above
+    /// it each sample stands for more), clocks (the agent looks at the threads' clocks), auto (timer
+    /// where it is fast enough for the frequency, and in virtual machines, where other ticks are
+    /// dear; else clocks), perf (each interval exactly; costs at each context switch, and a program
+    /// that calls execve without fork may die by a tick under way)
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = units::engine)]
     pub(crate) engine: &'static str,
 

@@ -124,7 +124,8 @@ pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
         "auto" => Ok("auto"),
         "perf" => Ok("perf"),
         "timer" => Ok("timer"),
-        _ => Err("expected auto, perf or timer".into()),
+        "clocks" => Ok("clocks"),
+        _ => Err("expected auto, timer, clocks or perf".into()),
     }
 }
 

@@ -137,7 +137,7 @@ fn slower(health: &Health) -> String {
     }
     let hz = |ns: u64| (1e9 / ns as f64).round();
     let why = if health.engine.contains("timer") {
-        "timers tick with the kernel; perf is faster where it is allowed"
+        "timers tick with the kernel, and a sample stands for all of its time; --engine clocks samples as often as asked, at its price"
     } else {
         "the others were merged into these"
     };

@@ -5,7 +5,7 @@ use core::fmt;
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineChoice {
-    /// [`EngineKind::Timer`] up to the rate of the kernel's tick, [`EngineKind::Clock`] above.
+    /// [`EngineKind::Timer`] up to the rate of the kernel's tick and in virtual machines, else [`EngineKind::Clock`].
     #[default]
     Auto,
     /// perf_event or an error.

@@ -552,16 +552,26 @@ fn choose(config: &Config) -> Result<EngineKind, Error> {
         EngineChoice::Wall => Ok(EngineKind::Wall),
         EngineChoice::Timer => Ok(EngineKind::Timer),
         EngineChoice::Clock => Ok(EngineKind::Clock),
-        EngineChoice::Auto if config.interval_ns >= GLOBAL.tick_ns.load(Ordering::Relaxed) => {
-            Ok(EngineKind::Timer)
+        EngineChoice::Auto => {
+            let tick_ns = GLOBAL.tick_ns.load(Ordering::Relaxed);
+            Ok(affordable(config.interval_ns, tick_ns, sys::is_virtual()))
         }
-        EngineChoice::Auto => Ok(EngineKind::Clock),
         EngineChoice::Perf => {
             catch_full_queue();
             probe(false)
                 .map(|()| EngineKind::PerfTaskClock)
                 .or_else(|_| probe(true).map(|()| EngineKind::PerfTaskClockUser))
         }
+    }
+}
+
+/// The engine that costs no more than the samples are worth: what ticks faster than the kernel interrupts
+/// processors for it, and in a virtual machine each interrupt is a way out of it and back.
+fn affordable(interval_ns: u64, tick_ns: u64, is_virtual: bool) -> EngineKind {
+    if interval_ns >= tick_ns || is_virtual {
+        EngineKind::Timer
+    } else {
+        EngineKind::Clock
     }
 }
 
@@ -684,4 +694,25 @@ pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
         due::came(slot);
     }
     armed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_the_machine_can_afford() {
+        const TICK: u64 = 4_000_000;
+        for (interval_ns, is_virtual, engine) in [
+            (10_101_010, false, EngineKind::Timer),
+            (10_101_010, true, EngineKind::Timer),
+            (TICK, false, EngineKind::Timer),
+            (TICK - 1, false, EngineKind::Clock),
+            (1_001_001, false, EngineKind::Clock),
+            (1_001_001, true, EngineKind::Timer),
+        ] {
+            let chosen = affordable(interval_ns, TICK, is_virtual);
+            assert_eq!(chosen, engine, "{interval_ns} ns, virtual: {is_virtual}");
+        }
+    }
 }

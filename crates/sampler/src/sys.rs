@@ -108,6 +108,11 @@ pub(crate) fn tick_ns() -> u64 {
     (time.tv_nsec as u64).max(1)
 }
 
+/// Whether this is a virtual machine, by what it says of itself: bit 31 of ECX of CPUID leaf 1, which no processor sets.
+pub(crate) fn is_virtual() -> bool {
+    core::arch::x86_64::__cpuid(1).ecx & (1 << 31) != 0
+}
+
 /// What the kernel tells about a signal, as laid out on x86-64 (include/uapi/asm-generic/
 /// siginfo.h): the parts that we use.
 #[repr(C)]

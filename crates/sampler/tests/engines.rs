@@ -113,7 +113,8 @@ fn timer_values_add_up_at_a_rate_it_cannot_reach() {
     });
 }
 
-/// The kernel's tick costs nothing more, so it is used as long as it is fine enough.
+/// The kernel's tick costs nothing more, so it is used as long as it is fine enough, and where others are dear. Which
+/// of the two this machine is, `affordable`'s own test has both of.
 #[test]
 fn the_engine_follows_from_the_rate() {
     in_child("the_engine_follows_from_the_rate", || {
@@ -129,7 +130,15 @@ fn the_engine_follows_from_the_rate() {
         };
         // From 10 ms at 100 Hz to 1 ms at 1000 Hz; the reader has nothing to do while there is no thread.
         assert_eq!(chosen(10_100_000), (EngineKind::Timer, None));
-        assert_eq!(chosen(200_000), (EngineKind::Clock, None));
+        // The kernel says it too, of its own accord.
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let is_virtual = cpu.split_whitespace().any(|flag| flag == "hypervisor");
+        let fast = if is_virtual {
+            EngineKind::Timer
+        } else {
+            EngineKind::Clock
+        };
+        assert_eq!(chosen(200_000), (fast, None));
     });
 }
 

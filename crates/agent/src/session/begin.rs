@@ -117,6 +117,7 @@ fn sampling(settings: &Settings) -> sampler::Config {
             (false, _) => EngineChoice::Wall,
             (true, "perf") => EngineChoice::Perf,
             (true, "timer") => EngineChoice::Timer,
+            (true, "clocks") => EngineChoice::Clock,
             (true, _) => EngineChoice::Auto,
         },
         interval_ns: settings.interval_ns,

@@ -21,7 +21,7 @@ on_each_web_runtime!(a_web_server_whose_requests_fault);
 
 /// Each way to tick.
 const WAYS: [&[&str]; 4] = [
-    &[],
+    &["--engine", "clocks"],
     &["--engine", "perf"],
     &["--engine", "timer"],
     &["--event", "wall"],
