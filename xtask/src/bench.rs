@@ -202,6 +202,10 @@ fn programs(
         for runtime in runtimes {
             out += &bench_attach::measure(runtime, folder)?;
         }
+        out += bench_attach::MEMORY_HEAD;
+        for runtime in runtimes {
+            out += &bench_attach::memory(runtime, folder)?;
+        }
     }
     let mut rows = String::new();
     for program in &bench_programs::PROGRAMS {

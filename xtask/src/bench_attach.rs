@@ -3,7 +3,7 @@
 //! From the start of the command to the first sample, of processes with few and with many methods, the first
 //! time, when the runtime has to load the agent, and again, after it has left. Beside it the longest time for
 //! which a thread of the program that does nothing but look at the clock did not run, with and without an
-//! attach. Not here: what recording costs (`bench_switch`). Invariant: every recording has samples.
+//! attach, and what attaching a hundred times leaves of memory. Not here: what recording costs (`bench_switch`). Invariant: every recording has samples.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,33 +19,35 @@ use testkit::{Running, Runtime, sidewalk, workload};
 /// Methods that the process has compiled.
 const METHODS: [u32; 2] = [1_000, 50_000];
 
+/// Rounds of attaching and leaving after which memory is looked at.
+const ROUNDS: [u32; 3] = [1, 10, 100];
+
 /// CLOCK_MONOTONIC, as recordings have it.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Records a process for a second; milliseconds from the start of the command to the first sample.
-fn first_sample(pid: u32, file: &Path) -> Result<f64> {
+/// Attaches to a process and records it for so long.
+fn record(pid: u32, duration: &str, events: &str, file: &Path) -> Result<()> {
     let _old = fs::remove_file(file);
     let mut command = Command::new(sidewalk());
     command
-        .args([
-            "record",
-            "--quiet",
-            "-d",
-            "1s",
-            "--pid",
-            &pid.to_string(),
-            "-o",
-        ])
+        .args(["record", "--quiet", "-d", duration, "-e", events])
+        .args(["--pid", &pid.to_string(), "-o"])
         .arg(file)
         .stdin(Stdio::null());
-    let started = now_ns();
     let status = command
         .status()
         .with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// Records a process for a second; milliseconds from the start of the command to the first sample.
+fn first_sample(pid: u32, file: &Path) -> Result<f64> {
+    let started = now_ns();
+    record(pid, "1s", "cpu", file)?;
     let mut reader = Reader::open(BufReader::new(File::open(file)?))?;
     let mut first = None;
     while let Some(item) = reader.next_item()? {
@@ -53,7 +55,7 @@ fn first_sample(pid: u32, file: &Path) -> Result<f64> {
             first = Some(first.unwrap_or(u64::MAX).min(time_ns));
         }
     }
-    let first = first.with_context(|| format!("{command:?} took no sample"))?;
+    let first = first.context("a recording without a sample")?;
     #[expect(clippy::cast_precision_loss, reason = "shown in milliseconds")]
     Ok(first.saturating_sub(started) as f64 / 1e6)
 }
@@ -103,3 +105,49 @@ pub(crate) const HEAD: &str = "\nFrom the start of `record --pid` to the first s
      which a thread that looks at the clock did not run meanwhile, and without an attach.\n\n\
      | methods | .NET | first sample | again | longest gap | without |\n\
      | --: | --- | --: | --: | --: | --: |\n";
+
+/// Resident memory of a process, MiB: its own, and pages of files, which others may have too.
+fn resident(pid: u32) -> Result<[f64; 2]> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let of = |name: &str| -> Result<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        Ok(kib
+            .with_context(|| format!("no {name} in /proc/{pid}/status"))?
+            .parse::<f64>()?
+            / 1024.0)
+    };
+    Ok([of("RssAnon:")?, of("RssFile:")? + of("RssShmem:")?])
+}
+
+/// The row of one runtime: memory of a program whose own does not change, before any attach and after some.
+pub(crate) fn memory(runtime: &Runtime, folder: &Path) -> Result<String> {
+    let file = folder.join(format!("rounds-{}.swk", runtime.version));
+    let mut command = runtime.command(&workload("shares").dll);
+    command.arg("attached");
+    let running = Running::start(command);
+    let mut out = format!("| {} |", runtime.version);
+    let mut tell = || -> Result<()> {
+        let [own, files] = resident(running.pid())?;
+        let _ = write!(out, " {own:.1} + {files:.1} |");
+        Ok(())
+    };
+    tell()?;
+    eprintln!("{} attaches on {}", ROUNDS[2], runtime.version);
+    for round in 1..=ROUNDS[2] {
+        record(running.pid(), "50ms", "cpu,exception", &file)?;
+        if ROUNDS.contains(&round) {
+            tell()?;
+        }
+    }
+    let (_, status) = running.end();
+    ensure!(status.success(), "the program ended with {status}");
+    out.push('\n');
+    Ok(out)
+}
+
+/// What stands above the rows of [`memory`].
+pub(crate) const MEMORY_HEAD: &str = "\nResident memory of a program whose own does not change, MiB: its own + pages of files, before an attach and after rounds of attaching, \
+     recording `-e cpu,exception` for 50 ms and leaving.\n\n\
+     | .NET | before | after 1 | after 10 | after 100 |\n\
+     | --- | --: | --: | --: | --: |\n";
