@@ -458,6 +458,7 @@ fn a_recording_that_unpacks_to_too_much_is_refused() {
             value: 1,
             end: WalkEnd::Root,
             detail: None,
+            logical: None,
         };
         if writer.push(&sample) != Pushed::Kept {
             writer.take_block_into(&mut file);

@@ -185,6 +185,7 @@ fn recording(names: &[String]) -> Vec<u8> {
         value: 1_000_000,
         end: WalkEnd::Root,
         detail: (stack == 3).then_some(0),
+        logical: None,
     });
     let mut writer = Writer::new(ProcessKey(7));
     for record in records.into_iter().chain(stacks).chain(samples) {

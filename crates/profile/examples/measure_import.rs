@@ -152,6 +152,7 @@ fn write(samples: u64) -> (Vec<u8>, u128) {
             value: 1_001_001,
             end: WalkEnd::Root,
             detail: None,
+            logical: None,
         };
         push(&sample, &mut file);
     }

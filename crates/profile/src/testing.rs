@@ -251,6 +251,7 @@ impl Scene {
             value,
             end,
             detail,
+            logical: None,
         });
     }
 

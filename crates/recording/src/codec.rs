@@ -37,6 +37,7 @@ pub(crate) const KIND_UNSEEN: u8 = 21;
 pub(crate) const KIND_COST: u8 = 22;
 pub(crate) const KIND_THREAD_STATE: u8 = 23;
 pub(crate) const KIND_CHANGE: u8 = 24;
+pub(crate) const KIND_ASYNC_CUT: u8 = 25;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -100,6 +101,7 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             value,
             end,
             detail,
+            logical,
         } => {
             let same_value = *value == deltas.sample_value;
             out.push(*end as u8 | u8::from(same_value) << 2 | (*event as u8) << 3);
@@ -109,9 +111,12 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             if !same_value {
                 put_varint(out, *value);
             }
-            // Most samples have none, and then it takes no room.
-            if detail.is_some() {
+            // Most samples have neither, and then they take no room.
+            if detail.is_some() || logical.is_some() {
                 put_option(out, detail.map(u64::from));
+            }
+            if logical.is_some() {
+                put_option(out, logical.map(u64::from));
             }
             deltas.sample_thread = u64::from(*thread);
             deltas.sample_stack = u64::from(*stack);
@@ -176,6 +181,11 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_varint(out, *count);
             put_str(out, reason);
             KIND_BROKEN
+        }
+        Record::AsyncCut { reason, count } => {
+            put_varint(out, *count);
+            put_str(out, reason);
+            KIND_ASYNC_CUT
         }
         Record::Method {
             method,
@@ -399,6 +409,8 @@ const FRAME_NATIVE: u8 = 1;
 const FRAME_STUB: u8 = 2;
 const FRAME_UNKNOWN: u8 = 3;
 const FRAME_PSEUDO: u8 = 4;
+const FRAME_ASYNC: u8 = 5;
+const FRAME_ASYNC_MARK: u8 = 6;
 
 fn encode_frame(frame: &Frame<'_>, out: &mut Vec<u8>) {
     match frame {
@@ -428,6 +440,15 @@ fn encode_frame(frame: &Frame<'_>, out: &mut Vec<u8>) {
         }
         Frame::Pseudo { text } => {
             out.push(FRAME_PSEUDO);
+            put_str(out, text);
+        }
+        Frame::Async { method, state } => {
+            out.push(FRAME_ASYNC);
+            put_varint(out, u64::from(*method));
+            put_delta(out, 0, i64::from(*state) as u64);
+        }
+        Frame::AsyncMark { text } => {
+            out.push(FRAME_ASYNC_MARK);
             put_str(out, text);
         }
     }
@@ -461,11 +482,8 @@ pub(crate) fn decode<'a>(
                 return Ok(None);
             };
             let end = WalkEnd::from_code(flags & 3);
-            let detail = if body.0.is_empty() {
-                None
-            } else {
-                take_option32(body)?
-            };
+            let detail = take_later_option32(body)?;
+            let logical = take_later_option32(body)?;
             Record::Sample {
                 thread,
                 stack,
@@ -474,6 +492,7 @@ pub(crate) fn decode<'a>(
                 value,
                 end,
                 detail,
+                logical,
             }
         }
         KIND_STACK => {
@@ -534,6 +553,13 @@ pub(crate) fn decode<'a>(
         KIND_BROKEN => {
             let count = body.varint()?;
             Record::Broken {
+                reason: body.text()?,
+                count,
+            }
+        }
+        KIND_ASYNC_CUT => {
+            let count = body.varint()?;
+            Record::AsyncCut {
                 reason: body.text()?,
                 count,
             }
@@ -718,6 +744,14 @@ fn take_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
     }
 }
 
+/// A field that is left out at the end of a body, or that an older body does not have.
+fn take_later_option32(body: &mut Body<'_>) -> Result<Option<u32>, Malformed> {
+    match body.0.is_empty() {
+        true => Ok(None),
+        false => take_option32(body),
+    }
+}
+
 fn decode_frame<'a>(body: &mut Body<'a>) -> Result<Frame<'a>, Malformed> {
     Ok(match body.byte()? {
         FRAME_MANAGED => Frame::Managed {
@@ -737,6 +771,11 @@ fn decode_frame<'a>(body: &mut Body<'a>) -> Result<Frame<'a>, Malformed> {
             address: body.varint()?,
         },
         FRAME_PSEUDO => Frame::Pseudo { text: body.text()? },
+        FRAME_ASYNC => Frame::Async {
+            method: body.varint32()?,
+            state: i32::try_from(body.delta(0)? as i64).map_err(|_| Malformed)?,
+        },
+        FRAME_ASYNC_MARK => Frame::AsyncMark { text: body.text()? },
         // The frame must stay defined: stacks refer to it.
         _ => Frame::Pseudo {
             text: Cow::Borrowed("a kind of frame of a newer version"),

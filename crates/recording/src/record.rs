@@ -113,6 +113,20 @@ pub enum Frame<'a> {
         /// The text without brackets.
         text: Cow<'a, str>,
     },
+    /// An async method that awaits the one called from here. Only in logical stacks
+    /// ([`Record::Sample`]); it is suspended, not running.
+    Async {
+        /// [`Record::Method`] of its state machine's `MoveNext`.
+        method: u32,
+        /// `<>1__state` of the state machine: which of its awaits, from 0 in the order of the IL.
+        state: i32,
+    },
+    /// How one async frame comes to the next, or why there is none: `Task.Run`, `WhenAll`,
+    /// `blocking wait`, `async: gate closed`. Only in logical stacks. Shown in square brackets.
+    AsyncMark {
+        /// The text without brackets.
+        text: Cow<'a, str>,
+    },
 }
 
 /// What a sample was taken for.
@@ -285,6 +299,11 @@ pub enum Record<'a> {
         end: WalkEnd,
         /// [`Record::Detail`], for an event that has one.
         detail: Option<u32>,
+        /// The logical stack, where it is another one than `stack`: the frames of `stack` from its leaf
+        /// to the youngest async method that was resumed, and then, instead of who resumed it, who awaits it
+        /// ([`Frame::Async`], [`Frame::AsyncMark`]) up to the root of the chain. A chain that is not whole has
+        /// one too; its root says why.
+        logical: Option<u32>,
     },
     /// What samples of an event are about, told once for all that are about the same.
     Detail {
@@ -353,6 +372,14 @@ pub enum Record<'a> {
     /// record (the samples themselves are [`Record::Sample`]s).
     Broken {
         /// The reason, as in the pseudo-frame.
+        reason: Cow<'a, str>,
+        /// How many.
+        count: u64,
+    },
+    /// Logical stacks that are not whole, by reason, since the last such record of the same reason (they are
+    /// [`Record::Sample`]'s `logical` all the same, where one could be begun).
+    AsyncCut {
+        /// The reason, as in [`Frame::AsyncMark`] without `async: `.
         reason: Cow<'a, str>,
         /// How many.
         count: u64,
@@ -602,6 +629,8 @@ impl Frame<'_> {
             },
             Frame::Unknown { address } => Frame::Unknown { address },
             Frame::Pseudo { text } => Frame::Pseudo { text: owned(text) },
+            Frame::Async { method, state } => Frame::Async { method, state },
+            Frame::AsyncMark { text } => Frame::AsyncMark { text: owned(text) },
         }
     }
 }
@@ -725,6 +754,7 @@ impl Record<'_> {
                 value,
                 end,
                 detail,
+                logical,
             } => Record::Sample {
                 thread,
                 stack,
@@ -733,6 +763,7 @@ impl Record<'_> {
                 value,
                 end,
                 detail,
+                logical,
             },
             Record::Detail {
                 detail,
@@ -788,6 +819,10 @@ impl Record<'_> {
                 count,
             },
             Record::Broken { reason, count } => Record::Broken {
+                reason: owned(reason),
+                count,
+            },
+            Record::AsyncCut { reason, count } => Record::AsyncCut {
                 reason: owned(reason),
                 count,
             },

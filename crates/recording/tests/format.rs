@@ -27,6 +27,7 @@ fn the_example_of_the_documentation_is_what_is_written() {
         value: 10_000,
         end,
         detail: None,
+        logical: None,
     });
     let _ = writer.push(&Record::End { time_ns: 1_400 });
     writer.take_block_into(&mut file);
@@ -172,6 +173,7 @@ fn every_kind() -> Vec<Record<'static>> {
             value: 10_101_010,
             end: WalkEnd::Root,
             detail: None,
+            logical: None,
         },
         Record::Sample {
             thread: 0,
@@ -181,6 +183,7 @@ fn every_kind() -> Vec<Record<'static>> {
             value: 10_101_010,
             end: WalkEnd::Truncated,
             detail: None,
+            logical: None,
         },
         Record::Sample {
             thread: 0,
@@ -190,6 +193,7 @@ fn every_kind() -> Vec<Record<'static>> {
             value: 1,
             end: WalkEnd::Broken,
             detail: None,
+            logical: None,
         },
         Record::Lost {
             reason: "ring full".into(),
@@ -245,4 +249,51 @@ fn a_file_of_version_1_is_read() {
     }
     assert_eq!(records, every_kind());
     assert_eq!(reader.next_sequence(ProcessKey(0x1234_5678_9ABC)), 2);
+}
+
+/// `golden/before-logical-stacks.bin` was made by the last writer that knew no logical stacks. Samples with
+/// and without a detail end where theirs would be; never make it anew.
+#[test]
+fn samples_from_before_logical_stacks_have_none() {
+    let file = include_bytes!("golden/before-logical-stacks.bin");
+    let mut reader = Reader::open(file.as_slice()).unwrap();
+    let mut told = Vec::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        match item {
+            Item::Record(
+                _,
+                Record::Sample {
+                    event,
+                    detail,
+                    logical,
+                    ..
+                },
+            ) => told.push((event, detail, logical)),
+            Item::Record(_, Record::Change { before, after, .. }) => {
+                assert_eq!((before, after), (1, 5));
+            }
+            Item::Record(..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let none = [
+        (Event::Cpu, None, None),
+        (Event::Exception, Some(0), None),
+        (Event::Exception, Some(u32::MAX), None),
+    ];
+    assert_eq!(told, none);
+}
+
+/// A sample without a logical stack is, to the byte, what it was before there were any.
+#[test]
+fn a_recording_without_logical_stacks_is_written_as_before() {
+    let old = include_bytes!("golden/before-logical-stacks.bin");
+    let mut reader = Reader::open(old.as_slice()).unwrap();
+    let mut writer = Writer::new(ProcessKey(0x1234_5678_9ABC));
+    while let Some(Item::Record(_, record)) = reader.next_item().unwrap() {
+        let _ = writer.push(&record);
+    }
+    let mut file = file_header("sidewalk 0.1.0");
+    writer.take_block_into(&mut file);
+    assert_eq!(file, old);
 }

@@ -47,6 +47,8 @@ fn frame() -> impl Strategy<Value = Frame<'static>> {
         (any::<u8>(), text()).prop_map(|(runtime, name)| Frame::Stub { runtime, name }),
         number().prop_map(|address| Frame::Unknown { address }),
         text().prop_map(|text| Frame::Pseudo { text }),
+        (id(), any::<i32>()).prop_map(|(method, state)| Frame::Async { method, state }),
+        text().prop_map(|text| Frame::AsyncMark { text }),
     ]
 }
 
@@ -55,9 +57,10 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn record() -> impl Strategy<Value = Record<'static>> {
-    let detail = proptest::option::of(id());
-    let sample = (id(), id(), number(), event(), number(), 0..3u8, detail).prop_map(
-        |(thread, stack, time_ns, event, value, end, detail)| {
+    let (detail, logical) = (proptest::option::of(id()), proptest::option::of(id()));
+    let stacks = (id(), logical);
+    let sample = (id(), stacks, number(), event(), number(), 0..3u8, detail).prop_map(
+        |(thread, (stack, logical), time_ns, event, value, end, detail)| {
             let end = WalkEnd::from_code(end);
             Record::Sample {
                 thread,
@@ -67,6 +70,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 value,
                 end,
                 detail,
+                logical,
             }
         },
     );
@@ -151,6 +155,7 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             .prop_map(|(thread, time_ns, cpu_ns)| Record::ThreadEnd { thread, time_ns, cpu_ns }),
         1 => (text(), number()).prop_map(|(reason, count)| Record::Lost { reason, count }),
         1 => (text(), number()).prop_map(|(reason, count)| Record::Broken { reason, count }),
+        1 => (text(), number()).prop_map(|(reason, count)| Record::AsyncCut { reason, count }),
         1 => (number(), number(), number(), number(), number(), number(), number()).prop_map(
             |(time_ns, agent_cpu_ns, target_cpu_ns, agent_memory, handler_ns, due, lost_ns)| {
                 let due_ns = due.checked_sub(1);
@@ -458,6 +463,7 @@ fn a_full_writer_refuses_and_loses_nothing() {
         value: 10_000_000,
         end: WalkEnd::Root,
         detail: None,
+        logical: None,
     };
     let mut kept = 0;
     let mut due_at = None;

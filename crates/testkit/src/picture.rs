@@ -273,7 +273,10 @@ fn shares(file: &Path, during: &Range<u64>) -> Shares {
                     }
                     Frame::Stub { name, .. } => (false, Some(format!("[{name}]"))),
                     Frame::Unknown { .. } => (false, Some("[unknown]".to_owned())),
-                    Frame::Pseudo { text } => (false, Some(format!("[{text}]"))),
+                    Frame::Pseudo { text } | Frame::AsyncMark { text } => {
+                        (false, Some(format!("[{text}]")))
+                    }
+                    Frame::Async { method, .. } => (true, methods.get(&(process, method)).cloned()),
                 };
                 frames.insert((process, frame), (what.0, what.1.unwrap_or_default()));
             }

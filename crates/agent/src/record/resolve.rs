@@ -209,6 +209,7 @@ impl Recorder {
                 value: sample.value,
                 end: sample.end.end(),
                 detail: sample.detail,
+                logical: None,
             });
         }
     }

@@ -112,7 +112,8 @@ fn read(stream: UnixStream) -> Told {
                         None => methods[&method].clone(),
                     },
                     Frame::Stub { name, .. } => format!("stub {name}"),
-                    Frame::Pseudo { text } => format!("[{text}]"),
+                    Frame::Pseudo { text } | Frame::AsyncMark { text } => format!("[{text}]"),
+                    Frame::Async { method, state } => format!("{} await {state}", methods[&method]),
                     Frame::Unknown { address } => format!("{address:#x}"),
                 };
                 assert!(frames.insert(frame, name).is_none(), "frame {frame} twice");

@@ -289,6 +289,7 @@ impl Agent {
                 value: 10_101_010,
                 end: WalkEnd::Root,
                 detail: None,
+                logical: None,
             });
         }
         self.flush()

@@ -303,6 +303,7 @@ impl Import {
                 value,
                 end,
                 detail,
+                logical: _,
             } => {
                 state.saw(builder, *time_ns);
                 let thread = state.thread(builder, *thread);
@@ -334,6 +335,7 @@ impl Import {
                 };
                 builder.profile.samples.push(sample);
             }
+            Record::AsyncCut { .. } => {}
             Record::Lost { reason, count } => add_count(&mut self.lost, reason, *count),
             Record::Broken { reason, count } => add_count(&mut self.broken, reason, *count),
             Record::Stats {

@@ -255,7 +255,17 @@ impl State {
                 let name = builder.string("[unknown]");
                 builder.frame(Frame::new(name, FrameKind::Unknown))
             }
-            RecordedFrame::Pseudo { text } => {
+            RecordedFrame::Async { method, state: _ } => {
+                let Some(method) = self.methods.get(*method) else {
+                    return lost_frame(builder);
+                };
+                builder.frame(Frame {
+                    module: method.module,
+                    runtime: method.runtime,
+                    ..Frame::new(method.name, method.kind)
+                })
+            }
+            RecordedFrame::Pseudo { text } | RecordedFrame::AsyncMark { text } => {
                 let name = builder.string(&names::pseudo(text));
                 builder.frame(Frame::new(name, FrameKind::Pseudo))
             }

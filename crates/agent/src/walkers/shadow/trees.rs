@@ -135,6 +135,7 @@ impl Trees {
             value: moment.value,
             end,
             detail: None,
+            logical: None,
         });
     }
 
@@ -286,6 +287,7 @@ impl Namer {
                         value: now - before,
                         end: end_of(*seen),
                         detail: None,
+                        logical: None,
                     });
                 }
             }
