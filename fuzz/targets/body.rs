@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each target uses one of the functions")]
 
 use profile::Import;
-use profile::ops::{By, Direction, Tree, Weight, totals, without_native};
+use profile::ops::{By, Direction, Stacks, Tree, Weight, seen_by, totals, without_native};
 use recording::{BlockSplitter, Item, MethodKind, Reader, file_header};
 
 /// Reads bytes as a recording, with a header in front where they have none, and makes a profile.
@@ -55,6 +55,11 @@ pub(crate) fn recording(bytes: &[u8]) {
         By::Process,
     ] {
         let rows = totals(&profile, by, |_| true);
+        assert_eq!(sum(&mut rows.iter().map(|row| row.own)), samples as u64);
+    }
+    for stacks in Stacks::ALL {
+        let seen = seen_by(profile.clone(), stacks);
+        let rows = totals(&seen, By::Method, |_| true);
         assert_eq!(sum(&mut rows.iter().map(|row| row.own)), samples as u64);
     }
     let tree = Tree::new(&profile, By::Method, Direction::Callees, |_| true);

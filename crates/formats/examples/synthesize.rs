@@ -158,6 +158,7 @@ fn synthesize(wanted: usize) -> Profile {
                 event,
                 value,
                 end,
+                logical: None,
                 detail: None,
             });
         }

@@ -384,12 +384,18 @@ impl Categories {
             (FrameKind::Pseudo, fx::CategoryColor::Red),
             (FrameKind::Unknown, fx::CategoryColor::Gray),
             (FrameKind::Detail, fx::CategoryColor::Magenta),
+            (FrameKind::Async, fx::CategoryColor::LightBlue),
         ];
+        let has_async = profile.frames.iter().any(|f| f.kind == FrameKind::Async);
         let kinds = kinds
             .into_iter()
             .filter(|(kind, _)| {
-                // Nothing is about anything in most profiles.
-                *kind != FrameKind::Detail || !profile.details.is_empty()
+                // Nothing is about anything in most profiles, and nothing awaits in many.
+                match kind {
+                    FrameKind::Detail => !profile.details.is_empty(),
+                    FrameKind::Async => has_async,
+                    _ => true,
+                }
             })
             .map(|(kind, color)| (kind, to.add_category(kind_name(kind), color).into()))
             .collect();

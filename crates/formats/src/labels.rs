@@ -142,6 +142,7 @@ pub(crate) const fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Pseudo => "pseudo",
         FrameKind::Unknown => "unknown",
         FrameKind::Detail => "detail",
+        FrameKind::Async => "async",
     }
 }
 

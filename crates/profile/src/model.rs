@@ -48,6 +48,8 @@ pub enum FrameKind {
     Unknown,
     /// What an event was about, as the leaf of its stack: see [`crate::ops::with_details`].
     Detail,
+    /// Between async methods, in logical stacks: `[Task.Run]`, `[WhenAll]`.
+    Async,
 }
 
 /// One frame: everything a report may show of it. Two frames are the same frame iff all fields
@@ -109,6 +111,14 @@ pub enum Location {
         token: u32,
         /// Bytes; `u32::MAX` where not known.
         offset: u32,
+    },
+    /// An async method that awaits: MethodDef token of its `MoveNext` in `Frame::module`, and the
+    /// number of the await that it is at.
+    Await {
+        /// MethodDef token.
+        token: u32,
+        /// Of the state machine; the first await is 0. Negative where it is at none.
+        state: i32,
     },
     /// A frame of kind [`FrameKind::Detail`]: what it stands for.
     Detail(DetailId),
@@ -210,8 +220,11 @@ pub struct ThreadState {
 pub struct Sample {
     /// Thread.
     pub thread: ThreadId,
-    /// Stack, leaf.
+    /// Stack, leaf: what was on the thread's stack (the physical one).
     pub stack: StackId,
+    /// Who called and who awaits, leaf, where that is something else. Take one of both by
+    /// [`crate::ops::seen_by`].
+    pub logical: Option<StackId>,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// What for.
@@ -340,6 +353,10 @@ pub struct Health {
     pub broken: Vec<(String, u64)>,
     /// Walks cut at the depth allowed.
     pub truncated: u64,
+    /// Samples in an async method that was resumed: those with a chain of who awaits it.
+    pub chains: u64,
+    /// Such chains that are not whole, by reason, most first.
+    pub chains_cut: Vec<(String, u64)>,
     /// Frames in all samples.
     pub frames: u64,
     /// Frames in all samples that belong to nothing we know.

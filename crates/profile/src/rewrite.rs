@@ -49,15 +49,17 @@ pub fn replace_frames(profile: Profile, replacements: &HashMap<FrameId, Replacem
         new_stacks.push(new);
     }
     let mut samples = std::mem::take(&mut builder.profile.samples);
+    let mut moved = |stack: StackId| match new_stacks[stack.0 as usize] {
+        Some(stack) => stack,
+        None => {
+            let name = builder.string("[native]");
+            let frame = builder.frame(Frame::new(name, FrameKind::Pseudo));
+            builder.stack(None, frame)
+        }
+    };
     for sample in &mut samples {
-        sample.stack = match new_stacks[sample.stack.0 as usize] {
-            Some(stack) => stack,
-            None => {
-                let name = builder.string("[native]");
-                let frame = builder.frame(Frame::new(name, FrameKind::Pseudo));
-                builder.stack(None, frame)
-            }
-        };
+        sample.stack = moved(sample.stack);
+        sample.logical = sample.logical.map(&mut moved);
     }
     builder.profile.samples = samples;
     builder.finish()

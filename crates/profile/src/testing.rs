@@ -211,12 +211,21 @@ impl Scene {
 
     /// Takes one sample, 10 ms after the one before.
     pub fn sample(&mut self, thread: u32, stack: u32, event: Event, value: u64, end: WalkEnd) {
-        self.take(thread, stack, event, value, end, None);
+        self.take(thread, stack, event, value, end, (None, None));
+    }
+
+    /// Takes `count` CPU samples with a logical stack, one each 10 ms.
+    pub fn awaited(&mut self, thread: u32, stack: u32, logical: u32, count: u32) {
+        for _ in 0..count {
+            let stacks = (None, Some(logical));
+            self.take(thread, stack, Event::Cpu, INTERVAL, WalkEnd::Root, stacks);
+        }
     }
 
     /// Takes one sample that is about something, 10 ms after the one before.
     pub fn about(&mut self, thread: u32, stack: u32, event: Event, value: u64, detail: u32) {
-        self.take(thread, stack, event, value, WalkEnd::Root, Some(detail));
+        let of = (Some(detail), None);
+        self.take(thread, stack, event, value, WalkEnd::Root, of);
     }
 
     /// Defines what samples are about.
@@ -239,7 +248,7 @@ impl Scene {
         event: Event,
         value: u64,
         end: WalkEnd,
-        detail: Option<u32>,
+        (detail, logical): (Option<u32>, Option<u32>),
     ) {
         self.clock += INTERVAL;
         let time_ns = self.clock;
@@ -251,7 +260,7 @@ impl Scene {
             value,
             end,
             detail,
-            logical: None,
+            logical,
         });
     }
 
@@ -660,6 +669,95 @@ pub fn unseen() -> Scene {
         cpu_ns: 400_000_000,
     });
     scene.end_of(400_000_000, 0);
+    scene
+}
+
+/// An async program: 10 samples of `Shop.Cart.Burn` below `Checkout` and `Main` before anything was
+/// awaited, 30 of the same in a `Buy` that was resumed, with the chain `Main`, `Checkout`, `[Task.Run]`, 5 whose
+/// chain was cut, 15 of a thread that runs nothing async; and a cut of which no sample tells.
+#[must_use]
+pub fn awaits() -> Scene {
+    let mut scene = Scene::new(4711, &["/opt/dotnet/dotnet", "shop.dll"]);
+    let runtime = scene.runtime("8.0.33");
+    let libc = scene.native_module("/usr/lib/x86_64-linux-gnu/libc.so.6");
+    let corelib = scene.managed_module(
+        runtime,
+        "/opt/dotnet/shared/Microsoft.NETCore.App/8.0.33/System.Private.CoreLib.dll",
+    );
+    let app = scene.managed_module(runtime, "/srv/app/shop.dll");
+    let main_thread = scene.thread(4711, "main", true);
+    let worker = scene.thread(4712, ".NET TP Worker", true);
+    let plain = scene.thread(4713, "plain", true);
+
+    let start = scene.native(libc, 0x8_9134, "start_thread");
+    let mut called = |module, type_name, name, tier| {
+        let method = scene.method(runtime, module, type_name, name);
+        (method, scene.managed(method, tier, 9))
+    };
+    let builders = "System.Runtime.CompilerServices.AsyncMethodBuilderCore";
+    let (_, entry) = called(app, "Shop.Program", "<Main>", Tier::Tier0);
+    let (_, main) = called(app, "Shop.Program", "Main", Tier::Tier0);
+    let (_, start_main) = called(
+        corelib,
+        builders,
+        "Start[Shop.Program+<Main>d__0]",
+        Tier::Tier0,
+    );
+    let (main_body, in_main) = called(app, "Shop.Program+<Main>d__0", "MoveNext", Tier::Tier0);
+    let (_, checkout) = called(app, "Shop.Cart", "Checkout", Tier::Tier1);
+    let (_, start_checkout) = called(corelib, builders, "Start[System.__Canon]", Tier::Tier1);
+    let (checkout_body, in_checkout) =
+        called(app, "Shop.Cart+<Checkout>d__7", "MoveNext", Tier::Tier1);
+    let (_, in_buy) = called(app, "Shop.Cart+<Buy>d__8", "MoveNext", Tier::Tier1);
+    let (_, burn) = called(app, "Shop.Cart", "Burn", Tier::Tier1);
+    let (_, dispatch) = called(
+        corelib,
+        "System.Threading.ThreadPoolWorkQueue",
+        "Dispatch",
+        Tier::ReadyToRun,
+    );
+    let (_, box_next) = called(
+        corelib,
+        "System.Runtime.CompilerServices.AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1\
+         [System.Int32,Shop.Cart+<Buy>d__8]",
+        "MoveNext",
+        Tier::Tier1,
+    );
+    let awaits = |method, state| Frame::Async { method, state };
+    let main_awaits = scene.frame(awaits(main_body, 0));
+    let checkout_awaits = scene.frame(awaits(checkout_body, 1));
+    let mut mark = |text: &'static str| scene.frame(Frame::AsyncMark { text: text.into() });
+    let run = mark("Task.Run");
+    let blocks = mark("blocking wait");
+    let closed = mark("async: gate closed");
+
+    let first_run = [
+        start,
+        entry,
+        main,
+        start_main,
+        in_main,
+        checkout,
+        start_checkout,
+        in_checkout,
+        burn,
+    ];
+    let first_run = scene.stack(&first_run);
+    scene.samples(main_thread, first_run, 10);
+    let physical = scene.stack(&[start, dispatch, box_next, in_buy, burn]);
+    let logical = scene.stack(&[blocks, main_awaits, checkout_awaits, run, in_buy, burn]);
+    scene.awaited(worker, physical, logical, 30);
+    let cut = scene.stack(&[closed, in_buy, burn]);
+    scene.awaited(worker, physical, cut, 5);
+    let alone = scene.stack(&[start, burn]);
+    scene.samples(plain, alone, 15);
+    for (reason, count) in [("gate closed", 5), ("type not known yet", 1)] {
+        scene.push(Record::AsyncCut {
+            reason: reason.into(),
+            count,
+        });
+    }
+    scene.end();
     scene
 }
 

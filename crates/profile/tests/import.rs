@@ -1,9 +1,10 @@
 //! Recordings in, profiles out.
 
 use profile::model::{Event, FrameKind, Pauses};
+use profile::ops::Stacks;
 use profile::testing::{self, Scene};
 use profile::{Import, LOST_FRAME, Profile};
-use recording::{Reader, Record, WalkEnd};
+use recording::{Reader, Record, Tier, WalkEnd};
 
 fn collapsed(profile: &Profile) -> Vec<String> {
     let mut lines = std::collections::BTreeMap::<String, u64>::new();
@@ -29,6 +30,7 @@ fn a_file_gives_the_same_profile_as_its_records() {
         testing::events(),
         testing::shadow(),
         testing::deep(),
+        testing::awaits(),
     ] {
         let file = scene.file();
         let read = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
@@ -592,4 +594,188 @@ fn an_older_recording_has_nothing_to_hold_samples_against() {
     let profile = testing::tiny().profile();
     assert_eq!(profile.health.due_ns, None);
     assert_eq!(profile.health.unseen, []);
+}
+
+fn seen_by(profile: &Profile, stacks: Stacks) -> Vec<String> {
+    collapsed(&profile::ops::seen_by(profile.clone(), stacks))
+}
+
+#[test]
+fn a_logical_stack_reads_as_the_source_does() {
+    let profile = testing::awaits().profile();
+    assert_eq!(
+        seen_by(&profile, Stacks::Logical),
+        [
+            "[async: gate closed];Shop.Cart.Buy;Shop.Cart.Burn 5",
+            "[blocking wait];Shop.Program.Main;Shop.Cart.Checkout;[Task.Run];Shop.Cart.Buy;Shop.Cart.Burn 30",
+            "start_thread;Shop.Cart.Burn 15",
+            "start_thread;Shop.Program.Main;Shop.Cart.Checkout;Shop.Cart.Burn 10",
+        ]
+    );
+    let physical = seen_by(&profile, Stacks::Physical);
+    assert_eq!(physical.len(), 3, "{physical:?}");
+    assert!(physical.iter().any(|line| {
+        line.starts_with("start_thread;System.Threading.ThreadPoolWorkQueue.Dispatch;")
+    }));
+    assert!(
+        physical
+            .iter()
+            .any(|line| line.contains("AsyncMethodBuilderCore.Start"))
+    );
+}
+
+#[test]
+fn a_method_that_awaits_is_the_same_row_as_when_it_runs() {
+    let profile = profile::ops::seen_by(testing::awaits().profile(), Stacks::Logical);
+    let rows = profile::ops::totals(&profile, profile::ops::By::Method, |_| true);
+    let of = |name: &str| {
+        let rows: Vec<_> = rows.iter().filter(|row| row.group.label == name).collect();
+        assert_eq!(rows.len(), 1, "{name}");
+        rows[0].total.samples
+    };
+    assert_eq!(
+        (of("Shop.Program.Main"), of("Shop.Cart.Checkout")),
+        (40, 40)
+    );
+    assert_eq!(of("Shop.Cart.Burn"), 60);
+}
+
+#[test]
+fn chains_are_counted_and_cuts_by_reason() {
+    let health = testing::awaits().profile().health;
+    // 35 that samples have, and one of which nothing is there but its count.
+    assert_eq!(health.chains, 36);
+    let cut = |reason: &str, count| (reason.to_owned(), count);
+    assert_eq!(
+        health.chains_cut,
+        [cut("gate closed", 5), cut("type not known yet", 1)]
+    );
+    let none = testing::tiny().profile().health;
+    assert_eq!((none.chains, none.chains_cut.len()), (0, 0));
+}
+
+/// The builder's frames and the kickoff stay where no sample of the recording has a logical stack.
+#[test]
+fn without_logical_stacks_nothing_is_folded() {
+    let scene = testing::awaits();
+    let mut import = Import::new();
+    for (process, record) in scene.records() {
+        let mut record = record.clone();
+        if let Record::Sample { logical, .. } = &mut record {
+            *logical = None;
+        }
+        import.record(*process, &record);
+    }
+    let profile = import.finish();
+    assert!(!profile::ops::has_logical(&profile));
+    assert_eq!(
+        seen_by(&profile, Stacks::Logical),
+        seen_by(&profile, Stacks::Physical)
+    );
+    let builders = seen_by(&profile, Stacks::Logical);
+    assert!(
+        builders
+            .iter()
+            .any(|line| line.contains("AsyncMethodBuilderCore.Start"))
+    );
+}
+
+/// Recursion, overloads and who iterates stay; only what belongs to the one method goes.
+#[test]
+fn only_the_own_frames_of_a_first_run_are_folded() {
+    let mut scene = Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.33");
+    let app = scene.managed_module(runtime, "/srv/app.dll");
+    let other = scene.managed_module(runtime, "/srv/other.dll");
+    let thread = scene.thread(1, "main", true);
+    let mut frame = |module, type_name, name| {
+        let method = scene.method(runtime, module, type_name, name);
+        scene.managed(method, Tier::Tier1, 0)
+    };
+    let kick = frame(app, "A.P", "Walk");
+    let overload = frame(app, "A.P", "Walk");
+    let same_name = frame(other, "A.P", "Walk");
+    let body = frame(app, "A.P+<Walk>d__1", "MoveNext");
+    let start = frame(
+        other,
+        "System.Runtime.CompilerServices.AsyncTaskMethodBuilder`1[System.Int32]",
+        "Start[A.P+<Walk>d__1]",
+    );
+    let not_it = frame(other, "A.AsyncMethodBuilderCore", "Start[System.Int32]");
+    let iterator = frame(app, "A.P+<Numbers>d__2", "MoveNext");
+    let step = frame(
+        app,
+        "A.P+<Numbers>d__2",
+        "System.Collections.Generic.IAsyncEnumerator<System.Int32>.MoveNextAsync",
+    );
+    let iterate = frame(
+        other,
+        "System.Runtime.CompilerServices.AsyncIteratorMethodBuilder",
+        "MoveNext[A.P+<Numbers>d__2]",
+    );
+    let mut stacks = Vec::new();
+    for (frames, expected) in [
+        (vec![kick, start, body], "A.P.Walk"),
+        // Inlined into its caller.
+        (
+            vec![not_it, start, body],
+            "A.AsyncMethodBuilderCore.Start<int>;A.P.Walk",
+        ),
+        (vec![kick, body, kick, start, body], "A.P.Walk;A.P.Walk"),
+        (vec![overload, kick, start, body], "A.P.Walk;A.P.Walk"),
+        (vec![same_name, start, body], "A.P.Walk;A.P.Walk"),
+        (vec![body, body], "A.P.Walk;A.P.Walk"),
+        (vec![body, step, iterate, iterator], "A.P.Walk;A.P.Numbers"),
+        (vec![iterator, iterator], "A.P.Numbers;A.P.Numbers"),
+        // The kickoff's own time is the method's.
+        (vec![body, kick], "A.P.Walk;A.P.Walk"),
+        (vec![body, kick, start], "A.P.Walk;A.P.Walk"),
+    ] {
+        stacks.push((scene.stack(&frames), expected));
+    }
+    let mark = scene.frame(recording::Frame::AsyncMark {
+        text: "WhenAll".into(),
+    });
+    let any = scene.stack(&[mark, body]);
+    for (stack, _) in &stacks {
+        scene.samples(thread, *stack, 1);
+    }
+    scene.awaited(thread, any, any, 1);
+    let profile = profile::ops::seen_by(scene.profile(), Stacks::Logical);
+    for (sample, (_, expected)) in profile.samples.iter().zip(&stacks) {
+        let mut names: Vec<_> = profile
+            .frames_of(sample.stack)
+            .map(|f| profile.name(f))
+            .collect();
+        names.reverse();
+        assert_eq!(names.join(";"), *expected);
+    }
+    let last = profile.samples.last().unwrap();
+    let root = profile.frames_of(last.stack).last().unwrap();
+    assert_eq!(
+        (profile.name(root), profile.frame(root).kind),
+        ("[WhenAll]", FrameKind::Async)
+    );
+}
+
+/// A logical stack that lay in a damaged block is none, and the sample is whole all the same.
+#[test]
+fn a_logical_stack_that_nothing_defines_is_left_out() {
+    let mut scene = Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.33");
+    let app = scene.managed_module(runtime, "/srv/app.dll");
+    let thread = scene.thread(1, "main", true);
+    let method = scene.method(runtime, app, "A.P+<Walk>d__1", "MoveNext");
+    let frame = scene.managed(method, Tier::Tier1, 0);
+    let stack = scene.stack(&[frame]);
+    let undefined = scene.frame(recording::Frame::Async {
+        method: 77,
+        state: 0,
+    });
+    let lost = scene.stack(&[undefined, frame]);
+    scene.awaited(thread, stack, 99, 1);
+    scene.awaited(thread, stack, lost, 1);
+    let profile = scene.profile();
+    assert!(!profile::ops::has_logical(&profile));
+    assert_eq!(profile.health.broken, []);
 }

@@ -126,6 +126,28 @@ fn generics() {
                 "Add",
                 "FSharp.Map<int, _>.Add",
             ),
+            ("Shop.Cart+checkout@12", "MoveNext", "Shop.Cart.checkout"),
+            (
+                "Shop.Cart+checkout@12-1[System.Int32]",
+                "MoveNext",
+                "Shop.Cart.checkout<int>",
+            ),
+            (
+                "Shop.Cart+checkout@12",
+                "Invoke",
+                "Shop.Cart.checkout@12.Invoke",
+            ),
+            (
+                "Shop.Cart+mail@home",
+                "MoveNext",
+                "Shop.Cart.mail@home.MoveNext",
+            ),
+            ("Shop.Cart+@12", "MoveNext", "Shop.Cart.@12.MoveNext"),
+            (
+                "Shop.Cart+_Closure$__1-0+VB$StateMachine___Lambda$__0",
+                "MoveNext",
+                "Shop.Cart.lambda",
+            ),
             ("A.Weird`x", "M", "A.Weird`x.M"),
             ("A.Box`3[System.Int32,?,…]", "M", "A.Box<int, _, …>.M"),
         ],

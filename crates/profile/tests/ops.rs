@@ -5,8 +5,8 @@ use profile::model::{
     WalkEnd,
 };
 use profile::ops::{
-    By, Direction, Filter, Tree, Weight, events, has_details, main_event, texts, totals,
-    with_details, without_native,
+    By, Direction, Filter, Stacks, Tree, Weight, cut, events, has_details, has_logical, main_event,
+    seen_by, texts, totals, with_details, without_native,
 };
 use profile::{Builder, testing};
 use proptest::prelude::*;
@@ -376,6 +376,14 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 })
                 .collect();
             let stack = builder.stack_of(&frames).unwrap();
+            // Some have another way up to the root.
+            let logical = (time_ns % 3 == 0).then(|| {
+                let name = builder.string("[awaited]");
+                let root = builder.frame(Frame::new(name, FrameKind::Async));
+                builder
+                    .stack_of(&[&[root], &frames[frames.len() / 2..]].concat())
+                    .unwrap()
+            });
             let event = Event::from_code(event).unwrap();
             let detail = detail.map(|number| {
                 let name = builder.string(&format!("f{}", number / 2));
@@ -390,6 +398,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 value,
                 end: WalkEnd::Root,
                 detail,
+                logical,
             });
         }
         builder.finish()
@@ -457,7 +466,8 @@ proptest! {
         let after = with_details(profile.clone());
         prop_assert_eq!(profile.samples.len(), after.samples.len());
         for (old, new) in profile.samples.iter().zip(&after.samples) {
-            prop_assert_eq!(Sample { stack: old.stack, ..*new }, *old);
+            let (stack, logical) = (old.stack, old.logical);
+            prop_assert_eq!(Sample { stack, logical, ..*new }, *old);
             let leaf = old.detail.map(|id| profile.string(profile.detail(id).name));
             let names = profile.frames_of(old.stack).map(|frame| profile.name(frame));
             let expected: Vec<_> = leaf.into_iter().chain(names).collect();
@@ -469,6 +479,34 @@ proptest! {
         let own = rows.iter().filter(|row| row.own.samples > 0);
         prop_assert!(own.into_iter().all(|row| row.group.kind == Some(FrameKind::Detail)));
         prop_assert!(rows.iter().filter(|row| row.group.kind == Some(FrameKind::Detail)).count() <= 3);
+    }
+
+    /// Either view adds up to the same, and what is done to one stack of a sample is done to the other.
+    #[test]
+    fn both_views_have_the_same_samples(profile in any_profile(), depth in 1u32..6) {
+        let all = sum(profile.samples.iter().map(|sample| Weight::of(sample.value)));
+        let names = |profile: &Profile| -> Vec<Vec<String>> {
+            let each = profile.samples.iter().map(|sample| {
+                profile.frames_of(sample.stack).map(|f| profile.name(f).to_owned()).collect()
+            });
+            each.collect()
+        };
+        for stacks in Stacks::ALL {
+            let seen = seen_by(profile.clone(), stacks);
+            prop_assert!(!has_logical(&seen));
+            for by in By::ALL {
+                let rows = totals(&seen, by, |_| true);
+                prop_assert_eq!(sum(rows.iter().map(|row| row.own)), all);
+            }
+            for change in [
+                &with_details as &dyn Fn(Profile) -> Profile,
+                &without_native,
+                &|profile| cut(profile, depth).unwrap(),
+            ] {
+                let first = names(&change(seen.clone()));
+                prop_assert_eq!(names(&seen_by(change(profile.clone()), stacks)), first);
+            }
+        }
     }
 
     #[test]

@@ -142,6 +142,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             thread: ThreadId(taken.thread % threads),
             stack,
             time_ns: 1_000_000 * at as u64,
+            logical: None,
             event: taken.event,
             value: taken.value,
             end: WalkEnd::Root,

@@ -137,12 +137,20 @@ impl Import {
             sums.push((frames + is_frame, unknown + is_unknown, root));
         }
         let mut broken: HashMap<FrameId, u64> = HashMap::new();
+        let mut cut: HashMap<FrameId, u64> = HashMap::new();
         let health = &mut profile.health;
         health.samples = profile.samples.len() as u64;
         for sample in &profile.samples {
             let (frames, unknown, root) = sums[sample.stack.0 as usize];
             health.frames += u64::from(frames);
             health.unknown_frames += u64::from(unknown);
+            if let Some(logical) = sample.logical {
+                health.chains += 1;
+                let (.., root) = sums[logical.0 as usize];
+                if profile.frames[root.0 as usize].kind == FrameKind::Pseudo {
+                    *cut.entry(root).or_default() += 1;
+                }
+            }
             match sample.end {
                 WalkEnd::Root => {}
                 WalkEnd::Truncated => health.truncated += 1,
@@ -166,6 +174,25 @@ impl Import {
             *known = count.max(*known);
         }
         health.broken = most_first(reasons);
+        let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+        for (root, count) in cut {
+            let root = &profile.frames[root.0 as usize];
+            let name = &profile.strings[root.name.0 as usize];
+            add_count(&mut reasons, names::pseudo_reason(name), count);
+        }
+        let seen: u64 = reasons
+            .values()
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        for (reason, count) in std::mem::take(&mut self.chains_cut) {
+            let known = reasons.entry(reason).or_default();
+            *known = count.max(*known);
+        }
+        // A chain of which nothing could be told is one all the same.
+        let all = reasons
+            .values()
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        health.chains = health.chains.saturating_add(all - seen);
+        health.chains_cut = most_first(reasons);
         health
             .unseen
             .sort_by_key(|unseen| std::cmp::Reverse(unseen.cpu_ns));

@@ -5,6 +5,7 @@
 //! (undefined ids behind a lost block) is shown as the frame `[lost: damaged block]` and counted.
 
 mod health;
+mod logical;
 mod state;
 mod unseen;
 
@@ -22,7 +23,7 @@ use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
     Runtime, Sample, Source, StringId, ThreadState,
 };
-use crate::names;
+use crate::names::{self, Role};
 use crate::rewrite::{Replacement, replace_frames};
 
 /// Text of the pseudo frame that stands for what a damaged block took with it.
@@ -52,6 +53,9 @@ pub struct Import {
     last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
     symbols: HashMap<FrameId, Symbols>,
+    /// Of frames that are not [`Role::Plain`].
+    roles: HashMap<FrameId, Role>,
+    chains_cut: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,
     broken: BTreeMap<String, u64>,
     damages: u64,
@@ -268,11 +272,12 @@ impl Import {
                 module,
                 token,
                 type_name,
-                name,
+                name: raw,
             } => {
-                let name = builder.string(&names::method(*kind, type_name, name));
+                let name = builder.string(&names::method(*kind, type_name, raw));
                 let value = Method {
                     name,
+                    role: names::role(*kind, type_name, raw),
                     kind: match kind {
                         MethodKind::IlStub => FrameKind::Stub,
                         MethodKind::Il | MethodKind::Dynamic => FrameKind::Managed,
@@ -284,7 +289,10 @@ impl Import {
                 state.methods.set(*method, value);
             }
             Record::Frame { frame, value } => {
-                let id = state.frame(builder, value);
+                let (id, role) = state.frame(builder, value);
+                if role != Role::Plain {
+                    self.roles.insert(id, role);
+                }
                 state.frames.set(*frame, id);
             }
             Record::Stack {
@@ -303,7 +311,7 @@ impl Import {
                 value,
                 end,
                 detail,
-                logical: _,
+                logical,
             } => {
                 state.saw(builder, *time_ns);
                 let thread = state.thread(builder, *thread);
@@ -317,6 +325,9 @@ impl Import {
                         }
                     }
                 };
+                // One that cannot be told is none: the other one is there.
+                let logical = logical.and_then(|id| state.stacks.get(id));
+                let logical = logical.filter(|known| !known.lost);
                 let end = if stack.lost { WalkEnd::Broken } else { *end };
                 self.lost_samples += u64::from(stack.lost);
                 let (time_ns, event) = (*time_ns, *event);
@@ -327,6 +338,7 @@ impl Import {
                 let sample = Sample {
                     thread,
                     stack: stack.id,
+                    logical: logical.map(|known| known.id),
                     time_ns,
                     event,
                     value,
@@ -335,7 +347,9 @@ impl Import {
                 };
                 builder.profile.samples.push(sample);
             }
-            Record::AsyncCut { .. } => {}
+            Record::AsyncCut { reason, count } => {
+                add_count(&mut self.chains_cut, reason, *count);
+            }
             Record::Lost { reason, count } => add_count(&mut self.lost, reason, *count),
             Record::Broken { reason, count } => add_count(&mut self.broken, reason, *count),
             Record::Stats {
@@ -556,9 +570,14 @@ impl Import {
         self.mark_single_file_runtimes();
         self.finish_health();
         let Import {
-            builder, symbols, ..
+            builder,
+            symbols,
+            roles,
+            ..
         } = self;
         let mut builder = builder;
+        // By the names that methods have, before anything is added to them.
+        logical::fold(&mut builder, &roles);
         if !symbols.is_empty() {
             let replacements = symbols
                 .into_iter()
@@ -583,7 +602,7 @@ fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
         let (file, line) = (symbol.file, symbol.line);
         // Its line needs no more looking up; what tells which method it is stays.
         let location = match frame.location {
-            Location::Il { token, .. } => {
+            Location::Il { token, .. } | Location::Await { token, .. } => {
                 let offset = u32::MAX;
                 Location::Il { token, offset }
             }

@@ -13,7 +13,7 @@ use crate::model::{
     Cost, DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
     RuntimeId, StackId, StringId, Thread, ThreadId,
 };
-use crate::names;
+use crate::names::{self, Role};
 
 /// The most parts of a process's cost; an agent has eleven.
 pub(super) const MAX_COSTS: usize = 50;
@@ -84,6 +84,7 @@ impl Switched {
 #[derive(Clone, Copy)]
 pub(super) struct Method {
     pub(super) name: StringId,
+    pub(super) role: Role,
     pub(super) kind: FrameKind,
     pub(super) module: Option<ModuleId>,
     pub(super) runtime: Option<RuntimeId>,
@@ -191,7 +192,21 @@ impl State {
         thread
     }
 
-    pub(super) fn frame(&mut self, builder: &mut Builder, frame: &RecordedFrame<'_>) -> FrameId {
+    /// The frame, and what its method is to async methods.
+    pub(super) fn frame(
+        &mut self,
+        builder: &mut Builder,
+        frame: &RecordedFrame<'_>,
+    ) -> (FrameId, Role) {
+        let method = match frame {
+            RecordedFrame::Managed { method, .. } => self.methods.get(*method),
+            _ => None,
+        };
+        let role = method.map_or(Role::Plain, |method| method.role);
+        (self.frame_of(builder, frame), role)
+    }
+
+    fn frame_of(&mut self, builder: &mut Builder, frame: &RecordedFrame<'_>) -> FrameId {
         match frame {
             RecordedFrame::Managed {
                 method,
@@ -255,17 +270,32 @@ impl State {
                 let name = builder.string("[unknown]");
                 builder.frame(Frame::new(name, FrameKind::Unknown))
             }
-            RecordedFrame::Async { method, state: _ } => {
+            RecordedFrame::Async { method, state } => {
                 let Some(method) = self.methods.get(*method) else {
                     return lost_frame(builder);
+                };
+                let (token, state) = (method.token, *state);
+                let location = match method.module {
+                    Some(_) if token != 0 => Location::Await { token, state },
+                    _ => Location::None,
                 };
                 builder.frame(Frame {
                     module: method.module,
                     runtime: method.runtime,
+                    location,
                     ..Frame::new(method.name, method.kind)
                 })
             }
-            RecordedFrame::Pseudo { text } | RecordedFrame::AsyncMark { text } => {
+            RecordedFrame::AsyncMark { text } => {
+                let kind = match text.starts_with(names::ASYNC_CUT) {
+                    // The stack is not whole.
+                    true => FrameKind::Pseudo,
+                    false => FrameKind::Async,
+                };
+                let name = builder.string(&names::bracketed(text));
+                builder.frame(Frame::new(name, kind))
+            }
+            RecordedFrame::Pseudo { text } => {
                 let name = builder.string(&names::pseudo(text));
                 builder.frame(Frame::new(name, FrameKind::Pseudo))
             }

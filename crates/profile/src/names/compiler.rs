@@ -93,11 +93,22 @@ fn file_local(rest: &str) -> Option<&str> {
     (is_hash && !name.is_empty()).then_some(name)
 }
 
+/// `checkout@12`, `checkout@12-1`: the state machine of a `task { }` at this line, where it is one.
+pub(super) fn task_of_fsharp(name: &str) -> Option<Written<'_>> {
+    let (of, place) = name.rsplit_once('@')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_place = place.split('-').all(is_number);
+    (is_place && !of.is_empty()).then(|| Written::StateMachine(of.into()))
+}
+
 /// `VB$StateMachine_2_LoadAsync`, `_Closure$__1-0`, `_Lambda$__0`.
 fn visual_basic(name: &str) -> Written<'_> {
     if let Some(rest) = name.strip_prefix("VB$StateMachine_") {
         let of = rest.split_once('_').map_or(rest, |(_, of)| of);
-        Written::StateMachine(of.into())
+        match of.trim_start_matches('_').starts_with("Lambda$__") {
+            true => Written::StateMachine("lambda".into()),
+            false => Written::StateMachine(of.into()),
+        }
     } else if name.starts_with("_Closure$__") {
         Written::Closure
     } else if name.starts_with("_Lambda$__") {

@@ -45,6 +45,56 @@ pub fn method(kind: MethodKind, type_name: &str, name: &str) -> String {
     qualified(type_name, name)
 }
 
+/// How the text of a [`recording::Frame::AsyncMark`] begins that says why a chain is not whole.
+pub const ASYNC_CUT: &str = "async: ";
+
+/// What a method is to an async method of the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Nothing; or the method that was written, which makes the state machine.
+    Plain,
+    /// What was written in it, `MoveNext` of its state machine.
+    Body,
+    /// The library's, which calls the body for the first time.
+    Start,
+    /// `MoveNextAsync` of an async iterator.
+    Step,
+    /// The entry point that waits for an async Main.
+    Entry,
+}
+
+/// What a method is to an async method, by the names that metadata has.
+pub(crate) fn role(kind: MethodKind, type_name: &str, name: &str) -> Role {
+    const BUILDERS: &str = "System.Runtime.CompilerServices.";
+    if kind != MethodKind::Il {
+        return Role::Plain;
+    }
+    let (name, _) = types::split_method_arguments(name);
+    let is_builder = || {
+        let simple = type_name.strip_prefix(BUILDERS)?;
+        let simple = simple.split(['`', '[', '+']).next()?;
+        let is_it = match name {
+            "Start" => simple == "AsyncMethodBuilderCore" || simple.ends_with("MethodBuilder"),
+            "MoveNext" => simple == "AsyncIteratorMethodBuilder",
+            _ => false,
+        };
+        is_it.then_some(Role::Start)
+    };
+    match name {
+        "Start" => is_builder().unwrap_or(Role::Plain),
+        "MoveNext" => match is_builder() {
+            Some(role) => role,
+            None if owner_of(type_name, name).is_state_machine() => Role::Body,
+            None => Role::Plain,
+        },
+        "<Main>" => Role::Entry,
+        _ if name.ends_with("MoveNextAsync") && TypeName::parse(type_name).is_state_machine() => {
+            Role::Step
+        }
+        _ => Role::Plain,
+    }
+}
+
 /// A readable name for a type, with its namespace.
 ///
 /// ```
@@ -119,8 +169,8 @@ pub fn pseudo(text: &str) -> String {
 }
 
 fn qualified(type_name: &str, name: &str) -> String {
-    let owner = TypeName::parse(type_name);
     let (name, arguments) = types::split_method_arguments(name);
+    let owner = owner_of(type_name, name);
     let written = compiler::written(name);
     let mut text = String::new();
     // The method that runs the state machine is the method that the user wrote, which the type's
@@ -143,6 +193,15 @@ fn qualified(type_name: &str, name: &str) -> String {
         types::write_arguments(arguments, &mut text);
     }
     text
+}
+
+/// The type of a method. Those that F# names after a line may be anything but what has a `MoveNext`.
+fn owner_of<'a>(type_name: &'a str, name: &str) -> TypeName<'a> {
+    let owner = TypeName::parse(type_name);
+    match name {
+        "MoveNext" => owner.or_task_of_fsharp(),
+        _ => owner,
+    }
 }
 
 /// The stub's own name for people: `IL_STUB_PInvoke` gives `[IL stub: P/Invoke]`
@@ -180,12 +239,14 @@ pub fn bracketed(text: &str) -> String {
     }
 }
 
-/// Why a walk broke, from its pseudo frame: `[broken: no unwind rule]` gives `no unwind rule`.
+/// Why a walk broke or a chain was cut, from its pseudo frame: `[broken: no unwind rule]` gives `no unwind rule`,
+/// `[async: gate closed]` gives `gate closed`.
 #[must_use]
 pub fn pseudo_reason(name: &str) -> &str {
     let text = name
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .unwrap_or(name);
-    text.strip_prefix("broken: ").unwrap_or(text)
+    let text = text.strip_prefix("broken: ").unwrap_or(text);
+    text.strip_prefix(ASYNC_CUT).unwrap_or(text)
 }

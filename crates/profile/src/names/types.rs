@@ -59,6 +59,16 @@ impl<'a> TypeName<'a> {
         last.is_some_and(|last| matches!(last.written, Written::StateMachine(_)))
     }
 
+    /// The same, where a last part such as `checkout@12-1` is the state machine of a `task { }` in `checkout`.
+    pub(super) fn or_task_of_fsharp(mut self) -> Self {
+        if let Some(last) = self.segments.last_mut()
+            && let Some(machine) = compiler::task_of_fsharp(last.text)
+        {
+            last.written = machine;
+        }
+        self
+    }
+
     /// Writes it as the owner of a method, with its namespace. `closures`: also the classes that
     /// only hold captured variables.
     pub(super) fn write_owner(&self, closures: bool, out: &mut String) {

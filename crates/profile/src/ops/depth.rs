@@ -64,35 +64,39 @@ pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
     }
     let mut made = 0_u64;
     let mut frames = Vec::with_capacity(depth as usize);
-    builder.profile.samples = samples;
-    for at in 0..builder.profile.samples.len() {
-        let stack = builder.profile.samples[at].stack;
-        let known = match new[stack.0 as usize] {
-            Some(known) => known,
-            None => {
-                made = made.saturating_add(u64::from(depth));
-                if made > MOST_NODES {
-                    return Err(format!(
-                        "stacks cut to {depth} frames are still too many to hold: cut them shorter"
-                    ));
-                }
-                frames.clear();
-                let mut next = Some(stack);
-                while let Some(Stack { parent, frame }) = next.map(|id| old[id.0 as usize])
-                    && frames.len() < depth as usize
-                {
-                    frames.push(frame);
-                    next = parent;
-                }
-                let root = builder.stack(None, truncated);
-                let cut = frames
-                    .iter()
-                    .rev()
-                    .fold(root, |parent, &frame| builder.stack(Some(parent), frame));
-                *new[stack.0 as usize].insert(cut)
-            }
-        };
-        builder.profile.samples[at].stack = known;
+    let mut shortened = |builder: &mut Builder, stack: StackId| -> Result<StackId, String> {
+        if let Some(known) = new[stack.0 as usize] {
+            return Ok(known);
+        }
+        made = made.saturating_add(u64::from(depth));
+        if made > MOST_NODES {
+            return Err(format!(
+                "stacks cut to {depth} frames are still too many to hold: cut them shorter"
+            ));
+        }
+        frames.clear();
+        let mut next = Some(stack);
+        while let Some(Stack { parent, frame }) = next.map(|id| old[id.0 as usize])
+            && frames.len() < depth as usize
+        {
+            frames.push(frame);
+            next = parent;
+        }
+        let root = builder.stack(None, truncated);
+        let cut = frames
+            .iter()
+            .rev()
+            .fold(root, |parent, &frame| builder.stack(Some(parent), frame));
+        new[stack.0 as usize] = Some(cut);
+        Ok(cut)
+    };
+    let mut samples = samples;
+    for sample in &mut samples {
+        sample.stack = shortened(&mut builder, sample.stack)?;
+        if let Some(logical) = sample.logical {
+            sample.logical = Some(shortened(&mut builder, logical)?);
+        }
     }
+    builder.profile.samples = samples;
     Ok(builder.finish())
 }

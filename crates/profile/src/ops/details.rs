@@ -34,14 +34,20 @@ pub fn with_details(mut profile: Profile) -> Profile {
     let mut known: HashMap<(StackId, DetailId), StackId> = HashMap::new();
     for sample in &mut samples {
         let Some(id) = sample.detail else { continue };
-        sample.stack = *known.entry((sample.stack, id)).or_insert_with(|| {
-            let name = builder.profile.detail(id).name;
-            let frame = builder.frame(Frame {
-                location: Location::Detail(id),
-                ..Frame::new(name, FrameKind::Detail)
-            });
-            builder.stack(Some(sample.stack), frame)
-        });
+        let mut with = |stack: StackId| {
+            *known.entry((stack, id)).or_insert_with(|| {
+                let name = builder.profile.detail(id).name;
+                let frame = builder.frame(Frame {
+                    location: Location::Detail(id),
+                    ..Frame::new(name, FrameKind::Detail)
+                });
+                builder.stack(Some(stack), frame)
+            })
+        };
+        sample.stack = with(sample.stack);
+        if let Some(logical) = sample.logical {
+            sample.logical = Some(with(logical));
+        }
     }
     builder.profile.samples = samples;
     builder.finish()

@@ -236,6 +236,7 @@ fn label_of(
         FrameKind::Pseudo => "[not walked]",
         FrameKind::Unknown => "[unknown]",
         FrameKind::Detail => "[details]",
+        FrameKind::Async => "[async]",
         FrameKind::Native | FrameKind::Runtime => "[native]",
     };
     let mut label = match key {

@@ -1,0 +1,92 @@
+//! Logical stacks as the source reads: what a compiler puts between a caller and an async method is
+//! folded away.
+//!
+//! An async method `Buy` is, until it first awaits, called like this: whoever calls it, `Buy` itself (which only
+//! makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's `MoveNext`, which has the source name
+//! `Buy` again. Here it is one frame, so that a call tree has one node for the method, suspended or not. It reads
+//! no recording. The invariants: only a profile with logical stacks is changed; physical stacks never are; a stack keeps
+//! at least one frame; what remains is in order.
+
+use hashbrown::HashMap;
+
+use crate::builder::Builder;
+use crate::model::{Frame, FrameId, FrameKind, Location, StackId};
+use crate::names::Role;
+
+/// Folds the first runs of async methods in the logical stack of each sample. A sample of a recording with
+/// logical stacks gets one where that makes its stack another one.
+pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
+    let any = builder
+        .profile
+        .samples
+        .iter()
+        .any(|sample| sample.logical.is_some());
+    if !any {
+        return;
+    }
+    let mut folded: Vec<Option<StackId>> = Vec::with_capacity(builder.profile.stacks.len());
+    // What folding adds stands behind, and needs no folding.
+    for at in 0..builder.profile.stacks.len() {
+        let stack = builder.profile.stacks[at];
+        let parent = stack.parent.and_then(|parent| folded[parent.0 as usize]);
+        let id = match roles.get(&stack.frame) {
+            // What it uses itself counts for the method that it starts.
+            Some(Role::Start) if parent.is_some() => parent,
+            Some(Role::Body) => {
+                let parent = called_from(builder, roles, parent, stack.frame);
+                Some(builder.stack(parent, stack.frame))
+            }
+            _ => Some(builder.stack(parent, stack.frame)),
+        };
+        folded.push(id);
+    }
+    for sample in &mut builder.profile.samples {
+        let seen = sample.logical.unwrap_or(sample.stack);
+        let seen = folded[seen.0 as usize].unwrap_or(seen);
+        sample.logical = (seen != sample.stack).then_some(seen);
+    }
+}
+
+/// Who called the method whose body `body` is: `parent` without the frames that are the method's own.
+fn called_from(
+    builder: &Builder,
+    roles: &HashMap<FrameId, Role>,
+    parent: Option<StackId>,
+    body: FrameId,
+) -> Option<StackId> {
+    let profile = &builder.profile;
+    let body = profile.frame(body);
+    let mut parent = parent;
+    // One of each at most, and only in this order: the same name further out is recursion, or an overload.
+    for own in [Role::Step, Role::Plain, Role::Entry] {
+        let Some(caller) = parent.map(|id| profile.stack(id)) else {
+            break;
+        };
+        let frame = profile.frame(caller.frame);
+        let role = roles.get(&caller.frame).copied().unwrap_or(Role::Plain);
+        let is_own = role == own
+            && is_of(frame, body)
+            && match own {
+                // `Numbers.MoveNextAsync`, which the one who iterates calls.
+                Role::Step => {
+                    let (whole, name) = (profile.string(frame.name), profile.string(body.name));
+                    whole
+                        .strip_prefix(name)
+                        .is_some_and(|rest| rest.starts_with('.'))
+                }
+                _ => frame.name == body.name,
+            };
+        if is_own {
+            parent = caller.parent;
+        }
+    }
+    parent
+}
+
+/// It runs, and in the same module of the same CLR.
+fn is_of(frame: &Frame, body: &Frame) -> bool {
+    frame.kind == FrameKind::Managed
+        && frame.module == body.module
+        && frame.runtime == body.runtime
+        && !matches!(frame.location, Location::Await { .. })
+}

@@ -1,0 +1,57 @@
+//! Which of a sample's two stacks is looked at.
+//!
+//! The invariant: samples, their values and their order stay; a sample that has only one stack keeps
+//! it, so both views add up to the same.
+
+use crate::model::Profile;
+
+/// What the stack of a sample in an async method is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Stacks {
+    /// Who called and who awaits it: as the source reads.
+    #[default]
+    Logical,
+    /// What was on the thread's stack: a resumed method was called by the runtime's dispatcher.
+    Physical,
+}
+
+impl Stacks {
+    /// Both, in the order in which help texts name them.
+    pub const ALL: [Stacks; 2] = [Stacks::Logical, Stacks::Physical];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stacks::Logical => "logical",
+            Stacks::Physical => "physical",
+        }
+    }
+
+    /// The choice with that [`name`](Stacks::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Stacks> {
+        Stacks::ALL.into_iter().find(|stacks| stacks.name() == name)
+    }
+}
+
+/// Whether the two views of a profile differ.
+#[must_use]
+pub fn has_logical(profile: &Profile) -> bool {
+    profile
+        .samples
+        .iter()
+        .any(|sample| sample.logical.is_some())
+}
+
+/// The profile in which each sample has the one stack that is looked at.
+#[must_use]
+pub fn seen_by(mut profile: Profile, stacks: Stacks) -> Profile {
+    for sample in &mut profile.samples {
+        let logical = sample.logical.take();
+        if stacks == Stacks::Logical {
+            sample.stack = logical.unwrap_or(sample.stack);
+        }
+    }
+    profile
+}
