@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use formats::{By, Format};
+use formats::{By, Format, Stacks};
 use recording::Event;
 
 use crate::console::Color;
@@ -277,6 +277,9 @@ pub(crate) struct ReportArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
+    pub(crate) stacks: AsyncStacks,
+
+    #[command(flatten)]
     pub(crate) native: Native,
 
     #[command(flatten)]
@@ -317,6 +320,9 @@ pub(crate) struct ConvertArgs {
     pub(crate) event: Option<Event>,
 
     #[command(flatten)]
+    pub(crate) stacks: AsyncStacks,
+
+    #[command(flatten)]
     pub(crate) native: Native,
 
     #[command(flatten)]
@@ -324,6 +330,15 @@ pub(crate) struct ConvertArgs {
 
     #[command(flatten)]
     pub(crate) limits: Limits,
+}
+
+/// Which stacks samples in async methods have.
+#[derive(Args, Debug)]
+pub(crate) struct AsyncStacks {
+    /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical (what
+    /// was on the thread's stack: a resumed method is called by the runtime's dispatcher)
+    #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks)]
+    pub(crate) stacks: Stacks,
 }
 
 /// Native frames or not.
@@ -527,6 +542,13 @@ pub(crate) fn apply_format(
 fn by(text: &str) -> Result<By, String> {
     By::from_name(text).ok_or_else(|| {
         let names: Vec<_> = By::ALL.iter().map(|by| by.name()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn stacks(text: &str) -> Result<Stacks, String> {
+    Stacks::from_name(text).ok_or_else(|| {
+        let names: Vec<_> = Stacks::ALL.iter().map(|stacks| stacks.name()).collect();
         format!("expected one of {}", names.join(", "))
     })
 }

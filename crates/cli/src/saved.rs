@@ -116,6 +116,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
         top: args.top,
         tree: args.tree,
         by: args.by,
+        stacks: args.stacks.stacks,
         json: args.json,
         ..Options::default()
     };
@@ -178,7 +179,12 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     tell_notes(&profile, console);
     let profile = named(profile, &args.names);
     let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
-    write_outputs(&profile, args.event, &args.outputs, console)
+    let options = Options {
+        event: args.event,
+        stacks: args.stacks.stacks,
+        ..Options::default()
+    };
+    write_outputs(&profile, &options, &args.outputs, console)
 }
 
 /// Writes the converted ones of `outputs`; one that fails does not keep the others from being
@@ -188,21 +194,17 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
 /// The first failure.
 pub(crate) fn write_outputs(
     profile: &Profile,
-    event: Option<Event>,
+    options: &Options,
     outputs: &[Destination],
     console: &Console,
 ) -> Result<()> {
-    let options = Options {
-        event,
-        ..Options::default()
-    };
     let mut first_failure = None;
     for output in outputs {
         let Kind::Converted(format) = output.kind else {
             continue;
         };
         let written = write_whole(&output.path, Old::Kept, |out| {
-            Ok(formats::write(format, profile, &options, out)?)
+            Ok(formats::write(format, profile, options, out)?)
         });
         match written {
             Ok(()) if output.is_stdout() => {}

@@ -59,7 +59,7 @@ fn help() {
 #[test]
 fn wrong_usage() {
     let folder = folder();
-    let cases: [&[&str]; 16] = [
+    let cases: [&[&str]; 17] = [
         &[],
         &["undo", "1"],
         &["record"],
@@ -74,6 +74,7 @@ fn wrong_usage() {
         &["record", "-i", "10", "--", "x"],
         &["record", "--runtimes", "one=3,8", "--", "x"],
         &["report", "--by", "colour", "tiny.swk"],
+        &["report", "--async", "both", "tiny.swk"],
         &["convert", "tiny.swk"],
         &["convert", "tiny.swk", "-o", "out"],
     ];
@@ -682,4 +683,67 @@ fn readable_names_in_the_texts_of_exceptions() {
         !text.contains("d__4") && !text.contains("by frame pointer"),
         "{text}"
     );
+}
+
+/// The same samples as who awaits whom, and as what was on the threads' stacks.
+#[test]
+fn either_stack_of_async_methods() {
+    let folder = folder();
+    let file = profile::testing::awaits().file();
+    std::fs::write(folder.path().join("awaits.swk"), file).unwrap();
+    let of = |words: &[&str]| {
+        let output = sidewalk(folder.path(), words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let dispatch = "System.Threading.ThreadPoolWorkQueue.Dispatch";
+    for (verb, last) in [("report", "--tree"), ("convert", "-o-")] {
+        let physical = of(&[verb, "awaits.swk", "--async", "physical", last]);
+        assert!(
+            physical.contains(dispatch) && !physical.contains("[Task.Run]"),
+            "{physical}"
+        );
+        for words in [&[][..], &["--async", "logical"]] {
+            let logical = of(&[&[verb, "awaits.swk", last], words].concat());
+            assert!(
+                !logical.contains(dispatch) && logical.contains("[Task.Run]"),
+                "{logical}"
+            );
+            assert!(logical.contains("[async: gate closed]"), "{logical}");
+        }
+        // Where there is only one stack of each sample, there is nothing to choose.
+        let one = |stacks| of(&[verb, "tiny.swk", "--async", stacks, last]);
+        assert_eq!(one("physical"), one("logical"));
+    }
+    // What is in no stack any more is what `--no-native` takes out of both.
+    let without = |stacks| {
+        of(&[
+            "convert",
+            "awaits.swk",
+            "--no-native",
+            "--async",
+            stacks,
+            "-o-",
+        ])
+    };
+    for stacks in ["logical", "physical"] {
+        let text = without(stacks);
+        assert!(!text.contains("start_thread"), "{text}");
+        let sum: u64 = text
+            .lines()
+            .map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+            .sum();
+        assert_eq!(sum, 60);
+    }
+    // Overloads apart: what is folded stays folded.
+    let signatures = of(&["convert", "awaits.swk", "--signatures", "-o-"]);
+    assert_eq!(signatures, of(&["convert", "awaits.swk", "-o-"]));
+    let json: serde_json::Value =
+        serde_json::from_str(&of(&["inspect", "--json", "awaits.swk"])).unwrap();
+    assert_eq!(json["async"]["samples"], 36);
+    assert_eq!(json["async"]["cut"], 6);
+    assert_eq!(json["async"]["cut_reasons"]["gate closed"], 5);
+    let json: serde_json::Value =
+        serde_json::from_str(&of(&["inspect", "--json", "tiny.swk"])).unwrap();
+    assert!(json.get("async").is_none());
 }

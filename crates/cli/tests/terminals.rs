@@ -165,10 +165,25 @@ fn recording(names: &[String]) -> Vec<u8> {
             reason: name(),
             count: 1,
         },
+        Record::AsyncCut {
+            reason: name(),
+            count: 1,
+        },
+        Record::Frame {
+            frame: 5,
+            value: Frame::AsyncMark { text: name() },
+        },
+        Record::Frame {
+            frame: 6,
+            value: Frame::Async {
+                method: 0,
+                state: 0,
+            },
+        },
         Record::Note { text: name() },
     ];
     // No `End`: a note about that has the process's name.
-    let stacks = (0..5).map(|frame| Record::Stack {
+    let stacks = (0..7).map(|frame| Record::Stack {
         stack: frame,
         parent: frame.checked_sub(1),
         frame,
@@ -185,7 +200,7 @@ fn recording(names: &[String]) -> Vec<u8> {
         value: 1_000_000,
         end: WalkEnd::Root,
         detail: (stack == 3).then_some(0),
-        logical: None,
+        logical: (stack == 4).then_some(6),
     });
     let mut writer = Writer::new(ProcessKey(7));
     for record in records.into_iter().chain(stacks).chain(samples) {

@@ -8,7 +8,8 @@ use crate::visible::visible;
 use crate::wording::{amount, percent, plural, seconds};
 
 /// Samples taken, lost, broken and truncated, each in percent of all that should have been taken
-/// (samples and lost), with the reasons, most first; what limits kept out; CPU time that no sample
+/// (samples and lost), with the reasons, most first; those in resumed async methods, and of them those without
+/// their whole chain; what limits kept out; CPU time that no sample
 /// stands for, with the reasons; which processes ended abruptly; the engine and the walker,
 /// the source and the walker of each event that is not sampled by time; how long runtimes were
 /// stopped; what recording cost.
@@ -25,6 +26,7 @@ pub fn honest_line(health: &Health) -> String {
         health.truncated,
         percent(health.truncated, due),
     );
+    line.push_str(&chains(health));
     line.push_str(&limited(health));
     line.push_str(&not_sampled(health));
     line.push_str(&abrupt(health));
@@ -48,6 +50,24 @@ pub fn honest_line(health: &Health) -> String {
     line.push_str(&pauses(health));
     line.push_str(&format!("; {}", Cost::of(health).said()));
     line
+}
+
+/// `, 812 in resumed async methods, of which 3 without their whole chain (0.37 %: gate closed 2, depth 1)`.
+fn chains(health: &Health) -> String {
+    if health.chains == 0 {
+        return String::new();
+    }
+    let cut = sum(&health.chains_cut);
+    format!(
+        ", {} in resumed async methods, of which {}",
+        health.chains,
+        share(
+            "without their whole chain",
+            cut,
+            health.chains,
+            &health.chains_cut
+        ),
+    )
 }
 
 /// `; not sampled: 1.97 s, 2 threads that block our signal`, where it is more than the error of
@@ -223,6 +243,26 @@ mod tests {
              unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; cost \
              1.21 % of the program's 9.880 s (agent 1.21, handlers 0.00; callbacks and ticks not counted)"
         );
+    }
+
+    #[test]
+    fn chains_that_are_not_whole_are_said() {
+        let line = |chains, cut: &[(&str, u64)]| {
+            honest_line(&Health {
+                samples: 1000,
+                chains,
+                chains_cut: cut.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect(),
+                ..Health::default()
+            })
+        };
+        assert!(!line(0, &[]).contains("async"));
+        let whole = "0 truncated (0.00 %), 812 in resumed async methods, of which 0 without their whole \
+                     chain (0.00 %); engine";
+        assert!(line(812, &[]).contains(whole), "{}", line(812, &[]));
+        let cut = line(812, &[("gate closed", 2), ("de\npth", 1)]);
+        let said =
+            "of which 3 without their whole chain (0.37 %: gate closed 2, de\\u{a}pth 1); engine";
+        assert!(cut.contains(said), "{cut}");
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub(crate) struct HealthJson {
     lost: u64,
     broken: u64,
     truncated: u64,
+    /// Left out where no sample is in a resumed async method.
+    #[serde(rename = "async", skip_serializing_if = "Option::is_none")]
+    chains: Option<ChainsJson>,
     unknown_frames: u64,
     frames: u64,
     /// Lost and broken, by reason.
@@ -55,6 +58,15 @@ pub(crate) struct HealthJson {
     sources: Vec<SourceJson>,
     pauses: PausesJson,
     notes: Vec<String>,
+}
+
+/// Samples in resumed async methods, and who awaits those.
+#[derive(Serialize)]
+struct ChainsJson {
+    samples: u64,
+    /// Of them, those whose chain is not whole.
+    cut: u64,
+    cut_reasons: BTreeMap<String, u64>,
 }
 
 /// What limits kept out of an event.
@@ -221,6 +233,11 @@ impl HealthJson {
             lost: sum(&h.lost),
             broken: sum(&h.broken),
             truncated: h.truncated,
+            chains: (h.chains > 0).then(|| ChainsJson {
+                samples: h.chains,
+                cut: sum(&h.chains_cut),
+                cut_reasons: map(&[&h.chains_cut]),
+            }),
             unknown_frames: h.unknown_frames,
             frames: h.frames,
             reasons: map(&[&h.lost, &h.broken]),
@@ -436,6 +453,18 @@ pub fn inspect_text(profile: &Profile) -> String {
                 time(h.pauses.stopping_ns),
             ),
         );
+    }
+    if h.chains > 0 {
+        let cut = h.chains_cut.iter();
+        let cut = cut.map(|(reason, count)| format!("{} {count}", visible(reason)));
+        let whole = h.chains.saturating_sub(sum(&h.chains_cut));
+        let of = "whose whole chain is known";
+        let mut says = format!("{}, {whole} of them {of}", plural(h.chains, "sample"));
+        let cut: Vec<String> = cut.collect();
+        if !cut.is_empty() {
+            says.push_str(&format!("; not whole: {}", cut.join(", ")));
+        }
+        line("async", says);
     }
     let interval = amount(h.interval_ns, "nanoseconds");
     line(

@@ -31,7 +31,7 @@ pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
 pub use options::{Options, Weight};
 pub use profile::Profile;
-pub use profile::ops::By;
+pub use profile::ops::{By, Stacks};
 pub use visible::{visible, visible_lines, write_json};
 pub use wording::percent;
 

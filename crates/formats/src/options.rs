@@ -1,7 +1,7 @@
 //! What a caller may choose about an output. Plain data; every format ignores what is not its.
 
 use profile::model::Event;
-use profile::ops::By;
+use profile::ops::{By, Stacks};
 
 /// What the width of a stack is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,8 @@ pub struct Options {
     /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its stack,
     /// above the method that it happened in. The page can turn that off and on.
     pub details: bool,
+    /// The stacks of samples in async methods. The page has both, and shows this one first.
+    pub stacks: Stacks,
     /// `text`: JSON instead of a table.
     pub json: bool,
 }
@@ -59,6 +61,7 @@ impl Default for Options {
             tree: false,
             by: None,
             details: true,
+            stacks: Stacks::Logical,
             json: false,
         }
     }

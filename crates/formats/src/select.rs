@@ -26,13 +26,23 @@ pub(crate) fn events(profile: &Profile) -> Vec<(Event, Sum)> {
     events
 }
 
-/// The profile as an output with frames for what events are about shows it.
-pub(crate) fn shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
-    let any = || profile.samples.iter().any(|s| s.detail.is_some());
-    if options.details && any() {
-        Cow::Owned(ops::with_details(profile.clone()))
+/// The profile with the one stack of each sample that an output shows.
+pub(crate) fn viewed<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+    if ops::has_logical(profile) {
+        Cow::Owned(ops::seen_by(profile.clone(), options.stacks))
     } else {
         Cow::Borrowed(profile)
+    }
+}
+
+/// The profile as an output with frames for what events are about shows it.
+pub(crate) fn shown<'p>(profile: &'p Profile, options: &Options) -> Cow<'p, Profile> {
+    let viewed = viewed(profile, options);
+    let any = || profile.samples.iter().any(|s| s.detail.is_some());
+    if options.details && any() {
+        Cow::Owned(ops::with_details(viewed.into_owned()))
+    } else {
+        viewed
     }
 }
 

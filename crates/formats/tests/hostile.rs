@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{HOSTILE, Taken, profile_of};
-use formats::{By, Format, Options, Profile};
+use common::{HOSTILE, Taken, awaited, profile_of};
+use formats::{By, Format, Options, Profile, Stacks};
 use profile::model::Event;
 
 /// Every hostile name as process, thread, runtime, module, file, frame, reason and note.
@@ -43,8 +43,10 @@ fn nothing_acts_in_text() {
         let text = written(Format::Text, &options);
         assert_eq!(text.chars().find(|&c| acts(c)), None, "{}", by.name());
     }
-    let inspect = formats::inspect_text(&hostile());
-    assert_eq!(inspect.chars().find(|&c| acts(c)), None);
+    for profile in [hostile(), awaited(hostile(), HOSTILE)] {
+        let inspect = formats::inspect_text(&profile);
+        assert_eq!(inspect.chars().find(|&c| acts(c)), None);
+    }
 }
 
 #[test]
@@ -131,9 +133,55 @@ fn json_formats_keep_names_as_strings() {
     assert_eq!(value["processes"][0]["command"][0], HOSTILE[0]);
 }
 
+/// What stands between async methods, and why a chain is not whole, are names too.
+#[test]
+fn logical_stacks_are_as_inert() {
+    let profile = awaited(hostile(), HOSTILE);
+    for stacks in Stacks::ALL {
+        let options = Options {
+            stacks,
+            tree: true,
+            top: 1000,
+            ..Options::default()
+        };
+        for format in [
+            Format::Text,
+            Format::Collapsed,
+            Format::Speedscope,
+            Format::Firefox,
+        ] {
+            let mut out = Vec::new();
+            formats::write(format, &profile, &options, &mut out).expect("a Vec takes everything");
+            let text = String::from_utf8(out).expect("text formats are UTF-8");
+            assert_eq!(text.chars().find(|&c| acts(c)), None, "{format:?}");
+            if format == Format::Collapsed {
+                let counts = text
+                    .lines()
+                    .map(|line| line.rsplit_once(' ').expect("a count").1);
+                let sum: u64 = counts
+                    .map(|count| count.parse::<u64>().expect("a number"))
+                    .sum();
+                assert_eq!(sum, HOSTILE.len() as u64);
+            }
+        }
+    }
+    assert_eq!(formats::honest_line(&profile.health).lines().count(), 1);
+    no_name_is_in(&page_of(&profile));
+}
+
+fn page_of(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    formats::write(Format::Html, profile, &Options::default(), &mut out)
+        .expect("a Vec takes everything");
+    String::from_utf8(out).expect("a page is UTF-8")
+}
+
 #[test]
 fn no_name_is_in_the_page_but_in_its_title() {
-    let page = written(Format::Html, &Options::default());
+    no_name_is_in(&page_of(&hostile()));
+}
+
+fn no_name_is_in(page: &str) {
     assert_eq!(page.matches("<script").count(), 2);
     assert_eq!(page.matches("</script").count(), 2);
     assert!(

@@ -2,7 +2,7 @@
 //!
 //! What is binary (pprof, the payload of the HTML file) is snapshot beside its module.
 
-use formats::{By, Format, Options, Profile};
+use formats::{By, Format, Options, Profile, Stacks};
 use profile::model::Event;
 use profile::testing;
 
@@ -18,12 +18,13 @@ fn json(text: &str) -> String {
     serde_json::to_string_pretty(&value).expect("it was JSON")
 }
 
-fn scenes() -> [(&'static str, Profile); 4] {
+fn scenes() -> [(&'static str, Profile); 5] {
     [
         ("tiny", testing::tiny().profile()),
         ("two_runtimes", testing::two_runtimes().profile()),
         ("events", testing::events().profile()),
         ("shadow", testing::shadow().profile()),
+        ("awaits", testing::awaits().profile()),
     ]
 }
 
@@ -74,6 +75,18 @@ fn each_event_alone() {
         plain.contains("Parse 716800\n") && !plain.contains("String"),
         "{plain}"
     );
+}
+
+/// As the source reads, unless what was on the thread's stack is asked for.
+#[test]
+fn either_stack() {
+    let profile = testing::awaits().profile();
+    let physical = Options {
+        stacks: Stacks::Physical,
+        ..Options::default()
+    };
+    let lines = text(Format::Collapsed, &profile, &physical);
+    insta::assert_snapshot!("awaits_collapsed_physical", lines);
 }
 
 #[test]

@@ -4,8 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{HOSTILE, INTERVAL, Taken, profile_of};
-use formats::{By, Format, Options, Profile, Weight};
+use common::{HOSTILE, INTERVAL, Taken, awaited, profile_of};
+use formats::{By, Format, Options, Profile, Stacks, Weight};
 use profile::model::{Event, ThreadId};
 use proptest::prelude::*;
 
@@ -41,7 +41,15 @@ fn any_sample() -> impl Strategy<Value = Taken> {
 }
 
 fn any_profile() -> impl Strategy<Value = Profile> {
-    prop::collection::vec(any_sample(), 0..60).prop_map(|taken| profile_of(HOSTILE, 6, &taken))
+    let taken = (prop::collection::vec(any_sample(), 0..60), any::<bool>());
+    taken.prop_map(|(taken, is_async)| {
+        let profile = profile_of(HOSTILE, 6, &taken);
+        if is_async {
+            awaited(profile, HOSTILE)
+        } else {
+            profile
+        }
+    })
 }
 
 /// What the samples of one event weigh.
@@ -204,6 +212,28 @@ proptest! {
             let own: u64 = tree.iter().map(|node| node["self"].as_u64().unwrap()).sum();
             prop_assert_eq!(own, tree[0]["total"].as_u64().unwrap());
             prop_assert_eq!(own, total(&profile, Event::Cpu, weight));
+        }
+    }
+
+    /// Both views of an async program add up to the same, in every format that can be added up here.
+    #[test]
+    fn both_views_add_up_to_the_same(profile in any_profile()) {
+        let profile = awaited(profile, HOSTILE);
+        for stacks in Stacks::ALL {
+            let options = Options {
+                event: Some(Event::Cpu), weight: Weight::Value, stacks, json: true, ..Options::default()
+            };
+            let all = total(&profile, Event::Cpu, Weight::Value);
+            let text = written(Format::Collapsed, &profile, &options);
+            prop_assert_eq!(collapsed_total(&text), all);
+            let text = written(Format::Speedscope, &profile, &options);
+            let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let profiles = file["profiles"].as_array().unwrap().iter();
+            prop_assert_eq!(profiles.map(|p| p["endValue"].as_u64().unwrap()).sum::<u64>(), all);
+            let text = written(Format::Text, &profile, &Options { by: Some(By::Method), top: 1000, ..options });
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let rows = report["rows"].as_array().unwrap();
+            prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
         }
     }
 

@@ -422,7 +422,12 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         }
         console.note(format_args!("wrote {}", shown(&output.path)));
     }
-    let written = saved::write_outputs(&profile, None, &args.outputs, console);
+    let written = saved::write_outputs(
+        &profile,
+        &formats::Options::default(),
+        &args.outputs,
+        console,
+    );
     if args.outputs.is_empty() {
         // Whoever reads our stdout may have gone, as `head` does; the recording is there.
         match print_table(&profile) {

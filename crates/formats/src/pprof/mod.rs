@@ -19,7 +19,7 @@ use crate::check_size;
 use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
-use crate::select::{Selection, events, unit_name};
+use crate::select::{Selection, events, unit_name, viewed};
 use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::duration_ns;
@@ -34,6 +34,7 @@ use crate::wording::duration_ns;
 /// # Errors
 /// Those of `out`, and `FileTooLarge` before anything is written.
 pub fn write(profile: &Profile, options: &Options, out: impl Write) -> io::Result<()> {
+    let profile = &*viewed(profile, options);
     check_size(profile::ops::written_out(profile))?;
     let encoded = Encoder::new(profile).encode(options).encode_to_vec();
     // No time in the header: the same profile makes the same file.
@@ -462,6 +463,7 @@ mod tests {
         );
         insta::assert_snapshot!("events", written(&profile::testing::events().profile()));
         insta::assert_snapshot!("shadow", written(&profile::testing::shadow().profile()));
+        insta::assert_snapshot!("awaits", written(&profile::testing::awaits().profile()));
         insta::assert_snapshot!("empty", written(&Profile::default()));
     }
 

@@ -16,7 +16,7 @@ use profile::ops::By;
 use crate::health::honest_line;
 use crate::labels::{Labels, runtime_versions};
 use crate::options::Options;
-use crate::select::{events, unit_name};
+use crate::select::{events, unit_name, viewed};
 use crate::visible::visible;
 use crate::wording::{amount, duration_ns, percent, plural, seconds, shortened};
 use report::{Report, Row};
@@ -28,6 +28,7 @@ use report::{Report, Row};
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::Result<()> {
+    let profile = &*viewed(profile, options);
     let report = Report::new(profile, options);
     if options.json {
         json::write(profile, options, &report, &mut out)?;

@@ -171,3 +171,23 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
     };
     b.finish()
 }
+
+/// The profile in which every third sample has another way up to the root, with a name of its own on
+/// top and some of `names` as reasons.
+#[allow(dead_code, reason = "not all tests look at both stacks")]
+pub(crate) fn awaited(profile: Profile, names: &[&str]) -> Profile {
+    let mut b = Builder::from_profile(profile);
+    for at in (1..b.profile.samples.len()).step_by(3) {
+        let stack = b.profile.samples[at].stack;
+        let mut frames: Vec<_> = b.profile.frames_of(stack).collect();
+        frames.truncate(frames.len().div_ceil(2));
+        let mark = b.string(names[at % names.len()]);
+        frames.push(b.frame(Frame::new(mark, FrameKind::Async)));
+        frames.reverse();
+        b.profile.samples[at].logical = b.stack_of(&frames);
+    }
+    let health = &mut b.profile.health;
+    health.chains = b.profile.samples.len() as u64 / 3;
+    health.chains_cut = vec![(names[0].to_owned(), 1), (names[6].to_owned(), 2)];
+    b.finish()
+}
