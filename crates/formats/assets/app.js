@@ -4,6 +4,7 @@ const by = (id) => document.getElementById(id);
 
 class App {
   constructor(profile) {
+    this.views = [profile, ...profile.other ? [profile.other] : []];
     this.original = profile;
     this.take(profile);
     this.graph = new Graph(by("graph"), by("space"), by("canvas"), by("mark"));
@@ -211,6 +212,10 @@ class App {
     by("process").replaceChildren(option("", "all"),
       ...head.processes.map((process, at) => option(at, process.name)));
     by("process-box").hidden = head.processes.length < 2;
+    by("stacks").replaceChildren(...(head.views?.names ?? []).map((name, at) =>
+      option(at, name === "logical" ? "async: who awaits" : "async: thread's stack")));
+    by("stacks").value = 0;
+    by("stacks").hidden = !head.views;
     by("signatures").hidden = !head.frames.signature.some((signature) => signature > 0);
     this.fillMeasure();
     this.fillThreads();
@@ -273,6 +278,12 @@ class App {
     this.refill();
   }
 
+  /** Shows who awaits async methods, or what was on the threads' stacks. */
+  setStacks() {
+    this.original = this.views[Number(by("stacks").value)];
+    this.setRoots();
+  }
+
   /** Puts threads at the roots, or not. */
   setRoots() {
     const roots = by("roots").value;
@@ -285,7 +296,7 @@ class App {
   setCode() {
     const { kinds } = this.profile.head;
     const all = by("code").value === "all";
-    const shown = ["managed", "pseudo", "thread", "detail"];
+    const shown = ["managed", "pseudo", "async", "thread", "detail"];
     this.weights.hide((kind) => (!all && !shown.includes(kinds[kind])) ||
       (!this.about && kinds[kind] === "detail"));
     this.refill();
@@ -367,6 +378,7 @@ class App {
     on("order", "change", () => this.regrow());
     on("code", "change", () => this.setCode());
     on("roots", "change", () => this.setRoots());
+    on("stacks", "change", () => this.setStacks());
     on("about", "click", () => this.toggleAbout());
     on("reverse", "click", () => this.toggleReverse());
     on("signatures", "click", () => this.toggleSignatures());
@@ -447,6 +459,11 @@ class App {
         this.setCode();
       },
       a: () => { if (!by("about").hidden) this.toggleAbout(); },
+      l: () => {
+        if (by("stacks").hidden) return;
+        by("stacks").value = 1 - by("stacks").value;
+        this.setStacks();
+      },
       d: () => this.toggleTheme(),
       t: () => { this.setTab(this.tab === "table" ? "graph" : "table"); this.show(true); },
       s: () => {
@@ -466,7 +483,7 @@ class App {
       ArrowLeft: () => this.step("before"),
       ArrowRight: () => this.step("behind"),
     };
-    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m", "a"].includes(e.key)
+    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m", "a", "l"].includes(e.key)
       ? actions[e.key] : undefined;
     if (!action) return;
     if (e.key !== "Enter") e.preventDefault();

@@ -1,6 +1,9 @@
 // What colour a frame has, in both schemes.
 
-/** Groups of frames that share a colour; `tiers` are names in the payload. */
+/**
+ * Groups of frames that share a colour; `tiers` are names in the payload. `above`: they run nothing, so what counts
+ * is what is above them.
+ */
 const GROUPS = [
   { name: "managed, optimized", kind: "managed", hue: 142, sat: 46 },
   { name: "managed, ReadyToRun", kind: "managed", tiers: ["ReadyToRun"], hue: 176, sat: 44 },
@@ -8,13 +11,15 @@ const GROUPS = [
     name: "managed, not optimized", kind: "managed", hue: 76, sat: 50,
     tiers: ["tier-0", "tier-0 instrumented", "minimal optimization"],
   },
+  { name: "managed, awaiting", kind: "managed", tiers: ["awaiting"], hue: 150, sat: 20, above: true },
   { name: "managed, tier not known", kind: "managed", tiers: [""], hue: 112, sat: 30 },
   { name: "runtime", kind: "runtime", hue: 212, sat: 58 },
   { name: "native", kind: "native", hue: 32, sat: 72 },
   { name: "stub", kind: "stub", hue: 262, sat: 34 },
-  { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78 },
+  { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78, above: true },
   { name: "unknown", kind: "unknown", hue: 0, sat: 0 },
   { name: "detail", kind: "detail", hue: 330, sat: 52 },
+  { name: "between async methods", kind: "async", hue: 196, sat: 30, above: true },
   { name: "thread", kind: "thread", hue: 220, sat: 14 },
 ];
 

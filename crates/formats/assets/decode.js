@@ -43,7 +43,8 @@ async function payloadOf(element) {
 
 /**
  * The profile: the head's tables, and the nodes of all stacks in preorder.
- * `parent` is -1 at a root; `end` is the place behind a node's subtree.
+ * `parent` is -1 at a root; `end` is the place behind a node's subtree; `other` is the profile with the other
+ * stacks of samples in async methods, null where each sample has one stack.
  */
 function decode(bytes) {
   const reader = new Reader(bytes);
@@ -53,7 +54,7 @@ function decode(bytes) {
   const frame = new Int32Array(count);
   for (let i = 0; i < count; i++) parent[i] = i - 1 - reader.varint();
   for (let i = 0; i < count; i++) frame[i] = reader.varint();
-  for (const event of head.events) {
+  const readEvent = (event) => {
     event.groups = [];
     event.samples = 0;
     event.value = 0;
@@ -77,8 +78,14 @@ function decode(bytes) {
       event.value += group.allValue;
       event.groups.push(group);
     }
-  }
-  return withEnds({ head, count, parent, frame });
+  };
+  const { views } = head;
+  // The same samples at other nodes.
+  const others = views?.scales.map((scale, at) => ({ ...head.events[at], scale }));
+  for (const event of [...head.events, ...others ?? []]) readEvent(event);
+  const profile = withEnds({ head, count, parent, frame });
+  profile.other = others ? { ...profile, head: { ...head, events: others } } : null;
+  return profile;
 }
 
 /** Adds `end` to a profile: nodes are in preorder, so a subtree is a range. */

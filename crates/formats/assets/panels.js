@@ -142,18 +142,19 @@ function showLegend(element, view, groups, palette) {
   const share = new Float64Array(GROUPS.length);
   const seen = new Uint8Array(GROUPS.length);
   const clrShare = new Float64Array(profile.head.clrs.length + 1);
-  let counted = 0;
+  // By group: up to where its stacks are counted.
+  const counted = new Int32Array(GROUPS.length);
   for (let i = 0; i < profile.count; i++) {
     const frame = profile.frame[i];
     const group = groups.of(frames.kind[frame], frames.tier[frame]);
     const total = weights.isShown(i) ? weights.total(i) : 0;
     if (total > 0) seen[group] = 1;
     clrShare[frames.clr[frame]] += weights.own[i];
-    if (GROUPS[group].kind !== "pseudo") {
+    if (!GROUPS[group].above) {
       share[group] += weights.own[i];
-    } else if (i >= counted) {
+    } else if (i >= counted[group]) {
       share[group] += total;
-      counted = profile.end[i];
+      counted[group] = profile.end[i];
     }
   }
   const items = [];
@@ -161,7 +162,7 @@ function showLegend(element, view, groups, palette) {
     if (!seen[g] || GROUPS[g].kind === "thread") continue;
     const swatch = make("i", { class: GROUPS[g].kind === "pseudo" ? "swatch striped" : "swatch" });
     swatch.style.backgroundColor = palette.fill[g][2];
-    const title = GROUPS[g].kind === "pseudo" ? "share of stacks with such a frame" : "share of self";
+    const title = GROUPS[g].above ? "share of stacks with such a frame" : "share of self";
     items.push(make("span", { title }, swatch,
       `${GROUPS[g].kind === "detail" ? ABOUT[view.event.name] ?? "detail" : GROUPS[g].name} `, make("small", {}, percent(share[g], weights.all))));
   }

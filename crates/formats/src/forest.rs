@@ -74,7 +74,9 @@ impl Merged {
         let stacks = &profile.stacks;
         let mut used = vec![false; stacks.len()];
         for sample in &profile.samples {
-            used[sample.stack.0 as usize] = true;
+            for stack in std::iter::once(sample.stack).chain(sample.logical) {
+                used[stack.0 as usize] = true;
+            }
         }
         for at in (0..stacks.len()).rev() {
             if let (true, Some(parent)) = (used[at], stacks[at].parent) {

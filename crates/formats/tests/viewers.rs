@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{HOSTILE, Taken, profile_of};
+use common::{HOSTILE, Taken, awaited, profile_of};
 use formats::{Format, Options, Profile, visible};
 use profile::model::{Event, FrameKind};
-use profile::ops::{self, By, Direction};
+use profile::ops::{self, By, Direction, Stacks};
 use testkit::{Tools, stdout_of};
 
 /// Hostile names, several threads, recursion, frames that differ in nothing but the line.
@@ -31,7 +31,7 @@ fn hostile() -> Profile {
     profile_of(HOSTILE, 5, &stacks.collect::<Vec<_>>())
 }
 
-fn scenes() -> [(&'static str, Profile); 6] {
+fn scenes() -> [(&'static str, Profile); 8] {
     [
         ("tiny", profile::testing::tiny().profile()),
         ("two_runtimes", profile::testing::two_runtimes().profile()),
@@ -39,6 +39,8 @@ fn scenes() -> [(&'static str, Profile); 6] {
         ("hostile", hostile()),
         ("events", profile::testing::events().profile()),
         ("shadow", profile::testing::shadow().profile()),
+        ("awaits", profile::testing::awaits().profile()),
+        ("awaits-hostile", awaited(hostile(), HOSTILE)),
     ]
 }
 
@@ -65,6 +67,7 @@ fn node(tools: &Tools, script: &str) -> Command {
 
 /// Self and total by name, as the report has them.
 fn rows(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
+    let profile = &ops::seen_by(profile.clone(), Stacks::Logical);
     let event = ops::main_event(profile).expect("there are samples");
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for row in ops::totals(profile, By::Method, |sample| sample.event == event) {
@@ -90,6 +93,7 @@ fn pprof_has_the_numbers_of_the_report() {
         let seen: BTreeMap<String, (u64, u64)> = table.lines().map(pprof_row).collect();
         assert_eq!(seen, rows(&profile), "{scene}");
         // In the same order, as far as rows have a self.
+        let profile = ops::seen_by(profile, Stacks::Logical);
         let event = ops::main_event(&profile).expect("there are samples");
         let report = ops::totals(&profile, By::Method, |sample| sample.event == event);
         let report = report.iter().filter(|row| row.own.value > 0);
@@ -196,7 +200,7 @@ fn speedscope_has_the_numbers_of_the_report() {
 #[test]
 fn the_page_can_be_used() {
     for (scene, profile) in scenes() {
-        if !matches!(scene, "deep" | "hostile") {
+        if !matches!(scene, "deep" | "hostile" | "awaits-hostile") {
             let path = file(&format!("ui-{scene}"), Format::Html, &profile);
             stdout_of(node(&Tools::get(), "ui.mjs").arg(path).arg(scene));
         }
@@ -275,10 +279,18 @@ fn large() -> Profile {
 #[test]
 fn the_page_can_be_used_in_a_browser() {
     let page = file("browser", Format::Html, &large());
+    let awaits = profile::testing::awaits().profile();
+    let awaits = file("browser-awaits", Format::Html, &awaits);
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
     std::fs::create_dir_all(&pictures).expect("the folder for tests' files takes folders");
     let mut browser = node(&Tools::get(), "browser.mjs");
-    stdout_of(browser.arg(testkit::chromium()).arg(page).arg(pictures));
+    stdout_of(
+        browser
+            .arg(testkit::chromium())
+            .arg(page)
+            .arg(pictures)
+            .arg(awaits),
+    );
 }
 
 /// The trees and the table that the page draws are those that the library computes.
@@ -286,10 +298,16 @@ fn the_page_can_be_used_in_a_browser() {
 fn the_page_draws_the_profile() {
     let tools = Tools::get();
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
-    for (scene, profile) in scenes() {
+    let views = scenes().into_iter().flat_map(|(scene, profile)| {
+        let has_both = ops::has_logical(&profile);
+        let views = Stacks::ALL.into_iter().take(1 + usize::from(has_both));
+        views.map(move |stacks| (scene, profile.clone(), stacks))
+    });
+    for (scene, profile, stacks) in views {
         let path = file(scene, Format::Html, &profile);
+        let profile = ops::seen_by(profile, stacks);
         let mut page = node(&tools, "page.mjs");
-        page.arg(path);
+        page.arg(path).arg(stacks.name());
         page.args(["decode.js", "threads.js", "tree.js"].map(|script| assets.join(script)));
         let text = stdout_of(&mut page);
         let (managed, text): (Vec<&str>, Vec<&str>) =

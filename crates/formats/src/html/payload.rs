@@ -1,21 +1,22 @@
 //! The profile as the page's script reads it (`assets/decode.js`).
 //!
 //! Bytes: a varint with the length of a JSON object, the object (strings and small tables), then
-//! varints: nodes (parents, then frames), then the samples by event and thread. Varints are
+//! varints: nodes (parents, then frames), then the samples by event and thread, and where samples have two stacks
+//! all of them again, at the other one. Varints are
 //! little-endian groups of seven bits. Nodes are in preorder, so a chain of callers costs one
 //! byte and a subtree is a range. Frames that look alike are one frame: addresses are left out.
 
 use serde::Serialize;
 
 use profile::Profile;
-use profile::model::{Event, FrameId, Location, Tier};
-use profile::ops::{Runtimes, Weight};
+use profile::model::{Event, Frame, FrameId, FrameKind, Location, Tier};
+use profile::ops::{self, Runtimes, Stacks, Weight};
 
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::Options;
-use crate::select::{Selection, events, shown, unit_name};
+use crate::select::{Selection, events, unit_name};
 use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::duration_ns;
@@ -41,12 +42,24 @@ struct Head {
     /// Shown first: index into `events`, and by value or by samples.
     event: usize,
     by_value: bool,
+    /// Where samples have two stacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    views: Option<Views>,
     /// Names of kinds and tiers, which frames refer to by index.
     kinds: Vec<&'static str>,
     tiers: Vec<&'static str>,
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
+}
+
+/// The two stacks of samples in async methods.
+#[derive(Serialize)]
+struct Views {
+    /// What they are called: that of `events`, then the other one.
+    names: [&'static str; 2],
+    /// By event, of the other one: values are multiples of this.
+    scales: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -90,9 +103,17 @@ struct FrameColumns {
     text: Vec<u32>,
 }
 
-const KINDS: [&str; 7] = [
-    "managed", "runtime", "native", "stub", "pseudo", "unknown", "detail",
+const KINDS: [&str; 8] = [
+    "managed", "runtime", "native", "stub", "pseudo", "unknown", "detail", "async",
 ];
+
+/// What stands for the tier of a method that waits. Behind the tiers, which are by code.
+const AWAITING: &str = "awaiting";
+
+/// It does not run: it awaits the one above it.
+fn awaits(frame: &Frame) -> bool {
+    matches!(frame.location, Location::Await { .. })
+}
 
 /// Strings by order of first use.
 #[derive(Default)]
@@ -157,8 +178,13 @@ impl Nodes {
 
 /// Everything that the page shows of `profile`.
 pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u8> {
-    let shown = shown(profile, options);
-    let profile = &*shown;
+    let first = options.stacks;
+    let second = ops::has_logical(profile).then(|| {
+        let other = Stacks::ALL.into_iter().find(|stacks| *stacks != first);
+        other.unwrap_or(first)
+    });
+    let with_details = options.details.then(|| ops::with_details(profile.clone()));
+    let profile = with_details.as_ref().unwrap_or(profile);
     let labels = Labels::new(profile);
     let runtimes = Runtimes::new(profile);
     let keys = Keys::new(profile, |id| {
@@ -175,6 +201,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             f.inlined,
             f.signature,
             detail,
+            awaits(f),
         )
     });
     let nodes = Nodes::new(profile, &keys);
@@ -220,15 +247,29 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         varint(&mut bytes, u64::from(number[key as usize]));
     }
     let mut heads = Vec::new();
-    for (event, _) in events(profile) {
-        let scale = push_event(&mut bytes, profile, &nodes.of_stack, event);
+    let events = events(profile);
+    for &(event, _) in &events {
+        let scale = push_event(&mut bytes, profile, &nodes.of_stack, first, event);
         heads.push(EventHead {
             name: event.name(),
             unit: unit_name(event.unit()),
             scale,
         });
     }
+    let views = second.map(|second| Views {
+        names: [first.name(), second.name()],
+        scales: events
+            .iter()
+            .map(|&(event, _)| push_event(&mut bytes, profile, &nodes.of_stack, second, event))
+            .collect(),
+    });
 
+    // A hostile recording may have such frames anywhere.
+    let is_async = views.is_some()
+        || used.iter().any(|&key| {
+            let frame = profile.frame(keys.first[key as usize]);
+            frame.kind == FrameKind::Async || awaits(frame)
+        });
     let selection = Selection::new(profile, options, false);
     let head = Head {
         title: title.to_owned(),
@@ -275,8 +316,13 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .unwrap_or(0),
         by_value: selection.by_value,
         events: heads,
-        kinds: KINDS.to_vec(),
-        tiers: Tier::ALL.into_iter().map(tier_name).collect(),
+        // The page of a profile without async methods is what it was.
+        kinds: KINDS[..KINDS.len() - usize::from(!is_async)].to_vec(),
+        tiers: {
+            let tiers = Tier::ALL.into_iter().map(tier_name);
+            tiers.chain(is_async.then_some(AWAITING)).collect()
+        },
+        views,
         strings: strings.list,
         frames,
         nodes: nodes.list.len(),
@@ -304,8 +350,10 @@ fn push_frame(
     to.kind.push(index(
         KINDS.iter().position(|&k| k == kind_name(frame.kind)),
     ));
-    // The list is by code.
-    to.tier.push(frame.tier as u8);
+    to.tier.push(match awaits(frame) {
+        true => Tier::ALL.len() as u8,
+        false => frame.tier as u8,
+    });
     let module = frame.module.map(|module| labels.module_path(module));
     to.module.push(strings.optional(module));
     to.file.push(strings.optional(labels.file(frame)));
@@ -322,10 +370,18 @@ fn push_frame(
 /// Samples of one event: for each thread its number plus one, how many stacks it has, then their
 /// places as steps, their counts, their values; 0 behind the last thread. Returns the scale of
 /// the values.
-fn push_event(bytes: &mut Vec<u8>, profile: &Profile, place: &[u32], event: Event) -> u64 {
+fn push_event(
+    bytes: &mut Vec<u8>,
+    profile: &Profile,
+    place: &[u32],
+    stacks: Stacks,
+    event: Event,
+) -> u64 {
     let mut sums: std::collections::BTreeMap<(u32, u32), Weight> = Default::default();
     for sample in profile.samples.iter().filter(|s| s.event == event) {
-        let at = (sample.thread.0, place[sample.stack.0 as usize]);
+        let logical = sample.logical.filter(|_| stacks == Stacks::Logical);
+        let stack = logical.unwrap_or(sample.stack);
+        let at = (sample.thread.0, place[stack.0 as usize]);
         *sums.entry(at).or_default() += Weight::of(sample.value);
     }
     let scale = sums
@@ -417,25 +473,38 @@ mod tests {
                 head["strings"][name as usize]
             ));
         }
-        for event in head["events"].as_array().expect("events") {
-            let scale = event["scale"].as_u64().expect("a scale");
-            loop {
-                let thread = varint();
-                if thread == 0 {
-                    break;
-                }
-                let count = varint();
-                let mut node = 0;
-                let mut row = || -> Vec<u64> { (0..count).map(|_| varint()).collect() };
-                let (steps, samples, values) = (row(), row(), row());
-                for ((step, samples), value) in steps.into_iter().zip(samples).zip(values) {
-                    node += step;
-                    lines.push(format!(
-                        "{} thread {}: node {node}, {samples} samples, {}",
-                        event["name"],
-                        thread - 1,
-                        value * scale
-                    ));
+        let events = head["events"].as_array().expect("events");
+        let mut passes = vec![(
+            "",
+            events
+                .iter()
+                .map(|event| &event["scale"])
+                .collect::<Vec<_>>(),
+        )];
+        if let Some(scales) = head["views"]["scales"].as_array() {
+            passes.push((" in the other view", scales.iter().collect()));
+        }
+        for (view, scales) in passes {
+            for (event, scale) in events.iter().zip(scales) {
+                let scale = scale.as_u64().expect("a scale");
+                loop {
+                    let thread = varint();
+                    if thread == 0 {
+                        break;
+                    }
+                    let count = varint();
+                    let mut node = 0;
+                    let mut row = || -> Vec<u64> { (0..count).map(|_| varint()).collect() };
+                    let (steps, samples, values) = (row(), row(), row());
+                    for ((step, samples), value) in steps.into_iter().zip(samples).zip(values) {
+                        node += step;
+                        lines.push(format!(
+                            "{} thread {}{view}: node {node}, {samples} samples, {}",
+                            event["name"],
+                            thread - 1,
+                            value * scale
+                        ));
+                    }
                 }
             }
         }
@@ -449,6 +518,7 @@ mod tests {
             ("tiny", profile::testing::tiny()),
             ("two_runtimes", profile::testing::two_runtimes()),
             ("events", profile::testing::events()),
+            ("awaits", profile::testing::awaits()),
         ] {
             let payload = encode(&scene.profile(), &Options::default(), "the title");
             insta::assert_snapshot!(name, read(&payload));

@@ -181,7 +181,8 @@ pub(crate) fn awaited(profile: Profile, names: &[&str]) -> Profile {
         let stack = b.profile.samples[at].stack;
         let mut frames: Vec<_> = b.profile.frames_of(stack).collect();
         frames.truncate(frames.len().div_ceil(2));
-        let mark = b.string(names[at % names.len()]);
+        // Of no other frame's name: pprof would take the two for one.
+        let mark = b.string(&format!("{}~", names[at % names.len()]));
         frames.push(b.frame(Frame::new(mark, FrameKind::Async)));
         frames.reverse();
         b.profile.samples[at].logical = b.stack_of(&frames);

@@ -1,5 +1,5 @@
-// Uses the flame graph in a real browser: `node browser.mjs CHROMIUM FILE FOLDER`. What is seen is
-// asserted, and pictures of it are left in FOLDER.
+// Uses the flame graph in a real browser: `node browser.mjs CHROMIUM FILE FOLDER ASYNC`. What is seen is
+// asserted, and pictures of it are left in FOLDER. ASYNC is a page with async methods.
 //
 // Chromium is spoken to over its DevTools pipe (descriptors 3 and 4, messages ended by a zero), so
 // nothing need be installed but the browser.
@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [chromium, file, folder] = process.argv.slice(2);
+const [chromium, file, folder, asyncFile] = process.argv.slice(2);
 const profile = mkdtempSync(join(tmpdir(), "sidewalk-browser-"));
 const browser = spawn(chromium, ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic",
   "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -290,6 +290,23 @@ const tests = {
     assert.deepEqual(await names(), ["App.Shop.Print(int)", "App.Shop.Print(string)"]);
     await page.clickOn("#tab-graph");
     await page.picture("signatures");
+  },
+
+  async "who awaits an async method, or the thread's stack"(page) {
+    assert.equal(await page.eval(`document.getElementById("stacks").checkVisibility()`), false, "each sample has one stack");
+    await page.go(pathToFileURL(asyncFile).href);
+    const names = () => page.eval(`[...app.graph.layout.boxes.node.slice(0, app.graph.layout.boxes.length)]
+      .filter((node) => node >= 0).map((node) => app.tree.name(node))`);
+    const dispatch = "System.Threading.ThreadPoolWorkQueue.Dispatch";
+    const logical = await names();
+    assert.ok(logical.includes("[Task.Run]") && !logical.includes(dispatch), logical.join(", "));
+    await page.picture("logical");
+    await page.key("l");
+    const physical = await names();
+    assert.ok(!physical.includes("[Task.Run]") && physical.includes(dispatch), physical.join(", "));
+    await page.picture("physical");
+    await page.choose("stacks", "0");
+    assert.deepEqual(await names(), logical);
   },
 
   async "managed code only fills the width"(page) {

@@ -1,10 +1,10 @@
 // Reads an HTML file the way its own script does, and prints the trees and the table it would
-// draw, one line a node: `node page.mjs FILE SCRIPT.js…`.
+// draw, one line a node: `node page.mjs FILE STACKS SCRIPT.js…`. STACKS: logical or physical.
 
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
-const [file, ...scripts] = process.argv.slice(2);
+const [file, stacks, ...scripts] = process.argv.slice(2);
 const page = readFileSync(file, "utf8");
 const [, encoding, text] =
   /<script type="text\/plain" id="profile" data-encoding="([a-z-]+)">([^<]*)<\/script>/.exec(page);
@@ -14,7 +14,8 @@ const parts = vm.runInThisContext(`"use strict";${source}
 ({ payloadOf, decode, withThreads, Weights, Keys, Tree, ROOT, tally, matchedShare })`);
 
 const element = { textContent: text, dataset: { encoding } };
-const profile = parts.decode(await parts.payloadOf(element));
+const decoded = parts.decode(await parts.payloadOf(element));
+const profile = stacks === "logical" ? decoded : decoded.other;
 const weights = new parts.Weights(profile);
 const event = profile.head.events[profile.head.event];
 weights.fill(event, () => true, profile.head.by_value);

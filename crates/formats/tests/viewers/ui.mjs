@@ -153,6 +153,7 @@ const rows = () => [...under(byId("table"))].filter((e) => e.tag === "tr").slice
 const header = (name) => [...under(byId("table"))].find((e) => e.tag === "button" && e.textContent === name);
 
 function tiny() {
+  assert.equal(byId("stacks").hidden, true, "each sample has one stack");
   // What is there at first.
   assert.equal(page.document.title, "/opt/dotnet/dotnet sample.dll --fast");
   assert.equal(byId("title").textContent, "dotnet sample.dll --fast");
@@ -338,4 +339,42 @@ function two_runtimes() {
   assert.equal(stripes("bridge_call").length, 0);
 }
 
-({ tiny, events, shadow, two_runtimes })[process.argv[3]]();
+function awaits() {
+  // Who awaits, as the source reads: methods that wait are boxes like those that run.
+  assert.equal(byId("stacks").hidden, false);
+  near(box("[blocking wait]").w, WIDTH * 30 / 60);
+  assert.ok(find("[blocking wait]").y > find("[Task.Run]").y, "callees are above");
+  assert.match(hover("[Task.Run]"), /kind async/);
+  assert.match(byId("legend").textContent, /managed, awaiting +50\.00 %.*broken or truncated +8\.33 %.*between async methods +50\.00 %/);
+  assert.ok(!drawn.some((d) => d.text?.includes("Dispatch")));
+  press("t");
+  assert.match(rows()[1], /^0\.00 % 0 ns 66\.67 % 400\.00 ms 0 Shop\.Cart\.Checkout/);
+  press("t");
+
+  // Managed code only: what is between stays.
+  press("m");
+  find("[Task.Run]");
+  assert.ok(!drawn.some((d) => d.text === "start_thread"));
+  press("m");
+
+  // What was on the threads' stacks; as much of everything.
+  press("l");
+  assert.equal(byId("stacks").value, 1);
+  assert.match(hover("all"), /^all total 100\.00 % 60 samples 600\.00 ms/);
+  assert.match(hover("System.Threading.ThreadPoolWorkQueue.Dispatch"), /total 58\.33 % 35 samples/);
+  assert.ok(!drawn.some((d) => d.text === "[Task.Run]"));
+  assert.doesNotMatch(byId("legend").textContent, /awaiting|async/);
+
+  // The choice stays with other choices.
+  choose("roots", "each");
+  near(box(".NET TP Worker (tid 4712)").w, WIDTH * 35 / 60);
+  find("System.Threading.ThreadPoolWorkQueue.Dispatch");
+  choose("stacks", 0);
+  near(box(".NET TP Worker (tid 4712)").w, WIDTH * 35 / 60);
+  find("[Task.Run]");
+  choose("roots", "merged");
+  near(box("[blocking wait]").w, WIDTH * 30 / 60);
+  assert.match(byId("honest").textContent, /36 in resumed async methods, of which 6 without/);
+}
+
+({ tiny, events, shadow, two_runtimes, awaits })[process.argv[3]]();
