@@ -62,6 +62,7 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
     }
     for sample in &mut profile.samples {
         sample.stack = moved[sample.stack.0 as usize];
+        sample.logical = sample.logical.map(|stack| moved[stack.0 as usize]);
     }
     profile.frames = frames;
     profile.stacks = stacks;
@@ -139,6 +140,17 @@ fn expand(
                 named.line = found.line;
                 named.location = Location::None;
             }
+            vec![named]
+        }
+        (Location::Await { token, state }, Some(module)) => {
+            let mut named = frame.clone();
+            if options.managed_lines
+                && let Some(found) = symbolizer.await_line(module, token, state)
+            {
+                named.file = Some(strings.intern(&found.file));
+                named.line = found.line;
+            }
+            // The location stays: that it waits is told from it.
             vec![named]
         }
         _ => vec![frame.clone()],

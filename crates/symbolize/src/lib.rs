@@ -19,6 +19,7 @@ mod metadata;
 mod pe;
 mod portable_pdb;
 mod signatures;
+mod stepping;
 mod symbolizer;
 
 pub use apply::{place, symbolize};

@@ -280,8 +280,13 @@ impl<'a> Metadata<'a> {
         let mut row = Bytes(self.tables);
         row.u16()?;
         row.index(self.wide_strings)?;
-        let index = usize::try_from(row.index(self.wide_guid)?).ok()?;
-        let start = index.checked_sub(1)?.checked_mul(16)?;
+        self.guid(row.index(self.wide_guid)?)
+    }
+
+    /// The GUID with this number, from 1, of its heap.
+    pub(crate) fn guid(&self, number: u32) -> Option<[u8; 16]> {
+        let number = usize::try_from(number).ok()?;
+        let start = number.checked_sub(1)?.checked_mul(16)?;
         self.guid
             .get(start..start.checked_add(16)?)?
             .try_into()

@@ -1,10 +1,11 @@
 //! Portable PDB: from (method, IL offset) to (document, line).
 //!
-//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Only the tables Document and
-//! MethodDebugInformation are read, and only the methods that are asked for.
+//! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Of the tables Document and
+//! MethodDebugInformation (and by `stepping` CustomDebugInformation) the methods are read that are asked for.
 
 use crate::metadata::{Bytes, Metadata};
 use crate::pe::PdbId;
+use crate::stepping;
 
 const DOCUMENT: usize = 0x30;
 const METHOD_DEBUG_INFORMATION: usize = 0x31;
@@ -56,6 +57,15 @@ impl PortablePdb {
         let point = at_or_before.or_else(|| points.first())?;
         let name = Tables::new(&metadata)?.document_name(point.document)?;
         Some((name, point.line))
+    }
+}
+
+impl PortablePdb {
+    /// Source file and line of await number `state` of the async method whose `MoveNext` has this `token`.
+    pub(crate) fn await_line(&self, token: u32, state: u32) -> Option<(String, u32)> {
+        let metadata = Metadata::parse(&self.bytes)?;
+        let offset = stepping::await_offset(&metadata, token & 0x00ff_ffff, state)?;
+        self.line(token, offset)
     }
 }
 

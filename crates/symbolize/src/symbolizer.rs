@@ -105,7 +105,14 @@ struct Native {
 struct Managed {
     pdb: Option<PortablePdb>,
     report: ModuleReport,
-    cache: HashMap<(u32, u32), Option<ManagedLine>>,
+    cache: HashMap<(u32, Place), Option<ManagedLine>>,
+}
+
+/// A place in a managed method.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Il(u32),
+    Await(u32),
 }
 
 /// Looks up names and lines.
@@ -224,6 +231,17 @@ impl Symbolizer {
         token: u32,
         il_offset: u32,
     ) -> Option<&ManagedLine> {
+        self.line_of(module, token, Place::Il(il_offset))
+    }
+
+    /// The source line of await number `state` (from 0, in the order of the code) of the async method whose
+    /// state machine's `MoveNext` is the method `token` of `module`.
+    pub fn await_line(&mut self, module: &Module, token: u32, state: i32) -> Option<&ManagedLine> {
+        let state = u32::try_from(state).ok()?;
+        self.line_of(module, token, Place::Await(state))
+    }
+
+    fn line_of(&mut self, module: &Module, token: u32, place: Place) -> Option<&ManagedLine> {
         let order = &mut self.order;
         let managed = self.managed.entry(key(module)).or_insert_with(|| {
             order.push((true, key(module)));
@@ -231,8 +249,12 @@ impl Symbolizer {
         });
         managed.report.asked += 1;
         let pdb = &managed.pdb;
-        let found = managed.cache.entry((token, il_offset)).or_insert_with(|| {
-            let (file, line) = pdb.as_ref()?.line(token, il_offset)?;
+        let found = managed.cache.entry((token, place)).or_insert_with(|| {
+            let pdb = pdb.as_ref()?;
+            let (file, line) = match place {
+                Place::Il(offset) => pdb.line(token, offset)?,
+                Place::Await(state) => pdb.await_line(token, state)?,
+            };
             Some(ManagedLine { file, line })
         });
         managed.report.found += u64::from(found.is_some());

@@ -29,6 +29,7 @@ struct Lookups {
 enum Place {
     Native { module: u32, svma: u64 },
     Managed { method: u32, il_offset: u32 },
+    Await { method: u32, state: i32 },
 }
 
 /// Looks up every frame of the recording and appends what was found.
@@ -78,21 +79,23 @@ pub(super) fn append(sink: &mut Sink) -> Result<()> {
                         push(&mut writer, &mut blocks, *frame, &name, "", 0);
                     }
                 }
-                Place::Managed { method, il_offset } => {
+                Place::Managed { method, .. } | Place::Await { method, .. } => {
                     let Some((module, token)) = lookups.methods.get(&method) else {
                         continue;
                     };
-                    if let Some(module) = lookups.modules.get(module)
-                        && let Some(found) = symbolizer.managed_line(module, *token, il_offset)
-                    {
-                        push(
-                            &mut writer,
-                            &mut blocks,
-                            *frame,
-                            "",
-                            &found.file,
-                            found.line,
-                        );
+                    let Some(module) = lookups.modules.get(module) else {
+                        continue;
+                    };
+                    let found = match *place {
+                        Place::Await { state, .. } => symbolizer.await_line(module, *token, state),
+                        Place::Managed { il_offset, .. } => {
+                            symbolizer.managed_line(module, *token, il_offset)
+                        }
+                        Place::Native { .. } => None,
+                    };
+                    if let Some(found) = found {
+                        let (file, line) = (&found.file, found.line);
+                        push(&mut writer, &mut blocks, *frame, "", file, line);
                     }
                 }
             }
@@ -148,6 +151,7 @@ fn read(sink: &Sink) -> Result<Vec<(ProcessKey, Lookups)>> {
                         il_offset: Some(il_offset),
                         ..
                     } => Place::Managed { method, il_offset },
+                    Frame::Async { method, state } => Place::Await { method, state },
                     _ => continue,
                 };
                 let lookups = processes.entry(process).or_default();

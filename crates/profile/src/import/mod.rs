@@ -602,10 +602,12 @@ fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
         let (file, line) = (symbol.file, symbol.line);
         // Its line needs no more looking up; what tells which method it is stays.
         let location = match frame.location {
-            Location::Il { token, .. } | Location::Await { token, .. } => {
+            Location::Il { token, .. } => {
                 let offset = u32::MAX;
                 Location::Il { token, offset }
             }
+            // That it waits is told from it.
+            Location::Await { .. } => frame.location,
             _ => Location::None,
         };
         return vec![Frame {

@@ -38,6 +38,8 @@ fn folder(damages: &[(&str, &Damage)]) -> (TempDir, PathBuf) {
         "Lines.dll",
         "Lines.pdb",
         "Embedded.dll",
+        "Awaits.dll",
+        "Awaits.pdb",
         "small.so",
         "small.so.debug",
     ] {
@@ -57,6 +59,16 @@ fn ask_managed(path: PathBuf) {
     for method in 0..12 {
         for il_offset in [0, 1, 30, 100, u32::MAX] {
             symbolizer.managed_line(&module, 0x0600_0000 | method, il_offset);
+        }
+    }
+}
+
+fn ask_awaits(path: PathBuf) {
+    let module = module(&path, true);
+    let mut symbolizer = Symbolizer::new(Options::default());
+    for method in 0..0x30 {
+        for state in [0, 1, 3, 100, -1] {
+            symbolizer.await_line(&module, 0x0600_0000 | method, state);
         }
     }
 }
@@ -83,6 +95,14 @@ proptest! {
         ask_managed(path.join("Embedded.dll"));
         let (_kept, path) = folder(&[("Lines.pdb", &pdb)]);
         ask_managed(path.join("Lines.dll"));
+    }
+
+    #[test]
+    fn awaits(dll in damage(), pdb in damage()) {
+        let (_kept, path) = folder(&[("Awaits.dll", &dll)]);
+        ask_awaits(path.join("Awaits.dll"));
+        let (_kept, path) = folder(&[("Awaits.pdb", &pdb)]);
+        ask_awaits(path.join("Awaits.dll"));
     }
 
     #[test]

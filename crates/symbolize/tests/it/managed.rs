@@ -214,3 +214,92 @@ fn signatures_of_damaged_modules() {
         }
     }
 }
+
+/// Each await of each method, by the number that its code stores before it, against what .NET's own reader
+/// found; no number beyond.
+#[test]
+fn lines_of_awaits() {
+    for name in ["Awaits", "AwaitsDebug"] {
+        let module = module(&fixture(&format!("{name}.dll")), true);
+        let mut symbolizer = Symbolizer::new(Options::default());
+        let text = fs::read_to_string(fixture(&format!("{name}.states"))).unwrap();
+        let mut last = 0;
+        for line in text.lines() {
+            let [token, state, line] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            let token = u32::from_str_radix(token, 16).unwrap();
+            let (state, line): (i32, u32) = (state.parse().unwrap(), line.parse().unwrap());
+            let found = symbolizer.await_line(&module, token, state).unwrap();
+            let expected = ("/fixture/Awaits.cs", line);
+            assert_eq!(
+                (found.file.as_str(), found.line),
+                expected,
+                "{token:x} {state}"
+            );
+            last = token;
+        }
+        assert_eq!(text.lines().count(), 15);
+        // Finished, running, in a yield; more awaits than there are.
+        for state in [-1, -2, -4, i32::MIN, 1, 100, i32::MAX] {
+            assert_eq!(symbolizer.await_line(&module, last, state), None, "{state}");
+        }
+        // Methods without awaits, and no method.
+        for token in [
+            0x0600_0001,
+            0x0600_0fff,
+            0x0600_0000,
+            0x0200_0002,
+            0,
+            u32::MAX,
+        ] {
+            assert_eq!(symbolizer.await_line(&module, token, 0), None, "{token:x}");
+        }
+    }
+    // A PDB without any.
+    let lines = module(&fixture("Lines.dll"), true);
+    let mut symbolizer = Symbolizer::new(Options::default());
+    assert_eq!(symbolizer.await_line(&lines, 0x0600_0001, 0), None);
+}
+
+/// A method that waits has the line of its await, and is told from one that runs.
+#[test]
+fn frames_of_methods_that_wait_have_lines() {
+    use profile::model::Location;
+    let mut scene = profile::testing::Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.33");
+    let path: &'static str = fixture("Awaits.dll").to_str().unwrap().to_owned().leak();
+    let module = scene.managed_module(runtime, path);
+    let thread = scene.thread(1, "main", true);
+    // The tokens count from 0x06000001.
+    let methods: Vec<u32> = (0..0x21)
+        .map(|_| scene.method(runtime, module, "Awaits+<Straight>d__2", "MoveNext"))
+        .collect();
+    let awaits = scene.frame(recording::Frame::Async {
+        method: methods[0x1e],
+        state: 3,
+    });
+    let logical = scene.stack(&[awaits]);
+    let runs = scene.managed(methods[0x1e], recording::Tier::Tier1, 0);
+    let physical = scene.stack(&[runs]);
+    scene.awaited(thread, physical, logical, 1);
+    let mut profile = scene.profile();
+    for module in &mut profile.modules {
+        module.id_bytes.clear();
+    }
+    let options = Options {
+        signatures: true,
+        ..Options::default()
+    };
+    symbolize::symbolize(&mut profile, &options);
+    let sample = profile.samples[0];
+    let physical = profile.frame(profile.frames_of(sample.stack).next().unwrap());
+    assert_eq!(physical.line, 13, "of its first visible code");
+    let leaf = profile.frames_of(sample.logical.unwrap()).next().unwrap();
+    let frame = profile.frame(leaf);
+    assert_eq!(profile.name(leaf), "Awaits.Straight");
+    assert_eq!(frame.line, 18);
+    // As when it runs, so that it is the same method.
+    assert_eq!(frame.signature, physical.signature);
+    assert!(matches!(frame.location, Location::Await { state: 3, .. }));
+}
