@@ -37,7 +37,11 @@ pub fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut Age
     };
     // Whatever goes wrong in there, the program goes on and nobody waits for us.
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
-    let Err(panic) = ran else { return End::Away };
+    let Err(panic) = ran else {
+        drop(agent);
+        proc::give_back_memory();
+        return End::Away;
+    };
     // Dropping a panic's payload may panic again.
     std::mem::forget(panic);
     let _again = catch_unwind(AssertUnwindSafe(|| {

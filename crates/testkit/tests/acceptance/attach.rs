@@ -318,7 +318,7 @@ fn a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again(runtime: &R
     let pid = program.pid();
     let folder = test_folder("killed");
     for _ in 0..3 {
-        let mut tool = start(pid, &folder, &["-F", "999"]);
+        let mut tool = start(pid, &folder, &["-F", "999", "--engine", "clocks"]);
         tool.kill().unwrap();
         tool.wait().unwrap();
         // The agent leaves as if it had been told.
@@ -346,7 +346,11 @@ fn walkers_that_stop_the_runtime_can_be_had(runtime: &Runtime) {
 fn dynamic_methods_of_before_have_names(runtime: &Runtime) {
     let program = running(runtime, "dynamic", &["kept"]);
     let folder = test_folder("dynamic");
-    let recorded = record(program.pid(), &folder, &["-d", "2s", "-F", "999"]);
+    let recorded = record(
+        program.pid(),
+        &folder,
+        &["-d", "2s", "-F", "999", "--engine", "clocks"],
+    );
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
     let total = recorded.stacks().total();
@@ -364,7 +368,7 @@ fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
     let program = running(runtime, "shares", &[]);
     let pid = program.pid();
     let folder = test_folder("target");
-    let mut tool = start(pid, &folder, &["-F", "999"]);
+    let mut tool = start(pid, &folder, &["-F", "999", "--engine", "clocks"]);
     // Kills it.
     drop(program);
     let status = tool.wait().unwrap();
@@ -425,7 +429,11 @@ fn an_agent_that_stays_is_found_again(runtime: &Runtime) {
     );
     assert!(has_agent_thread(pid));
     assert_eq!(timers(pid), 0, "idle means idle");
-    let second = record(pid, &folder, &["-d", "1s", "-F", "999"]);
+    let second = record(
+        pid,
+        &folder,
+        &["-d", "1s", "-F", "999", "--engine", "clocks"],
+    );
     assert!(has_left(&second), "{}", second.answer.stderr);
     assert!(second.stacks().with("Workloads.Shares.Rounds").total() > 0);
     until("the agent's thread to end", || !has_agent_thread(pid));
@@ -452,7 +460,11 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     until("the end of the first recording", || {
         fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
     });
-    let second = record(pid, &folder, &["-d", "1s", "-F", "999"]);
+    let second = record(
+        pid,
+        &folder,
+        &["-d", "1s", "-F", "999", "--engine", "clocks"],
+    );
     assert!(
         second.answer.stderr.contains("stays in process")
             && second.answer.stderr.contains("started with it"),
@@ -483,7 +495,16 @@ fn beside_another_profiler(runtime: &Runtime) {
     command.arg("attached").envs(with_another_profiler(&folder));
     let program = Running::start(command);
     for _ in 0..3 {
-        let options = ["-d", "1s", "-F", "999", "-e", "cpu,exception,gc"];
+        let options = [
+            "-d",
+            "1s",
+            "-F",
+            "999",
+            "--engine",
+            "clocks",
+            "-e",
+            "cpu,exception,gc",
+        ];
         let output = tool(program.pid(), &folder, &options).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if runtime.is_core31() {
@@ -497,7 +518,7 @@ fn beside_another_profiler(runtime: &Runtime) {
         );
         let recorded = Recorded::new(recording_in(&folder), output);
         let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
-        assert!(total > 100, "{total} samples");
+        assert!(total > 20, "{total} samples");
     }
     let (output, status) = program.end();
     assert!(status.success(), "{status}: {output}");
@@ -533,5 +554,5 @@ fn beside_another_profiler_from_the_start(runtime: &Runtime) {
         recorded.answer.stderr
     );
     let total = recorded.stacks().with("Workloads.Shares.Rounds").total();
-    assert!(total > 50, "{total} samples");
+    assert!(total > 20, "{total} samples");
 }

@@ -78,8 +78,12 @@ fn the_whole_cost_is_less_than_what_the_process_used(runtime: &Runtime) {
 }
 
 fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
-    for (event, hertz) in [("cpu", "99"), ("cpu", "2000"), ("wall", "99")] {
-        let options = ["-e", event, "--frequency", hertz];
+    for (event, hertz, engine) in [
+        ("cpu", "99", "timer"),
+        ("cpu", "2000", "clocks"),
+        ("wall", "99", "auto"),
+    ] {
+        let options = ["-e", event, "--frequency", hertz, "--engine", engine];
         let program = Record::workload(runtime, "shares", &["1"]).options(options);
         let recorded = program.run_complete();
         let line = line(&recorded);

@@ -178,7 +178,8 @@ fn every_order_alone_and_recorded() {
                     }
                 };
                 same(side.alone());
-                let (recorded, answers) = side.recorded(&["--frequency", "999"]);
+                let (recorded, answers) =
+                    side.recorded(&["--frequency", "999", "--engine", "clocks"]);
                 same(answers);
                 let inspected = recorded.inspect();
                 assert!(
@@ -221,7 +222,15 @@ fn each_policy_records_what_it_says() {
                 continue;
             }
             let side = SideBySide::new("policy", options, &programs, false);
-            let how = ["--runtimes", policy, "--frequency", "999", "--quiet"];
+            let how = [
+                "--runtimes",
+                policy,
+                "--frequency",
+                "999",
+                "--engine",
+                "clocks",
+                "--quiet",
+            ];
             let recording = side.record().options(how).run();
             let mut answer = recording.answer.clone();
             if expected.iter().all(|(_, outcome, _)| outcome == "refused") {
@@ -462,7 +471,8 @@ fn started_at_once_and_one_shut_down_under_sampling() {
         }
         let programs = [(brief, "calls", "rounds=3"), (long, "gc", "0.4")];
         let side = SideBySide::new("ends", &[], &programs, false);
-        let (recorded, _) = side.recorded(&["--frequency", "4999", "--quiet"]);
+        let (recorded, _) =
+            side.recorded(&["--frequency", "4999", "--engine", "clocks", "--quiet"]);
         let inspected = recorded.inspect();
         assert!(
             inspected.json["processes"][0]["ended"] == true,
@@ -515,7 +525,8 @@ fn null_references_of_each_stay_exceptions() {
             options.extend(["--stagger", "300ms"]);
             let side = SideBySide::new("faults", &options, &programs, true);
             for _ in 0..runs() {
-                let (_, answers) = side.recorded(&["--frequency", "2999", "--quiet"]);
+                let (_, answers) =
+                    side.recorded(&["--frequency", "2999", "--engine", "clocks", "--quiet"]);
                 let results: Vec<_> = answers.iter().map(Answer::results).collect();
                 assert_eq!(results[0], results[1], "{options:?}");
             }

@@ -91,7 +91,7 @@ fn with_events(runtime: &Runtime, workload: &str) {
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
         let recorded = Record::workload(runtime, workload, &[&seconds_or("2")])
             .options(options)
-            .options(["--frequency", "997"])
+            .options(["--frequency", "997", "--engine", "clocks"])
             .run_as(&bare);
         let inspected = recorded.inspect();
         println!("{workload} by {walker}: {}", inspected.json);

@@ -25,7 +25,9 @@ fn cut_short(runtime: &Runtime, mode: &str, library: PathBuf) -> Vec<Recorded> {
         &["--event", "cpu,wall,exception,gc"],
     ];
     let record = |way: &[&str]| {
-        let program = program.clone().options(["--frequency", "997"]);
+        let program = program
+            .clone()
+            .options(["--frequency", "997", "--engine", "clocks"]);
         let recorded = program.options(way.iter().copied()).run_as(&bare);
         assert!(recorded.inspect().number("samples") > 20.0);
         recorded
