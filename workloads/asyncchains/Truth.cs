@@ -34,7 +34,7 @@ namespace Workloads
         /// <summary>
         /// Says who awaits a leaf: its caller first. "[…]" stands between methods, with _ for a space; ".Name" is
         /// one that the AsyncLocal does not know of, "Name*N" N of one name, "*" at the end
-        /// callers that await nothing.
+        /// any callers.
         /// </summary>
         public static void Chain(string leaf, params string[] callers)
         {
