@@ -17,7 +17,7 @@ namespace Workloads
 {
     /// <summary>
     /// A web server: ASP.NET Core's Kestrel on a free port of the loopback,
-    /// which it prints. GET /plain, /json, /cart, /regex and /nullref with ?n=N
+    /// which it prints. GET /plain, /json, /cart, /regex, /nullref and /burn with ?n=N
     /// answer a text that depends on N alone; /cpu answers the CPU time in
     /// nanoseconds and the number of requests so far. It ends at /stop, or when
     /// its standard input does.
@@ -34,13 +34,16 @@ namespace Workloads
             builder.Logging.ClearProviders();
             builder.WebHost.ConfigureKestrel(options => options.Listen(IPAddress.Loopback, 0));
             builder.Services.AddSingleton<Carts>();
+            builder.Services.AddSingleton<Burning>();
             WebApplication app = builder.Build();
             var carts = app.Services.GetRequiredService<Carts>();
+            var burning = app.Services.GetRequiredService<Burning>();
             app.MapGet("/plain", context => Answer(context, n => "plain " + n));
             app.MapGet("/json", context => Answer(context, Json.RoundTrip));
             app.MapGet("/regex", context => Answer(context, Texts.CountMatches));
             app.MapGet("/nullref", context => Answer(context, Faults.CatchNullReference));
             app.MapGet("/cart", async context => await Write(context, await carts.CheckOut(Number(context))));
+            app.MapGet("/burn", async context => await Write(context, await burning.Serve(Number(context))));
             app.MapGet("/cpu", context => Write(context, Clock.ProcessCpu() + " " + Interlocked.Read(ref requests)));
             app.MapGet("/stop", async context =>
             {
@@ -64,6 +67,7 @@ namespace Workloads
             input.Start();
             await app.WaitForShutdownAsync();
             await carts.End();
+            await burning.End();
             Run.Result("served", "all");
             Run.Measured("requests", Interlocked.Read(ref requests));
             run.End();

@@ -96,6 +96,7 @@ fn expected(path: &str, n: u64) -> String {
         "json" => format!("json {n} {:.2}", (0..10).map(price).sum::<f64>()),
         "cart" => format!("cart {}", n * 31 + 7 + 3 * (4 * n + 6)),
         "regex" => format!("regex {}", words()),
+        "burn" => format!("burn {n}"),
         _ => format!("nullref caught {n}"),
     }
 }
