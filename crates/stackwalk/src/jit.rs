@@ -8,6 +8,7 @@
 //! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
 //! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
 
+use crate::gc_info::{self, GcInfo};
 use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::{unwind_info, x86};
@@ -87,7 +88,7 @@ const MAX_FRAGMENTS: usize = 4096;
 /// `code_start` is the start of a body of code that the runtime published and keeps until it was
 /// removed from the code map and [`CodeMap::quiesce`](crate::CodeMap::quiesce) returned.
 pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
-    header_by(peek, code_start, function_id)
+    header_by(peek, code_start, function_id).map(|(body, _)| body)
 }
 
 /// [`body_from_header`] without a system call, some ten times faster: it believes that the word
@@ -97,15 +98,67 @@ pub unsafe fn body_from_header(code_start: u64, function_id: u64) -> Result<Body
 /// As of [`body_from_header`], and this runtime keeps its headers as `body_from_header` reads
 /// them: that has succeeded for other bodies of the same runtime.
 pub unsafe fn body_from_known_header(code_start: u64, function_id: u64) -> Result<Body, Mismatch> {
-    header_by(look, code_start, function_id)
+    header_by(look, code_start, function_id).map(|(body, _)| body)
 }
 
-/// Reads a body's header by `peek`, which copies as much as is readable at an address.
-fn header_by(
-    peek: fn(u64, &mut [u8]) -> &[u8],
+/// Why a body's GcInfo is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NoGcInfo {
+    /// The code header was not believed.
+    Header(Mismatch),
+    /// What it points to was not.
+    Bytes(gc_info::Error),
+}
+
+/// Bytes of GcInfo that are read at first, and at most. The largest that are known have some
+/// hundred thousand.
+const GC_INFO_BYTES: (usize, usize) = (2 << 10, 4 << 20);
+
+/// The body at `code_start`, and its GcInfo in a runtime that writes this version; all that can be asked of
+/// it is there. As [`body_from_header`] it reads by system calls.
+///
+/// # Safety
+/// As of [`body_from_header`].
+pub unsafe fn gc_info(
     code_start: u64,
     function_id: u64,
-) -> Result<Body, Mismatch> {
+    version: gc_info::Version,
+) -> Result<(Body, GcInfo<'static>), NoGcInfo> {
+    gc_info_by(peek, code_start, function_id, version)
+}
+
+/// [`gc_info()`] of whatever memory `peek` reads.
+fn gc_info_by(
+    peek: impl Fn(u64, &mut [u8]) -> &[u8],
+    code_start: u64,
+    function_id: u64,
+    version: gc_info::Version,
+) -> Result<(Body, GcInfo<'static>), NoGcInfo> {
+    let (body, at) = header_by(&peek, code_start, function_id).map_err(NoGcInfo::Header)?;
+    let mut length = GC_INFO_BYTES.0;
+    loop {
+        let mut buffer = vec![0; length];
+        let bytes = peek(at, &mut buffer).to_vec();
+        let (whole, most) = (bytes.len() == length, length >= GC_INFO_BYTES.1);
+        let info = gc_info::decode(bytes, version, body.len).and_then(|info| {
+            info.check()?;
+            Ok(info)
+        });
+        match info {
+            Ok(info) => return Ok((body, info)),
+            Err(gc_info::Error::Truncated) if whole && !most => length *= 8,
+            Err(error) => return Err(NoGcInfo::Bytes(error)),
+        }
+    }
+}
+
+/// Reads a body's header by `peek`, which copies as much as is readable at an address; and says where the
+/// body's GcInfo is.
+fn header_by(
+    peek: impl Fn(u64, &mut [u8]) -> &[u8],
+    code_start: u64,
+    function_id: u64,
+) -> Result<(Body, u64), Mismatch> {
     let word = |bytes: &[u8], at: usize| -> Option<u64> {
         Some(u64::from_le_bytes(
             bytes.get(at..)?.first_chunk()?.to_owned(),
@@ -136,6 +189,8 @@ fn header_by(
         .map(|index| index * 8)
         .find(|at| word(header, *at) == Some(function_id))
         .ok_or(Mismatch::OtherMethod)?;
+    // The word before it is where the GcInfo is.
+    let gc_info = method.checked_sub(8).and_then(|at| word(header, at));
     let count = half(header, method + 8).ok_or(Mismatch::Unreadable)? as usize;
     if !(1..=MAX_FRAGMENTS).contains(&count) {
         return Err(Mismatch::Inconsistent);
@@ -173,13 +228,14 @@ fn header_by(
         });
         infos.extend_from_slice(bytes.get(..info.len).unwrap_or_default());
     }
-    Ok(Body {
+    let body = Body {
         start: code_start,
         len: end,
         source: Source::Header,
         fragments: fragments.into(),
         infos: infos.into(),
-    })
+    };
+    Ok((body, gc_info.unwrap_or(0)))
 }
 
 /// The body at `code_start` of `len` bytes from its instructions; its source is
@@ -237,6 +293,18 @@ impl Body {
         }
     }
 
+    /// Where `this` may be in the frame of this body, which has this GcInfo: see
+    /// [`gc_info::this_homes`].
+    pub fn this_homes(&self, info: &GcInfo<'_>) -> Result<Vec<gc_info::Home>, gc_info::Error> {
+        gc_info::this_homes(info, self.bytes_at(self.start), &self.entries())
+    }
+
+    /// Offsets at which its functions begin: its main part, then its funclets.
+    fn entries(&self) -> Vec<u32> {
+        let begins = self.fragments.iter().map(|fragment| fragment.begin);
+        begins.collect()
+    }
+
     /// Whether the instructions of the prologue say the same as the rules of this body: `None`
     /// where they say nothing. For tests and counters: one source checks the other.
     pub fn agrees_with_code(&self) -> Option<bool> {
@@ -258,16 +326,19 @@ impl Body {
         Some(ours == said(&decoded.info) || ours == said(&decoded.without_frame))
     }
 
-    /// The rule for the instruction at `lookup`. Async-signal-safe.
-    pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
-        let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
+    /// The main function or funclet that has this offset.
+    fn fragment(&self, offset: u32) -> Option<&Fragment> {
         let behind = self
             .fragments
             .partition_point(|fragment| fragment.begin <= offset);
         let fragment = self.fragments.get(behind.checked_sub(1)?)?;
-        if offset >= fragment.end {
-            return None;
-        }
+        (offset < fragment.end).then_some(fragment)
+    }
+
+    /// The rule for the instruction at `lookup`. Async-signal-safe.
+    pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
+        let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
+        let fragment = self.fragment(offset)?;
         let into = offset - fragment.begin;
         if exact {
             let rest = self.bytes_at(lookup);

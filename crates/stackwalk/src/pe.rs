@@ -7,6 +7,7 @@
 //! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
 //! `docs/design/coreclr/botr/readytorun-format.md`.
 
+use crate::gc_info::{self, GcInfo};
 use crate::rule::Rule;
 use crate::{own_memory, unwind_info, x86};
 use std::ops::Range;
@@ -23,6 +24,8 @@ pub struct Image {
     functions: (u32, u32),
     /// RVA of the last byte that is in the file.
     last: u32,
+    /// RVA and size of the CLR's own header.
+    clr: (u32, u32),
 }
 
 /// Why an image is not a ReadyToRun image.
@@ -44,6 +47,8 @@ const MACHINES: [u16; 2] = [0x8664, 0x8664 ^ 0x7b79];
 const EXECUTABLE: u32 = 0x2000_0000;
 /// IMAGE_DIRECTORY_ENTRY_EXCEPTION
 const EXCEPTION: usize = 3;
+/// IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR
+const CLR: usize = 14;
 const MAX_SECTIONS: u16 = 96;
 
 /// Reads the headers of the image at `base`.
@@ -141,6 +146,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         code,
         functions: (table, table_len / 12),
         last: last.1,
+        clr: directory(CLR).unwrap_or_default(),
     };
     if image.rva_bytes(table).len() < table_len as usize
         || base.checked_add(image_len.into()).is_none()
@@ -148,6 +154,12 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         return Err(Malformed);
     }
     Ok(image)
+}
+
+/// A number in a RUNTIME_FUNCTION.
+fn field(entry: &[u8; 12], at: usize) -> u32 {
+    let bytes = entry.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// A RUNTIME_FUNCTION.
@@ -195,6 +207,77 @@ impl Image {
         unsafe { std::slice::from_raw_parts(at, (section.end - rva) as usize) }
     }
 
+    /// The major version of its ReadyToRun header; `None` for a part of a composite image, whose
+    /// header is elsewhere.
+    pub fn major(&self) -> Option<u32> {
+        let u32_at = |rva: u32| {
+            let bytes = self.rva_bytes(rva).first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        // IMAGE_COR20_HEADER: ManagedNativeHeader.
+        if self.clr.1 < 72 {
+            return None;
+        }
+        let header = u32_at(self.clr.0.checked_add(64)?)?;
+        // "RTR\0", then the major and the minor version.
+        if u32_at(header)? != 0x0052_5452 {
+            return None;
+        }
+        Some(u32_at(header.checked_add(4)?)? & 0xffff)
+    }
+
+    /// The GcInfo of the method whose code starts at `start`. It lies behind the UNWIND_INFO of its
+    /// first function, which always has a personality routine.
+    ///
+    /// Not in a signal handler; ask [`CodeMap::is_cut_short`](crate::CodeMap::is_cut_short) a
+    /// moment before.
+    pub fn gc_info(&self, start: u64) -> Result<GcInfo<'_>, gc_info::Error> {
+        use gc_info::Error::Malformed;
+        let version = self.major().and_then(gc_info::Version::of_image);
+        let version = version.ok_or(Malformed("an image of no known version"))?;
+        let rva = start
+            .checked_sub(self.base)
+            .and_then(|rva| u32::try_from(rva).ok());
+        let function = rva
+            .and_then(|rva| self.find(rva).filter(|function| function.begin == rva))
+            .ok_or(Malformed("no function starts there"))?;
+        let unwind = self.rva_bytes(function.unwind);
+        let info = unwind_info::UnwindInfo::parse(unwind).filter(|info| info.chained.is_none());
+        let behind = info.ok_or(Malformed("unwind codes"))?.len + 4;
+        let bytes = unwind.get(behind..).unwrap_or_default();
+        // The method ends where one of its funclets does.
+        let length = gc_info::code_length(bytes, version)?;
+        let last = function.begin.checked_add(length);
+        let end = last
+            .and_then(|last| self.find(last.checked_sub(1)?))
+            .map(|last| last.end);
+        if length == 0 || end != last {
+            return Err(gc_info::Error::OtherLength(length));
+        }
+        gc_info::decode(bytes, version, length)
+    }
+
+    /// Where `this` may be in the frame of the method whose code starts at `start` and which has this
+    /// GcInfo: see [`gc_info::this_homes`].
+    pub fn this_homes(
+        &self,
+        start: u64,
+        info: &GcInfo<'_>,
+    ) -> Result<Vec<gc_info::Home>, gc_info::Error> {
+        let rva = start
+            .checked_sub(self.base)
+            .and_then(|rva| u32::try_from(rva).ok());
+        let rva = rva.ok_or(gc_info::Error::Malformed("no code of this image"))?;
+        let table = self.table();
+        let first = table.partition_point(|entry| field(entry, 0) < rva);
+        let rest = table.get(first..).unwrap_or_default();
+        let offsets = rest.iter().map(|entry| field(entry, 0) - rva);
+        let entries: Vec<u32> = offsets
+            .take_while(|offset| *offset < info.code_length())
+            .collect();
+        gc_info::this_homes(info, self.bytes_at(start), &entries)
+    }
+
     /// The code from `address` to the end of its section. Async-signal-safe.
     pub(crate) fn bytes_at(&self, address: u64) -> &[u8] {
         let rva = address
@@ -203,24 +286,21 @@ impl Image {
         rva.map_or(&[], |rva| self.rva_bytes(rva))
     }
 
-    fn find(&self, rva: u32) -> Option<Function> {
+    /// The RUNTIME_FUNCTIONs, sorted.
+    fn table(&self) -> &[[u8; 12]] {
         let bytes = self.rva_bytes(self.functions.0);
-        let (table, _) = bytes
-            .get(..self.functions.1 as usize * 12)?
-            .as_chunks::<12>();
-        let field = |entry: &[u8; 12], at: usize| {
-            entry
-                .get(at..)
-                .and_then(|rest| rest.first_chunk())
-                .map(|b| u32::from_le_bytes(*b))
-        };
-        let behind =
-            table.partition_point(|entry| field(entry, 0).is_some_and(|begin| begin <= rva));
+        let table = bytes.get(..self.functions.1 as usize * 12);
+        table.unwrap_or_default().as_chunks::<12>().0
+    }
+
+    fn find(&self, rva: u32) -> Option<Function> {
+        let table = self.table();
+        let behind = table.partition_point(|entry| field(entry, 0) <= rva);
         let entry = table.get(behind.checked_sub(1)?)?;
         let function = Function {
-            begin: field(entry, 0)?,
-            end: field(entry, 4)?,
-            unwind: field(entry, 8)?,
+            begin: field(entry, 0),
+            end: field(entry, 4),
+            unwind: field(entry, 8),
         };
         (function.begin..function.end)
             .contains(&rva)
@@ -259,4 +339,4 @@ impl Image {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,7 @@
 //! Bodies as the JIT makes them, checked at every instruction; headers true and false.
 
+mod live;
+
 use super::*;
 use crate::oracle;
 

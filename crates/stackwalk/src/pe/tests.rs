@@ -4,7 +4,7 @@ use super::*;
 use crate::oracle;
 
 /// An image file laid out as the runtime maps it.
-fn map(file: &[u8]) -> Vec<u8> {
+pub(crate) fn map(file: &[u8]) -> Vec<u8> {
     let u32_at = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
     let u16_at = |at: usize| usize::from(u16::from_le_bytes(*file[at..].first_chunk().unwrap()));
     let pe = u32_at(0x3c);
