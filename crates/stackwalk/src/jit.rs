@@ -11,6 +11,7 @@
 use crate::gc_info::{self, GcInfo};
 use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
+use crate::unwind_info::Saved;
 use crate::{unwind_info, x86};
 
 /// Where a body's unwind rules come from.
@@ -333,6 +334,18 @@ impl Body {
             .partition_point(|fragment| fragment.begin <= offset);
         let fragment = self.fragments.get(behind.checked_sub(1)?)?;
         (offset < fragment.end).then_some(fragment)
+    }
+
+    /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.
+    pub(crate) fn saved(&self, lookup: u64) -> Option<Saved> {
+        let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
+        let fragment = self.fragment(offset)?;
+        let info = self.infos.get(fragment.info as usize..)?;
+        // Nothing is known of registers where there are no codes of the JIT's own.
+        match self.source {
+            Source::Header => unwind_info::saved(info, offset - fragment.begin, |_| &[]),
+            Source::Prologue | Source::FramePointer => None,
+        }
     }
 
     /// The rule for the instruction at `lookup`. Async-signal-safe.

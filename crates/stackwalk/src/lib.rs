@@ -51,6 +51,7 @@ mod x86;
 
 pub use map::{CodeMap, Kind, Memory, Region};
 pub use native::{ModuleChange, NativeModule};
+pub use unwind_info::Saved;
 pub use walk::{
     ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, HIJACKS, Reason, Regs, Scratch, Stack,
     Traced, Walk, hijack_offset, regs_from_ucontext, trace, walk,

@@ -13,6 +13,7 @@ use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
+use crate::unwind_info::Saved;
 use crate::{cfi, jit, pe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -346,6 +347,19 @@ impl CodeMap {
         match &self.find(&reader, address)?.code {
             Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
+        }
+    }
+
+    /// Where the frame of the managed code at `lookup` (of a caller, its return address less 1) keeps its
+    /// caller's values of registers. `None` for native code, of which nothing is said, and where
+    /// nothing is known. True behind the prologue and before the epilogue, as at every call.
+    /// Async-signal-safe.
+    pub fn saved_registers(&self, lookup: u64) -> Option<Saved> {
+        let reader = self.grace.enter();
+        match &self.find(&reader, lookup)?.code {
+            Code::Jit(body) => body.saved(lookup),
+            Code::ReadyToRun(image) if !image.is_cut_short() => image.saved(lookup),
+            Code::ReadyToRun(_) | Code::Native(_) => None,
         }
     }
 

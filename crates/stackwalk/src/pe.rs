@@ -9,6 +9,7 @@
 
 use crate::gc_info::{self, GcInfo};
 use crate::rule::Rule;
+use crate::unwind_info::Saved;
 use crate::{own_memory, unwind_info, x86};
 use std::ops::Range;
 
@@ -310,6 +311,14 @@ impl Image {
     pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
         let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
         Some(self.base + u64::from(self.find(rva)?.begin))
+    }
+
+    /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.
+    pub(crate) fn saved(&self, lookup: u64) -> Option<Saved> {
+        let rva = u32::try_from(lookup.checked_sub(self.base)?).ok()?;
+        let function = self.find(rva)?;
+        let info = self.rva_bytes(function.unwind);
+        unwind_info::saved(info, rva - function.begin, |rva| self.rva_bytes(rva))
     }
 
     /// The rule for the instruction at `lookup`. Async-signal-safe.

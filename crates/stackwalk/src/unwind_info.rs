@@ -7,7 +7,8 @@
 //!
 //! Format: "x64 exception handling" of the Windows ABI; the Unix-only code 11,
 //! UWOP_SET_FPREG_LARGE, from the runtime's `inc/win64unwind.h`. Of the registers only `rbp`
-//! matters: the JIT uses no other frame register on Unix.
+//! matters to a rule: the JIT uses no other frame register on Unix. Where a frame keeps the others
+//! is for who reads their values out of it ([`Saved`]).
 
 use crate::rule::{Bp, Cfa, Rule};
 
@@ -162,6 +163,33 @@ pub(crate) fn rule_at(ra: Place, bp: Option<Place>) -> Option<Rule> {
     })
 }
 
+/// Where a frame keeps its caller's values of the registers that calls preserve, `rbp` aside.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Saved {
+    /// Of rbx, r12, r13, r14, r15: offsets from the frame's CFA, all below it; 0 where the register
+    /// has the caller's value still.
+    from_cfa: [i32; 5],
+}
+
+impl Saved {
+    /// The registers, numbered as in instructions, in the order they are kept here.
+    pub const REGISTERS: [u8; 5] = [3, 12, 13, 14, 15];
+
+    /// Where the caller's value of a register is, from the frame's CFA (the stack pointer of the caller
+    /// behind the call): `None` where the frame does not keep it, so that it is as its callee left it.
+    pub fn from_cfa(&self, register: u8) -> Option<i32> {
+        let at = Self::REGISTERS
+            .iter()
+            .position(|known| *known == register)?;
+        self.from_cfa.get(at).copied().filter(|offset| *offset != 0)
+    }
+
+    /// Of all of [`Saved::REGISTERS`], 0 for one that is not kept.
+    pub fn offsets(&self) -> [i32; 5] {
+        self.from_cfa
+    }
+}
+
 /// Longest chain of structures that is followed.
 const CHAIN_LIMIT: usize = 8;
 
@@ -172,10 +200,56 @@ pub(crate) fn rule<'a>(
     offset: u32,
     chained: impl Fn(u32) -> &'a [u8],
 ) -> Option<Rule> {
+    let mut bp = None;
+    let ra = frame(info, offset, chained, |register, place| {
+        if register == RBP {
+            bp = Some(place);
+        }
+    })?;
+    rule_at(ra, bp)
+}
+
+/// What the frame has saved at `offset` from the function's start; as for [`rule`].
+pub(crate) fn saved<'a>(
+    info: &'a [u8],
+    offset: u32,
+    chained: impl Fn(u32) -> &'a [u8],
+) -> Option<Saved> {
+    let mut places = [None; 5];
+    let ra = frame(info, offset, chained, |register, place| {
+        let index = Saved::REGISTERS.iter().position(|known| *known == register);
+        if let Some(known) = index.and_then(|index| places.get_mut(index)) {
+            *known = Some(place);
+        }
+    })?;
+    let mut saved = Saved::default();
+    for (offset, place) in saved.from_cfa.iter_mut().zip(places) {
+        let from_ra = match (place, ra) {
+            (None, _) => continue,
+            (Some(Place::Sp(at)), Place::Sp(ra)) | (Some(Place::Bp(at)), Place::Bp(ra)) => {
+                at.checked_sub(ra)?
+            }
+            _ => return None,
+        };
+        *offset = i32::try_from(from_ra.checked_sub(8)?)
+            .ok()
+            .filter(|offset| *offset < 0)?;
+    }
+    Some(saved)
+}
+
+/// Undoes the codes that have run by `offset`: tells each register that was saved, and where, the earliest
+/// save last, and answers where the return address is.
+fn frame<'a>(
+    info: &'a [u8],
+    offset: u32,
+    chained: impl Fn(u32) -> &'a [u8],
+    mut saves: impl FnMut(u8, Place),
+) -> Option<Place> {
     let mut info = UnwindInfo::parse(info)?;
     // A chained structure belongs to code whose prologue has run long ago.
     let mut offset = offset;
-    let (mut at, mut bp) = (Place::Sp(0), None);
+    let mut at = Place::Sp(0);
     for _ in 0..CHAIN_LIMIT {
         let ran = |op: &Op| u32::from(op.at) <= offset;
         // Where the frame register points from, once it is set.
@@ -196,21 +270,17 @@ pub(crate) fn rule<'a>(
             }
             match op.op {
                 PUSH_NONVOL => {
-                    if op.info == RBP {
-                        bp = Some(at);
-                    }
+                    saves(op.info, at);
                     at = at.plus(8);
                 }
                 ALLOC_SMALL | ALLOC_LARGE => at = at.plus(op.operand),
                 SET_FPREG | SET_FPREG_LARGE => at = base,
-                SAVE_NONVOL | SAVE_NONVOL_FAR if op.info == RBP => {
-                    bp = Some(base.plus(op.operand));
-                }
+                SAVE_NONVOL | SAVE_NONVOL_FAR => saves(op.info, base.plus(op.operand)),
                 _ => {}
             }
         }
         match info.chained {
-            None => return rule_at(at, bp),
+            None => return Some(at),
             Some([_, _, rva]) => {
                 info = UnwindInfo::parse(chained(rva))?;
                 offset = u32::MAX;

@@ -69,3 +69,48 @@ fn rules_of_real_images_are_true_at_every_instruction() {
         assert!(functions > 1000 && bad.is_empty());
     }
 }
+
+/// Each register that a prologue pushes is found at its place from the CFA, and no other is, at each call: read
+/// from the instructions by iced.
+#[test]
+fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+    for runtime in testkit::Runtime::all() {
+        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
+        let bytes = map(&std::fs::read(&path).unwrap());
+        // SAFETY: laid out as the runtime does; outlives the image.
+        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+        let (mut calls, mut kept) = (0, [0; 5]);
+        for entry in image.table() {
+            let (begin, end) = (field(entry, 0), field(entry, 4));
+            let code = &image.rva_bytes(begin)[..(end - begin) as usize];
+            let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+            let (mut sp, mut expected, mut pushing) = (-8, [0; 5], true);
+            for instruction in &mut decoder {
+                if instruction.mnemonic() == Mnemonic::Push && pushing {
+                    sp -= 8;
+                    // Iced counts as instructions do.
+                    let number = instruction.op0_register().full_register().number() as u8;
+                    let at = Saved::REGISTERS.iter().position(|known| *known == number);
+                    if let Some(place) = at.map(|at| &mut expected[at]) {
+                        *place = sp;
+                    }
+                } else {
+                    pushing = false;
+                }
+                let flow = instruction.flow_control();
+                if matches!(flow, FlowControl::Call | FlowControl::IndirectCall) {
+                    let lookup = image.base + u64::from(begin) + instruction.next_ip() - 1;
+                    let saved = image.saved(lookup).unwrap();
+                    assert_eq!(saved.offsets(), expected, "{}: {begin:#x}", runtime.version);
+                    calls += 1;
+                    for (register, kept) in Saved::REGISTERS.iter().zip(&mut kept) {
+                        *kept += i32::from(saved.from_cfa(*register).is_some());
+                    }
+                }
+            }
+        }
+        println!("{}: {calls} calls, {kept:?}", runtime.version);
+        assert!(calls > 50_000 && kept.iter().all(|kept| *kept > 5_000));
+    }
+}
