@@ -53,6 +53,6 @@ pub use map::{CodeMap, Kind, Memory, Region};
 pub use native::{ModuleChange, NativeModule};
 pub use unwind_info::Saved;
 pub use walk::{
-    ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, HIJACKS, Reason, Regs, Scratch, Stack,
-    Traced, Walk, hijack_offset, regs_from_ucontext, trace, walk,
+    ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, HIJACKS, Out, Reason, Regs, Scratch, Stack,
+    Traced, Walk, hijack_offset, regs_from_ucontext, trace, walk, walk_into,
 };

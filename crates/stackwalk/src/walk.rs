@@ -166,9 +166,9 @@ pub struct Traced {
     pub bp: u64,
 }
 
-/// Where a walk puts its frames.
-pub(crate) trait Out {
-    /// Frame number `depth`; false if there is no room.
+/// Where a walk puts its frames. What it does must be async-signal-safe.
+pub trait Out {
+    /// Frame number `depth`, as [`walk`] writes it and [`trace`] knows it; false if there is no room.
     fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool;
     /// The word of a frame that was put.
     fn word(&self, at: usize) -> Option<u64>;
@@ -300,6 +300,20 @@ pub unsafe fn trace(
     stack: &Stack,
     scratch: &mut Scratch,
     out: &mut [Traced],
+) -> Walk {
+    walk_in(&Process, map, regs, stack, scratch, out)
+}
+
+/// As [`walk`], into whatever takes the frames: it may look at each while the walk goes on.
+///
+/// # Safety
+/// As [`walk`].
+pub unsafe fn walk_into(
+    map: &CodeMap,
+    regs: Regs,
+    stack: &Stack,
+    scratch: &mut Scratch,
+    out: &mut impl Out,
 ) -> Walk {
     walk_in(&Process, map, regs, stack, scratch, out)
 }
