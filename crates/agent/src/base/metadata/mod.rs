@@ -276,6 +276,22 @@ impl Metadata {
         self.type_in(row)
     }
 
+    /// The TypeDef token of the type with this whole name, `Namespace.Outer+Inner`.
+    pub fn type_named(&self, whole: &str) -> Option<u32> {
+        let own = whole.rsplit(['.', '+']).next()?;
+        let names = self.parts.strings_that_end(&self.bytes, own)?;
+        let all = self.parts.types.iter().zip(1u32..);
+        let named = all.filter(|(class, _)| names.contains(&class.name));
+        let mut rows = named.map(|(_, row)| row);
+        let row = rows.find(|row| self.type_in(*row).as_deref() == Some(whole))?;
+        Some((TYPE_DEF as u32) << 24 | row)
+    }
+
+    /// The token of the first method of this name that a TypeDef token's type declares.
+    pub fn method_named(&self, token: u32, name: &str) -> Option<u32> {
+        self.parts.method_named(&self.bytes, token, name)
+    }
+
     /// The token of the field of this name that a TypeDef token's type declares.
     pub fn field(&self, token: u32, name: &str) -> Option<u32> {
         self.parts.field(&self.bytes, token, name)
@@ -497,6 +513,24 @@ impl Parts {
         }
         parts.reverse();
         (!parts.is_empty()).then(|| parts.join("+"))
+    }
+
+    fn method_named(&self, bytes: &impl Numbers, token: u32, name: &str) -> Option<u32> {
+        let owner = row_of(token, TYPE_DEF)?;
+        let index = usize::try_from(owner).ok()?;
+        let first = self.types.get(index.checked_sub(1)?)?.methods;
+        let end = match self.types.get(index) {
+            Some(next) => next.methods,
+            None => self.method_def.rows.checked_add(1)?,
+        };
+        // No type has so many.
+        let mut rows = first..end.min(first.saturating_add(0xffff));
+        let row = rows.find(|row| {
+            let offset = self.cell(bytes, (METHOD_DEF, self.method_def), *row, 3);
+            let found = offset.and_then(|offset| self.name(bytes, offset));
+            found.as_deref() == Some(name)
+        })?;
+        Some((METHOD_DEF as u32) << 24 | row)
     }
 
     fn field(&self, bytes: &impl Numbers, token: u32, name: &str) -> Option<u32> {

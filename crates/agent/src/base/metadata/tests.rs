@@ -90,6 +90,35 @@ fn a_nested_type_by_its_own_name() {
     }
 }
 
+#[test]
+fn a_type_and_its_method_by_name() {
+    let flat = Metadata::of_module(LINES.as_ptr() as u64, true).unwrap();
+    for name in ["Program", "Program+<Numbers>d__2"] {
+        let token = flat.type_named(name).unwrap();
+        assert_eq!(flat.type_name(token).as_deref(), Some(name));
+    }
+    for name in [
+        "<Numbers>d__2",
+        "Other+<Numbers>d__2",
+        "Numbers>d__2",
+        "",
+        "+",
+    ] {
+        assert_eq!(flat.type_named(name), None, "{name}");
+    }
+    let iterator = flat.type_named("Program+<Numbers>d__2").unwrap();
+    let moves = flat.method_named(iterator, "MoveNext").unwrap();
+    let found = flat.method(moves).unwrap();
+    assert_eq!(
+        (found.type_name.as_str(), found.name.as_str()),
+        ("Program+<Numbers>d__2", "MoveNext")
+    );
+    // Another type's.
+    assert_eq!(flat.method_named(iterator, "Main"), None);
+    assert_eq!(flat.method_named(0x0200_0002, "MoveNext"), None);
+    assert_eq!(flat.method_named(0x0200_ffff, "MoveNext"), None);
+}
+
 /// `cargo xtask test` names the core libraries of its runtimes.
 #[test]
 fn every_name_of_real_modules_is_read() {
