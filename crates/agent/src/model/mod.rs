@@ -2,6 +2,7 @@
 //!
 //! Values without behaviour: nothing here reads the program, calls a CLR or writes a record.
 
+pub mod chain;
 pub mod method;
 pub mod phase;
 pub mod settings;

@@ -6,6 +6,7 @@
 //! run), for as long as the process lives.
 
 pub mod accounts;
+pub mod chains;
 pub mod code;
 pub mod hijacks;
 pub mod history;

@@ -1,0 +1,222 @@
+//! Which code is the body of an async method, and where in its frames its state machine's address is: for the handler.
+//!
+//! A table by pieces of code of [`PIECE`] bytes, open-addressed, of a fixed size, which only grows: code that may be freed is
+//! never entered. So asking for code that is no async method's is one load and a comparison. Invariant: an entry is seen whole
+//! or not at all; no lock and no allocation for who asks.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+const PIECE_BITS: u32 = 8;
+/// Bytes of code for which there is one entry.
+pub const PIECE: u64 = 1 << PIECE_BITS;
+/// Most pieces, of twice as many places.
+const MAX_PIECES: usize = 32 * 1024;
+
+/// Where a frame has the address of its state machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// From the frame pointer.
+    pub from_bp: i32,
+    /// Offsets in the body between which it is there.
+    pub live: Box<[Range<u32>]>,
+    /// It is told by its contents only: one of several places, any of which may hold something else.
+    pub is_guess: bool,
+}
+
+/// One body of code of an async method's `MoveNext`.
+#[derive(Debug)]
+pub struct AsyncBody {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// Which gate is its runtime's.
+    pub gate: usize,
+    /// Number of its runtime.
+    pub runtime: u8,
+    /// Where its state machine's address may be, best first.
+    pub homes: Box<[Home]>,
+    /// Where in the state machine the builder is, which begins with the task or with what comes before it.
+    pub builder: u16,
+    /// The runtime has ended.
+    pub is_gone: AtomicBool,
+}
+
+impl AsyncBody {
+    /// Where its state machine's address may be at an instruction.
+    pub fn homes_at(&self, lookup: u64) -> impl Iterator<Item = &Home> {
+        let offset = lookup.wrapping_sub(self.range.start);
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        let is_live = move |home: &&Home| home.live.iter().any(|range| range.contains(&offset));
+        self.homes.iter().filter(is_live)
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// The piece's number + 1; 0 for a free one.
+    piece: AtomicU64,
+    body: AtomicPtr<AsyncBody>,
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct AsyncBodies {
+    slots: Box<[Slot]>,
+    taken: AtomicUsize,
+}
+
+impl AsyncBodies {
+    /// Nothing known.
+    pub fn new() -> AsyncBodies {
+        let slot = || Slot {
+            piece: AtomicU64::new(0),
+            body: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        AsyncBodies {
+            slots: std::iter::repeat_with(slot).take(2 * MAX_PIECES).collect(),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    fn places(&self, piece: u64) -> impl Iterator<Item = &Slot> {
+        let mask = self.slots.len().wrapping_sub(1);
+        let start = (piece.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        (0..64usize).filter_map(move |step| self.slots.get(start.wrapping_add(step) & mask))
+    }
+
+    /// The body that an instruction belongs to. Async-signal-safe.
+    #[inline]
+    pub fn at(&self, lookup: u64) -> Option<&'static AsyncBody> {
+        let piece = (lookup >> PIECE_BITS) + 1;
+        for slot in self.places(piece) {
+            // Acquire: pairs with the Release in `add`.
+            let found = slot.piece.load(Ordering::Acquire);
+            if found == 0 {
+                return None;
+            }
+            if found == piece {
+                // SAFETY: a slot's pointer is stored before its piece, from a box that was leaked.
+                let body = unsafe { slot.body.load(Ordering::Relaxed).as_ref() };
+                let is_it = |body: &&AsyncBody| {
+                    body.range.contains(&lookup) && !body.is_gone.load(Ordering::Relaxed)
+                };
+                if let Some(body) = body.filter(is_it) {
+                    return Some(body);
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds a body of code that stays as long as its runtime. Agent thread only. False: there is no room, or it is there.
+    pub fn add(&self, body: AsyncBody) -> bool {
+        let pieces =
+            body.range.start >> PIECE_BITS..=body.range.end.saturating_sub(1) >> PIECE_BITS;
+        let count = usize::try_from(pieces.end() - pieces.start() + 1).unwrap_or(usize::MAX);
+        let has_room = self.taken.load(Ordering::Relaxed).saturating_add(count) <= MAX_PIECES;
+        if body.range.is_empty() || !has_room || self.at(body.range.start).is_some() {
+            return false;
+        }
+        // Never freed: the handler may hold it at any time, and it lives as long as the code.
+        let body: *mut AsyncBody = Box::into_raw(Box::new(body));
+        for piece in pieces {
+            let is_free = |slot: &&Slot| slot.piece.load(Ordering::Relaxed) == 0;
+            if let Some(slot) = self.places(piece + 1).find(is_free) {
+                slot.body.store(body, Ordering::Relaxed);
+                // Release: pairs with the Acquire in `at`.
+                slot.piece.store(piece + 1, Ordering::Release);
+                self.taken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+
+    /// A runtime has ended: its number, and its code's addresses, may be another's.
+    pub fn forget(&self, runtime: u8) {
+        for slot in &self.slots {
+            // SAFETY: as in `at`.
+            let body = unsafe { slot.body.load(Ordering::Acquire).as_ref() };
+            if let Some(body) = body.filter(|body| body.runtime == runtime) {
+                body.is_gone.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Default for AsyncBodies {
+    fn default() -> AsyncBodies {
+        AsyncBodies::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(range: Range<u64>, runtime: u8) -> AsyncBody {
+        let home = |from_bp, live: &[Range<u32>]| Home {
+            from_bp,
+            live: live.into(),
+            is_guess: false,
+        };
+        AsyncBody {
+            range,
+            gate: 0,
+            runtime,
+            homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40])].into(),
+            builder: 8,
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn a_body_is_found_at_all_its_addresses_and_at_no_other() {
+        let bodies = AsyncBodies::new();
+        // Two in one piece of code, one over several.
+        assert!(bodies.add(body(0x7f00_0010..0x7f00_0050, 0)));
+        assert!(bodies.add(body(0x7f00_0060..0x7f00_0700, 1)));
+        assert!(
+            !bodies.add(body(0x7f00_0060..0x7f00_0700, 1)),
+            "it is there"
+        );
+        let runtime_at = |at| bodies.at(at).map(|body| body.runtime);
+        for at in 0x7f00_0000..0x7f00_0800 {
+            let expected = match at {
+                0x7f00_0010..0x7f00_0050 => Some(0),
+                0x7f00_0060..0x7f00_0700 => Some(1),
+                _ => None,
+            };
+            assert_eq!(runtime_at(at), expected, "{at:#x}");
+        }
+        bodies.forget(1);
+        assert_eq!(runtime_at(0x7f00_0100), None);
+        assert_eq!(runtime_at(0x7f00_0020), Some(0));
+        // Memory that is used again.
+        assert!(bodies.add(body(0x7f00_0060..0x7f00_0200, 2)));
+        assert_eq!(runtime_at(0x7f00_0100), Some(2));
+    }
+
+    #[test]
+    fn a_home_is_one_where_it_is_live_only() {
+        let body = body(0x1000..0x1100, 0);
+        let at = |offset: u64| {
+            let homes = body.homes_at(0x1000 + offset);
+            homes.map(|home| home.from_bp).collect::<Vec<_>>()
+        };
+        assert_eq!(at(3), []);
+        assert_eq!(at(4), [-8]);
+        assert_eq!(at(10), []);
+        assert_eq!(at(25), [-8, -16]);
+        assert_eq!(at(39), [-16]);
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let bodies = AsyncBodies::new();
+        let starts = (1u64..).map(|at| at * 0x400);
+        let added = starts.take_while(|at| bodies.add(body(*at..at + 0x300, 0)));
+        let added: Vec<u64> = added.collect();
+        assert_eq!(added.len(), MAX_PIECES / 3);
+        assert!(added.iter().all(|at| bodies.at(at + 0x2ff).is_some()));
+    }
+}

@@ -1,0 +1,214 @@
+//! The gate between readers of a runtime's heap and its collector.
+//!
+//! The collector moves objects only between `RuntimeSuspendStarted` and `RuntimeResumeStarted`. A handler that reads the heap
+//! counts itself in first and looks whether the gate is closed then; the callback closes it and waits until nobody is left
+//! inside, as the collector waits for any thread that runs managed code. The handler never waits.
+//!
+//! Invariants: a read inside the gate is before or after all moving, never during it; the callback waits for a bounded time.
+//! A reader that does not come out (the program jumped out of a handler that had interrupted ours) breaks the gate, which
+//! then stays closed for good, and one that was only late sees that before its next read.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Looks without giving the processor away: a reader takes some microseconds.
+const SPINS: u32 = 2000;
+/// Looks that give it away.
+const YIELDS: u32 = 200;
+/// Looks with a sleep between them. Counted and not timed: a process that is stopped meanwhile goes on with as many.
+const SLEEPS: u32 = 2000;
+const SLEEP: Duration = Duration::from_micros(500);
+
+/// One runtime's gate.
+#[derive(Debug)]
+pub struct Gate {
+    closed: AtomicBool,
+    /// The callbacks that close and open it come.
+    watched: AtomicBool,
+    broken: AtomicBool,
+    readers: AtomicU32,
+    /// How often it was closed, and for how long it had to be waited for.
+    closings: AtomicU64,
+    waits: AtomicU64,
+}
+
+impl Gate {
+    /// A gate that is closed: nothing is known of the runtime yet.
+    pub const fn new() -> Gate {
+        Gate {
+            closed: AtomicBool::new(true),
+            watched: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            readers: AtomicU32::new(0),
+            closings: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    /// A reader asks to come in; `false` where the gate is closed. After `true`, [`Gate::leave`]. Async-signal-safe.
+    pub fn enter(&self) -> bool {
+        // SeqCst, as the store and the load of `close`: of the two sides at least one sees the other.
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            self.leave();
+            return false;
+        }
+        true
+    }
+
+    /// A reader leaves, or one that was inside is known to be gone. Async-signal-safe.
+    pub fn leave(&self) {
+        // Release: what it has read comes before, for who waits in `close`.
+        self.readers.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether a reader that is inside may go on. Async-signal-safe.
+    pub fn holds(&self) -> bool {
+        !self.broken.load(Ordering::Relaxed)
+    }
+
+    /// The runtime is about to stop: when this returns nobody reads. In the callback.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.closings.fetch_add(1, Ordering::Relaxed);
+        let is_empty = || self.readers.load(Ordering::SeqCst) == 0;
+        if self.broken.load(Ordering::Relaxed) || is_empty() {
+            return;
+        }
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        for look in 0..SPINS + YIELDS + SLEEPS {
+            if is_empty() {
+                return;
+            }
+            match look {
+                0..SPINS => std::hint::spin_loop(),
+                _ if look < SPINS + YIELDS => std::thread::yield_now(),
+                _ => std::thread::sleep(SLEEP),
+            }
+        }
+        self.broken.store(true, Ordering::SeqCst);
+    }
+
+    /// The runtime goes on. In the callback.
+    pub fn open(&self) {
+        if self.watched.load(Ordering::SeqCst) && !self.broken.load(Ordering::Relaxed) {
+            self.closed.store(false, Ordering::SeqCst);
+            // Between the two somebody may have said that this was the last callback.
+            if !self.watched.load(Ordering::SeqCst) {
+                self.closed.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// From now on the runtime tells us when it stops and goes on. What it does now is not known: the gate stays closed until
+    /// it has gone on once.
+    pub fn watch(&self) {
+        if self.readers.load(Ordering::SeqCst) == 0 {
+            self.broken.store(false, Ordering::Relaxed);
+        }
+        self.watched.store(true, Ordering::SeqCst);
+    }
+
+    /// The runtime has ended, or tells us nothing any more: nobody comes in.
+    pub fn ignore(&self) {
+        self.watched.store(false, Ordering::SeqCst);
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it has been broken.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_gate_is_closed_until_it_is_opened() {
+        let gate = Gate::new();
+        assert!(!gate.enter());
+        gate.open();
+        assert!(!gate.enter(), "nobody would close it again");
+        gate.watch();
+        assert!(!gate.enter(), "it may be stopping right now");
+        gate.open();
+        assert!(gate.enter());
+        gate.leave();
+        gate.close();
+        assert!(!gate.enter());
+        gate.open();
+        gate.ignore();
+        assert!(!gate.enter());
+        gate.open();
+        assert!(!gate.enter());
+        assert_eq!(gate.readers.load(Ordering::Relaxed), 0);
+    }
+
+    /// What a reader reads is never half of what the collector writes.
+    #[test]
+    fn nobody_reads_while_objects_move() {
+        let gate = Arc::new(Gate::new());
+        let heap = Arc::new([const { AtomicU64::new(0) }; 64]);
+        let stop = Arc::new(AtomicBool::new(false));
+        gate.watch();
+        gate.open();
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let (gate, heap, stop) = (Arc::clone(&gate), Arc::clone(&heap), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut reads = 0u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        if gate.enter() {
+                            let first = heap[0].load(Ordering::Relaxed);
+                            let same = heap.iter().all(|w| w.load(Ordering::Relaxed) == first);
+                            gate.leave();
+                            assert!(same, "an object moved under a reader");
+                            reads += 1;
+                        }
+                    }
+                    reads
+                })
+            })
+            .collect();
+        for round in 1..3000u64 {
+            gate.close();
+            for word in heap.iter() {
+                word.store(round, Ordering::Relaxed);
+            }
+            gate.open();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let reads: u64 = readers.into_iter().map(|r| r.join().unwrap()).sum();
+        assert!(reads > 0);
+        assert!(!gate.is_broken());
+    }
+
+    #[test]
+    fn a_reader_that_never_leaves_breaks_the_gate_and_does_not_hang_the_program() {
+        let gate = Gate::new();
+        gate.watch();
+        gate.open();
+        assert!(gate.enter());
+        assert!(gate.holds());
+        gate.close();
+        assert!(gate.is_broken() && !gate.holds());
+        gate.open();
+        assert!(!gate.enter());
+        // Until it is known that nobody is inside.
+        gate.watch();
+        assert!(gate.is_broken());
+        gate.leave();
+        gate.watch();
+        gate.open();
+        assert!(gate.enter());
+    }
+}

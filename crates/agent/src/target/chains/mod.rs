@@ -1,0 +1,52 @@
+//! Chains of async methods: what the handler knows and does to find who awaits the method that it interrupted.
+//!
+//! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
+//! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked. All
+//! of it is learned on the agent thread (`clr::async_types`). Nothing here names anything.
+//!
+//! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never freed and only grow, so the
+//! handler needs no grace period, and their size is fixed.
+
+pub mod bodies;
+pub mod gate;
+pub mod reader;
+pub mod seeker;
+pub mod types;
+
+use std::sync::OnceLock;
+
+use stackwalk::HIJACKS;
+
+pub use bodies::{AsyncBodies, AsyncBody, Home};
+pub use gate::Gate;
+pub use types::{Kind, TaskAt, Types};
+
+/// What the handler looks things up in.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// Code.
+    pub bodies: AsyncBodies,
+    /// Objects.
+    pub types: Types,
+}
+
+/// About 1.3 MiB, made when a session first asks for chains.
+static TABLES: OnceLock<Tables> = OnceLock::new();
+
+/// One for each CLR that runs at once, by its place in the row (`target::hijacks`).
+static GATES: [Gate; HIJACKS] = [const { Gate::new() }; HIJACKS];
+
+/// The tables, made where there are none yet. Not in a handler.
+pub fn prepare() -> &'static Tables {
+    TABLES.get_or_init(Tables::default)
+}
+
+/// The tables, where they have been made. Async-signal-safe: a load.
+pub fn tables() -> Option<&'static Tables> {
+    TABLES.get()
+}
+
+/// A CLR's gate, by its place.
+pub fn gate(place: usize) -> Option<&'static Gate> {
+    GATES.get(place)
+}

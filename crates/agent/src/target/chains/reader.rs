@@ -1,0 +1,555 @@
+//! Reads a chain: from the task of a method that runs to who awaits it, and so on to the root.
+//!
+//! One rule for each kind of continuation that `Task.RunContinuations` knows (System.Private.CoreLib, Task.cs). It runs in the
+//! signal handler, inside the gate, and reads by plain loads: each address is an object's that the one before refers to.
+//!
+//! Invariants: at most [`MAX_LINKS`] links of at most [`MAX_HOPS`] objects each, and no longer than it is given; what it does
+//! not know ends the chain, and is said.
+
+use super::types::{Kind, PARENT, TaskAt, Types};
+use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
+
+/// Objects between two tasks of a chain, at most.
+const MAX_HOPS: usize = 8;
+/// Parents of a class that are looked at for one that is known.
+const MAX_PARENTS: usize = 6;
+/// Entries of a list that are looked at.
+const MAX_ENTRIES: u64 = 8;
+/// `Task.m_stateFlags` of a task that is done: TASK_STATE_FAULTED, _CANCELED, _RAN_TO_COMPLETION.
+const DONE: u64 = 0x160_0000;
+/// The lowest bits of an object's first word are the collector's.
+const TABLE: u64 = !7;
+/// Where an array of references has its first one.
+const ARRAY: u64 = 16;
+
+/// Where objects are.
+pub trait Heap {
+    /// The word at an address; `None` where no object can be, or no more may be read.
+    fn word(&self, at: u64) -> Option<u64>;
+    /// Whether it is time to stop.
+    fn is_late(&self) -> bool;
+}
+
+/// A chain that is read into words.
+pub struct ChainReader<'a, H> {
+    /// What is read.
+    pub heap: &'a H,
+    /// What is known.
+    pub types: &'a Types,
+    /// Where the links go.
+    pub links: &'a mut [u64],
+    /// How many there are.
+    pub count: usize,
+}
+
+/// What comes after a task.
+enum Next {
+    Task(u64),
+    End(ChainEnd),
+}
+
+impl<H: Heap> ChainReader<'_, H> {
+    /// Reads from `task`, whose method runs, to the root.
+    pub fn read(&mut self, task: u64) -> ChainEnd {
+        let mut at = task;
+        let mut is_first = true;
+        loop {
+            let Some((table, kind)) = self.object(at) else {
+                return ChainEnd::Strange;
+            };
+            let (places, state) = match kind {
+                Some(Kind::Task(places)) => (places, NO_STATE),
+                Some(Kind::Box { task, state, .. }) => match self.half(at, state) {
+                    Some(state) => (task, state.cast_signed()),
+                    None => return ChainEnd::Strange,
+                },
+                Some(_) => return ChainEnd::Strange,
+                None => return self.last(table, ChainEnd::Unknown),
+            };
+            if !is_first && state == -1 {
+                // It runs somewhere else.
+                return ChainEnd::Stale;
+            }
+            let Some(flags) = self.half(at, places.flags) else {
+                return ChainEnd::Strange;
+            };
+            let is_done = u64::from(flags) & DONE != 0;
+            if is_done && !is_first {
+                return ChainEnd::Stale;
+            }
+            if !self.put(table, Role::Task, state) {
+                return ChainEnd::TooDeep;
+            }
+            if self.heap.is_late() {
+                return ChainEnd::TooSlow;
+            }
+            match self.after(at, places, is_done) {
+                Next::Task(next) => at = next,
+                Next::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
+                Next::End(end) => return end,
+            }
+            is_first = false;
+        }
+    }
+
+    fn after(&mut self, task: u64, places: TaskAt, is_done: bool) -> Next {
+        if is_done {
+            return Next::End(ChainEnd::Completing);
+        }
+        match self.field(task, places.continuation) {
+            None => Next::End(ChainEnd::Strange),
+            Some(0) => Next::End(ChainEnd::Root),
+            Some(next) => self.task_of(next),
+        }
+    }
+
+    /// The task that a continuation leads to.
+    fn task_of(&mut self, continuation: u64) -> Next {
+        let mut at = continuation;
+        for _ in 0..MAX_HOPS {
+            let Some((table, kind)) = self.object(at) else {
+                return Next::End(ChainEnd::Strange);
+            };
+            let next = match kind {
+                Some(Kind::Task(_) | Kind::Box { .. }) => return Next::Task(at),
+                Some(Kind::Action(place) | Kind::Through(place)) => self.field(at, place),
+                Some(Kind::ContinueWith(place)) => {
+                    if !self.put(table, Role::Via, NO_STATE) {
+                        return Next::End(ChainEnd::TooDeep);
+                    }
+                    self.field(at, place)
+                }
+                Some(Kind::List { items, size }) => match self.first_of(at, items, size) {
+                    Some(0) => return Next::End(ChainEnd::Root),
+                    next => next,
+                },
+                Some(Kind::Blocked) => return Next::End(ChainEnd::Blocked),
+                Some(Kind::Sentinel) => return Next::End(ChainEnd::Completing),
+                Some(Kind::Other) => return Next::End(self.last(table, ChainEnd::Other)),
+                None => return Next::End(self.last(table, ChainEnd::Unknown)),
+            };
+            match next {
+                // A delegate without a target: a static method of somebody's.
+                Some(0) => return Next::End(self.last(table, ChainEnd::Other)),
+                Some(next) => at = next,
+                None => return Next::End(ChainEnd::Strange),
+            }
+        }
+        Next::End(ChainEnd::Strange)
+    }
+
+    /// The first entry of a list that leads to a task, or the first there is; notes how many others there are. 0: none.
+    fn first_of(&mut self, list: u64, items: u16, size: u16) -> Option<u64> {
+        let array = self.field(list, items)?;
+        let size = u64::from(self.half(list, size)?);
+        if array == 0 {
+            return Some(0);
+        }
+        // The array may be an older one than the size: its own length holds.
+        let length = u64::from(self.half(array, 8)?);
+        let (mut found, mut first, mut others) = (0, 0, 0u64);
+        for index in 0..size.min(length).min(MAX_ENTRIES) {
+            let entry = self.heap.word(array.checked_add(ARRAY + index * 8)?)?;
+            if entry == 0 {
+                continue;
+            }
+            others += 1;
+            if first == 0 {
+                first = entry;
+            }
+            if found == 0 && self.leads_to_a_task(entry) {
+                found = entry;
+            }
+        }
+        let others = others.saturating_sub(1) + size.min(length).saturating_sub(MAX_ENTRIES);
+        if others > 0 {
+            let (table, _) = self.object(list)?;
+            let others = i32::try_from(others)
+                .unwrap_or(i32::MAX)
+                .min(i32::from(i16::MAX));
+            self.put(table, Role::Others, others);
+        }
+        Some(if found != 0 { found } else { first })
+    }
+
+    fn leads_to_a_task(&self, entry: u64) -> bool {
+        let mut at = entry;
+        for _ in 0..MAX_HOPS {
+            let next = match self.object(at) {
+                Some((_, Some(Kind::Task(_) | Kind::Box { .. }))) => return true,
+                Some((_, Some(Kind::Action(to) | Kind::Through(to) | Kind::ContinueWith(to)))) => {
+                    self.field(at, to)
+                }
+                _ => return false,
+            };
+            match next {
+                Some(next) if next != 0 => at = next,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// An object's method table, and what is known of it.
+    fn object(&self, at: u64) -> Option<(u64, Option<Kind>)> {
+        let table = self.heap.word(at)? & TABLE;
+        if table == 0 {
+            return None;
+        }
+        Some((table, self.kind(table)))
+    }
+
+    pub(super) fn kind(&self, table: u64) -> Option<Kind> {
+        if let Some(kind) = self.types.get(table) {
+            return Some(kind);
+        }
+        if !self.types.has_parents() {
+            return None;
+        }
+        let mut class = table;
+        for _ in 0..MAX_PARENTS {
+            class = self.heap.word(class.checked_add(PARENT)?)?;
+            if class == 0 {
+                return None;
+            }
+            if let Some(kind) = self.types.get(class).and_then(Kind::of_derived) {
+                return Some(kind);
+            }
+        }
+        None
+    }
+
+    fn field(&self, object: u64, place: u16) -> Option<u64> {
+        self.heap.word(object.checked_add(place.into())?)
+    }
+
+    /// A number of 32 bits.
+    fn half(&self, object: u64, place: u16) -> Option<u32> {
+        let at = object.checked_add(place.into())?;
+        let word = self.heap.word(at & !7)?;
+        Some((word >> (at & 4) * 8) as u32)
+    }
+
+    fn put(&mut self, table: u64, role: Role, state: i32) -> bool {
+        let link = Link { table, role, state };
+        match self
+            .links
+            .get_mut(self.count)
+            .filter(|_| self.count < MAX_LINKS)
+        {
+            Some(word) => {
+                *word = link.pack();
+                self.count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn last(&mut self, table: u64, end: ChainEnd) -> ChainEnd {
+        if self.put(table, Role::Last, NO_STATE) {
+            end
+        } else {
+            ChainEnd::TooDeep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    const AT: TaskAt = TaskAt {
+        continuation: 0x20,
+        flags: 0x34,
+    };
+    // Method tables.
+    const TASK: u64 = 0x1000;
+    const BOX: u64 = 0x1100;
+    const ACTION: u64 = 0x1200;
+    const AWAIT: u64 = 0x1300;
+    const CONTINUE_WITH: u64 = 0x1400;
+    const WRAPPER: u64 = 0x1500;
+    const LIST: u64 = 0x1600;
+    const BLOCKED: u64 = 0x1700;
+    const OBJECT: u64 = 0x1800;
+    const OTHER: u64 = 0x1900;
+    const STRANGE: u64 = 0x2000;
+    const DERIVED: u64 = 0x2100;
+    const STATE: u16 = 0x48;
+
+    /// Memory in which objects are made.
+    #[derive(Default)]
+    struct Made {
+        words: HashMap<u64, u64>,
+        next: u64,
+        left: Option<Cell<u32>>,
+    }
+
+    impl Heap for Made {
+        fn word(&self, at: u64) -> Option<u64> {
+            assert!(at.is_multiple_of(8));
+            self.words.get(&at).copied()
+        }
+        fn is_late(&self) -> bool {
+            self.left.as_ref().is_some_and(|left| {
+                left.set(left.get().saturating_sub(1));
+                left.get() == 0
+            })
+        }
+    }
+
+    impl Made {
+        fn object(&mut self, table: u64, fields: &[(u16, u64)]) -> u64 {
+            self.next += 0x100;
+            let at = 0x10_0000 + self.next;
+            for word in 0..16 {
+                self.words.insert(at + word * 8, 0);
+            }
+            // The collector's bit.
+            self.words.insert(at, table | 1);
+            for (place, value) in fields {
+                self.words.insert(at + u64::from(*place), *value);
+            }
+            at
+        }
+        fn class(&mut self, table: u64, parent: u64) {
+            self.words.insert(table + PARENT, parent);
+        }
+        fn boxed(&mut self, state: i32, continuation: u64) -> u64 {
+            let state = u64::from(state.cast_unsigned());
+            self.object(BOX, &[(AT.continuation, continuation), (STATE, state)])
+        }
+    }
+
+    fn types() -> Types {
+        let types = Types::new();
+        for (table, kind) in [
+            (TASK, Kind::Task(AT)),
+            (
+                BOX,
+                Kind::Box {
+                    task: AT,
+                    state: STATE,
+                    machine: 0x40,
+                },
+            ),
+            (ACTION, Kind::Action(8)),
+            (AWAIT, Kind::Through(16)),
+            (CONTINUE_WITH, Kind::ContinueWith(24)),
+            (WRAPPER, Kind::Through(32)),
+            (LIST, Kind::List { items: 8, size: 16 }),
+            (BLOCKED, Kind::Blocked),
+            (OBJECT, Kind::Sentinel),
+            (OTHER, Kind::Other),
+        ] {
+            types.learn(table, kind);
+        }
+        types
+    }
+
+    /// The chain from `task`: role, table and state of each link.
+    fn read(made: &Made, types: &Types, task: u64) -> (Vec<(Role, u64, i32)>, ChainEnd) {
+        let mut links = [0; MAX_LINKS];
+        let mut reader = ChainReader {
+            heap: made,
+            types,
+            links: &mut links,
+            count: 0,
+        };
+        let end = reader.read(task);
+        let count = reader.count;
+        let links = links.iter().take(count).map(|word| {
+            let link = Link::unpack(*word);
+            (link.role, link.table, link.state)
+        });
+        (links.collect(), end)
+    }
+
+    fn task(table: u64, state: i32) -> (Role, u64, i32) {
+        (Role::Task, table, state)
+    }
+
+    #[test]
+    fn every_kind_of_continuation_is_followed() {
+        let types = types();
+        let mut made = Made::default();
+        let root = made.boxed(7, 0);
+        let action = made.object(ACTION, &[(8, root)]);
+        let awaits = made.object(AWAIT, &[(16, action)]);
+        let second = made.boxed(3, awaits);
+        let to_second = made.object(ACTION, &[(8, second)]);
+        let wrapper = made.object(WRAPPER, &[(32, to_second)]);
+        let outer = made.object(ACTION, &[(8, wrapper)]);
+        let promise = made.object(TASK, &[(AT.continuation, outer)]);
+        let holder = made.object(CONTINUE_WITH, &[(24, promise)]);
+        let first = made.boxed(-1, holder);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!(end, ChainEnd::Root);
+        assert_eq!(
+            links,
+            [
+                task(BOX, -1),
+                (Role::Via, CONTINUE_WITH, NO_STATE),
+                task(TASK, NO_STATE),
+                task(BOX, 3),
+                task(BOX, 7),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_chain_ends_where_nobody_awaits_and_says_why() {
+        let types = types();
+        for (table, end, last) in [
+            (BLOCKED, ChainEnd::Blocked, None),
+            (OTHER, ChainEnd::Other, Some(OTHER)),
+            (STRANGE, ChainEnd::Unknown, Some(STRANGE)),
+            (OBJECT, ChainEnd::Completing, None),
+        ] {
+            let mut made = Made::default();
+            let what = made.object(table, &[]);
+            let first = made.boxed(-1, what);
+            let mut expected = vec![task(BOX, -1)];
+            expected.extend(last.map(|table| (Role::Last, table, NO_STATE)));
+            assert_eq!(read(&made, &types, first), (expected, end));
+        }
+        // A delegate of a static method.
+        let mut made = Made::default();
+        let what = made.object(ACTION, &[]);
+        let first = made.boxed(-1, what);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (2, ChainEnd::Other));
+    }
+
+    #[test]
+    fn one_that_does_not_await_any_more_is_no_caller() {
+        let types = types();
+        for (state, flags, sentinel) in [
+            (-1i32, 0u64, false),
+            (4, 0x100_0000, false),
+            (4, 0x20_0000, false),
+            (4, 0, true),
+        ] {
+            let mut made = Made::default();
+            let done = made.object(OBJECT, &[]);
+            let state = u64::from(state.cast_unsigned());
+            let next = if sentinel { done } else { 0 };
+            let stale = made.object(
+                BOX,
+                &[
+                    (STATE, state),
+                    (AT.flags & !7, flags << 32),
+                    (AT.continuation, next),
+                ],
+            );
+            let first = made.boxed(-1, stale);
+            let (links, end) = read(&made, &types, first);
+            assert_eq!(end, ChainEnd::Stale);
+            assert_eq!(links.len(), 1 + usize::from(sentinel));
+        }
+        // The one that runs may be done itself: it is telling those who wait.
+        let mut made = Made::default();
+        let waits = made.boxed(4, 0);
+        let first = made.object(
+            BOX,
+            &[(AT.flags & !7, 0x100_0000 << 32), (AT.continuation, waits)],
+        );
+        assert_eq!(
+            read(&made, &types, first),
+            (vec![task(BOX, 0)], ChainEnd::Completing)
+        );
+    }
+
+    #[test]
+    fn of_a_list_the_first_that_leads_on_is_followed_and_the_others_are_counted() {
+        let types = types();
+        let mut made = Made::default();
+        let waits = made.boxed(2, 0);
+        let action = made.object(ACTION, &[(8, waits)]);
+        let other = made.object(OTHER, &[]);
+        let array = made.object(
+            STRANGE,
+            &[(8, 4), (16, 0), (24, other), (32, action), (40, waits)],
+        );
+        let list = made.object(LIST, &[(8, array), (16, 4)]);
+        let first = made.boxed(-1, list);
+        assert_eq!(
+            read(&made, &types, first),
+            (
+                vec![task(BOX, -1), (Role::Others, LIST, 2), task(BOX, 2)],
+                ChainEnd::Root
+            )
+        );
+        // A size that is newer than the array reads nothing behind it.
+        made.words.insert(list + 16, 400);
+        made.words.insert(array + 8, 1);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (1, ChainEnd::Root));
+    }
+
+    #[test]
+    fn a_class_that_is_not_known_is_what_its_parent_is() {
+        let types = types();
+        let mut made = Made::default();
+        made.class(DERIVED, STRANGE);
+        made.class(STRANGE, TASK);
+        made.class(TASK, OBJECT);
+        made.class(OBJECT, 0);
+        let root = made.boxed(1, 0);
+        let promise = made.object(DERIVED, &[(AT.continuation, root)]);
+        let first = made.boxed(-1, promise);
+        assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
+        types.set_parents();
+        assert_eq!(
+            read(&made, &types, first),
+            (
+                vec![task(BOX, -1), task(DERIVED, NO_STATE), task(BOX, 1)],
+                ChainEnd::Root
+            )
+        );
+        types.forbid_parents();
+        types.set_parents();
+        assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
+        let types = super::tests::types();
+        types.set_parents();
+        // But not every object is what the root of all classes stands for.
+        made.class(STRANGE, OBJECT);
+        assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
+    }
+
+    #[test]
+    fn a_chain_without_end_ends() {
+        let types = types();
+        let mut made = Made::default();
+        let first = made.boxed(4, 0);
+        let second = made.boxed(4, first);
+        made.words
+            .insert(first + u64::from(AT.continuation), second);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (MAX_LINKS, ChainEnd::TooDeep));
+        made.left = Some(Cell::new(5));
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (5, ChainEnd::TooSlow));
+        // Delegates that call each other.
+        let loops = made.object(ACTION, &[]);
+        made.words.insert(loops + 8, loops);
+        let first = made.boxed(-1, loops);
+        made.left = None;
+        assert_eq!(read(&made, &types, first).1, ChainEnd::Strange);
+    }
+
+    #[test]
+    fn memory_that_is_no_object_is_not_followed() {
+        let types = types();
+        let mut made = Made::default();
+        let first = made.boxed(-1, 0x5_0000);
+        assert_eq!(
+            read(&made, &types, first),
+            (vec![task(BOX, -1)], ChainEnd::Strange)
+        );
+        assert_eq!(read(&made, &types, 0x77_0000).1, ChainEnd::Strange);
+    }
+}

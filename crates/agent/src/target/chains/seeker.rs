@@ -1,0 +1,280 @@
+//! Finds the youngest async method of a stack that was resumed, while the stack is walked, and reads its chain.
+//!
+//! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs for the first time: its
+//! callers are the physical ones, and the search goes on. One whose state machine lies in its task was resumed: what is older
+//! is whoever resumed it, and the chain begins at the task. Whatever else is found ends the search: better no chain than
+//! somebody else's.
+//!
+//! Invariants: an address that is not proved to be an object's is read by the kernel, which does not fault; objects are read
+//! inside the gate alone; runs in the signal handler, with no lock and no allocation.
+
+use stackwalk::{ADDRESS, EXACT, Out, own_memory};
+
+use super::bodies::AsyncBody;
+use super::reader::{ChainReader, Heap};
+use super::types::Kind;
+use super::{Gate, Tables, gate};
+use crate::model::chain::{CHAIN_WORDS, ChainEnd, ChainHead};
+
+/// Longest time inside the gate, in ticks of the processor's clock: some 50 µs.
+const LONGEST: u64 = 150_000;
+/// Before its state machine a task has no more than this.
+const MOST_BEFORE: u64 = 1 << 16;
+
+/// Where objects can be.
+fn is_plausible(at: u64) -> bool {
+    at.is_multiple_of(8) && (0x1_0000..1 << 47).contains(&at)
+}
+
+/// Objects, read where they are.
+struct Inside<'g> {
+    gate: &'g Gate,
+    until: u64,
+}
+
+fn ticks() -> u64 {
+    // SAFETY: every processor of this architecture has it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+impl Heap for Inside<'_> {
+    fn word(&self, at: u64) -> Option<u64> {
+        if !is_plausible(at) || !self.gate.holds() {
+            return None;
+        }
+        // SAFETY: the address is a field of an object that a live object refers to, or of its class; the gate keeps the
+        // collector from moving or freeing either, and classes that can go away end a chain before they are read.
+        Some(unsafe { (at as *const u64).read_volatile() })
+    }
+
+    fn is_late(&self) -> bool {
+        ticks() >= self.until
+    }
+}
+
+/// The same by the kernel.
+struct Careful;
+
+impl Heap for Careful {
+    fn word(&self, at: u64) -> Option<u64> {
+        let [word] = words_at(at)?;
+        Some(word)
+    }
+
+    fn is_late(&self) -> bool {
+        false
+    }
+}
+
+/// Words at an address that may be anything.
+fn words_at<const N: usize>(at: u64) -> Option<[u64; N]> {
+    if !is_plausible(at) {
+        return None;
+    }
+    let mut words = [0u64; N];
+    // SAFETY: an array of words is as many bytes, and any bytes are words.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<[u64; N]>())
+    };
+    let all = bytes.len();
+    let read = own_memory::peek(at, bytes).len();
+    (read == all).then_some(words)
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Found {
+    depth: usize,
+    links: usize,
+    end: ChainEnd,
+}
+
+/// Takes a walk's frames, and looks at each.
+pub struct Seeker<'a> {
+    /// Frames, up to `room`; behind them room for a chain.
+    out: &'a mut [u64],
+    room: usize,
+    tables: &'static Tables,
+    /// Where the thread's stack ends.
+    stack_end: u64,
+    /// Which gate we are inside of, + 1: for who finds out that we have never come back.
+    inside: &'a mut u32,
+    found: Option<Found>,
+}
+
+impl Out for Seeker<'_> {
+    #[inline(always)]
+    fn put(&mut self, depth: usize, word: u64, sp: u64, bp: u64) -> bool {
+        let Some(slot) = self.out.get_mut(depth).filter(|_| depth < self.room) else {
+            return false;
+        };
+        *slot = word;
+        if self.found.is_none() {
+            let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
+            if let Some(body) = self.tables.bodies.at(lookup) {
+                self.meet(body, depth, lookup, sp, bp);
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> Option<u64> {
+        self.out.get(at).copied()
+    }
+}
+
+impl<'a> Seeker<'a> {
+    /// Into `out`, which has room for frames and, behind them, a chain. `inside` is the thread's, 0 at first; `None` where
+    /// there is no room for a chain.
+    pub fn new(
+        tables: &'static Tables,
+        stack_end: u64,
+        out: &'a mut [u64],
+        inside: &'a mut u32,
+    ) -> Option<Seeker<'a>> {
+        // The handler that was inside has been jumped out of.
+        let left = std::mem::take(inside);
+        if let Some(gate) = (left as usize).checked_sub(1).and_then(gate) {
+            gate.leave();
+        }
+        let room = out.len().checked_sub(CHAIN_WORDS)?;
+        Some(Seeker {
+            out,
+            room,
+            tables,
+            stack_end,
+            inside,
+            found: None,
+        })
+    }
+
+    /// The walk has ended with so many frames: puts the chain behind them. Answers how many words there are.
+    pub fn finish(self, depth: usize) -> usize {
+        let Some(found) = self.found else {
+            return depth;
+        };
+        let head = ChainHead {
+            older: u16::try_from(depth.saturating_sub(found.depth + 1)).unwrap_or(u16::MAX),
+            links: u16::try_from(found.links).unwrap_or(0),
+            end: found.end,
+        };
+        // Downwards, as there are no more frames than room for them.
+        let links = self.room..self.room.saturating_add(found.links);
+        if depth > self.room || links.end >= self.out.len() {
+            return depth;
+        }
+        self.out.copy_within(links, depth);
+        let end = depth.saturating_add(found.links);
+        match self.out.get_mut(end) {
+            Some(slot) => *slot = head.pack(),
+            None => return depth,
+        }
+        end + 1
+    }
+
+    /// A frame of an async method.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, body: &AsyncBody, depth: usize, lookup: u64, sp: u64, bp: u64) {
+        let mut end = ChainEnd::NotLive;
+        for home in body.homes_at(lookup) {
+            let at = bp.wrapping_add_signed(home.from_bp.into());
+            let last = self.stack_end.saturating_sub(8);
+            if at < sp || at > last || !at.is_multiple_of(8) {
+                end = ChainEnd::Strange;
+                continue;
+            }
+            // SAFETY: aligned, and between this frame's stack pointer and the stack's end, as the walk's own reads.
+            let this = || unsafe { (at as *const u64).read_volatile() };
+            if (sp..self.stack_end).contains(&this()) {
+                // It runs for the first time.
+                return;
+            }
+            let Some(gate) = gate(body.gate) else {
+                continue;
+            };
+            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
+            if !gate.enter() {
+                *self.inside = 0;
+                end = ChainEnd::GateClosed;
+                break;
+            }
+            // Once more: what was there before may have moved since.
+            let read = self
+                .task_of(body, this())
+                .map(|task| self.chain(gate, task));
+            gate.leave();
+            *self.inside = 0;
+            match read {
+                Some((links, end)) => {
+                    self.found = Some(Found { depth, links, end });
+                    return;
+                }
+                None => end = ChainEnd::Strange,
+            }
+        }
+        self.found = Some(Found {
+            depth,
+            links: 0,
+            end,
+        });
+    }
+
+    fn chain(&mut self, gate: &Gate, task: u64) -> (usize, ChainEnd) {
+        let heap = Inside {
+            gate,
+            until: ticks().saturating_add(LONGEST),
+        };
+        let mut reader = ChainReader {
+            heap: &heap,
+            types: &self.tables.types,
+            links: self.out.get_mut(self.room..).unwrap_or_default(),
+            count: 0,
+        };
+        let end = reader.read(task);
+        (reader.count, end)
+    }
+
+    /// The task that a state machine at `this` lies in: the one that its builder names, if it does lie in it.
+    fn task_of(&self, body: &AsyncBody, this: u64) -> Option<u64> {
+        if !is_plausible(this) {
+            return None;
+        }
+        let named: [u64; 2] = words_at(this.checked_add(body.builder.into())?)?;
+        named
+            .into_iter()
+            .find(|task| *task < this && this - *task < MOST_BEFORE && self.holds(*task, this))
+    }
+
+    /// Whether the task at `task` has its state machine at `this`.
+    fn holds(&self, task: u64, this: u64) -> bool {
+        let Some([table]) = words_at(task) else {
+            return false;
+        };
+        let table = table & !7;
+        match self.tables.types.get(table) {
+            Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
+            Some(Kind::Task(_)) | None => {
+                // A box of a class that is not known yet: derived from a task, and so large that it can be.
+                let reader = ChainReader {
+                    heap: &Careful,
+                    types: &self.tables.types,
+                    links: &mut [],
+                    count: 0,
+                };
+                let Some([first]) = words_at::<1>(table) else {
+                    return false;
+                };
+                // `MethodTable::m_BaseSize`.
+                let size = first >> 32;
+                match reader.kind(table) {
+                    Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
+                    Some(Kind::Task(_)) => this < task + size,
+                    _ => false,
+                }
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What the objects of a chain are, by their method tables: for the handler to ask, for others to teach.
+//!
+//! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are never entered, so what it says
+//! of an address stays true. Invariant: a reader sees an entry whole or not at all; no lock, no allocation after
+//! [`Types::new`].
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+/// What an object is, and where in it the next one's address lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A task.
+    Task(TaskAt),
+    /// An async method's task: the box of its state machine.
+    Box {
+        /// As of any task.
+        task: TaskAt,
+        /// Where `<>1__state` is in the box.
+        state: u16,
+        /// Where the state machine begins.
+        machine: u16,
+    },
+    /// `Action`: where its target is.
+    Action(u16),
+    /// Something that has the address of what goes on: `AwaitTaskContinuation`, `ContinuationWrapper`.
+    Through(u16),
+    /// The same of a continuation that has a task of its own: `ContinueWith`.
+    ContinueWith(u16),
+    /// `List<object>`: its array, and its size.
+    List {
+        /// `_items`.
+        items: u16,
+        /// `_size`.
+        size: u16,
+    },
+    /// What a blocked thread waits for.
+    Blocked,
+    /// `object` itself: stands for "completed".
+    Sentinel,
+    /// Nothing that goes on.
+    Other,
+}
+
+/// Where a task keeps what a chain needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaskAt {
+    /// `m_continuationObject`.
+    pub continuation: u16,
+    /// `m_stateFlags`.
+    pub flags: u16,
+}
+
+impl Kind {
+    /// As one word, which is never 0.
+    fn pack(self) -> u64 {
+        let fields = |kind: u64, a: u16, b: u16, c: u16, d: u16| {
+            // Offsets in objects are small; those that are not make the type one that says nothing.
+            let small = [c, d].iter().all(|at| *at < 1 << 12);
+            match small {
+                true => {
+                    kind | u64::from(a) << 8
+                        | u64::from(b) << 24
+                        | u64::from(c) << 40
+                        | u64::from(d) << 52
+                }
+                false => 9,
+            }
+        };
+        match self {
+            Kind::Task(at) => fields(1, at.continuation, at.flags, 0, 0),
+            Kind::Box {
+                task,
+                state,
+                machine,
+            } => match fields(2, task.continuation, task.flags, state, machine) {
+                // A state that lies too far away is not told of.
+                9 => fields(1, task.continuation, task.flags, 0, 0),
+                packed => packed,
+            },
+            Kind::Action(at) => fields(3, at, 0, 0, 0),
+            Kind::Through(at) => fields(4, at, 0, 0, 0),
+            Kind::ContinueWith(at) => fields(5, at, 0, 0, 0),
+            Kind::List { items, size } => fields(6, items, size, 0, 0),
+            Kind::Blocked => 7,
+            Kind::Sentinel => 8,
+            Kind::Other => 9,
+        }
+    }
+
+    fn unpack(word: u64) -> Option<Kind> {
+        let (a, b) = ((word >> 8) as u16, (word >> 24) as u16);
+        let task = TaskAt {
+            continuation: a,
+            flags: b,
+        };
+        Some(match word & 0xff {
+            1 => Kind::Task(task),
+            2 => Kind::Box {
+                task,
+                state: (word >> 40) as u16 & 0xfff,
+                machine: (word >> 52) as u16,
+            },
+            3 => Kind::Action(a),
+            4 => Kind::Through(a),
+            5 => Kind::ContinueWith(a),
+            6 => Kind::List { items: a, size: b },
+            7 => Kind::Blocked,
+            8 => Kind::Sentinel,
+            9 => Kind::Other,
+            _ => return None,
+        })
+    }
+
+    /// What a class is that derives from one of this kind, and of which nothing else is known.
+    pub fn of_derived(self) -> Option<Kind> {
+        match self {
+            Kind::Task(_) | Kind::Box { .. } | Kind::Through(_) | Kind::ContinueWith(_) => {
+                Some(self)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    table: AtomicU64,
+    kind: AtomicU64,
+}
+
+/// Most classes, of twice as many places.
+const MAX_TYPES: usize = 8192;
+
+/// The table.
+#[derive(Debug)]
+pub struct Types {
+    slots: Box<[Slot]>,
+    taken: AtomicUsize,
+    /// Who teaches; nobody who asks.
+    writer: Mutex<()>,
+    /// The word at [`PARENT`] of a method table is its parent's: seen to be true of this runtime's.
+    parents: AtomicU8,
+}
+
+/// Whether parents are where they are expected.
+const NOT_SEEN: u8 = 0;
+const SEEN: u8 = 1;
+const OTHERWISE: u8 = 2;
+
+/// Where a method table has its parent's address (src/coreclr/vm/methodtable.h, `m_pParentMethodTable`, of 3.1 to 10).
+pub const PARENT: u64 = 16;
+
+impl Types {
+    /// Nothing known.
+    pub fn new() -> Types {
+        let slot = || Slot {
+            table: AtomicU64::new(0),
+            kind: AtomicU64::new(0),
+        };
+        Types {
+            slots: std::iter::repeat_with(slot).take(2 * MAX_TYPES).collect(),
+            taken: AtomicUsize::new(0),
+            writer: Mutex::default(),
+            parents: AtomicU8::new(NOT_SEEN),
+        }
+    }
+
+    /// The slot of a method table, or the free one where it belongs.
+    fn slot(&self, table: u64) -> Option<&Slot> {
+        let mask = self.slots.len().wrapping_sub(1);
+        let start = (table.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize;
+        (0..64).find_map(|step| {
+            let slot = self.slots.get(start.wrapping_add(step) & mask)?;
+            // Acquire: pairs with the Release in `learn`.
+            let found = slot.table.load(Ordering::Acquire);
+            (found == table || found == 0).then_some(slot)
+        })
+    }
+
+    /// What an object with this method table is, if that is known. Async-signal-safe.
+    pub fn get(&self, table: u64) -> Option<Kind> {
+        let slot = self.slot(table)?;
+        if slot.table.load(Ordering::Acquire) != table {
+            return None;
+        }
+        Kind::unpack(slot.kind.load(Ordering::Relaxed))
+    }
+
+    /// From now on objects with this method table are known. Not in a handler. False: there is no room.
+    pub fn learn(&self, table: u64, kind: Kind) -> bool {
+        let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(slot) = self.slot(table).filter(|_| table != 0) else {
+            return false;
+        };
+        let is_new = slot.table.load(Ordering::Relaxed) == 0;
+        if is_new && self.taken.fetch_add(1, Ordering::Relaxed) >= MAX_TYPES {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        slot.kind.store(kind.pack(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `slot`.
+        slot.table.store(table, Ordering::Release);
+        true
+    }
+
+    /// Whether a class's parent may be read from its method table. Async-signal-safe.
+    pub fn has_parents(&self) -> bool {
+        self.parents.load(Ordering::Relaxed) == SEEN
+    }
+
+    /// It has been seen to be so.
+    pub fn set_parents(&self) {
+        // Not if some class was seen to be otherwise.
+        let (now, seen) = (NOT_SEEN, SEEN);
+        let order = Ordering::Relaxed;
+        let _once = self.parents.compare_exchange(now, seen, order, order);
+    }
+
+    /// It has been seen not to be so, for good.
+    pub fn forbid_parents(&self) {
+        self.parents.store(OTHERWISE, Ordering::Relaxed);
+    }
+
+    /// How many are known.
+    pub fn known(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Types {
+    fn default() -> Types {
+        Types::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: TaskAt = TaskAt {
+        continuation: 0x20,
+        flags: 0x34,
+    };
+
+    #[test]
+    fn every_kind_is_what_it_was() {
+        let kinds = [
+            Kind::Task(AT),
+            Kind::Box {
+                task: AT,
+                state: 0x48,
+                machine: 0x40,
+            },
+            Kind::Action(8),
+            Kind::Through(16),
+            Kind::ContinueWith(24),
+            Kind::List { items: 8, size: 16 },
+            Kind::Blocked,
+            Kind::Sentinel,
+            Kind::Other,
+        ];
+        let types = Types::new();
+        for (kind, at) in kinds.into_iter().zip(1u64..) {
+            assert!(types.learn(at * 0x40, kind));
+        }
+        for (kind, at) in kinds.into_iter().zip(1u64..) {
+            assert_eq!(types.get(at * 0x40), Some(kind));
+        }
+        assert_eq!(types.get(0x5000), None);
+        assert_eq!(types.get(0), None);
+        // A state behind 4 KiB of other fields is left out, and the rest stays.
+        let far = Kind::Box {
+            task: AT,
+            state: 5000,
+            machine: 0x40,
+        };
+        types.learn(0x40, far);
+        assert_eq!(types.get(0x40), Some(Kind::Task(AT)));
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more_and_loses_nothing() {
+        let types = Types::new();
+        let all = MAX_TYPES as u64;
+        let taken = (1..=2 * all).filter(|at| types.learn(at * 0x38, Kind::Other));
+        let taken: Vec<u64> = taken.collect();
+        assert!(taken.len() <= MAX_TYPES && taken.len() > MAX_TYPES / 2);
+        assert!(
+            taken
+                .iter()
+                .all(|at| types.get(at * 0x38) == Some(Kind::Other))
+        );
+    }
+}
