@@ -79,6 +79,7 @@ impl ClrCallbacks {
         status: Hresult,
         kind: MethodKind,
     ) {
+        self.clr.learn_expected(cx);
         let wants = self.parts.events.wants(Event::Jit);
         let now_ns = if wants { proc::now_ns() } else { 0 };
         let tier = if status.is_ok() {
@@ -158,6 +159,13 @@ impl Callbacks for ClrCallbacks {
             parts.events.remove(self.clr.number());
             parts.registry.withdraw(self.clr.number());
             return Err(refusal);
+        }
+        if parts.settings().has_chains()
+            && let Some(gate) = self.clr.heap_gate()
+        {
+            // Nothing runs yet.
+            gate.watch();
+            gate.open();
         }
         parts.target.threads.own_started();
         Ok(())
@@ -422,8 +430,25 @@ impl Callbacks for ClrCallbacks {
         _cx: &mut Cx<'rt, NoTrigger>,
         reason: CorPrfSuspendReason,
     ) -> corprof::Result<()> {
+        if let Some(gate) = self.clr.heap_gate() {
+            gate.close();
+        }
         if let Some(own) = self.events.get() {
             own.collector().stopping(reason, proc::now_ns());
+        }
+        Ok(())
+    }
+
+    fn runtime_suspend_aborted<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        if let Some(gate) = self.clr.heap_gate() {
+            gate.open();
+        }
+        Ok(())
+    }
+
+    fn runtime_resume_started<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        if let Some(gate) = self.clr.heap_gate() {
+            gate.open();
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! What runs in the signal handler: the walk of the interrupted thread, by the walker in force.
 //!
-//! The only reader of more than one signal-safe static: code map, table of hijacks, table of shadow
+//! The only reader of more than one signal-safe static: code map, tables and gates of chains, table of hijacks, table of shadow
 //! stacks, and the bell of the agent thread, each private to its module. Invariants: no lock, no
 //! allocation, no CLR call, no thread-local; every loop is bounded; the sampler keeps errno.
 
 use crate::base::wake;
 use crate::hooks;
 use crate::model::EndCode;
+use crate::target::chains::{self, seeker::Seeker};
 use crate::target::code::CODE_MAP;
 use crate::target::hijacks;
 
@@ -17,6 +18,8 @@ struct Scratch {
     /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
     ready: u64,
     walker: stackwalk::Scratch,
+    /// Which gate the last walk was inside of, + 1: not 0 once it has never come back.
+    inside: u32,
 }
 
 const READY: u64 = 0x7363_7261_7463_6831;
@@ -46,18 +49,54 @@ pub(crate) unsafe extern "C" fn walk(
         let out = std::slice::from_raw_parts_mut(out, cap);
         let cold = (*scratch).walker.cold;
         let walk = stackwalk::walk(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out);
-        // Code without a rule may be a library that has just been loaded. Only a walk that met
-        // something new can have met that.
-        if (*scratch).walker.cold != cold
-            && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
-                || out
-                    .iter()
-                    .take(walk.depth)
-                    .any(|word| word & stackwalk::BY_FRAME_POINTER != 0))
-        {
-            wake::call_from_handler();
-        }
+        look_again((*scratch).walker.cold != cold, walk, out);
         walked(walk.depth, walk.end)
+    }
+}
+
+/// As [`walk`], and behind the frames the chain of who awaits the youngest async method that was resumed
+/// ([`crate::model::chain`]), if there is one.
+///
+/// # Safety
+/// As [`walk`].
+pub(crate) unsafe extern "C" fn walk_with_chain(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: as in `walk`.
+    unsafe {
+        let own = prepared(scratch);
+        let (regs, stack) = interrupted(context, stack_end);
+        let words = std::slice::from_raw_parts_mut(out, cap);
+        let inside = &mut (*own).inside;
+        let seeker =
+            chains::tables().and_then(|tables| Seeker::new(tables, stack_end, words, inside));
+        let Some(mut seeker) = seeker else {
+            return self::walk(context, stack_end, scratch, out, cap);
+        };
+        let cold = (*own).walker.cold;
+        let walk = stackwalk::walk_into(&CODE_MAP, regs, &stack, &mut (*own).walker, &mut seeker);
+        let words = seeker.finish(walk.depth);
+        let out = std::slice::from_raw_parts(out, cap);
+        look_again((*own).walker.cold != cold, walk, out);
+        walked(words, walk.end)
+    }
+}
+
+/// Calls the agent thread where a walk met code without a rule: that may be a library which has just been loaded. Only one
+/// that met something new (`is_cold`) can have met that. Async-signal-safe.
+fn look_again(is_cold: bool, walk: stackwalk::Walk, out: &[u64]) {
+    if is_cold
+        && (walk.end == stackwalk::End::Broken(stackwalk::Reason::UnknownCode)
+            || out
+                .iter()
+                .take(walk.depth)
+                .any(|word| word & stackwalk::BY_FRAME_POINTER != 0))
+    {
+        wake::call_from_handler();
     }
 }
 
@@ -104,6 +143,7 @@ unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
     unsafe {
         if (*scratch).ready != READY {
             (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
+            (*scratch).inside = 0;
             (*scratch).ready = READY;
         }
         (*scratch).walker.hijacks = hijacks::of_interrupted((*scratch).head.slot);

@@ -45,6 +45,8 @@ const DYING_NS: u64 = 1_000_000;
 #[derive(Debug, Default)]
 struct Unloads {
     modules: u64,
+    /// When the last of them was about to go, CLOCK_MONOTONIC.
+    last_ns: u64,
     /// Threads that have ended since we came, until the catch-up is done.
     threads: HashSet<usize>,
 }
@@ -83,7 +85,15 @@ impl Gate {
 
     /// A module is about to go.
     pub(super) fn unloading(&self) {
-        self.hold().modules += 1;
+        let mut unloads = self.hold();
+        unloads.modules += 1;
+        unloads.last_ns = proc::now_ns();
+    }
+
+    /// None goes while this is held, and none has gone since `time_ns`; else `None`.
+    pub(super) fn hold_if_none_since(&self, time_ns: u64) -> Option<impl Drop + '_> {
+        let unloads = self.hold();
+        (unloads.modules == 0 || unloads.last_ns < time_ns).then_some(unloads)
     }
 
     /// A dynamic method is about to go. The callback may not block: it gives the agent thread the time that its

@@ -20,7 +20,7 @@ use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
 use crate::base::proc;
 use crate::model::{CodeBody, CollectibleFacts, ManagedModule};
-use crate::target::Target;
+use crate::target::{Target, chains};
 
 /// How many code headers of a runtime are read with care before they are read fast.
 const HEADERS_TO_TRUST: u32 = 32;
@@ -176,21 +176,20 @@ impl Clr {
             let unwind = self.unwind_of(&range, function.raw() as u64);
             let of_this = self.tier(target, &unwind, kind, &starts);
             tier = Some(of_this);
-            self.added(
-                target,
-                CodeBody {
-                    range: range.clone(),
-                    runtime: self.number(),
-                    function: function.raw(),
-                    code_start: start,
-                    kind,
-                    tier: of_this,
-                    added_ns: time_ns,
-                    collectible: facts.map(Arc::new),
-                },
-                owner,
-                unwind,
-            );
+            let body = CodeBody {
+                range: range.clone(),
+                runtime: self.number(),
+                function: function.raw(),
+                code_start: start,
+                kind,
+                tier: of_this,
+                added_ns: time_ns,
+                collectible: facts.map(Arc::new),
+            };
+            if let Some(tables) = chains::wanted() {
+                self.learn_body(cx, tables, &body);
+            }
+            self.added(target, body, owner, unwind);
         }
         tier
     }

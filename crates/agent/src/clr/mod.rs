@@ -4,6 +4,7 @@
 //! It hears no callbacks and knows no events, sessions or records. Invariant: its locks are leaves,
 //! never held over a call into the CLR.
 
+pub mod async_types;
 mod catch_up;
 pub mod code;
 mod finalizer;
@@ -27,6 +28,7 @@ pub use self::runtimes::Runtimes;
 use self::code::Unloadable;
 use self::tiers::Tiering;
 use crate::model::ManagedModule;
+use crate::target::chains::{self, Gate};
 use crate::target::hijacks;
 
 /// One CLR.
@@ -49,6 +51,8 @@ pub struct Clr {
     hijacks: hijacks::Words,
     /// Its place in the table of those, where there was one.
     hijack_place: OnceLock<usize>,
+    /// Whether the usual classes of chains are known (`async_types`).
+    expected: AtomicU8,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, and told of.
@@ -92,6 +96,7 @@ impl Clr {
             headers_read: AtomicU32::new(0),
             hijacks: hijacks::Words::default(),
             hijack_place: OnceLock::new(),
+            expected: AtomicU8::new(0),
             snapshots: OnceLock::new(),
             panics_told: AtomicU32::new(0),
             calls_told: Mutex::default(),
@@ -135,6 +140,16 @@ impl Clr {
     pub(crate) fn hijack_of(&self, thread: usize) -> Option<(usize, u64)> {
         let place = *self.hijack_place.get()?;
         Some((place, self.hijacks.of_new_thread(thread as u64)))
+    }
+
+    /// Its place among the CLRs that run at once.
+    pub(crate) fn place(&self) -> Option<usize> {
+        self.hijack_place.get().copied()
+    }
+
+    /// Where readers of its heap come in; `None` where it has no place.
+    pub(crate) fn heap_gate(&self) -> Option<&'static Gate> {
+        chains::gate(self.place()?)
     }
 
     /// Stacks of this CLR may be walked by `DoStackSnapshot`.

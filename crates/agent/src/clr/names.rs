@@ -86,7 +86,7 @@ fn mvid_of<'rt, C: Synchronous>(
 }
 
 /// The name of a TypeDef token of a module.
-fn type_of_token<'rt, C: Synchronous>(
+pub(super) fn type_of_token<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     module: ModuleId<'rt>,
@@ -194,7 +194,7 @@ pub fn collectible_owner<'rt, C: Synchronous>(
         })
 }
 
-fn collectible_class<'rt, C: Synchronous>(
+pub(super) fn collectible_class<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
     class: ClassId<'rt>,

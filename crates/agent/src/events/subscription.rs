@@ -84,6 +84,10 @@ pub fn of_session(
     let mut all = of_events(settings, how, runtime);
     all.low |= ALWAYS.0;
     all.high |= ALWAYS.1;
+    if settings.has_chains() {
+        // When objects may move.
+        all.low |= EventMaskLow::MONITOR_SUSPENDS;
+    }
     match (how, settings.walker) {
         (How::Startup, WalkerKind::Shadow) if callbacks_are_safe(runtime) => all.low |= hooks,
         (How::Startup, WalkerKind::Shadow) => {

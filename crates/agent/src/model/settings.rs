@@ -26,6 +26,8 @@ pub struct Settings {
     pub runtimes: RuntimePolicy,
     /// One stack of each thread, when the session is told to stop, and nothing before.
     pub dump: bool,
+    /// Whether samples of async methods have the chain of who awaits them.
+    pub chains: bool,
 }
 
 /// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
@@ -172,6 +174,7 @@ impl Default for Settings {
             walker: WalkerKind::Signal,
             runtimes: RuntimePolicy::All,
             dump: false,
+            chains: false,
         }
     }
 }
@@ -208,6 +211,7 @@ impl Settings {
                     settings.walker = known.copied().unwrap_or(settings.walker);
                 }
                 "dump" => settings.dump = value == "1",
+                "async" => settings.chains = value == "1",
                 "runtimes" => settings.runtimes = RuntimePolicy::parse(value),
                 _ => {}
             }
@@ -228,6 +232,11 @@ impl Settings {
     /// Threads are sampled by signals of their own, and not stopped one CLR at a time.
     pub fn is_by_signal(&self) -> bool {
         !matches!(self.walker, WalkerKind::Suspend | WalkerKind::Seeded)
+    }
+
+    /// Chains are read where handlers walk.
+    pub fn has_chains(&self) -> bool {
+        self.chains && self.walker == WalkerKind::Signal && !self.dump
     }
 
     /// Whoever walks asks `DoStackSnapshot`.
@@ -283,7 +292,7 @@ mod tests {
     fn reads_what_the_tool_writes() {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1",
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1",
         );
         assert_eq!(
             settings,
@@ -297,6 +306,7 @@ mod tests {
                 walker: WalkerKind::Suspend,
                 runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
                 dump: true,
+                chains: true,
             }
         );
     }

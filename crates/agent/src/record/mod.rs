@@ -7,6 +7,7 @@
 //! Invariants: memory is bounded, since every table is emptied when one is full, and numbering goes
 //! on; a new epoch ([`Recorder::new_epoch`]) leans on nothing that was said before it.
 
+mod chains;
 pub mod channel;
 mod outlet;
 mod resolve;
@@ -17,10 +18,12 @@ use std::borrow::Cow;
 
 use recording::Record;
 
+use self::chains::Chains;
 use self::outlet::Outlet;
 use self::resolve::{Lookup, Next, Written};
 use self::stubs::Stubs;
 use crate::clr::{Clr, Runtimes};
+use crate::model::chain;
 use crate::model::{EndCode, WalkedStack};
 use crate::target::{CodeHistory, Target};
 
@@ -33,6 +36,7 @@ pub struct Recorder {
     written: Written,
     next: Next,
     stubs: Stubs,
+    chains: Chains,
     /// Stacks whose walks broke, by [`EndCode`], since they were last told.
     broken: Box<[u64; 256]>,
 }
@@ -45,6 +49,7 @@ impl Default for Recorder {
             written: Written::default(),
             next: Next::default(),
             stubs: Stubs::default(),
+            chains: Chains::default(),
             broken: Box::new([0; 256]),
         }
     }
@@ -80,6 +85,7 @@ impl Recorder {
     /// The number of a CLR that has ended is about to be another's: its code is forgotten.
     pub fn forget_runtime(&mut self, target: &Target, clr: &Clr) {
         self.absorb_code(target);
+        self.forget_chains_of(clr.number());
         target.code.removed(self.history.of_runtime(clr.number()));
         for code in clr.images() {
             target.code.image_removed(code);
@@ -173,7 +179,8 @@ pub(crate) mod told;
 
 /// Whether the frame at which a walk ended is of a library, as far as is known by now.
 fn is_native(target: &Target, sample: &WalkedStack<'_>) -> bool {
-    let region = sample.frames.last().and_then(|word| {
+    let (frames, _) = chain::split(sample.frames);
+    let region = frames.last().and_then(|word| {
         let address = word & stackwalk::ADDRESS;
         target.code.map().lookup(address)
     });

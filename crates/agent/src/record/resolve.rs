@@ -19,9 +19,10 @@ use super::stacks::Stacks;
 use super::stubs::Generated;
 use crate::base::numbers::NumberMap;
 use crate::clr::{Runtimes, names};
+use crate::model::chain;
 use crate::model::{CodeBody, IlMap, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
-use crate::target::Target;
 use crate::target::natives::NativeChange;
+use crate::target::{Target, chains};
 
 /// Most addresses whose frame is remembered: 24 bytes each, so about 1.5 MiB.
 const MAX_ADDRESSES: usize = 64 * 1024;
@@ -49,6 +50,14 @@ pub(super) struct Written {
     /// runtime.
     dispatch_methods: HashSet<u32>,
     dispatch_frames: HashSet<u32>,
+    /// Methods that resume async ones, and frames of them.
+    resumer_methods: HashSet<u32>,
+    pub(super) resumer_frames: HashSet<u32>,
+    /// Methods of tasks of async methods, by runtime and method table.
+    pub(super) chain_methods: NumberMap<(u32, u64), u32>,
+    /// Modules and tokens of the `MoveNext` methods, and of frames of them.
+    pub(super) tokens: NumberMap<u32, (Option<u32>, u32)>,
+    pub(super) frame_tokens: NumberMap<u32, (Option<u32>, u32)>,
     /// Serial of [`ManagedModule`] to module number.
     managed_modules: NumberMap<u64, u32>,
     /// Number of a native module to its module number and bias. Of those that are loaded.
@@ -194,12 +203,15 @@ impl Recorder {
 
     /// Writes one sample, and before it whatever it is the first to need.
     pub(super) fn write_sample(&mut self, look: &mut Lookup<'_, '_>, sample: WalkedStack<'_>) {
+        let (frames, chain) = chain::split(sample.frames);
+        let sample = WalkedStack { frames, ..sample };
         let words = if sample.event == Event::Exception {
             self.beneath_dispatch(look, &sample)
         } else {
             sample.frames
         };
         let stack = self.stack(look, words, &sample);
+        let logical = chain.and_then(|chain| self.logical(look, words, chain, &sample));
         if let Some(stack) = stack {
             self.outlet.push(&Record::Sample {
                 thread: sample.thread,
@@ -209,7 +221,7 @@ impl Recorder {
                 value: sample.value,
                 end: sample.end.end(),
                 detail: sample.detail,
-                logical: None,
+                logical,
             });
         }
     }
@@ -263,7 +275,7 @@ impl Recorder {
     }
 
     /// The number of the stack of a frame that the stack `above` called.
-    fn called(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
+    pub(super) fn called(&mut self, above: Option<u32>, frame: Frame<'static>) -> u32 {
         let frame = self.frame(frame);
         self.stack_of(above, frame)
     }
@@ -294,7 +306,12 @@ impl Recorder {
     }
 
     /// The frame of one word of a walk, and whether the address means the same the next time.
-    fn address(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> (u32, bool) {
+    pub(super) fn address(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        word: u64,
+        time_ns: u64,
+    ) -> (u32, bool) {
         let address = word & ADDRESS;
         let lookup = if word & EXACT != 0 {
             address
@@ -326,6 +343,14 @@ impl Recorder {
             && self.written.dispatch_methods.contains(method)
         {
             self.written.dispatch_frames.insert(frame);
+        }
+        if let Frame::Managed { method, .. } = &value {
+            if self.written.resumer_methods.contains(method) {
+                self.written.resumer_frames.insert(frame);
+            }
+            if let Some(token) = self.written.tokens.get(method) {
+                self.written.frame_tokens.insert(frame, *token);
+            }
         }
         self.outlet.push(&Record::Frame {
             frame,
@@ -491,6 +516,11 @@ impl Recorder {
                 }
             };
             self.written.precompiled.insert(start, (method, code_start));
+            if let Some(tables) = chains::wanted().filter(|_| names.name == "MoveNext") {
+                look.runtimes.with(runtime, |clr, cx| {
+                    clr.learn_precompiled(cx, tables, function, code_start)
+                });
+            }
             Some((method, code_start))
         });
         match found {
@@ -526,6 +556,12 @@ impl Recorder {
         };
         if names.type_name == "System.Runtime.EH" {
             self.written.dispatch_methods.insert(method);
+        }
+        if names.name == "MoveNext" {
+            self.written.tokens.insert(method, (module, names.token));
+            if names.type_name.contains("StateMachineBox`1") {
+                self.written.resumer_methods.insert(method);
+            }
         }
         self.outlet.push(&Record::Method {
             method,

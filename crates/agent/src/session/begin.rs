@@ -9,7 +9,9 @@ use sampler::{EngineChoice, Reader, Sampler};
 use super::{Parts, signal};
 use crate::clr::Clr;
 use crate::handler;
+use crate::model::chain::CHAIN_WORDS;
 use crate::model::{Settings, WalkerKind};
+use crate::target::chains;
 
 /// A session that has begun: samples may be on their way. The agent thread takes it from here.
 #[derive(Debug)]
@@ -45,13 +47,18 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     let settings = Arc::new(settings);
     let walk = if settings.walker == WalkerKind::Shadow && parts.shadow.is_some() {
         handler::shadow_walk
+    } else if settings.has_chains() {
+        handler::walk_with_chain
     } else {
         handler::walk
     };
+    // Before the session looks at the code that is there: what comes later is told by callbacks.
+    chains::want(settings.has_chains());
     let started = Sampler::start(sampling(&settings), walk);
     let (sampler, reader) = match started {
         Ok(started) => started,
         Err(error) => {
+            chains::want(false);
             parts.phases.drain();
             parts.phases.over();
             return Err(NotBegun::Sampler(error));
@@ -99,8 +106,20 @@ pub fn stop(parts: &Parts) {
 pub(super) fn forget(parts: &Parts) {
     parts.target.threads.forget_session();
     parts.target.natives.forget_changes();
+    chains::want(false);
     parts.events.forget_session();
     parts.phases.over();
+}
+
+/// Words that chains need behind the frames, as far as the sampler can have so many.
+fn chain_words(settings: &Settings) -> u32 {
+    const MOST: u32 = 32_768;
+    let words = u32::try_from(CHAIN_WORDS).unwrap_or(u32::MAX);
+    if settings.has_chains() {
+        words.min(MOST.saturating_sub(settings.max_depth))
+    } else {
+        0
+    }
 }
 
 /// What the sampler is asked for.
@@ -126,7 +145,7 @@ fn sampling(settings: &Settings) -> sampler::Config {
         } else {
             0
         },
-        max_depth: settings.max_depth,
+        max_depth: settings.max_depth + chain_words(settings),
         scratch_len: u32::try_from(handler::SCRATCH_LEN).unwrap_or(u32::MAX),
         walk_alternate_stack: true,
         trace: (settings.walker == WalkerKind::Seeded).then_some(handler::trace as sampler::WalkFn),

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Message, answer, keys};
-use corprof::AgentCx;
+use corprof::{AgentCx, EventMaskLow};
 use recording::{Event, Record};
 use sampler::{Reader, Sampler};
 
@@ -108,6 +108,7 @@ impl<'a> Session<'a> {
             running,
         } = begun;
         recorder.new_epoch(channel);
+        recorder.want_chains(settings.has_chains());
         for clr in forgotten {
             recorder.forget_runtime(&parts.target, &clr);
         }
@@ -400,9 +401,11 @@ impl<'a> Session<'a> {
         let has_code = self.recorder.absorb_code(target);
         self.recorder.absorb_natives(target);
         self.thread_news();
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        self.recorder.learn_async_bodies(&mut runtimes);
         let mut round = Round {
             target,
-            runtimes: Runtimes::new(cx, &self.parts.registry, &self.clrs),
+            runtimes,
             reader: &mut self.reader,
             closed: Vec::new(),
             now_ns: drained_ns,
@@ -508,7 +511,21 @@ impl<'a> Session<'a> {
             };
             let wanted = wanted(&own.facts);
             self.parts.events.tell_all(&wanted);
-            let refused = runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted));
+            let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
+            let chains = self.settings.has_chains() && tells;
+            let refused = runtimes.with(number, |clr, cx| {
+                let gate = clr.heap_gate();
+                if let Some(gate) = gate.filter(|_| !chains) {
+                    gate.ignore();
+                }
+                let refused = subscription::apply(cx, &own, &wanted);
+                if let Some(gate) = gate.filter(|_| chains) {
+                    gate.watch();
+                    // Once round, so that it opens: until then nobody knows what the runtime is doing.
+                    drop(cx.info().suspend_runtime(cx));
+                }
+                refused
+            });
             trouble.extend(refused.flatten());
         }
         trouble

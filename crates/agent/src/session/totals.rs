@@ -103,6 +103,7 @@ impl Session<'_> {
             }
         }
         self.recorder.tell_broken();
+        self.recorder.tell_cut_chains();
         let due_ns = self.tell_unseen();
         let parts = self.parts;
         let memory = self.recorder.memory()

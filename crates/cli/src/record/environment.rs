@@ -155,6 +155,9 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
         args.engine,
         args.walker
     );
+    if std::env::var_os("SIDEWALK_ASYNC_DEV").is_some() {
+        told.push_str(";async=1");
+    }
     if let Some(bytes) = args.alloc_interval {
         told.push_str(&format!(";alloc_interval={bytes}"));
     }

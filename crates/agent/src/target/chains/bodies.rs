@@ -5,6 +5,7 @@
 //! or not at all; no lock and no allocation for who asks.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 const PIECE_BITS: u32 = 8;
@@ -63,6 +64,8 @@ struct Slot {
 pub struct AsyncBodies {
     slots: Box<[Slot]>,
     taken: AtomicUsize,
+    /// Who adds; nobody who asks.
+    writer: Mutex<()>,
 }
 
 impl AsyncBodies {
@@ -75,6 +78,7 @@ impl AsyncBodies {
         AsyncBodies {
             slots: std::iter::repeat_with(slot).take(2 * MAX_PIECES).collect(),
             taken: AtomicUsize::new(0),
+            writer: Mutex::default(),
         }
     }
 
@@ -108,8 +112,9 @@ impl AsyncBodies {
         None
     }
 
-    /// Adds a body of code that stays as long as its runtime. Agent thread only. False: there is no room, or it is there.
+    /// Adds a body of code that stays as long as its runtime. Not in a handler. False: there is no room, or it is there.
     pub fn add(&self, body: AsyncBody) -> bool {
+        let _one_at_a_time = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         let pieces =
             body.range.start >> PIECE_BITS..=body.range.end.saturating_sub(1) >> PIECE_BITS;
         let count = usize::try_from(pieces.end() - pieces.start() + 1).unwrap_or(usize::MAX);
@@ -163,7 +168,7 @@ mod tests {
             range,
             gate: 0,
             runtime,
-            homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40])].into(),
+            homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
             builder: 8,
             is_gone: AtomicBool::new(false),
         }

@@ -161,34 +161,38 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         gate.watch();
         gate.open();
+        let reads = Arc::new(AtomicU64::new(0));
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 let (gate, heap, stop) = (Arc::clone(&gate), Arc::clone(&heap), Arc::clone(&stop));
+                let reads = Arc::clone(&reads);
                 std::thread::spawn(move || {
-                    let mut reads = 0u64;
                     while !stop.load(Ordering::Relaxed) {
                         if gate.enter() {
                             let first = heap[0].load(Ordering::Relaxed);
                             let same = heap.iter().all(|w| w.load(Ordering::Relaxed) == first);
                             gate.leave();
                             assert!(same, "an object moved under a reader");
-                            reads += 1;
+                            reads.fetch_add(1, Ordering::Relaxed);
                         }
                     }
-                    reads
                 })
             })
             .collect();
-        for round in 1..3000u64 {
+        let mut round = 0;
+        while round < 3000 || reads.load(Ordering::Relaxed) < 3000 {
+            round += 1;
             gate.close();
             for word in heap.iter() {
                 word.store(round, Ordering::Relaxed);
             }
             gate.open();
+            assert!(!readers.iter().all(|reader| reader.is_finished()));
         }
         stop.store(true, Ordering::Relaxed);
-        let reads: u64 = readers.into_iter().map(|r| r.join().unwrap()).sum();
-        assert!(reads > 0);
+        for reader in readers {
+            reader.join().unwrap();
+        }
         assert!(!gate.is_broken());
     }
 

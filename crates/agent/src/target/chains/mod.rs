@@ -2,7 +2,7 @@
 //!
 //! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
 //! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked. All
-//! of it is learned on the agent thread (`clr::async_types`). Nothing here names anything.
+//! of it is learned in callbacks and on the agent thread (`clr::async_types`). Nothing here names anything.
 //!
 //! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never freed and only grow, so the
 //! handler needs no grace period, and their size is fixed.
@@ -14,6 +14,7 @@ pub mod seeker;
 pub mod types;
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stackwalk::HIJACKS;
 
@@ -44,6 +45,22 @@ pub fn prepare() -> &'static Tables {
 /// The tables, where they have been made. Async-signal-safe: a load.
 pub fn tables() -> Option<&'static Tables> {
     TABLES.get()
+}
+
+/// A session wants chains: what is compiled from now on is looked at.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a session wants chains. Where it does, the tables are there.
+pub fn want(wanted: bool) {
+    if wanted {
+        prepare();
+    }
+    WANTED.store(wanted, Ordering::Release);
+}
+
+/// The tables, where a session wants chains.
+pub fn wanted() -> Option<&'static Tables> {
+    tables().filter(|_| WANTED.load(Ordering::Acquire))
 }
 
 /// A CLR's gate, by its place.

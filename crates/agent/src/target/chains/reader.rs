@@ -227,7 +227,7 @@ impl<H: Heap> ChainReader<'_, H> {
     fn half(&self, object: u64, place: u16) -> Option<u32> {
         let at = object.checked_add(place.into())?;
         let word = self.heap.word(at & !7)?;
-        Some((word >> (at & 4) * 8) as u32)
+        Some((word >> ((at & 4) * 8)) as u32)
     }
 
     fn put(&mut self, table: u64, role: Role, state: i32) -> bool {

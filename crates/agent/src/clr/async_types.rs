@@ -1,0 +1,485 @@
+//! What a CLR says of async methods: which objects make chains of them, and which of its code is theirs.
+//!
+//! On the agent thread, but for what only the program's threads may ask. It asks by the documented calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the
+//! runtime's own, never ours. What it learns goes into the handler's tables (`target::chains`); names go back to the recorder.
+//!
+//! Invariant: nothing that can be unloaded is learned, as the handler would go on believing in it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use corprof::context::{AgentThread, MayTriggerGc, Synchronous};
+use corprof::info::ClassInfo;
+use corprof::{ClassId, ClassKey, Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, Token};
+use recording::MethodKind;
+use stackwalk::{gc_info, jit, own_memory, pe};
+
+use super::{Clr, lock, names};
+use crate::model::{CodeBody, ManagedModule, MethodNames};
+use crate::target::chains::{self, AsyncBody, Home, Kind, Tables, TaskAt, Types, types};
+
+/// How far up parents are asked for.
+const MAX_PARENTS: usize = 8;
+
+const TASK: &str = "System.Threading.Tasks.Task";
+const OBJECT: &str = "System.Object";
+const BOX: &str = "AsyncStateMachineBox`1";
+const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
+const LIST: &str = "System.Collections.Generic.List`1";
+
+/// Classes that are asked for before they are met, as they are in nearly every chain.
+const EXPECTED: [&str; 8] = [
+    OBJECT,
+    TASK,
+    "System.Action",
+    AWAIT,
+    "System.Threading.Tasks.ContinueWithTaskContinuation",
+    "System.Threading.Tasks.StandardTaskContinuation",
+    "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper",
+    "System.Threading.Tasks.Task+SetOnInvokeMres",
+];
+
+/// Whether those are known.
+const EXPECTED_NOT_YET: u8 = 0;
+const EXPECTED_WANTED: u8 = 1;
+const EXPECTED_DONE: u8 = 2;
+
+/// What a class is called in a chain.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// An async method's task: the method as it was compiled, `MoveNext` of its state machine.
+    Method(MethodNames),
+    /// Something else, by the name of its class.
+    Class(String),
+}
+
+/// A class and those that it derives from, nearest first.
+struct Lineage<'rt> {
+    classes: Vec<(ClassId<'rt>, ClassInfo<'rt>, String)>,
+}
+
+impl<'rt> Lineage<'rt> {
+    fn of<C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, class: ClassId<'rt>) -> Lineage<'rt> {
+        let mut classes = Vec::new();
+        let mut next = Some(class);
+        while let Some(class) = next
+            && classes.len() < MAX_PARENTS
+            && let Ok(Some(info)) = cx.info().get_class_id_info2(cx, class)
+            && let Some(module) = info.module
+            && let Some(name) = names::type_of_token(clr, cx, module, info.token)
+        {
+            next = info.parent;
+            classes.push((class, info, name));
+        }
+        Lineage { classes }
+    }
+
+    fn own_name(&self) -> &str {
+        self.classes.first().map_or("", |(_, _, name)| name)
+    }
+
+    fn find(
+        &self,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Option<&(ClassId<'rt>, ClassInfo<'rt>, String)> {
+        self.classes.iter().find(|(_, _, name)| is_it(name))
+    }
+
+    /// Where the class of this name in the line has a field of its own.
+    fn field<C: Synchronous>(
+        &self,
+        clr: &Clr,
+        cx: &Cx<'rt, C>,
+        name: &str,
+        field: &str,
+    ) -> Option<u16> {
+        let (class, info, _) = self.find(|known| known == name)?;
+        field_of(clr, cx, *class, info, field)
+    }
+}
+
+/// Where a class has a field of its own: in an object, or in a value.
+fn field_of<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    class: ClassId<'rt>,
+    info: &ClassInfo<'rt>,
+    field: &str,
+) -> Option<u16> {
+    let (_, token) = names::class_and_field(clr, cx, (info.module?, info.token), field)?;
+    let token = token?;
+    let layout = cx.info().get_class_layout(cx, class).ok()??;
+    let found = layout
+        .fields
+        .iter()
+        .find(|known| known.rid_of_field == token)?;
+    u16::try_from(found.offset).ok()
+}
+
+/// What an object of a class is to a chain, and what it is called.
+fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> (Kind, Note) {
+    let own = line.own_name();
+    let named = || Note::Class(own.to_owned());
+    let or_other = |kind: Option<Kind>| kind.unwrap_or(Kind::Other);
+    let through = |class: &str, field: &str| {
+        let place = line.field(clr, cx, class, field);
+        or_other(place.map(Kind::Through))
+    };
+    match own {
+        OBJECT => return (Kind::Sentinel, named()),
+        "System.Threading.Tasks.Task+SetOnInvokeMres" => return (Kind::Blocked, named()),
+        "System.Action" => {
+            let target = line.field(clr, cx, "System.Delegate", "_target");
+            return (or_other(target.map(Kind::Action)), named());
+        }
+        "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper" => {
+            return (through(own, "_continuation"), named());
+        }
+        LIST => {
+            let items = line.field(clr, cx, LIST, "_items");
+            let size = line.field(clr, cx, LIST, "_size");
+            let kind = items
+                .zip(size)
+                .map(|(items, size)| Kind::List { items, size });
+            return (or_other(kind), named());
+        }
+        _ => {}
+    }
+    if line.find(|name| name == AWAIT).is_some() {
+        return (through(AWAIT, "m_action"), named());
+    }
+    let holders = ["ContinueWithTaskContinuation", "StandardTaskContinuation"];
+    for holder in holders.map(|name| format!("System.Threading.Tasks.{name}")) {
+        if let Some(place) = line.field(clr, cx, &holder, "m_task") {
+            return (Kind::ContinueWith(place), named());
+        }
+    }
+    let task = || {
+        Some(TaskAt {
+            continuation: line.field(clr, cx, TASK, "m_continuationObject")?,
+            flags: line.field(clr, cx, TASK, "m_stateFlags")?,
+        })
+    };
+    let Some(task) = line.find(|name| name == TASK).and_then(|_| task()) else {
+        return (Kind::Other, named());
+    };
+    machine_of(clr, cx, line, task).unwrap_or_else(|| (Kind::Task(task), named()))
+}
+
+/// The state machine that a task of an async method holds.
+fn machine_of<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    line: &Lineage<'rt>,
+    task: TaskAt,
+) -> Option<(Kind, Note)> {
+    let (holder, info, _) = line.find(|name| name.ends_with(BOX))?;
+    let machine = (*info.type_args.last()?)?;
+    let place = field_of(clr, cx, *holder, info, "StateMachine")?;
+    let of = cx.info().get_class_id_info2(cx, machine).ok()??;
+    let note = moves(clr, cx, machine, &of)?;
+    let state = field_of(clr, cx, machine, &of, "<>1__state");
+    let kind = match state {
+        Some(state) if is_value(clr, cx, &of) => Kind::Box {
+            task,
+            state: place.checked_add(state)?,
+            machine: place,
+        },
+        // A state machine that is an object of its own.
+        _ => Kind::Task(task),
+    };
+    Some((kind, Note::Method(note)))
+}
+
+/// `MoveNext` of a state machine.
+fn moves<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    machine: ClassId<'rt>,
+    info: &ClassInfo<'rt>,
+) -> Option<MethodNames> {
+    let facts = clr.module(info.module?.raw())?;
+    let token = facts.metadata()?.method_named(info.token.0, "MoveNext")?;
+    Some(MethodNames {
+        module: Some(facts),
+        token,
+        type_name: names::of_class(clr, cx, machine),
+        name: "MoveNext".to_owned(),
+    })
+}
+
+/// Whether a class is one of values.
+fn is_value<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, info: &ClassInfo<'rt>) -> bool {
+    let parent = info.parent.map(|parent| Lineage::of(clr, cx, parent));
+    parent.is_some_and(|parent| parent.own_name() == "System.ValueType")
+}
+
+/// Learns of the class that is at `table`, which an object had that was met. `None`: it is one that can be unloaded, or
+/// nobody knows it.
+fn learn_class<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    types: &Types,
+    class: ClassId<'rt>,
+) -> Option<Note> {
+    let info = cx.info();
+    if let Ok(Some(_)) = info.is_array_class(cx, class) {
+        types.learn(class.raw() as u64, Kind::Other);
+        return Some(Note::Class(names::of_class(clr, cx, class)));
+    }
+    if clr.any_collectible() && names::collectible_class(clr, cx, class, 0).is_some() {
+        return None;
+    }
+    let line = Lineage::of(clr, cx, class);
+    let (kind, note) = describe(clr, cx, &line);
+    if line.classes.is_empty() {
+        return None;
+    }
+    types.learn(class.raw() as u64, kind);
+    look_at_parents(types, &line);
+    Some(note)
+}
+
+/// Sees whether method tables refer to their parents' as expected.
+fn look_at_parents(types: &Types, line: &Lineage<'_>) {
+    let as_said = line.classes.iter().all(|(class, info, _)| {
+        let mut word = [0u8; 8];
+        let at = class.raw() as u64 + types::PARENT;
+        let read = own_memory::peek(at, &mut word).len() == 8;
+        let parent = info.parent.map_or(0, |parent| parent.raw() as u64);
+        read && u64::from_le_bytes(word) == parent
+    });
+    if !as_said {
+        types.forbid_parents();
+    } else if line.classes.len() > 1 {
+        types.set_parents();
+    }
+}
+
+impl Clr {
+    /// Learns of the classes that are in nearly every chain, if [`Clr::learn_body`] has met the first async method. In a
+    /// callback on a thread of the program's: where they are not loaded yet they are now, which a runtime cannot do on a
+    /// thread that it does not know (it dies of it: seen on 8.0.33).
+    pub(crate) fn learn_expected<C: MayTriggerGc>(&self, cx: &mut Cx<'_, C>) {
+        let (wanted, done) = (EXPECTED_WANTED, EXPECTED_DONE);
+        let order = Ordering::Relaxed;
+        if self.expected.load(order) != wanted
+            || self
+                .expected
+                .compare_exchange(wanted, done, order, order)
+                .is_err()
+        {
+            return;
+        }
+        let found = self.core_library().and_then(|(module, facts)| {
+            let module = module_id(cx, module)?;
+            facts.metadata().is_some().then_some((module, facts))
+        });
+        let Some((module, facts)) = found else {
+            return;
+        };
+        let Some(metadata) = facts.metadata() else {
+            return;
+        };
+        let tables = chains::prepare();
+        let mut object = None;
+        for name in EXPECTED {
+            // Not every version has each.
+            let Some(token) = metadata.type_named(name) else {
+                continue;
+            };
+            let class = cx.info().get_class_from_token(cx, module, Token(token));
+            let Ok(Some(class)) = class else {
+                continue;
+            };
+            if name == OBJECT {
+                object = Some(class);
+            }
+            learn_class(self, cx, &tables.types, class);
+        }
+        if let Some(object) = object
+            && let Some(list) = metadata.type_named(LIST)
+            && let Ok(Some(list)) =
+                cx.info()
+                    .get_class_from_token_and_type_args(cx, module, Token(list), &[object])
+        {
+            learn_class(self, cx, &tables.types, list);
+        }
+    }
+
+    /// Learns of a precompiled method, which starts at `start`, if it is an async one: such code is told of by no callback, so
+    /// this is asked when a sample first meets it.
+    pub(crate) fn learn_precompiled<C: Synchronous>(
+        &self,
+        cx: &Cx<'_, C>,
+        tables: &Tables,
+        function: usize,
+        start: u64,
+    ) -> bool {
+        // SAFETY: the runtime has just said that this is the function of an address in one of its images.
+        let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) };
+        let Some(function) = key.and_then(|key| cx.info().id(key)) else {
+            return false;
+        };
+        let Some(machine) = machine_that_moves(self, cx, function) else {
+            return false;
+        };
+        let precompiled = || {
+            let found = cx.info().get_function_info2(cx, function).ok()??;
+            let facts = self.module(found.module?.raw())?;
+            if facts.is_cut_short() || !facts.precompiled.as_ref()?.contains(&start) {
+                return None;
+            }
+            // SAFETY: the runtime keeps the image of a module that has precompiled code, laid out by section; it is none that
+            // can be unloaded.
+            let image = unsafe { pe::r2r_image(facts.base) }.ok()?;
+            let info = image.gc_info(start).ok()?;
+            let homes = image.this_homes(start, &info).ok().map(homes_of);
+            Some((start..start + u64::from(info.code_length()), homes))
+        };
+        let Some((range, homes)) = precompiled() else {
+            return false;
+        };
+        self.add_body(
+            tables,
+            range,
+            machine.builder,
+            homes.filter(|_| machine.is_value),
+        )
+    }
+
+    /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`: it may have gone since, or
+    /// can go.
+    pub(crate) fn learn_met(
+        &self,
+        cx: &mut Cx<'_, AgentThread>,
+        types: &Types,
+        table: u64,
+        time_ns: u64,
+    ) -> Option<Note> {
+        // No module goes while we ask, and none has gone since.
+        let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
+        // SAFETY: the first word of an object that lived then is its class's id (`GetClassFromObject`), and no class of this
+        // runtime has gone since.
+        let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
+        let class = cx.info().id(key?)?;
+        learn_class(self, cx, types, class)
+    }
+
+    /// Learns of a body if it is an async method's. In the callback that tells of it, so that hardly a sample comes before,
+    /// and on the agent thread for what was there before the session. Answers whether it is one.
+    pub(crate) fn learn_body<C: Synchronous>(
+        &self,
+        cx: &Cx<'_, C>,
+        tables: &Tables,
+        body: &CodeBody,
+    ) -> bool {
+        if body.kind != MethodKind::Il || body.collectible.is_some() {
+            return false;
+        }
+        // SAFETY: the id came from a callback of this runtime, and the code is none that can be unloaded.
+        let key = unsafe { FunctionKey::from_parts(cx.info().index(), body.function) };
+        let Some(function) = key.and_then(|key| cx.info().id(key)) else {
+            return false;
+        };
+        let Some(machine) = machine_that_moves(self, cx, function) else {
+            return false;
+        };
+        let order = Ordering::Relaxed;
+        let (not_yet, wanted) = (EXPECTED_NOT_YET, EXPECTED_WANTED);
+        let _if_first = self
+            .expected
+            .compare_exchange(not_yet, wanted, order, order);
+        let homes = machine.is_value.then(|| jit_homes(cx, body)).flatten();
+        self.add_body(tables, body.range.clone(), machine.builder, homes)
+    }
+
+    fn add_body(
+        &self,
+        tables: &Tables,
+        range: Range<u64>,
+        builder: u16,
+        homes: Option<Vec<Home>>,
+    ) -> bool {
+        let Some(gate) = self.place() else {
+            return false;
+        };
+        tables.bodies.add(AsyncBody {
+            range,
+            gate,
+            runtime: self.number(),
+            // Without any, whoever meets it knows that it does not know.
+            homes: homes.unwrap_or_default().into(),
+            builder,
+            is_gone: AtomicBool::new(false),
+        })
+    }
+
+    fn core_library(&self) -> Option<(usize, Arc<ManagedModule>)> {
+        let modules = lock(&self.modules);
+        let is_it =
+            |facts: &Arc<ManagedModule>| facts.path.ends_with("/System.Private.CoreLib.dll");
+        let mut found = modules.iter().filter(|(_, facts)| is_it(facts));
+        found
+            .next()
+            .map(|(module, facts)| (*module, Arc::clone(facts)))
+    }
+}
+
+fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
+    // SAFETY: the runtime's core library, of which a callback of it told, is never unloaded.
+    let key = unsafe { ModuleKey::from_parts(cx.info().index(), raw) }?;
+    cx.info().id(key)
+}
+
+/// A state machine as its code needs it.
+struct Machine {
+    builder: u16,
+    is_value: bool,
+}
+
+/// The state machine whose `MoveNext` a function is.
+fn machine_that_moves<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> Option<Machine> {
+    let found = cx.info().get_function_info2(cx, function).ok()??;
+    let facts = clr.module(found.module?.raw())?;
+    let method = facts.metadata()?.method(found.token.0)?;
+    if method.name != "MoveNext" {
+        return None;
+    }
+    let class = found.class?;
+    let info = cx.info().get_class_id_info2(cx, class).ok()??;
+    let builder = field_of(clr, cx, class, &info, "<>t__builder")?;
+    Some(Machine {
+        builder,
+        is_value: is_value(clr, cx, &info),
+    })
+}
+
+/// Where the frames of JITted code have their state machine.
+fn jit_homes<C: Synchronous>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<Vec<Home>> {
+    let version = version(cx)?;
+    // SAFETY: the runtime published this body, and keeps it for good.
+    let found = unsafe { jit::gc_info(body.code_start, body.function as u64, version) };
+    let (code, info) = found.ok()?;
+    code.this_homes(&info).ok().map(homes_of)
+}
+
+/// How a runtime's own compiler writes its GcInfo.
+fn version<C: Synchronous>(cx: &Cx<'_, C>) -> Option<gc_info::Version> {
+    let major = cx.info().get_runtime_information(cx).ok()?.major;
+    gc_info::Version::of_runtime(major.into())
+}
+
+fn homes_of(found: Vec<gc_info::Home>) -> Vec<Home> {
+    let homes = found.into_iter().map(|home| Home {
+        from_bp: home.offset,
+        live: home.live.into(),
+        is_guess: !home.tracked,
+    });
+    homes.collect()
+}

@@ -1,0 +1,310 @@
+//! Chains of async methods in the recording: a second, logical stack for each sample that has one.
+//!
+//! The handler leaves method tables and states behind the frames (`model::chain`); here they get names, and are put in the
+//! place of the dispatcher's frames. What is learned on the way goes back to the handler's tables. Agent thread only.
+//!
+//! Invariants: a chain is written only where its first link is the method whose frame it hangs on, and no younger frame was
+//! resumed by somebody; every chain that is not whole is counted by its reason. Memory is bounded by the classes that are in
+//! chains, and by what `written` bounds.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use recording::{Frame, MethodKind, Record};
+use stackwalk::{ADDRESS, EXACT, Kind};
+
+use super::Recorder;
+use super::resolve::Lookup;
+use crate::clr::Runtimes;
+use crate::clr::async_types::Note;
+use crate::model::WalkedStack;
+use crate::model::chain::{Chain, ChainEnd, Link, NO_STATE, Role};
+use crate::target::chains;
+
+/// Most classes of which the names are kept.
+const MAX_NOTES: usize = 16 * 1024;
+
+/// What is known of chains. The process's, but for the counters.
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    /// The handler has not been told of the code that was there before the session.
+    untold: bool,
+    /// What objects of a class are called, by runtime and method table.
+    notes: HashMap<(u8, u64), Note>,
+    /// Chains that are not whole since they were last told of, by [`ChainEnd`].
+    cut: [u64; ChainEnd::ALL.len()],
+    /// The youngest resumed method was not known to the handler, or is another than its object says.
+    not_known: u64,
+    mistaken: u64,
+}
+
+impl Recorder {
+    /// A session begins: does it want chains?
+    pub fn want_chains(&mut self, wanted: bool) {
+        self.chains.untold = wanted;
+        self.chains.cut.fill(0);
+        self.chains.not_known = 0;
+        self.chains.mistaken = 0;
+    }
+
+    /// Tells the handler which of the code that was there before the session is an async method's: at the first call, after
+    /// that code has been taken in.
+    pub fn learn_async_bodies(&mut self, runtimes: &mut Runtimes<'_>) {
+        let Some(tables) = chains::wanted().filter(|_| std::mem::take(&mut self.chains.untold))
+        else {
+            return;
+        };
+        for body in self.history.live() {
+            runtimes.with(body.runtime, |clr, cx| clr.learn_body(cx, tables, body));
+        }
+    }
+
+    /// A runtime has ended.
+    pub(super) fn forget_chains_of(&mut self, runtime: u8) {
+        if let Some(tables) = chains::tables() {
+            tables.bodies.forget(runtime);
+        }
+        self.chains.notes.retain(|(of, _), _| *of != runtime);
+    }
+
+    /// Tells how many chains were not whole since the last call, by reason.
+    pub fn tell_cut_chains(&mut self) {
+        for (end, count) in ChainEnd::ALL.iter().zip(self.chains.cut.iter_mut()) {
+            if *count > 0 {
+                self.outlet.push(&Record::AsyncCut {
+                    reason: Cow::Borrowed(end.name()),
+                    count: std::mem::take(count),
+                });
+            }
+        }
+        for (reason, count) in [
+            ("method not known yet", &mut self.chains.not_known),
+            ("not its method", &mut self.chains.mistaken),
+        ] {
+            if *count > 0 {
+                self.outlet.push(&Record::AsyncCut {
+                    reason: Cow::Borrowed(reason),
+                    count: std::mem::take(count),
+                });
+            }
+        }
+    }
+
+    /// The number of the logical stack of a sample with these frames and this chain.
+    pub(super) fn logical(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        words: &[u64],
+        chain: Chain<'_>,
+        sample: &WalkedStack<'_>,
+    ) -> Option<u32> {
+        if !chain.end.is_whole()
+            && let Some(count) = self.chains.cut.get_mut(chain.end as usize)
+        {
+            *count += 1;
+        }
+        let callers = words.len().checked_sub(chain.older)?;
+        let frames = words.get(..callers)?;
+        let resumed = *frames.last()?;
+        if frames.len() > 1 && self.has_resumer(look, frames, sample.time_ns) {
+            self.chains.not_known += 1;
+            return None;
+        }
+        let runtime = self.runtime_of(look, resumed, sample.time_ns)?;
+        let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
+        let (first, rest) = match links.split_first() {
+            Some((first, rest)) => (Some(*first), rest),
+            // It was resumed, and nothing more is known.
+            None if chain.end == ChainEnd::GateClosed => (None, &[][..]),
+            None => return None,
+        };
+        if let Some(first) = first {
+            let said = self.link_frame(look, runtime, first, sample.time_ns);
+            let (frame, _) = self.address(look, resumed, sample.time_ns);
+            if !self.is_same_method(frame, said.as_ref()) {
+                self.chains.mistaken += 1;
+                return None;
+            }
+        }
+        let mark = match chain.end {
+            ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
+                Some(Cow::Borrowed(chain.end.name()))
+            }
+            // The last link says it.
+            ChainEnd::Other => None,
+            end => Some(Cow::Owned(format!("async: {}", end.name()))),
+        };
+        let mut stack = None;
+        if let Some(text) = mark {
+            stack = Some(self.called(stack, Frame::AsyncMark { text }));
+        }
+        for link in rest.iter().rev() {
+            if let Some(frame) = self.link_frame(look, runtime, *link, sample.time_ns) {
+                stack = Some(self.called(stack, frame));
+            }
+        }
+        for word in frames.iter().rev() {
+            let (frame, _) = self.address(look, *word, sample.time_ns);
+            stack = Some(self.stack_of(stack, frame));
+        }
+        stack
+    }
+
+    /// Whether a frame before the last one is of code that resumes async methods: then the last one is not the youngest that
+    /// was resumed.
+    fn has_resumer(&mut self, look: &mut Lookup<'_, '_>, frames: &[u64], time_ns: u64) -> bool {
+        let younger = frames.split_last().map_or(&[][..], |(_, younger)| younger);
+        younger.iter().any(|word| {
+            let (frame, _) = self.address(look, *word, time_ns);
+            self.written.resumer_frames.contains(&frame)
+        })
+    }
+
+    /// The runtime whose code is at a word of a walk.
+    fn runtime_of(&self, look: &Lookup<'_, '_>, word: u64, time_ns: u64) -> Option<u8> {
+        let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
+        if let Some(body) = self.history.at(lookup, time_ns) {
+            return Some(body.runtime);
+        }
+        let region = look.target.code.map().lookup(lookup)?;
+        (region.kind == Kind::ReadyToRun).then(|| u8::try_from(region.user).unwrap_or(u8::MAX))
+    }
+
+    /// What a link is in the recording; `None` for one that is nothing worth to be shown.
+    fn link_frame(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        link: Link,
+        time_ns: u64,
+    ) -> Option<Frame<'static>> {
+        if link.role == Role::Others {
+            let text = Cow::Owned(format!("+{} awaiters", link.state));
+            return Some(Frame::AsyncMark { text });
+        }
+        let key = (runtime, link.table);
+        let known = (u32::from(runtime), link.table);
+        if let Some(method) = self.written.chain_methods.get(&known) {
+            return Some(Frame::Async {
+                method: *method,
+                state: state_of(link),
+            });
+        }
+        if !self.chains.notes.contains_key(&key) {
+            let tables = chains::prepare();
+            let note = look.runtimes.with(runtime, |clr, cx| {
+                clr.learn_met(cx, &tables.types, link.table, time_ns)
+            });
+            let Some(note) = note.flatten() else {
+                let text = Cow::Borrowed("async: class that may be unloaded");
+                return Some(Frame::AsyncMark { text });
+            };
+            if self.chains.notes.len() >= MAX_NOTES {
+                self.chains.notes.clear();
+            }
+            self.chains.notes.insert(key, note);
+        }
+        match self.chains.notes.get(&key)?.clone() {
+            Note::Method(names) => {
+                let method = self.method(runtime, MethodKind::Il, &names);
+                self.written.chain_methods.insert(known, method);
+                Some(Frame::Async {
+                    method,
+                    state: state_of(link),
+                })
+            }
+            Note::Class(name) => {
+                let text = label(&name, link.role)?;
+                Some(Frame::AsyncMark { text })
+            }
+        }
+    }
+
+    /// Whether a managed frame and an async one are of the same method.
+    fn is_same_method(&self, frame: u32, said: Option<&Frame<'static>>) -> bool {
+        let Some(Frame::Async { method, .. }) = said else {
+            return false;
+        };
+        let tokens = &self.written.tokens;
+        let here = self.written.frame_tokens.get(&frame);
+        here.is_some() && here == tokens.get(method)
+    }
+}
+
+fn state_of(link: Link) -> i32 {
+    match link.state {
+        NO_STATE => i32::MIN,
+        state => state,
+    }
+}
+
+/// How an object between two methods is shown.
+fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
+    const PROMISES: [(&str, &str); 8] = [
+        ("UnwrapPromise", "Task.Run"),
+        ("WhenAllPromise", "WhenAll"),
+        ("CompleteOnInvokePromise", "WhenAny"),
+        ("WhenAnyPromise", "WhenAny"),
+        ("CancellationPromise", "WaitAsync"),
+        ("DelayPromise", "Delay"),
+        ("ContinueWithTaskContinuation", "ContinueWith"),
+        ("StandardTaskContinuation", "ContinueWith"),
+    ];
+    let plain = class.split('[').next().unwrap_or(class);
+    let own = plain.rsplit(['.', '+']).next().unwrap_or(plain);
+    let own = own.split('`').next().unwrap_or(own);
+    if let Some((_, text)) = PROMISES.iter().find(|(name, _)| own.ends_with(name)) {
+        return Some(Cow::Borrowed(text));
+    }
+    match role {
+        // The task that a `ContinueWith` makes has been told of, and a plain one says nothing.
+        Role::Task if own == "Task" || own.starts_with("Continuation") => None,
+        _ => Some(Cow::Owned(own.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_have_the_names_of_who_makes_them() {
+        for (class, role, expected) in [
+            (
+                "System.Threading.Tasks.UnwrapPromise`1",
+                Role::Task,
+                Some("Task.Run"),
+            ),
+            (
+                "System.Threading.Tasks.Task+WhenAllPromise",
+                Role::Task,
+                Some("WhenAll"),
+            ),
+            (
+                "System.Threading.Tasks.Task+WhenAllPromise`1",
+                Role::Task,
+                Some("WhenAll"),
+            ),
+            (
+                "System.Threading.Tasks.Task+TwoTaskWhenAnyPromise`1",
+                Role::Task,
+                Some("WhenAny"),
+            ),
+            ("System.Threading.Tasks.Task", Role::Task, None),
+            ("System.Threading.Tasks.Task`1", Role::Task, None),
+            (
+                "System.Threading.Tasks.ContinueWithTaskContinuation",
+                Role::Via,
+                Some("ContinueWith"),
+            ),
+            (
+                "Shop.Awaiter+<>c__DisplayClass1_0",
+                Role::Last,
+                Some("<>c__DisplayClass1_0"),
+            ),
+            ("Shop.Own`2[System.Int32,A.B]", Role::Last, Some("Own")),
+        ] {
+            assert_eq!(label(class, role).as_deref(), expected, "{class}");
+        }
+    }
+}
