@@ -24,6 +24,7 @@ const MAX_PARENTS: usize = 8;
 
 const TASK: &str = "System.Threading.Tasks.Task";
 const OBJECT: &str = "System.Object";
+const BUILDER: &str = "<>t__builder";
 const BOX: &str = "AsyncStateMachineBox`1";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
@@ -335,18 +336,14 @@ impl Clr {
             // can be unloaded.
             let image = unsafe { pe::r2r_image(facts.base) }.ok()?;
             let info = image.gc_info(start).ok()?;
-            let homes = image.this_homes(start, &info).ok().map(homes_of);
+            let homes = image.this_homes(start, &info).ok();
             Some((start..start + u64::from(info.code_length()), homes))
         };
         let Some((range, homes)) = precompiled() else {
             return false;
         };
-        self.add_body(
-            tables,
-            range,
-            machine.builder,
-            homes.filter(|_| machine.is_value),
-        )
+        let homes = machine.homes(|| homes);
+        self.add_body(tables, range, machine.builder, homes)
     }
 
     /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`: it may have gone since, or
@@ -391,7 +388,7 @@ impl Clr {
         let _if_first = self
             .expected
             .compare_exchange(not_yet, wanted, order, order);
-        let homes = machine.is_value.then(|| jit_homes(cx, body)).flatten();
+        let homes = machine.homes(|| jit_homes(cx, body));
         self.add_body(tables, body.range.clone(), machine.builder, homes)
     }
 
@@ -399,8 +396,8 @@ impl Clr {
         &self,
         tables: &Tables,
         range: Range<u64>,
-        builder: u16,
-        homes: Option<Vec<Home>>,
+        builder: Option<u16>,
+        homes: Vec<Home>,
     ) -> bool {
         let Some(gate) = self.place() else {
             return false;
@@ -410,7 +407,7 @@ impl Clr {
             gate,
             runtime: self.number(),
             // Without any, whoever meets it knows that it does not know.
-            homes: homes.unwrap_or_default().into(),
+            homes: homes.into(),
             builder,
             is_gone: AtomicBool::new(false),
         })
@@ -435,8 +432,29 @@ fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
 
 /// A state machine as its code needs it.
 struct Machine {
-    builder: u16,
-    is_value: bool,
+    builder: Option<u16>,
+    /// Not known of code that several types share.
+    is_value: Option<bool>,
+}
+
+impl Machine {
+    /// Of what `find` says, the homes that can be of such a state machine.
+    fn homes(&self, find: impl FnOnce() -> Option<Vec<gc_info::Home>>) -> Vec<Home> {
+        if self.is_value == Some(false) {
+            return Vec::new();
+        }
+        let found = find().unwrap_or_default();
+        // A value's address is that of the middle of something.
+        let of_values = found
+            .into_iter()
+            .filter(|home| home.interior || !home.tracked);
+        let homes = of_values.map(|home| Home {
+            from_bp: home.offset,
+            live: home.live.into(),
+            is_guess: !home.tracked,
+        });
+        homes.collect()
+    }
 }
 
 /// The state machine whose `MoveNext` a function is.
@@ -451,35 +469,32 @@ fn machine_that_moves<'rt, C: Synchronous>(
     if method.name != "MoveNext" {
         return None;
     }
-    let class = found.class?;
-    let info = cx.info().get_class_id_info2(cx, class).ok()??;
-    let builder = field_of(clr, cx, class, &info, "<>t__builder")?;
+    let owner = facts.metadata()?.owner(found.token.0)?;
+    facts.metadata()?.field(owner, BUILDER)?;
+    let exact = found.class.and_then(|class| {
+        let info = cx.info().get_class_id_info2(cx, class).ok()??;
+        Some((
+            field_of(clr, cx, class, &info, BUILDER)?,
+            is_value(clr, cx, &info),
+        ))
+    });
     Some(Machine {
-        builder,
-        is_value: is_value(clr, cx, &info),
+        builder: exact.map(|(builder, _)| builder),
+        is_value: exact.map(|(_, is_value)| is_value),
     })
 }
 
 /// Where the frames of JITted code have their state machine.
-fn jit_homes<C: Synchronous>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<Vec<Home>> {
+fn jit_homes<C: Synchronous>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<Vec<gc_info::Home>> {
     let version = version(cx)?;
     // SAFETY: the runtime published this body, and keeps it for good.
     let found = unsafe { jit::gc_info(body.code_start, body.function as u64, version) };
     let (code, info) = found.ok()?;
-    code.this_homes(&info).ok().map(homes_of)
+    code.this_homes(&info).ok()
 }
 
 /// How a runtime's own compiler writes its GcInfo.
 fn version<C: Synchronous>(cx: &Cx<'_, C>) -> Option<gc_info::Version> {
     let major = cx.info().get_runtime_information(cx).ok()?.major;
     gc_info::Version::of_runtime(major.into())
-}
-
-fn homes_of(found: Vec<gc_info::Home>) -> Vec<Home> {
-    let homes = found.into_iter().map(|home| Home {
-        from_bp: home.offset,
-        live: home.live.into(),
-        is_guess: !home.tracked,
-    });
-    homes.collect()
 }

@@ -287,6 +287,12 @@ impl Metadata {
         Some((TYPE_DEF as u32) << 24 | row)
     }
 
+    /// The TypeDef token of the type that declares a MethodDef token's method.
+    pub fn owner(&self, token: u32) -> Option<u32> {
+        let row = row_of(token, METHOD_DEF).filter(|row| *row <= self.parts.method_def.rows)?;
+        Some((TYPE_DEF as u32) << 24 | self.parts.owner(row)?)
+    }
+
     /// The token of the first method of this name that a TypeDef token's type declares.
     pub fn method_named(&self, token: u32, name: &str) -> Option<u32> {
         self.parts.method_named(&self.bytes, token, name)

@@ -36,8 +36,9 @@ pub struct AsyncBody {
     pub runtime: u8,
     /// Where its state machine's address may be, best first.
     pub homes: Box<[Home]>,
-    /// Where in the state machine the builder is, which begins with the task or with what comes before it.
-    pub builder: u16,
+    /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
+    /// runtime does not say (code that several types share, before .NET 10).
+    pub builder: Option<u16>,
     /// The runtime has ended.
     pub is_gone: AtomicBool,
 }
@@ -169,7 +170,7 @@ mod tests {
             gate: 0,
             runtime,
             homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
-            builder: 8,
+            builder: Some(8),
             is_gone: AtomicBool::new(false),
         }
     }

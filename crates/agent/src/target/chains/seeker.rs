@@ -21,6 +21,10 @@ const LONGEST: u64 = 150_000;
 /// Before its state machine a task has no more than this.
 const MOST_BEFORE: u64 = 1 << 16;
 
+/// Fields of a state machine that are looked at at once, and how often.
+const PIECE: usize = 8;
+const MOST_PIECES: u64 = 32;
+
 /// Where objects can be.
 fn is_plausible(at: u64) -> bool {
     at.is_multiple_of(8) && (0x1_0000..1 << 47).contains(&at)
@@ -241,14 +245,30 @@ impl<'a> Seeker<'a> {
         if !is_plausible(this) {
             return None;
         }
-        let named: [u64; 2] = words_at(this.checked_add(body.builder.into())?)?;
-        named
-            .into_iter()
-            .find(|task| *task < this && this - *task < MOST_BEFORE && self.holds(*task, this))
+        let Some(builder) = body.builder else {
+            return self.task_anywhere(this);
+        };
+        let named: [u64; 2] = words_at(this.checked_add(builder.into())?)?;
+        named.into_iter().find(|task| self.holds(*task, this))
+    }
+
+    /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
+    fn task_anywhere(&self, this: u64) -> Option<u64> {
+        for piece in 0..MOST_PIECES {
+            let fields: [u64; PIECE] = words_at(this.checked_add(piece * (8 * PIECE as u64))?)?;
+            let task = fields.into_iter().find(|task| self.holds(*task, this));
+            if task.is_some() {
+                return task;
+            }
+        }
+        None
     }
 
     /// Whether the task at `task` has its state machine at `this`.
     fn holds(&self, task: u64, this: u64) -> bool {
+        if task >= this || this - task >= MOST_BEFORE {
+            return false;
+        }
         let Some([table]) = words_at(task) else {
             return false;
         };
