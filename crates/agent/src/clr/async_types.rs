@@ -17,7 +17,7 @@ use stackwalk::{gc_info, jit, own_memory, pe};
 
 use super::{Clr, lock, names};
 use crate::model::{CodeBody, ManagedModule, MethodNames};
-use crate::target::chains::{self, AsyncBody, Home, Kind, Tables, TaskAt, Types, types};
+use crate::target::chains::{self, AsyncBody, Code, Home, Kind, Tables, TaskAt, Types, types};
 
 /// How far up parents are asked for.
 const MAX_PARENTS: usize = 8;
@@ -187,8 +187,13 @@ fn machine_of<'rt, C: Synchronous>(
             state: place.checked_add(state)?,
             machine: place,
         },
-        // A state machine that is an object of its own.
-        _ => Kind::Task(task),
+        Some(state) => Kind::Object {
+            task,
+            machine: place,
+            state,
+            promise: field_of(clr, cx, machine, &of, "<>v__promiseOfValueOrEnd").unwrap_or(0),
+        },
+        None => Kind::Task(task),
     };
     Some((kind, Note::Method(note)))
 }
@@ -343,7 +348,7 @@ impl Clr {
             return false;
         };
         let homes = machine.homes(|| homes);
-        self.add_body(tables, range, machine.builder, homes)
+        self.add_body(tables, range, &machine, homes)
     }
 
     /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`: it may have gone since, or
@@ -389,26 +394,27 @@ impl Clr {
             .expected
             .compare_exchange(not_yet, wanted, order, order);
         let homes = machine.homes(|| jit_homes(cx, body));
-        self.add_body(tables, body.range.clone(), machine.builder, homes)
+        self.add_body(tables, body.range.clone(), &machine, homes)
     }
 
     fn add_body(
         &self,
         tables: &Tables,
         range: Range<u64>,
-        builder: Option<u16>,
+        machine: &Machine,
         homes: Vec<Home>,
     ) -> bool {
         let Some(gate) = self.place() else {
             return false;
         };
         tables.bodies.add(AsyncBody {
+            code: machine.code(),
             range,
             gate,
             runtime: self.number(),
             // Without any, whoever meets it knows that it does not know.
             homes: homes.into(),
-            builder,
+            builder: machine.builder,
             is_gone: AtomicBool::new(false),
         })
     }
@@ -431,30 +437,53 @@ fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
 }
 
 /// A state machine as its code needs it.
+#[derive(Default)]
 struct Machine {
     builder: Option<u16>,
     /// Not known of code that several types share.
     is_value: Option<bool>,
+    /// It is none: the code resumes those that are.
+    resumes: bool,
 }
 
 impl Machine {
+    fn code(&self) -> Code {
+        match self.is_value {
+            _ if self.resumes => Code::Resumer,
+            Some(false) => Code::OfObject,
+            _ => Code::OfValue,
+        }
+    }
+
     /// Of what `find` says, the homes that can be of such a state machine.
     fn homes(&self, find: impl FnOnce() -> Option<Vec<gc_info::Home>>) -> Vec<Home> {
-        if self.is_value == Some(false) {
+        if self.resumes {
             return Vec::new();
         }
         let found = find().unwrap_or_default();
         // A value's address is that of the middle of something.
-        let of_values = found
-            .into_iter()
-            .filter(|home| home.interior || !home.tracked);
-        let homes = of_values.map(|home| Home {
+        let of_values = self.code() == Code::OfValue;
+        let fit = found.into_iter();
+        let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
+        let homes = fit.map(|home| Home {
             from_bp: home.offset,
             live: home.live.into(),
             is_guess: !home.tracked,
         });
         homes.collect()
     }
+}
+
+/// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and of no others.
+fn resumes(type_name: &str, name: &str) -> bool {
+    type_name.ends_with("StateMachineBox`1")
+        || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
+}
+
+/// Whether precompiled code of a method of this name, type arguments included, is worth to be looked at.
+pub fn is_of_chains(names: &MethodNames) -> bool {
+    let plain = names.type_name.split('[').next().unwrap_or_default();
+    names.name == "MoveNext" || resumes(plain, &names.name)
 }
 
 /// The state machine whose `MoveNext` a function is.
@@ -466,6 +495,12 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let found = cx.info().get_function_info2(cx, function).ok()??;
     let facts = clr.module(found.module?.raw())?;
     let method = facts.metadata()?.method(found.token.0)?;
+    if resumes(&method.type_name, &method.name) {
+        return Some(Machine {
+            resumes: true,
+            ..Machine::default()
+        });
+    }
     if method.name != "MoveNext" {
         return None;
     }
@@ -481,6 +516,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     Some(Machine {
         builder: exact.map(|(builder, _)| builder),
         is_value: exact.map(|(_, is_value)| is_value),
+        resumes: false,
     })
 }
 

@@ -18,7 +18,7 @@ use super::Recorder;
 use super::stacks::Stacks;
 use super::stubs::Generated;
 use crate::base::numbers::NumberMap;
-use crate::clr::{Runtimes, names};
+use crate::clr::{Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, IlMap, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
 use crate::target::natives::NativeChange;
@@ -516,7 +516,7 @@ impl Recorder {
                 }
             };
             self.written.precompiled.insert(start, (method, code_start));
-            if let Some(tables) = chains::wanted().filter(|_| names.name == "MoveNext") {
+            if let Some(tables) = chains::wanted().filter(|_| async_types::is_of_chains(&names)) {
                 look.runtimes.with(runtime, |clr, cx| {
                     clr.learn_precompiled(cx, tables, function, code_start)
                 });

@@ -25,9 +25,22 @@ pub struct Home {
     pub is_guess: bool,
 }
 
-/// One body of code of an async method's `MoveNext`.
+/// What a body of code is to a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Code {
+    /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time, then in its task.
+    OfValue,
+    /// `MoveNext` of a state machine that is an object of its own: always in the heap.
+    OfObject,
+    /// It resumes async methods, and calls none for the first time.
+    Resumer,
+}
+
+/// One body of code of an async method's `MoveNext`, or of what calls those to resume them.
 #[derive(Debug)]
 pub struct AsyncBody {
+    /// Which of them.
+    pub code: Code,
     /// Addresses.
     pub range: Range<u64>,
     /// Which gate is its runtime's.
@@ -166,6 +179,7 @@ mod tests {
             is_guess: false,
         };
         AsyncBody {
+            code: Code::OfValue,
             range,
             gate: 0,
             runtime,

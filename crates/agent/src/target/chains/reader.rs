@@ -6,7 +6,7 @@
 //! Invariants: at most [`MAX_LINKS`] links of at most [`MAX_HOPS`] objects each, and no longer than it is given; what it does
 //! not know ends the chain, and is said.
 
-use super::types::{Kind, PARENT, TaskAt, Types};
+use super::types::{Kind, PARENT, Types};
 use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
 
 /// Objects between two tasks of a chain, at most.
@@ -19,6 +19,10 @@ const MAX_ENTRIES: u64 = 8;
 const DONE: u64 = 0x160_0000;
 /// The lowest bits of an object's first word are the collector's.
 const TABLE: u64 = !7;
+/// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the references of a value whose
+/// fields the runtime places come first, in the order of their declaration, and these two are first (3.1 to 10). What
+/// is there is believed only where it leads to a task.
+const PROMISE_STATE: u64 = 8;
 /// Where an array of references has its first one.
 const ARRAY: u64 = 16;
 
@@ -49,6 +53,16 @@ enum Next {
 }
 
 impl<H: Heap> ChainReader<'_, H> {
+    /// As [`ChainReader::read`], if the task's own class is known.
+    pub fn read_known(&mut self, task: u64) -> ChainEnd {
+        match self.object(task) {
+            Some((table, _)) if self.types.get(table).is_none() => {
+                self.last(table, ChainEnd::Unknown)
+            }
+            _ => self.read(task),
+        }
+    }
+
     /// Reads from `task`, whose method runs, to the root.
     pub fn read(&mut self, task: u64) -> ChainEnd {
         let mut at = task;
@@ -57,14 +71,35 @@ impl<H: Heap> ChainReader<'_, H> {
             let Some((table, kind)) = self.object(at) else {
                 return ChainEnd::Strange;
             };
-            let (places, state) = match kind {
-                Some(Kind::Task(places)) => (places, NO_STATE),
-                Some(Kind::Box { task, state, .. }) => match self.half(at, state) {
-                    Some(state) => (task, state.cast_signed()),
-                    None => return ChainEnd::Strange,
-                },
+            // Where the next continuation is.
+            let (places, mut next) = match kind {
+                Some(Kind::Task(task) | Kind::Box { task, .. } | Kind::Object { task, .. }) => {
+                    (task, at.checked_add(task.continuation.into()))
+                }
                 Some(_) => return ChainEnd::Strange,
                 None => return self.last(table, ChainEnd::Unknown),
+            };
+            let mut state = Some(NO_STATE);
+            if let Some(Kind::Box { state: place, .. }) = kind {
+                state = self.half(at, place).map(u32::cast_signed);
+            }
+            if let Some(Kind::Object {
+                machine,
+                state: place,
+                promise,
+                ..
+            }) = kind
+            {
+                let machine = self.field(at, machine).filter(|machine| *machine != 0);
+                let found = machine.and_then(|machine| self.half(machine, place));
+                state = found.map(u32::cast_signed);
+                if promise != 0 {
+                    let place = u64::from(promise) + PROMISE_STATE;
+                    next = machine.and_then(|machine| machine.checked_add(place));
+                }
+            }
+            let Some((state, next)) = state.zip(next) else {
+                return ChainEnd::Strange;
             };
             if !is_first && state == -1 {
                 // It runs somewhere else.
@@ -83,7 +118,11 @@ impl<H: Heap> ChainReader<'_, H> {
             if self.heap.is_late() {
                 return ChainEnd::TooSlow;
             }
-            match self.after(at, places, is_done) {
+            match self.after(next, is_done) {
+                // It may be an iterator's, which goes on elsewhere.
+                Next::End(ChainEnd::Root) if self.types.get(table).is_none() => {
+                    return ChainEnd::Unknown;
+                }
                 Next::Task(next) => at = next,
                 Next::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
                 Next::End(end) => return end,
@@ -92,11 +131,11 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    fn after(&mut self, task: u64, places: TaskAt, is_done: bool) -> Next {
+    fn after(&mut self, next: u64, is_done: bool) -> Next {
         if is_done {
             return Next::End(ChainEnd::Completing);
         }
-        match self.field(task, places.continuation) {
+        match self.heap.word(next) {
             None => Next::End(ChainEnd::Strange),
             Some(0) => Next::End(ChainEnd::Root),
             Some(next) => self.task_of(next),
@@ -111,7 +150,9 @@ impl<H: Heap> ChainReader<'_, H> {
                 return Next::End(ChainEnd::Strange);
             };
             let next = match kind {
-                Some(Kind::Task(_) | Kind::Box { .. }) => return Next::Task(at),
+                Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. }) => {
+                    return Next::Task(at);
+                }
                 Some(Kind::Action(place) | Kind::Through(place)) => self.field(at, place),
                 Some(Kind::ContinueWith(place)) => {
                     if !self.put(table, Role::Via, NO_STATE) {
@@ -176,7 +217,9 @@ impl<H: Heap> ChainReader<'_, H> {
         let mut at = entry;
         for _ in 0..MAX_HOPS {
             let next = match self.object(at) {
-                Some((_, Some(Kind::Task(_) | Kind::Box { .. }))) => return true,
+                Some((_, Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. }))) => {
+                    return true;
+                }
                 Some((_, Some(Kind::Action(to) | Kind::Through(to) | Kind::ContinueWith(to)))) => {
                     self.field(at, to)
                 }
@@ -257,6 +300,7 @@ impl<H: Heap> ChainReader<'_, H> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::types::TaskAt;
     use super::*;
     use std::cell::Cell;
     use std::collections::HashMap;
@@ -487,6 +531,31 @@ mod tests {
         made.words.insert(list + 16, 400);
         made.words.insert(array + 8, 1);
         let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (1, ChainEnd::Root));
+    }
+
+    #[test]
+    fn an_iterator_leads_to_who_waits_for_its_next_value() {
+        const ITERATOR: u64 = 0x2200;
+        let types = types();
+        types.learn(
+            ITERATOR,
+            Kind::Object {
+                task: AT,
+                machine: 0x40,
+                state: 0x10,
+                promise: 0x20,
+            },
+        );
+        let mut made = Made::default();
+        let waits = made.boxed(6, 0);
+        let machine = made.object(STRANGE, &[(0x10, 3), (0x20, 77), (0x28, waits)]);
+        let iterator = made.object(ITERATOR, &[(0x40, machine)]);
+        let expected = (vec![task(ITERATOR, 3), task(BOX, 6)], ChainEnd::Root);
+        assert_eq!(read(&made, &types, iterator), expected);
+        // One of whom nobody has asked for a value.
+        made.words.insert(machine + 0x28, 0);
+        let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
     }
 

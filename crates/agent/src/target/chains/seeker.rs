@@ -10,7 +10,7 @@
 
 use stackwalk::{ADDRESS, EXACT, Out, own_memory};
 
-use super::bodies::AsyncBody;
+use super::bodies::{AsyncBody, Code};
 use super::reader::{ChainReader, Heap};
 use super::types::Kind;
 use super::{Gate, Tables, gate};
@@ -104,6 +104,18 @@ pub struct Seeker<'a> {
     /// Which gate we are inside of, + 1: for who finds out that we have never come back.
     inside: &'a mut u32,
     found: Option<Found>,
+    /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
+    undecided: Option<Frame>,
+}
+
+/// A frame of an async method.
+#[derive(Clone, Copy)]
+struct Frame {
+    body: &'static AsyncBody,
+    depth: usize,
+    lookup: u64,
+    sp: u64,
+    bp: u64,
 }
 
 impl Out for Seeker<'_> {
@@ -115,8 +127,9 @@ impl Out for Seeker<'_> {
         *slot = word;
         if self.found.is_none() {
             let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
-            if let Some(body) = self.tables.bodies.at(lookup) {
-                self.meet(body, depth, lookup, sp, bp);
+            let body = self.tables.bodies.at(lookup);
+            if body.is_some() || self.undecided.is_some() {
+                self.look(body, depth, lookup, sp, bp);
             }
         }
         true
@@ -150,6 +163,7 @@ impl<'a> Seeker<'a> {
             stack_end,
             inside,
             found: None,
+            undecided: None,
         })
     }
 
@@ -177,10 +191,45 @@ impl<'a> Seeker<'a> {
         end + 1
     }
 
-    /// A frame of an async method.
+    /// A frame of code that is in the table, or one behind a frame that could not be decided about.
     #[cold]
     #[inline(never)]
-    fn meet(&mut self, body: &AsyncBody, depth: usize, lookup: u64, sp: u64, bp: u64) {
+    fn look(
+        &mut self,
+        body: Option<&'static AsyncBody>,
+        depth: usize,
+        lookup: u64,
+        sp: u64,
+        bp: u64,
+    ) {
+        let before = self.undecided.take();
+        let Some(body) = body else {
+            return;
+        };
+        let here = Frame {
+            body,
+            depth,
+            lookup,
+            sp,
+            bp,
+        };
+        match (body.code, before) {
+            (Code::Resumer, Some(before)) => self.meet(before),
+            (Code::Resumer, None) => {}
+            (Code::OfObject, _) => self.undecided = Some(here),
+            (Code::OfValue, _) => self.meet(here),
+        }
+    }
+
+    /// A frame of an async method that was resumed, or runs for the first time if its state machine is on the stack.
+    fn meet(&mut self, frame: Frame) {
+        let Frame {
+            body,
+            depth,
+            lookup,
+            sp,
+            bp,
+        } = frame;
         let mut end = ChainEnd::NotLive;
         for home in body.homes_at(lookup) {
             let at = bp.wrapping_add_signed(home.from_bp.into());
@@ -207,7 +256,7 @@ impl<'a> Seeker<'a> {
             // Once more: what was there before may have moved since.
             let read = self
                 .task_of(body, this())
-                .map(|task| self.chain(gate, task));
+                .map(|task| self.chain(gate, body.code, task));
             gate.leave();
             *self.inside = 0;
             match read {
@@ -225,7 +274,7 @@ impl<'a> Seeker<'a> {
         });
     }
 
-    fn chain(&mut self, gate: &Gate, task: u64) -> (usize, ChainEnd) {
+    fn chain(&mut self, gate: &Gate, code: Code, task: u64) -> (usize, ChainEnd) {
         let heap = Inside {
             gate,
             until: ticks().saturating_add(LONGEST),
@@ -236,7 +285,11 @@ impl<'a> Seeker<'a> {
             links: self.out.get_mut(self.room..).unwrap_or_default(),
             count: 0,
         };
-        let end = reader.read(task);
+        let end = match code {
+            // How it goes on is in the state machine, of which nothing may be known yet.
+            Code::OfObject => reader.read_known(task),
+            _ => reader.read(task),
+        };
         (reader.count, end)
     }
 
@@ -248,6 +301,10 @@ impl<'a> Seeker<'a> {
         let Some(builder) = body.builder else {
             return self.task_anywhere(this);
         };
+        if body.code == Code::OfObject {
+            let named: [u64; 2] = words_at(this.checked_add(builder.into())?)?;
+            return named.into_iter().find(|task| self.refers(*task, this));
+        }
         let named: [u64; 2] = words_at(this.checked_add(builder.into())?)?;
         named.into_iter().find(|task| self.holds(*task, this))
     }
@@ -264,6 +321,32 @@ impl<'a> Seeker<'a> {
         None
     }
 
+    /// A reader that no address harms.
+    fn careful(&self) -> ChainReader<'static, Careful> {
+        ChainReader {
+            heap: &Careful,
+            types: &self.tables.types,
+            links: &mut [],
+            count: 0,
+        }
+    }
+
+    /// Whether the task at `task` has the object at `this` for its state machine.
+    fn refers(&self, task: u64, this: u64) -> bool {
+        let Some([table]) = words_at(task) else {
+            return false;
+        };
+        let table = table & !7;
+        if let Some(Kind::Object { machine, .. }) = self.tables.types.get(table) {
+            let field = task.checked_add(machine.into());
+            return field.and_then(words_at) == Some([this]);
+        }
+        // Of a class that is not known yet: a task with a field that refers to it.
+        let is_task = matches!(self.careful().kind(table), Some(Kind::Task(_)));
+        let fields: Option<[u64; 16]> = words_at(task);
+        is_task && fields.is_some_and(|fields| fields.contains(&this))
+    }
+
     /// Whether the task at `task` has its state machine at `this`.
     fn holds(&self, task: u64, this: u64) -> bool {
         if task >= this || this - task >= MOST_BEFORE {
@@ -277,18 +360,12 @@ impl<'a> Seeker<'a> {
             Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
             Some(Kind::Task(_)) | None => {
                 // A box of a class that is not known yet: derived from a task, and so large that it can be.
-                let reader = ChainReader {
-                    heap: &Careful,
-                    types: &self.tables.types,
-                    links: &mut [],
-                    count: 0,
-                };
                 let Some([first]) = words_at::<1>(table) else {
                     return false;
                 };
                 // `MethodTable::m_BaseSize`.
                 let size = first >> 32;
-                match reader.kind(table) {
+                match self.careful().kind(table) {
                     Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
                     Some(Kind::Task(_)) => this < task + size,
                     _ => false,

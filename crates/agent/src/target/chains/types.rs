@@ -21,6 +21,17 @@ pub enum Kind {
         /// Where the state machine begins.
         machine: u16,
     },
+    /// The same, where the state machine is an object of its own: async iterators, and what was compiled for a debugger.
+    Object {
+        /// As of any task.
+        task: TaskAt,
+        /// Where the task refers to it.
+        machine: u16,
+        /// Where `<>1__state` is in it.
+        state: u16,
+        /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+        promise: u16,
+    },
     /// `Action`: where its target is.
     Action(u16),
     /// Something that has the address of what goes on: `AwaitTaskContinuation`, `ContinuationWrapper`.
@@ -51,37 +62,44 @@ pub struct TaskAt {
     pub flags: u16,
 }
 
+/// Bits of an offset.
+const FIELD: u32 = 12;
+
 impl Kind {
-    /// As one word, which is never 0.
+    /// As one word, which is never 0: four bits for the kind, five offsets of twelve. What lies further away is not told of.
     fn pack(self) -> u64 {
-        let fields = |kind: u64, a: u16, b: u16, c: u16, d: u16| {
-            // Offsets in objects are small; those that are not make the type one that says nothing.
-            let small = [c, d].iter().all(|at| *at < 1 << 12);
-            match small {
-                true => {
-                    kind | u64::from(a) << 8
-                        | u64::from(b) << 24
-                        | u64::from(c) << 40
-                        | u64::from(d) << 52
-                }
-                false => 9,
+        let fields = |kind: u64, places: &[u16], otherwise: Kind| {
+            if places.iter().any(|at| u32::from(*at) >= 1 << FIELD) {
+                return otherwise.pack();
             }
+            let shifts = (0..).map(|index| 4 + FIELD * index);
+            let places = places.iter().zip(shifts);
+            places.fold(kind, |word, (at, shift)| word | u64::from(*at) << shift)
         };
         match self {
-            Kind::Task(at) => fields(1, at.continuation, at.flags, 0, 0),
+            Kind::Task(at) => fields(1, &[at.continuation, at.flags], Kind::Other),
             Kind::Box {
-                task,
+                task: at,
                 state,
                 machine,
-            } => match fields(2, task.continuation, task.flags, state, machine) {
-                // A state that lies too far away is not told of.
-                9 => fields(1, task.continuation, task.flags, 0, 0),
-                packed => packed,
-            },
-            Kind::Action(at) => fields(3, at, 0, 0, 0),
-            Kind::Through(at) => fields(4, at, 0, 0, 0),
-            Kind::ContinueWith(at) => fields(5, at, 0, 0, 0),
-            Kind::List { items, size } => fields(6, items, size, 0, 0),
+            } => {
+                let places = [at.continuation, at.flags, state, machine];
+                fields(2, &places, Kind::Task(at))
+            }
+            Kind::Object {
+                task: at,
+                machine,
+                state,
+                promise,
+            } => {
+                let places = [at.continuation, at.flags, machine, state, promise];
+                // Where it goes on is not known then.
+                fields(10, &places, Kind::Other)
+            }
+            Kind::Action(at) => fields(3, &[at], Kind::Other),
+            Kind::Through(at) => fields(4, &[at], Kind::Other),
+            Kind::ContinueWith(at) => fields(5, &[at], Kind::Other),
+            Kind::List { items, size } => fields(6, &[items, size], Kind::Other),
             Kind::Blocked => 7,
             Kind::Sentinel => 8,
             Kind::Other => 9,
@@ -89,25 +107,34 @@ impl Kind {
     }
 
     fn unpack(word: u64) -> Option<Kind> {
-        let (a, b) = ((word >> 8) as u16, (word >> 24) as u16);
+        let place = |index: u32| (word >> (4 + FIELD * index)) as u16 & ((1 << FIELD) - 1);
         let task = TaskAt {
-            continuation: a,
-            flags: b,
+            continuation: place(0),
+            flags: place(1),
         };
-        Some(match word & 0xff {
+        Some(match word & 0xf {
             1 => Kind::Task(task),
             2 => Kind::Box {
                 task,
-                state: (word >> 40) as u16 & 0xfff,
-                machine: (word >> 52) as u16,
+                state: place(2),
+                machine: place(3),
             },
-            3 => Kind::Action(a),
-            4 => Kind::Through(a),
-            5 => Kind::ContinueWith(a),
-            6 => Kind::List { items: a, size: b },
+            3 => Kind::Action(place(0)),
+            4 => Kind::Through(place(0)),
+            5 => Kind::ContinueWith(place(0)),
+            6 => Kind::List {
+                items: place(0),
+                size: place(1),
+            },
             7 => Kind::Blocked,
             8 => Kind::Sentinel,
             9 => Kind::Other,
+            10 => Kind::Object {
+                task,
+                machine: place(2),
+                state: place(3),
+                promise: place(4),
+            },
             _ => return None,
         })
     }
@@ -115,9 +142,11 @@ impl Kind {
     /// What a class is that derives from one of this kind, and of which nothing else is known.
     pub fn of_derived(self) -> Option<Kind> {
         match self {
-            Kind::Task(_) | Kind::Box { .. } | Kind::Through(_) | Kind::ContinueWith(_) => {
-                Some(self)
-            }
+            Kind::Task(_)
+            | Kind::Box { .. }
+            | Kind::Object { .. }
+            | Kind::Through(_)
+            | Kind::ContinueWith(_) => Some(self),
             _ => None,
         }
     }
@@ -251,6 +280,12 @@ mod tests {
                 task: AT,
                 state: 0x48,
                 machine: 0x40,
+            },
+            Kind::Object {
+                task: AT,
+                machine: 0x40,
+                state: 0x10,
+                promise: 0xff8,
             },
             Kind::Action(8),
             Kind::Through(16),
