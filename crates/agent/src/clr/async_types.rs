@@ -25,7 +25,8 @@ const MAX_PARENTS: usize = 8;
 const TASK: &str = "System.Threading.Tasks.Task";
 const OBJECT: &str = "System.Object";
 const BUILDER: &str = "<>t__builder";
-const BOX: &str = "AsyncStateMachineBox`1";
+/// Nested, so that it is none of those that derive from it.
+const BOX: &str = "+AsyncStateMachineBox`1";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
 
@@ -328,7 +329,7 @@ impl Clr {
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
         };
-        let Some(machine) = machine_that_moves(self, cx, function) else {
+        let Some(machine) = machine_that_moves(self, cx, &tables.types, function) else {
             return false;
         };
         let precompiled = || {
@@ -385,7 +386,7 @@ impl Clr {
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return false;
         };
-        let Some(machine) = machine_that_moves(self, cx, function) else {
+        let Some(machine) = machine_that_moves(self, cx, &tables.types, function) else {
             return false;
         };
         let order = Ordering::Relaxed;
@@ -474,9 +475,16 @@ impl Machine {
     }
 }
 
+/// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
+const RESUMERS: [&str; 3] = [
+    "MoveNext",
+    "ExecutionContextCallback",
+    "ExecuteFromThreadPool",
+];
+
 /// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and of no others.
 fn resumes(type_name: &str, name: &str) -> bool {
-    type_name.ends_with("StateMachineBox`1")
+    type_name.ends_with("StateMachineBox`1") && RESUMERS.contains(&name)
         || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
 }
 
@@ -490,12 +498,22 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
 fn machine_that_moves<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
+    types: &Types,
     function: FunctionId<'rt>,
 ) -> Option<Machine> {
     let found = cx.info().get_function_info2(cx, function).ok()??;
     let facts = clr.module(found.module?.raw())?;
+    // The name alone first: this is asked of each method that is compiled.
+    let name = facts.metadata()?.method_name(found.token.0)?;
+    if !RESUMERS.contains(&name.as_str()) && !name.starts_with("Run") {
+        return None;
+    }
     let method = facts.metadata()?.method(found.token.0)?;
     if resumes(&method.type_name, &method.name) {
+        if let Some(class) = found.class.filter(|_| method.type_name.ends_with(BOX)) {
+            // Objects of it will be met.
+            learn_class(clr, cx, types, class);
+        }
         return Some(Machine {
             resumes: true,
             ..Machine::default()

@@ -252,6 +252,14 @@ impl Metadata {
         Some(Method { name, type_name })
     }
 
+    /// A MethodDef token's own name.
+    pub fn method_name(&self, token: u32) -> Option<String> {
+        let row = row_of(token, METHOD_DEF)?;
+        let table = (METHOD_DEF, self.parts.method_def);
+        let name = self.parts.cell(&self.bytes, table, row, 3)?;
+        self.parts.name(&self.bytes, name)
+    }
+
     /// `Namespace.Outer+Inner` of a TypeDef token.
     pub fn type_name(&self, token: u32) -> Option<String> {
         self.type_in(row_of(token, TYPE_DEF)?)

@@ -113,6 +113,8 @@ fn a_type_and_its_method_by_name() {
         (found.type_name.as_str(), found.name.as_str()),
         ("Program+<Numbers>d__2", "MoveNext")
     );
+    assert_eq!(flat.method_name(moves).as_deref(), Some("MoveNext"));
+    assert_eq!(flat.method_name(0x0600_ffff), None);
     assert_eq!(flat.owner(moves), Some(iterator));
     assert_eq!(flat.owner(0x0600_ffff), None);
     // Another type's.

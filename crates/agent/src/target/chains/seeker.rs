@@ -16,8 +16,8 @@ use super::types::Kind;
 use super::{Gate, Tables, gate};
 use crate::model::chain::{CHAIN_WORDS, ChainEnd, ChainHead};
 
-/// Longest time inside the gate, in ticks of the processor's clock: some 50 µs.
-const LONGEST: u64 = 150_000;
+/// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
+const LONGEST: u64 = 600_000;
 /// Before its state machine a task has no more than this.
 const MOST_BEFORE: u64 = 1 << 16;
 
@@ -83,6 +83,23 @@ fn words_at<const N: usize>(at: u64) -> Option<[u64; N]> {
     let all = bytes.len();
     let read = own_memory::peek(at, bytes).len();
     (read == all).then_some(words)
+}
+
+/// The method table of what may be an object at `at`; `this`, above it, has been read.
+fn table_near(at: u64, this: u64) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    if !is_plausible(at) {
+        return None;
+    }
+    let word = if at / PAGE == this / PAGE {
+        // SAFETY: aligned, and in a page of which something has just been read, in the gate: nothing of the heap goes
+        // away meanwhile.
+        unsafe { (at as *const u64).read_volatile() }
+    } else {
+        let [word] = words_at(at)?;
+        word
+    };
+    Some(word & !7)
 }
 
 /// What was found.
@@ -352,10 +369,9 @@ impl<'a> Seeker<'a> {
         if task >= this || this - task >= MOST_BEFORE {
             return false;
         }
-        let Some([table]) = words_at(task) else {
+        let Some(table) = table_near(task, this) else {
             return false;
         };
-        let table = table & !7;
         match self.tables.types.get(table) {
             Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
             Some(Kind::Task(_)) | None => {
