@@ -67,6 +67,12 @@ impl Recorder {
         self.chains.notes.retain(|(of, _), _| *of != runtime);
     }
 
+    /// What a CLR would say of a class.
+    #[cfg(test)]
+    pub(super) fn note_class(&mut self, runtime: u8, table: u64, note: Note) {
+        self.chains.notes.insert((runtime, table), note);
+    }
+
     /// Tells how many chains were not whole since the last call, by reason.
     pub fn tell_cut_chains(&mut self) {
         for (end, count) in ChainEnd::ALL.iter().zip(self.chains.cut.iter_mut()) {

@@ -10,6 +10,8 @@ use super::told::{Told, listen};
 use super::*;
 use crate::base::wake::Wake;
 use crate::clr::Registry;
+use crate::clr::async_types::Note;
+use crate::model::chain::{ChainEnd, ChainHead, Link, NO_STATE, Role};
 use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
 use crate::target::code::{CODE_MAP, CodeChange};
@@ -60,12 +62,24 @@ fn sample(time_ns: u64, frames: &[u64]) -> WalkedStack<'_> {
 
 /// A method that may be unloaded, so that no CLR need be asked for its name.
 fn method(range: std::ops::Range<u64>, function: usize, name: &str, added_ns: u64) -> CodeChange {
-    let names = MethodNames {
+    body(range, function, names("Shop.Cart", name, 7), added_ns)
+}
+
+fn names(type_name: &str, name: &str, token: u32) -> MethodNames {
+    MethodNames {
         module: None,
-        token: 7,
-        type_name: "Shop.Cart".into(),
+        token,
+        type_name: type_name.into(),
         name: name.into(),
-    };
+    }
+}
+
+fn body(
+    range: std::ops::Range<u64>,
+    function: usize,
+    names: MethodNames,
+    added_ns: u64,
+) -> CodeChange {
     CodeChange::Added(CodeBody {
         code_start: range.start,
         range,
@@ -291,4 +305,113 @@ fn an_exceptions_stack_begins_where_it_was_thrown() {
     });
     let whole = ["System.Runtime.EH.RhThrowEx", "Shop.Cart.Thrower IL 0"];
     assert_eq!(stacks(&told), [&whole[1..], &whole[..]]);
+}
+
+const PAY: u64 = 0x10_0000;
+const SHIP: u64 = 0x10_0100;
+const ALL: u64 = 0x10_0200;
+
+/// The words of a chain: who awaits `Pay`, which was resumed by `older` frames.
+fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Vec<u64> {
+    let all = [&[(Role::Task, first, -1)][..], rest].concat();
+    let links = all.iter().map(|(role, table, state)| Link {
+        role: *role,
+        table: *table,
+        state: *state,
+    });
+    let mut words: Vec<u64> = links.map(Link::pack).collect();
+    let links = u16::try_from(words.len()).unwrap();
+    words.push(ChainHead { older, links, end }.pack());
+    words
+}
+
+/// Samples of `Charge`, which `Pay` calls after a dispatcher has resumed it.
+fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -> Told {
+    record(|recorder, target, runtimes| {
+        let pay = names("Shop+<Pay>d__1", "MoveNext", 11);
+        let task = "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1";
+        target.code.push([
+            method(0x1000..0x1100, 1, "Charge", 1),
+            body(0x2000..0x2100, 2, pay.clone(), 1),
+            body(0x3000..0x3100, 3, names(task, "MoveNext", 3), 1),
+            body(
+                0x4000..0x4100,
+                4,
+                names("Shop+<Other>d__2", "MoveNext", 12),
+                1,
+            ),
+        ]);
+        recorder.absorb_code(target);
+        recorder.note_class(0, PAY, Note::Method(pay));
+        let ship = names("Shop+<Ship>d__4", "MoveNext", 14);
+        recorder.note_class(0, SHIP, Note::Method(ship));
+        let all = "System.Threading.Tasks.Task+WhenAllPromise";
+        recorder.note_class(0, ALL, Note::Class(all.into()));
+        write(&mut |frames, chain| {
+            let words = [frames, chain].concat();
+            recorder.sample(target, runtimes, sample(10, &words));
+        });
+        recorder.tell_cut_chains();
+    })
+}
+
+const CHARGE: &str = "Shop.Cart.Charge IL 5";
+const PAY_FRAME: &str = "Shop+<Pay>d__1.MoveNext IL 5";
+/// `Charge`, `Pay`, and who resumed it.
+const FRAMES: [u64; 3] = [0x1011, 0x2011, 0x3011];
+
+#[test]
+fn who_awaits_stands_in_the_place_of_who_resumed() {
+    let told = chains(|write| {
+        let rest = [
+            (Role::Task, ALL, NO_STATE),
+            (Role::Others, ALL, 2),
+            (Role::Task, SHIP, 3),
+        ];
+        for end in [ChainEnd::Root, ChainEnd::TooDeep] {
+            write(&FRAMES, &chain(PAY, &rest, 1, end));
+        }
+        // Its objects may have moved: all that is known is that it was resumed.
+        let closed = ChainHead {
+            older: 1,
+            links: 0,
+            end: ChainEnd::GateClosed,
+        };
+        write(&FRAMES, &[closed.pack()]);
+    });
+    let resumer = "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1.MoveNext IL 5";
+    assert_eq!(stacks(&told), [[CHARGE, PAY_FRAME, resumer]; 3]);
+    let ship = "Shop+<Ship>d__4.MoveNext await 3";
+    let logical = |at: usize| told.samples[at].logical.clone().unwrap();
+    for (at, root) in [(0, "[not awaited]"), (1, "[async: too deep]")] {
+        let expected = [CHARGE, PAY_FRAME, "[WhenAll]", "[+2 awaiters]", ship, root];
+        assert_eq!(logical(at), expected);
+    }
+    assert_eq!(logical(2), [CHARGE, PAY_FRAME, "[async: gate closed]"]);
+    let cut: std::collections::HashMap<String, u64> =
+        [("too deep".into(), 1), ("gate closed".into(), 1)].into();
+    assert_eq!(told.cut, cut);
+}
+
+#[test]
+fn a_chain_that_is_not_its_method_s_is_not_shown() {
+    let told = chains(|write| {
+        // The object says another method than the frame.
+        write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Root));
+        // Below the frame another method was resumed, which the handler did not know.
+        let younger = [0x1011, 0x4011, 0x3011, 0x2011, 0x3021];
+        write(&younger, &chain(PAY, &[], 1, ChainEnd::Root));
+        // More frames are older than there are.
+        write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
+        write(&FRAMES, &[]);
+    });
+    assert_eq!(told.samples.len(), 4);
+    assert!(told.samples.iter().all(|sample| sample.logical.is_none()));
+    assert_eq!(told.samples[1].stack.len(), 5);
+    let cut: std::collections::HashMap<String, u64> = [
+        ("not its method".into(), 1),
+        ("method not known yet".into(), 1),
+    ]
+    .into();
+    assert_eq!(told.cut, cut);
 }

@@ -16,6 +16,8 @@ pub(crate) struct ToldSample {
     pub(crate) thread: u32,
     pub(crate) value: u64,
     pub(crate) stack: Vec<String>,
+    /// The logical stack, where it has one.
+    pub(crate) logical: Option<Vec<String>>,
     pub(crate) detail: Option<String>,
     pub(crate) end: WalkEnd,
 }
@@ -31,6 +33,8 @@ pub(crate) struct Told {
     pub(crate) sources: Vec<Event>,
     pub(crate) engines: Vec<Event>,
     pub(crate) lost: HashMap<String, u64>,
+    /// Chains that are not whole.
+    pub(crate) cut: HashMap<String, u64>,
     pub(crate) processes: u32,
     pub(crate) ends: u32,
     pub(crate) stats: u32,
@@ -72,6 +76,9 @@ fn read(stream: UnixStream) -> Told {
             Record::Note { text } => told.notes.push(text.into_owned()),
             Record::Lost { reason, count } => {
                 *told.lost.entry(reason.into_owned()).or_default() += count;
+            }
+            Record::AsyncCut { reason, count } => {
+                *told.cut.entry(reason.into_owned()).or_default() += count;
             }
             Record::Thread { thread, name, .. } => {
                 started.insert(thread);
@@ -140,6 +147,7 @@ fn read(stream: UnixStream) -> Told {
                 value,
                 end,
                 detail,
+                logical,
                 ..
             } => {
                 assert!(started.contains(&thread), "thread {thread} is not told");
@@ -148,6 +156,7 @@ fn read(stream: UnixStream) -> Told {
                     thread,
                     value,
                     stack: stacks[&stack].clone(),
+                    logical: logical.map(|logical| stacks[&logical].clone()),
                     detail: detail.map(|detail| details[&detail].clone()),
                     end,
                 });
