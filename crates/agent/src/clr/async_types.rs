@@ -245,6 +245,17 @@ fn learn_class<'rt, C: Synchronous>(
     }
     types.learn(class.raw() as u64, kind);
     look_at_parents(types, &line);
+    // What it derives from tells of others.
+    let mut rest = line;
+    while rest.classes.len() > 1 {
+        rest.classes.remove(0);
+        if let Some((parent, ..)) = rest.classes.first()
+            && types.get(parent.raw() as u64).is_none()
+        {
+            let (kind, _) = describe(clr, cx, &rest);
+            types.learn(parent.raw() as u64, kind);
+        }
+    }
     Some(note)
 }
 

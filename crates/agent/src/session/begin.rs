@@ -111,6 +111,11 @@ pub(super) fn forget(parts: &Parts) {
     parts.phases.over();
 }
 
+/// Bytes of stack that reading a chain needs beside a walk's.
+fn chain_room(settings: &Settings) -> u32 {
+    if settings.has_chains() { 1536 } else { 0 }
+}
+
 /// Words that chains need behind the frames, as far as the sampler can have so many.
 fn chain_words(settings: &Settings) -> u32 {
     const MOST: u32 = 32_768;
@@ -147,6 +152,7 @@ fn sampling(settings: &Settings) -> sampler::Config {
         },
         max_depth: settings.max_depth + chain_words(settings),
         scratch_len: u32::try_from(handler::SCRATCH_LEN).unwrap_or(u32::MAX),
+        min_stack_room: sampler::Config::default().min_stack_room + chain_room(settings),
         walk_alternate_stack: true,
         trace: (settings.walker == WalkerKind::Seeded).then_some(handler::trace as sampler::WalkFn),
         ..sampler::Config::default()
