@@ -3,7 +3,7 @@
 //! One word for each link, youngest first, and a head behind them, which is the last word of the sample: so the
 //! words of dispatcher and chain, which change least, stand where the ring shares them between samples. It names nothing.
 //!
-//! Invariant: no word of a walk has the bit [`HEAD`], so the last word tells by itself whether a sample has a chain.
+//! Invariant: no word of a walk has the bit of the head, so the last word tells by itself whether a sample has a chain.
 
 /// The last word of a sample with a chain has it; beside [`stackwalk::EXACT`] and its kin, below [`super::NATIVE_RUN`].
 const HEAD: u64 = 1 << 59;

@@ -3,7 +3,7 @@
 //! One rule for each kind of continuation that `Task.RunContinuations` knows (System.Private.CoreLib, Task.cs). It runs in the
 //! signal handler, inside the gate, and reads by plain loads: each address is an object's that the one before refers to.
 //!
-//! Invariants: at most [`MAX_LINKS`] links of at most [`MAX_HOPS`] objects each, and no longer than it is given; what it does
+//! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is given; what it does
 //! not know ends the chain, and is said.
 
 use super::types::{Kind, PARENT, Types};
