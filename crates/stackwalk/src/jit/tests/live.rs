@@ -32,6 +32,11 @@ struct Read {
 }
 
 impl Read {
+    fn is_state_machine(&self) -> bool {
+        let name = &self.name;
+        name.contains("Async>d__") && name.contains("::MoveNext()") && !name.contains("Box")
+    }
+
     fn homes(&self) -> Vec<Home> {
         gc_info::this_homes(&self.info, &self.code, &self.body.entries()).unwrap()
     }
@@ -114,7 +119,9 @@ fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
 fn start(runtime: &Runtime, settings: &[(&str, &str)]) -> Running {
     let mut command = runtime.command(&workload("async").dll);
     command.arg("attached");
-    for (name, value) in settings.iter().chain(&[("PerfMapEnabled", "1")]) {
+    // Hardly a collection comes: it would move what is looked at.
+    let always = [("PerfMapEnabled", "1"), ("GCgen0size", "10000000")];
+    for (name, value) in settings.iter().chain(&always) {
         command.env(format!("DOTNET_{name}"), value);
         command.env(format!("COMPlus_{name}"), value);
     }
@@ -192,5 +199,208 @@ fn a_running_program_s_bodies_are_not_read_as_another_version_s() {
         let by_length = |error: &NoGcInfo| matches!(error, NoGcInfo::Bytes(Error::OtherLength(_)));
         assert!(refused.iter().filter(|(_, error)| by_length(error)).count() * 2 > all);
         assert!(program.end().1.success());
+    }
+}
+
+/// A thread that is traced.
+struct Tracee(libc::pid_t);
+
+impl Tracee {
+    fn request(&self, request: libc::c_uint, data: *mut libc::c_void) -> bool {
+        // SAFETY: the requests used write at most a `user_regs_struct`, which the caller has given.
+        unsafe { libc::ptrace(request, self.0, std::ptr::null_mut::<libc::c_void>(), data) == 0 }
+    }
+
+    /// Whether it has something to do.
+    fn runs(&self, pid: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{}/stat", self.0));
+        stat.is_ok_and(|stat| stat.contains(") R "))
+    }
+
+    /// Registers in the middle of whatever it does; it goes on when they have been used. `None` where it has
+    /// ended.
+    fn stopped<T>(&self, then: impl FnOnce(&libc::user_regs_struct) -> T) -> Option<T> {
+        self.stopped_until(libc::PTRACE_CONT, then)
+    }
+
+    fn stopped_until<T>(
+        &self,
+        end: libc::c_uint,
+        then: impl FnOnce(&libc::user_regs_struct) -> T,
+    ) -> Option<T> {
+        let mut status = 0;
+        if !self.request(libc::PTRACE_INTERRUPT, std::ptr::null_mut()) {
+            return None;
+        }
+        // SAFETY: writes the status.
+        let waited = unsafe { libc::waitpid(self.0, &mut status, libc::__WALL) };
+        if waited != self.0 || !libc::WIFSTOPPED(status) {
+            return None;
+        }
+        // SAFETY: numbers only.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        let known = self.request(libc::PTRACE_GETREGS, (&raw mut registers).cast());
+        let answer = known.then(|| then(&registers));
+        // A signal that it was stopped for is delivered.
+        let signal = if status >> 16 == 0 {
+            libc::WSTOPSIG(status)
+        } else {
+            0
+        };
+        self.request(end, signal as usize as *mut libc::c_void);
+        answer
+    }
+}
+
+/// Traces the threads that a program has and that are not traced yet.
+fn trace(pid: u32, threads: &mut Vec<Tracee>) {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let task = task.unwrap().file_name();
+        let thread = Tracee(task.to_string_lossy().parse().unwrap());
+        let is_new = threads.iter().all(|known| known.0 != thread.0);
+        if is_new && thread.request(libc::PTRACE_SEIZE, std::ptr::null_mut()) {
+            threads.push(thread);
+        }
+    }
+}
+
+/// What was found in frames of state machines' code.
+#[derive(Default, Debug)]
+struct Seen {
+    resumed: u32,
+    first_runs: u32,
+    not_live: u32,
+    /// Names of bodies with frames of a resumed method.
+    bodies: std::collections::BTreeSet<String>,
+    wrong: Vec<String>,
+}
+
+impl Seen {
+    /// A frame at `lookup` of a thread whose stack goes on from `sp`.
+    fn frame(
+        &mut self,
+        peek: &impl Fn(u64, &mut [u8]) -> &[u8],
+        read: &Read,
+        lookup: u64,
+        sp: u64,
+        bp: u64,
+    ) {
+        let offset = (lookup - read.body.start) as u32;
+        let homes = read.homes();
+        let home = homes.first().unwrap();
+        if !home.live.iter().any(|live| live.contains(&offset)) {
+            self.not_live += 1;
+            return;
+        }
+        let words = |at: u64| {
+            let mut buffer = [0; 64];
+            let bytes = peek(at, &mut buffer).as_chunks::<8>().0;
+            bytes
+                .iter()
+                .map(|word| u64::from_le_bytes(*word))
+                .collect::<Vec<_>>()
+        };
+        let this = words(bp.wrapping_add_signed(home.offset.into()));
+        let this = this.first().copied().unwrap_or(0);
+        if (sp..sp + (8 << 20)).contains(&this) {
+            self.first_runs += 1;
+        // The builder has the box, in which the state machine lies.
+        } else if words(this)
+            .iter()
+            .any(|task| *task < this && this - task < 512)
+        {
+            self.resumed += 1;
+            self.bodies.insert(read.name.clone());
+        } else {
+            self.wrong
+                .push(format!("{this:#x} at {offset} of {} ({home:?})", read.name));
+        }
+    }
+}
+
+/// Checks the home of the youngest frame of a state machine.
+fn look(
+    bodies: &[Read],
+    seen: &mut Seen,
+    peek: &impl Fn(u64, &mut [u8]) -> &[u8],
+    registers: &libc::user_regs_struct,
+) {
+    let (mut ip, mut sp, mut bp) = (registers.rip, registers.rsp, registers.rbp);
+    for depth in 0..64 {
+        let lookup = ip - u64::from(depth > 0);
+        let has = |read: &&Read| (read.body.start..read.body.end()).contains(&lookup);
+        if let Some(read) = bodies.iter().find(has) {
+            // Those below have only completed something.
+            if read.is_state_machine() {
+                seen.frame(peek, read, lookup, sp, bp);
+                return;
+            }
+            // The frame that it began on is below it, and no return address between them.
+            if read.body.begins_on_a_frame() {
+                return;
+            }
+        }
+        let mut buffer = [0; 16];
+        let &[next, back] = peek(bp, &mut buffer).as_chunks::<8>().0 else {
+            return;
+        };
+        let next = u64::from_le_bytes(next);
+        if bp < sp || next <= bp {
+            return;
+        }
+        (ip, sp, bp) = (u64::from_le_bytes(back), bp + 16, next);
+        if ip < 4096 {
+            return;
+        }
+    }
+}
+
+/// The frames of a running program, stopped anywhere: what their home holds is the state machine, in its box or (while
+/// it runs for the first time) on the stack.
+#[test]
+fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
+    // Methods stay as they are compiled first, or are replaced in time, or are optimised at once.
+    let first = [
+        ("TC_QuickJitForLoops", "1"),
+        ("TC_CallCountThreshold", "1000000"),
+    ];
+    let tiered = [("TC_QuickJitForLoops", "1")];
+    let optimised = [("TieredCompilation", "0")];
+    for runtime in Runtime::all() {
+        for (settings, tier) in [
+            (&first[..], "[QuickJitted]"),
+            (&tiered, "[Optimized"),
+            (&optimised, "[Optimized"),
+        ] {
+            let program = start(&runtime, settings);
+            let pid = program.pid();
+            let peek = peek_of(pid);
+            let mut threads = Vec::new();
+            let mut seen = Seen::default();
+            let mut stops = 0;
+            while seen.resumed < 60 {
+                trace(pid, &mut threads);
+                let (bodies, _) = read(pid, version(&runtime));
+                for thread in (0..100)
+                    .flat_map(|_| &threads)
+                    .filter(|thread| thread.runs(pid))
+                {
+                    stops += 1;
+                    thread.stopped(|registers| look(&bodies, &mut seen, &peek, registers));
+                }
+                assert!(stops < 50_000, "{}: {seen:#?}", runtime.version);
+            }
+            for thread in &threads {
+                thread.stopped_until(libc::PTRACE_DETACH, |_| ());
+            }
+            assert!(program.end().1.success());
+            println!("{} {settings:?}: {stops} stops, {seen:#?}", runtime.version);
+            assert!(seen.wrong.is_empty(), "{}: {seen:#?}", runtime.version);
+            assert!(
+                seen.bodies.iter().any(|name| name.contains(tier)),
+                "{seen:#?}"
+            );
+            assert!(seen.not_live * 4 < seen.resumed, "{seen:#?}");
+        }
     }
 }
