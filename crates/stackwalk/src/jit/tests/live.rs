@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::gc_info::{Error, GcInfo, Home, Version};
-use crate::rule::Cfa;
+use crate::rule::{Bp, Cfa};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use testkit::{Running, Runtime, workload};
 
@@ -402,5 +402,143 @@ fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
             );
             assert!(seen.not_live * 4 < seen.resumed, "{seen:#?}");
         }
+    }
+}
+
+/// Registers of a frame, as those that it has called have left them.
+struct Frame {
+    ip: u64,
+    sp: u64,
+    bp: u64,
+    /// Of [`Saved::REGISTERS`].
+    values: [u64; 5],
+}
+
+impl Frame {
+    fn of(registers: &libc::user_regs_struct) -> Self {
+        let r = registers;
+        Self {
+            ip: r.rip,
+            sp: r.rsp,
+            bp: r.rbp,
+            values: [r.rbx, r.r12, r.r13, r.r14, r.r15],
+        }
+    }
+
+    /// The frame that has called this one, whose code this is, at `lookup`.
+    fn caller(self, code: &Body, lookup: u64, word: impl Fn(u64) -> u64) -> Option<Self> {
+        let Some(Rule::Frame { cfa, bp, .. }) = code.rule(lookup, false) else {
+            return None;
+        };
+        let cfa = match cfa {
+            Cfa::Sp(offset) => self.sp.wrapping_add_signed(offset.into()),
+            Cfa::Bp(offset) => self.bp.wrapping_add_signed(offset.into()),
+            _ => return None,
+        };
+        let mut values = self.values;
+        for (value, offset) in values.iter_mut().zip(code.saved(lookup)?.offsets()) {
+            if offset != 0 {
+                *value = word(cfa.wrapping_add_signed(offset.into()));
+            }
+        }
+        let bp = match bp {
+            Bp::Same => self.bp,
+            Bp::FromCfa(offset) => word(cfa.wrapping_add_signed(offset.into())),
+            Bp::FromOwn(offset) => word(self.bp.wrapping_add_signed(offset.into())),
+        };
+        Some(Self {
+            ip: word(cfa - 8),
+            sp: cfa,
+            bp,
+            values,
+        })
+    }
+}
+
+/// The box is a second time in a frame of `box.MoveNext(Thread)`, which has called what runs the state machine: in a
+/// register that its callees have saved. There it is the one that the state machine's own home leads to.
+#[test]
+fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
+    // All code is of the JIT's, and optimised, so that all frames are known here.
+    let settings = [("ReadyToRun", "0"), ("TieredCompilation", "0")];
+    for runtime in Runtime::all() {
+        let program = start(&runtime, &settings);
+        let pid = program.pid();
+        let peek = peek_of(pid);
+        let word = |at: u64| {
+            let mut buffer = [0; 8];
+            let bytes = peek(at, &mut buffer).first_chunk();
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let (mut threads, mut stops, mut agree) = (Vec::new(), 0, 0);
+        let (bodies, refused) = read(pid, version(&runtime));
+        assert!(refused.is_empty());
+        let body_at = |address: u64| {
+            let has = |read: &&Read| (read.body.start..read.body.end()).contains(&address);
+            bodies.iter().find(has)
+        };
+        // The boxes that a stopped thread's frame of `box.MoveNext(Thread)` may have, and the state machine.
+        let look = |registers: &libc::user_regs_struct| {
+            let mut frame = Frame::of(registers);
+            let machine = body_at(frame.ip).filter(|read| read.is_state_machine())?;
+            let home = machine.homes().into_iter().next()?;
+            let offset = (frame.ip - machine.body.start) as u32;
+            home.live.iter().find(|live| live.contains(&offset))?;
+            let this = word(frame.bp.wrapping_add_signed(home.offset.into()));
+            if (frame.sp..frame.sp + (8 << 20)).contains(&this) {
+                // It runs for the first time: a box below is another one's.
+                return None;
+            }
+            let mut lookup = frame.ip;
+            for _ in 0..6 {
+                frame = frame.caller(&body_at(lookup)?.body, lookup, word)?;
+                lookup = frame.ip.checked_sub(1)?;
+                let read = body_at(lookup)?;
+                // 8.0 writes some of these names without their last letter.
+                if !read.name.contains("Box`1[")
+                    || !read.name.contains("(class System.Threading.Thread)")
+                {
+                    continue;
+                }
+                let at = (frame.ip - read.body.start) as u32;
+                let slots = gc_info::live_at_return(&read.info, at).unwrap().unwrap();
+                let held = slots.iter().map(|slot| match slot.place {
+                    gc_info::Place::Register(number) => {
+                        let known = Saved::REGISTERS.iter().position(|known| *known == number);
+                        frame.values[known.unwrap()]
+                    }
+                    gc_info::Place::Stack { offset, .. } => {
+                        word(frame.bp.wrapping_add_signed(offset.into()))
+                    }
+                });
+                return Some((this, held.collect::<Vec<_>>(), slots.clone()));
+            }
+            None
+        };
+        while agree < 20 {
+            trace(pid, &mut threads);
+            for thread in (0..20)
+                .flat_map(|_| &threads)
+                .filter(|thread| thread.runs(pid))
+            {
+                stops += 1;
+                if let Some((this, held, slots)) = thread.stopped(look).flatten() {
+                    let near = |held: &u64| *held < this && this - *held < 512;
+                    let is_there = held.iter().any(near);
+                    assert!(
+                        is_there,
+                        "{}: {this:#x} {held:x?} {slots:?}",
+                        runtime.version
+                    );
+                    agree += 1;
+                }
+            }
+            assert!(stops < 50_000, "{}: {agree} of {stops}", runtime.version);
+        }
+        for thread in &threads {
+            thread.stopped_until(libc::PTRACE_DETACH, |_| ());
+        }
+        assert!(program.end().1.success());
+        println!("{}: {agree} of {stops} stops", runtime.version);
     }
 }
