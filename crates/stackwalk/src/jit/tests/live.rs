@@ -363,6 +363,7 @@ fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
     let first = [
         ("TC_QuickJitForLoops", "1"),
         ("TC_CallCountThreshold", "1000000"),
+        ("TC_OnStackReplacement", "0"),
     ];
     let tiered = [("TC_QuickJitForLoops", "1")];
     let optimised = [("TieredCompilation", "0")];
