@@ -36,6 +36,8 @@ include!(concat!(env!("OUT_DIR"), "/on_each_runtime.rs"));
 mod abrupt;
 mod agree;
 mod app10;
+mod async_chains;
+mod async_web;
 mod attach;
 mod attached_tiers;
 mod bad_input;

@@ -318,12 +318,14 @@ impl<'a> Seeker<'a> {
         let Some(builder) = body.builder else {
             return self.task_anywhere(this);
         };
-        if body.code == Code::OfObject {
-            let named: [u64; 2] = words_at(this.checked_add(builder.into())?)?;
-            return named.into_iter().find(|task| self.refers(*task, this));
-        }
-        let named: [u64; 2] = words_at(this.checked_add(builder.into())?)?;
-        named.into_iter().find(|task| self.holds(*task, this))
+        // 3.1 has a value task's result before the field that names the task.
+        let at = this.checked_add(builder.into())?;
+        let named: [u64; 4] =
+            words_at(at).or_else(|| words_at(at).map(|[first]| [first, 0, 0, 0]))?;
+        named.into_iter().find(|task| match body.code {
+            Code::OfObject => self.refers(*task, this),
+            _ => self.holds(*task, this),
+        })
     }
 
     /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
