@@ -107,7 +107,9 @@ impl NativeCode {
             Bytes::Mapped(at, len) => {
                 let end = |segment: &Segment| (segment.offset as u64).saturating_add(segment.len);
                 let end = self.segments.iter().map(end).max().unwrap_or(0);
-                end > *len as u64 || own_memory::is_missing(*at as u64 + end.saturating_sub(1))
+                let first = *at as u64;
+                end > *len as u64
+                    || own_memory::is_one_missing(first, first + end.saturating_sub(1))
             }
             Bytes::Loaded(..) | Bytes::Copied(_) => false,
         }

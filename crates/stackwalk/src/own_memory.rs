@@ -12,14 +12,19 @@ const FAULT: i64 = -(libc::EFAULT as i64);
 
 /// `process_vm_readv` of this process: bytes read, or an error below zero.
 fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
+    read_pieces([address], buffer, length)
+}
+
+/// As [`read`], of one piece of `length` bytes after the other. It ends before the first that is not there.
+fn read_pieces<const N: usize>(addresses: [u64; N], buffer: *mut u8, length: usize) -> i64 {
     let local = libc::iovec {
         iov_base: buffer.cast(),
-        iov_len: length,
+        iov_len: length * N,
     };
-    let remote = libc::iovec {
+    let remote = addresses.map(|address| libc::iovec {
         iov_base: address as *mut libc::c_void,
         iov_len: length,
-    };
+    });
     let mut result = libc::SYS_getpid;
     // SAFETY: a system call without arguments, which changes the registers named.
     unsafe {
@@ -27,8 +32,8 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
     }
     let process = result;
     result = libc::SYS_process_vm_readv;
-    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most
-    // `length` bytes to `buffer`, which is the caller's.
+    // SAFETY: two valid vectors, of one range and of `N`. The kernel checks all ranges, and writes at most
+    // `N` times `length` bytes to `buffer`, which is the caller's.
     unsafe {
         asm!(
             "syscall",
@@ -36,8 +41,8 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
             in("rdi") process,
             in("rsi") &raw const local,
             in("rdx") 1,
-            in("r10") &raw const remote,
-            in("r8") 1,
+            in("r10") remote.as_ptr(),
+            in("r8") N,
             in("r9") 0,
             lateout("rcx") _,
             lateout("r11") _,
@@ -60,6 +65,18 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
 pub fn is_missing(address: u64) -> bool {
     let mut byte = 0;
     read(address, &raw mut byte, 1) == FAULT
+}
+
+/// Whether one of two pages is missing; as [`is_missing`].
+///
+/// For the first and the last page of a file: while it is being cut to nothing its pages go from the first to the last,
+/// and where it is cut to a part the first stays.
+pub fn is_one_missing(first: u64, last: u64) -> bool {
+    let mut bytes = [0; 2];
+    matches!(
+        read_pieces([first, last], bytes.as_mut_ptr(), 1),
+        FAULT | 0 | 1
+    )
 }
 
 /// What lies at `address`; `None` where a page of it is missing.
@@ -117,9 +134,11 @@ mod tests {
         // SAFETY: mapped.
         let all = || unsafe { copy(start, 3 * PAGE) };
         assert!(!is_missing(start) && !is_missing(last));
+        assert!(!is_one_missing(start, last));
         assert_eq!(all().unwrap()[2 * PAGE], 9);
         file.set_len(PAGE as u64).unwrap();
         assert!(!is_missing(start) && is_missing(last));
+        assert!(is_one_missing(start, last) && is_one_missing(last, start));
         assert_eq!(all(), None);
         let mut buffer = [0; 2 * PAGE];
         assert_eq!(peek(start, &mut buffer), &[7; PAGE]);

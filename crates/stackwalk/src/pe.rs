@@ -189,7 +189,7 @@ impl Image {
     /// Whether its file is shorter than it was, so that parts of it cannot be read.
     /// Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
-        own_memory::is_missing(self.last())
+        own_memory::is_one_missing(self.base, self.last())
     }
 
     /// How many functions and funclets it has.

@@ -19,7 +19,7 @@ use stackwalk::{Kind, Region, jit, pe};
 use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
 use crate::base::proc;
-use crate::model::{CodeBody, CollectibleFacts, ManagedModule};
+use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
 use crate::target::{Target, chains};
 
 /// How many code headers of a runtime are read with care before they are read fast.
@@ -36,6 +36,16 @@ impl Clr {
     /// What is known of a module.
     pub(crate) fn module(&self, module: usize) -> Option<Arc<ManagedModule>> {
         lock(&self.modules).get(&module).cloned()
+    }
+
+    /// Whether an address is ReadyToRun code of a file that has become shorter since.
+    pub(crate) fn is_cut_short_at(&self, address: u64) -> bool {
+        let has = |facts: &&Arc<ManagedModule>| {
+            let code = facts.precompiled.as_ref();
+            code.is_some_and(|code| code.contains(&address))
+        };
+        let facts = lock(&self.modules).values().find(has).cloned();
+        facts.is_some_and(|facts| facts.is_cut_short())
     }
 
     /// Whether any module's code may be unloaded.
@@ -73,6 +83,7 @@ impl Clr {
         let facts = Arc::new(ManagedModule {
             serial: next_serial(),
             runtime: self.number(),
+            file: FileAtLoad::of(&found.path),
             path: found.path,
             base,
             precompiled: image.as_ref().map(pe::Image::code),

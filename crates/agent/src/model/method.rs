@@ -1,13 +1,14 @@
 //! Methods, the code that the compiler makes of them, and the modules that they come from.
 
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, OnceLock};
 
 use recording::{MethodKind, Tier};
 
 use crate::base::metadata::Metadata;
 use crate::base::proc;
-use stackwalk::own_memory::is_missing;
+use stackwalk::own_memory::is_one_missing;
 
 /// One contiguous piece of JITted code.
 #[derive(Clone, Debug)]
@@ -56,6 +57,33 @@ pub struct MethodNames {
     pub name: String,
 }
 
+/// A file, as it was when the runtime loaded it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileAtLoad {
+    device: u64,
+    inode: u64,
+    length: u64,
+}
+
+impl FileAtLoad {
+    /// `None` where there is no such file.
+    pub fn of(path: &str) -> Option<FileAtLoad> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(FileAtLoad {
+            device: file.dev(),
+            inode: file.ino(),
+            length: file.len(),
+        })
+    }
+
+    /// Whether it has become shorter. False where another file has its name by now: what is mapped is not that one.
+    fn is_shorter(&self, path: &str) -> bool {
+        FileAtLoad::of(path).is_some_and(|now| {
+            (now.device, now.inode) == (self.device, self.inode) && now.length < self.length
+        })
+    }
+}
+
 /// What is known of a managed module.
 #[derive(Debug)]
 pub struct ManagedModule {
@@ -71,6 +99,8 @@ pub struct ManagedModule {
     pub precompiled: Option<Range<u64>>,
     /// Address of the last byte of its file, where it is laid out by section and has code; else 0.
     pub last: u64,
+    /// Its file as it was when it was learned of; `None` where there is none.
+    pub file: Option<FileAtLoad>,
     /// It is in memory as its file is, not laid out by section.
     pub flat: bool,
     /// Its names, once somebody has asked; `None` where the runtime must be asked.
@@ -93,8 +123,12 @@ impl ManagedModule {
     /// Whether its file has become shorter than it was when it was loaded. The runtime reads it where it
     /// lies, and dies of what is not there any more, so it must not be asked then.
     pub fn is_cut_short(&self) -> bool {
+        // While a file is being cut, its length is right first; its pages go one mapping after the other.
+        if self.file.is_some_and(|file| file.is_shorter(&self.path)) {
+            return true;
+        }
         if self.last != 0 {
-            return is_missing(self.last);
+            return is_one_missing(self.base, self.last);
         }
         if self.base == 0 {
             return false;
@@ -108,6 +142,6 @@ impl ManagedModule {
                 mapping.map_or(self.base, |mapping| mapping.range.end.saturating_sub(1))
             }
         };
-        is_missing(last)
+        is_one_missing(self.base, last)
     }
 }

@@ -9,7 +9,7 @@ pub mod settings;
 pub mod stack;
 pub mod thread;
 
-pub use method::{CodeBody, CollectibleFacts, IlMap, ManagedModule, MethodNames};
+pub use method::{CodeBody, CollectibleFacts, FileAtLoad, IlMap, ManagedModule, MethodNames};
 pub use phase::Phase;
 pub use settings::{EventSet, RuntimePolicy, Settings, WalkerKind};
 pub use stack::{EndCode, NATIVE_RUN, WalkedStack};

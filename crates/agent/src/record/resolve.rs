@@ -477,16 +477,16 @@ impl Recorder {
         runtime: u8,
         lookup: u64,
     ) -> Frame<'static> {
-        let map = look.target.code.map();
-        let start = map.r2r_function_start(lookup).unwrap_or(lookup);
-        let known = self.written.precompiled.get(&start).copied();
-        if known.is_none() && map.is_cut_short(lookup) {
+        if is_cut_short(look, runtime, lookup) {
             // The runtime would look for it in what is not there any more.
             return Frame::Stub {
                 runtime,
                 name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
             };
         }
+        let map = look.target.code.map();
+        let start = map.r2r_function_start(lookup).unwrap_or(lookup);
+        let known = self.written.precompiled.get(&start).copied();
         let found = known.or_else(|| {
             let (function, code_start, names) = look.runtimes.with(runtime, |clr, cx| {
                 // Code of a ReadyToRun image is never freed, so the lookup cannot race with it
@@ -606,7 +606,7 @@ impl Recorder {
                 self.written.il_maps.clear();
             }
             // Of ReadyToRun code the map lies in its file, where the runtime would look for it.
-            if look.target.code.map().is_cut_short(code_start) {
+            if is_cut_short(look, runtime, code_start) {
                 return None;
             }
             let map = look
@@ -654,4 +654,15 @@ fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
     // asked about here only while it lives.
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), raw) }?;
     cx.info().id(key)
+}
+
+/// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded.
+fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
+    if look.target.code.map().is_cut_short(address) {
+        return true;
+    }
+    let by_length = look
+        .runtimes
+        .with(runtime, |clr, _| clr.is_cut_short_at(address));
+    by_length == Some(true)
 }
