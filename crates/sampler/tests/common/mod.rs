@@ -84,6 +84,19 @@ pub fn burn(time: Duration) {
     }
 }
 
+/// Uses the processor until there is a sample. While others want it too, that takes more than an interval.
+pub fn burn_until_sampled(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
+    let until = cpu_ns() + 10_000_000_000;
+    loop {
+        burn(Duration::from_millis(10));
+        let samples = drain(reader);
+        if !samples.is_empty() {
+            return samples;
+        }
+        assert!(cpu_ns() < until, "no sample in 10 s of processor time");
+    }
+}
+
 pub const ROOT: u64 = 0x1000;
 
 /// The walk of these tests: the interrupted instruction, then ROOT.
