@@ -104,24 +104,29 @@ impl Recorder {
         chain: Chain<'_>,
         sample: &WalkedStack<'_>,
     ) -> Option<u32> {
-        if !chain.end.is_whole()
-            && let Some(count) = self.chains.cut.get_mut(chain.end as usize)
-        {
-            *count += 1;
-        }
         let callers = words.len().checked_sub(chain.older)?;
         let frames = words.get(..callers)?;
         let resumed = *frames.last()?;
+        let runtime = self.runtime_of(look, resumed, sample.time_ns);
+        let end = match runtime {
+            Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
+            None => chain.end,
+        };
+        if !end.is_whole()
+            && let Some(count) = self.chains.cut.get_mut(end as usize)
+        {
+            *count += 1;
+        }
         if frames.len() > 1 && self.has_resumer(look, frames, sample.time_ns) {
             self.chains.not_known += 1;
             return None;
         }
-        let runtime = self.runtime_of(look, resumed, sample.time_ns)?;
+        let runtime = runtime?;
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
         let (first, rest) = match links.split_first() {
             Some((first, rest)) => (Some(*first), rest),
             // It was resumed, and nothing more is known.
-            None if chain.end == ChainEnd::GateClosed => (None, &[][..]),
+            None if end == ChainEnd::GateClosed => (None, &[][..]),
             None => return None,
         };
         if let Some(first) = first {
@@ -132,9 +137,9 @@ impl Recorder {
                 return None;
             }
         }
-        let mark = match chain.end {
+        let mark = match end {
             ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
-                Some(Cow::Borrowed(chain.end.name()))
+                Some(Cow::Borrowed(end.name()))
             }
             // The last link says it.
             ChainEnd::Other => None,
@@ -154,6 +159,29 @@ impl Recorder {
             stack = Some(self.stack_of(stack, frame));
         }
         stack
+    }
+
+    /// How a chain ended, with what is known by now: where nobody awaits a task whose class the handler did not know, that is the
+    /// root, but for an async iterator's, whose state machine says who waits for the next value.
+    fn end_by_now(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        chain: Chain<'_>,
+        time_ns: u64,
+    ) -> ChainEnd {
+        let last = chain.links.last().map(|word| Link::unpack(*word));
+        let is_open = |link: &Link| chain.end == ChainEnd::Unknown && link.role == Role::Task;
+        let Some(last) = last.filter(is_open) else {
+            return chain.end;
+        };
+        // The class is learned with its name.
+        let _named = self.link_frame(look, runtime, last, time_ns);
+        match chains::prepare().types.get(last.table) {
+            Some(chains::Kind::Task(_) | chains::Kind::Box { .. })
+            | Some(chains::Kind::Object { promise: 0, .. }) => ChainEnd::Root,
+            _ => chain.end,
+        }
     }
 
     /// Whether a frame before the last one is of code that resumes async methods: then the last one is not the youngest that

@@ -415,3 +415,50 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
     .into();
     assert_eq!(told.cut, cut);
 }
+
+#[test]
+fn a_root_whose_class_is_known_by_now_is_one() {
+    const ROOT: u64 = 0x10_0300;
+    const ITERATOR: u64 = 0x10_0400;
+    use crate::target::chains::{Kind, TaskAt, prepare};
+    let task = TaskAt {
+        continuation: 0x20,
+        flags: 0x34,
+    };
+    let (state, machine) = (0x48, 0x40);
+    let types = &prepare().types;
+    types.learn(
+        ROOT,
+        Kind::Box {
+            task,
+            state,
+            machine,
+        },
+    );
+    types.learn(
+        ITERATOR,
+        Kind::Object {
+            task,
+            machine,
+            state,
+            promise: 0x20,
+        },
+    );
+    let told = chains(|write| {
+        for last in [ROOT, ITERATOR, SHIP] {
+            let rest = [(Role::Task, last, 0)];
+            write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
+        }
+        // The handler stopped at it.
+        let rest = [(Role::Last, ROOT, NO_STATE)];
+        write(&FRAMES, &chain(PAY, &rest, 1, ChainEnd::Unknown));
+    });
+    let roots: Vec<String> = told
+        .samples
+        .iter()
+        .map(|sample| sample.logical.clone().unwrap().pop().unwrap())
+        .collect();
+    let unknown = "[async: class not known yet]";
+    assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown]);
+    assert_eq!(told.cut["class not known yet"], 3);
+}
