@@ -11,7 +11,7 @@ namespace Workloads
     /// <summary>
     /// Async methods that burn in leaves of which each has one chain of methods that await it: prints
     /// `chain LEAF CALLER…` for each. `collect`: while another thread makes compacting
-    /// collections. `listener`: while somebody listens to what tasks tell.
+    /// collections. `listener`: while somebody listens to what tasks tell. `events`: leaves allocate and throw too.
     /// </summary>
     public static partial class AsyncChains
     {
@@ -26,6 +26,7 @@ namespace Workloads
         {
             var run = new Run(args);
             var check = new Checked("checksum");
+            Truth.Events = args.Contains("events");
             using TaskListener listener = args.Contains("listener") ? new TaskListener() : null;
             Thread collector = args.Contains("collect") ? StartCollecting() : null;
             Tell();

@@ -24,6 +24,7 @@ namespace Workloads
         private static readonly Dictionary<string, string[]> Chains = new Dictionary<string, string[]>();
         private static readonly List<Task> Watched = new List<Task>();
         private static volatile TaskCompletionSource<bool> gate;
+        private static volatile byte[] kept;
 
         private sealed class Step
         {
@@ -90,6 +91,26 @@ namespace Workloads
             }
         }
 
+        /// <summary>Leaves do more than burn.</summary>
+        public static bool Events;
+
+        /// <summary>What is told of as it happens: allocations, an exception.</summary>
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void Happen(string leaf)
+        {
+            for (int i = 0; i < 64; i++)
+            {
+                kept = new byte[8192];
+            }
+            try
+            {
+                throw new FormatException(leaf);
+            }
+            catch (FormatException)
+            {
+            }
+        }
+
         /// <summary>Burns for a leaf, which must have been called as the table says.</summary>
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static long Burn(string leaf)
@@ -106,6 +127,10 @@ namespace Workloads
             if (step != null)
             {
                 throw new InvalidOperationException(leaf + " has " + step.Name + " above its root");
+            }
+            if (Events)
+            {
+                Happen(leaf);
             }
             long x = leaf.Length;
             for (int i = 0; i < Turns; i++)

@@ -26,6 +26,7 @@ use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
 use super::sample::{Catcher, EventSample};
 use super::source::{Asked, EventSource, Need, RuntimeFacts};
 use crate::clr::names;
+use crate::model::chain;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
@@ -145,8 +146,9 @@ fn outermost<'rt>(
         return None;
     }
     let body = |word: &u64| managed_at(origin.target.code.map(), *word);
-    let (lookup, start) = sample.frames.iter().rev().find_map(body)?;
-    let all = sample.frames.iter().filter_map(body);
+    let (frames, _) = chain::split(&sample.frames);
+    let (lookup, start) = frames.iter().rev().find_map(body)?;
+    let all = frames.iter().filter_map(body);
     let frames = all.filter(|(_, of)| *of == start).count();
     Some((function_at(cx, lookup)?.raw(), frames))
 }

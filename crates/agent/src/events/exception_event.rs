@@ -27,6 +27,7 @@ use super::exception::{LAST_WAIT, MAX_MESSAGE, MAX_SEARCHES, function_at, manage
 use super::sample::{Catcher, EventSample};
 use super::{Origin, lock};
 use crate::clr::names;
+use crate::model::chain;
 use crate::target::Target;
 use crate::walkers::here::stack_pointer;
 
@@ -282,7 +283,8 @@ fn throwing<'a>(
     sample: &'a EventSample,
 ) -> impl Iterator<Item = Option<(u64, u64)>> + 'a {
     let map = target.code.map();
-    let frames = sample.frames.iter().map(move |word| managed_at(map, *word));
+    let (frames, _) = chain::split(&sample.frames);
+    let frames = frames.iter().map(move |word| managed_at(map, *word));
     let dispatched = frames
         .skip_while(Option::is_none)
         .skip_while(Option::is_some);

@@ -20,7 +20,7 @@ pub(crate) struct EventSample {
     /// In the event's unit.
     pub(crate) value: u64,
     pub(crate) end: EndCode,
-    /// Words of the walk, leaf first.
+    /// Words of the walk, leaf first; behind them a chain, if there is one (`model::chain`).
     pub(crate) frames: Box<[u64]>,
     /// What is counted under one name.
     pub(crate) name: Arc<str>,

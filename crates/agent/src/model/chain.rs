@@ -176,6 +176,18 @@ pub struct Chain<'a> {
     pub end: ChainEnd,
 }
 
+/// What [`split`] finds behind the frames, when so many of the oldest of them have been left out: nothing, if the method that was
+/// resumed was among them.
+pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator<Item = u64>> {
+    let older = chain.older.checked_sub(left_out)?;
+    let head = ChainHead {
+        older: u16::try_from(older).ok()?,
+        links: u16::try_from(chain.links.len()).ok()?,
+        end: chain.end,
+    };
+    Some(chain.links.iter().copied().chain([head.pack()]))
+}
+
 /// The words of a walk, and its chain if it has one.
 pub fn split(words: &[u64]) -> (&[u64], Option<Chain<'_>>) {
     let Some((head, rest)) = words.split_last() else {
@@ -241,6 +253,22 @@ mod tests {
                 (3, &words[4..6], end)
             );
         }
+    }
+
+    #[test]
+    fn a_chain_outlives_its_oldest_frames_and_not_its_own() {
+        let head = ChainHead {
+            older: 3,
+            links: 2,
+            end: ChainEnd::Root,
+        };
+        let words = [1, 2, 3, 4, 8, 16, head.pack()];
+        let (_, chain) = split(&words);
+        let left_out = |count| without_oldest(chain.unwrap(), count).map(Vec::from_iter);
+        assert_eq!(left_out(0).unwrap(), words[4..]);
+        let head = ChainHead { older: 0, ..head };
+        assert_eq!(left_out(3).unwrap(), [8, 16, head.pack()]);
+        assert_eq!(left_out(4), None);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! The walk is that of the signal handler, begun at registers that are captured here. What is on top
 //! of every such stack is left out: this library's frames, and the CLR's way from managed code to
-//! the callback. Ordinary code: it may allocate, but it calls nothing of the CLR, so that it can be
-//! used in any callback.
+//! the callback. Where a session wants to know who awaits async methods, the chain is behind the frames as in
+//! a sample (`model::chain`): its gate keeps the collector out for some microseconds, in any mode of the thread. Ordinary code: it may
+//! allocate, but it calls nothing of the CLR, so that it can be used in any callback.
 
 use std::arch::asm;
 use std::cell::RefCell;
@@ -13,6 +14,8 @@ use stackwalk::{ADDRESS, CodeMap, End, Kind, Reason, Region, Regs, Scratch, Stac
 
 use crate::base::proc;
 use crate::model::EndCode;
+use crate::model::chain::{self, CHAIN_WORDS};
+use crate::target::chains::{self, seeker::Seeker};
 use crate::target::hijacks::Places;
 
 /// Room for the frames of this library, beside those that are kept.
@@ -23,13 +26,16 @@ const OWN_FRAMES: usize = 64;
 struct Own {
     stack: Option<Range<u64>>,
     words: Vec<u64>,
+    /// For [`Seeker::new`].
+    inside: u32,
 }
 
 thread_local! {
     static OWN: RefCell<Own> = RefCell::default();
 }
 
-/// The calling thread's stack, leaf first, at most `max_depth` frames, and how the walk ended.
+/// The calling thread's stack, leaf first, at most `max_depth` frames, behind them the chain of who awaits it, where a session wants
+/// that and there is one; and how the walk ended.
 /// `hijacks` is what `Threads::own_hijacks` says of it.
 pub fn walk_here(map: &'static CodeMap, max_depth: u32, hijacks: Places) -> (Box<[u64]>, EndCode) {
     let max_depth = max_depth as usize;
@@ -55,7 +61,9 @@ fn walk_into(
     hijacks: Places,
     own: &mut Own,
 ) -> (Box<[u64]>, EndCode) {
-    own.words.resize(max_depth + OWN_FRAMES, 0);
+    let tables = chains::wanted();
+    let room_for_chain = tables.map_or(0, |_| CHAIN_WORDS);
+    own.words.resize(max_depth + OWN_FRAMES + room_for_chain, 0);
     if own.stack.is_none() {
         own.stack = proc::own_stack();
     }
@@ -87,20 +95,26 @@ fn walk_into(
     };
     let mut scratch = Scratch::new();
     scratch.hijacks = hijacks;
+    let regs = Regs { ip, sp, bp, all: 0 };
+    let seeker =
+        tables.and_then(|tables| Seeker::new(tables, stack.end, &mut own.words, &mut own.inside));
     // SAFETY: this thread has just captured the registers in this function, which has not returned;
     // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
     // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread
     // object lives.
-    let walk = unsafe {
-        stackwalk::walk(
-            map,
-            Regs { ip, sp, bp, all: 0 },
-            &stack,
-            &mut scratch,
-            &mut own.words,
-        )
+    let (walk, found) = unsafe {
+        match seeker {
+            Some(mut seeker) => {
+                let walk = stackwalk::walk_into(map, regs, &stack, &mut scratch, &mut seeker);
+                (walk, seeker.finish(walk.depth))
+            }
+            None => {
+                let walk = stackwalk::walk(map, regs, &stack, &mut scratch, &mut own.words);
+                (walk, walk.depth)
+            }
+        }
     };
-    let words = own.words.get(..walk.depth).unwrap_or_default();
+    let (words, chain) = chain::split(own.words.get(..found).unwrap_or_default());
     let ours = map.lookup(ip).map(|region| region.start..region.end);
     let first = words
         .iter()
@@ -122,7 +136,10 @@ fn walk_into(
     } else {
         walk.end
     };
-    (kept.into(), EndCode(EndCode::of(end)))
+    let left_out = words.len() - kept.len();
+    let chain = chain.and_then(|chain| chain::without_oldest(chain, left_out));
+    let all = kept.iter().copied().chain(chain.into_iter().flatten());
+    (all.collect(), EndCode(EndCode::of(end)))
 }
 
 /// The stack without the frames by which managed code came to the callback, if it did.

@@ -8,7 +8,7 @@ use testkit::{Record, Recorded, Runtime, is_method, stdout_of};
 
 use crate::LOST_LIMIT;
 
-on_each_runtime!(chains);
+on_each_runtime!(chains, events_have_chains_too);
 
 /// Percent of the samples of leaves that must have exactly the chain that the program says: what is reached. The first samples
 /// of each class have none yet; issue 13 wants 99.9.
@@ -20,6 +20,39 @@ fn chains(runtime: &Runtime) {
     check(runtime, &[ROUNDS]);
 }
 
+/// What is walked in callbacks, and by the wall clock. The first events of each class have no chain yet, and there are
+/// few of them.
+fn events_have_chains_too(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "asyncchains", &["rounds=20", "events"])
+        .frequency(999)
+        .options(["--async-stacks", "--event", "exception,alloc,wall"])
+        .options(["--alloc-interval", "64k"])
+        .run_complete();
+    // Exceptions, bytes, nanoseconds.
+    for (event, at_least) in [
+        ("exception", 700),
+        ("alloc", 100_000_000),
+        ("wall", 300_000_000),
+    ] {
+        let found = Found::of_event(&recorded, event);
+        let (exact, samples) = found.sums();
+        println!("{event}: {exact} of {samples} exact\n{}", found.table());
+        assert!(samples >= at_least, "{samples} of {event} are too few");
+        let share = exact as f64 / samples as f64;
+        assert!(share >= 0.95, "{share:.3} of {event}:\n{}", found.table());
+    }
+    // Who is parked in the pool is in no method of the program's.
+    let mut convert = Command::new(testkit::sidewalk());
+    convert.arg("convert").arg(&recorded.recording);
+    convert.args(["--event", "wall", "--async", "logical", "-o", "-"]);
+    let stacks = stdout_of(&mut convert);
+    let parked = |line: &&str| line.contains("Semaphore") && line.contains("clone3;");
+    assert!(stacks.lines().any(|line| parked(&line)), "{stacks}");
+    for line in stacks.lines().filter(parked) {
+        assert!(!line.contains("[not awaited]"), "{line}");
+    }
+}
+
 fn check(runtime: &Runtime, arguments: &[&str]) {
     let recorded = Record::workload(runtime, "asyncchains", arguments)
         .frequency(4999)
@@ -28,14 +61,9 @@ fn check(runtime: &Runtime, arguments: &[&str]) {
     recorded
         .inspect()
         .assert_honest(crate::broken_limit(runtime), LOST_LIMIT);
-    let found = Found::of(&recorded);
+    let found = Found::of_event(&recorded, "cpu");
     println!("{}", found.table());
-    let samples: u64 = found
-        .leaves
-        .values()
-        .map(|leaf| leaf.exact + leaf.other)
-        .sum();
-    let exact: u64 = found.leaves.values().map(|leaf| leaf.exact).sum();
+    let (exact, samples) = found.sums();
     assert!(samples >= 3_000, "{samples} samples of leaves are too few");
     for (name, leaf) in &found.leaves {
         assert!(leaf.exact + leaf.other > 0, "{name} has no sample");
@@ -86,7 +114,7 @@ struct Found {
 }
 
 impl Found {
-    fn of(recorded: &Recorded) -> Found {
+    fn of_event(recorded: &Recorded, event: &str) -> Found {
         let expected = recorded.answer.lines("chain");
         assert!(expected.len() >= 36, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();
@@ -97,7 +125,7 @@ impl Found {
         convert
             .arg("convert")
             .arg(&recorded.recording)
-            .args(["--async", "logical", "-o", "-"]);
+            .args(["--event", event, "--async", "logical", "-o", "-"]);
         for line in stdout_of(&mut convert).lines() {
             let (frames, count) = line.rsplit_once(' ').expect("a count");
             let count: u64 = count.parse().expect("a number");
@@ -127,6 +155,13 @@ impl Found {
             }
         }
         Found { leaves }
+    }
+
+    /// Those that have exactly their chain, and all.
+    fn sums(&self) -> (u64, u64) {
+        let leaves = self.leaves.values();
+        let sums = leaves.map(|leaf| (leaf.exact, leaf.exact + leaf.other));
+        sums.fold((0, 0), |all, leaf| (all.0 + leaf.0, all.1 + leaf.1))
     }
 
     fn table(&self) -> String {
