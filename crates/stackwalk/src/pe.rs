@@ -1,7 +1,7 @@
 //! ReadyToRun images: how code that was compiled ahead of time is unwound.
 //!
 //! It reads a PE image that the runtime has mapped section by section, in place, and copies
-//! nothing but its section list. The invariant: every read lies inside a section, and sections
+//! little more than its section list. The invariant: every read lies inside a section, and sections
 //! lie inside the image. Whoever reads asks `Image::is_cut_short` a moment before.
 //!
 //! Format: "PE Format" of Microsoft; the header of ReadyToRun images from dotnet/runtime
@@ -12,6 +12,7 @@ use crate::rule::Rule;
 use crate::unwind_info::Saved;
 use crate::{own_memory, unwind_info, x86};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// A ReadyToRun image, for [`CodeMap::add_r2r`](crate::CodeMap::add_r2r).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub struct Image {
     last: u32,
     /// RVA and size of the CLR's own header.
     clr: (u32, u32),
+    /// Where each [`RUN`]th function begins; filled by the first [`Image::function_start`].
+    begins: OnceLock<Box<[u32]>>,
 }
 
 /// Why an image is not a ReadyToRun image.
@@ -148,6 +151,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         functions: (table, table_len / 12),
         last: last.1,
         clr: directory(CLR).unwrap_or_default(),
+        begins: OnceLock::new(),
     };
     if image.rva_bytes(table).len() < table_len as usize
         || base.checked_add(image_len.into()).is_none()
@@ -156,6 +160,9 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     }
     Ok(image)
 }
+
+/// RUNTIME_FUNCTIONs from one that [`Image::begins`] has to the next.
+const RUN: u32 = 64;
 
 /// A number in a RUNTIME_FUNCTION.
 fn field(entry: &[u8; 12], at: usize) -> u32 {
@@ -308,9 +315,33 @@ impl Image {
             .then_some(function)
     }
 
+    /// Where the function begins that `address` is in. Not in a signal handler: it copies what it reads, of which a page may
+    /// go away at any time.
     pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
         let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
-        Some(self.base + u64::from(self.find(rva)?.begin))
+        let begins = self.begins.get_or_init(|| {
+            let entries = self.entries(0, self.functions.1).unwrap_or_default();
+            let all = entries.as_chunks::<12>().0;
+            let firsts = all.iter().step_by(RUN as usize);
+            firsts.map(|entry| field(entry, 0)).collect()
+        });
+        let behind = u32::try_from(begins.partition_point(|begin| *begin <= rva)).ok()?;
+        let run = self.entries(behind.checked_sub(1)? * RUN, RUN)?;
+        let run = run.as_chunks::<12>().0;
+        let behind = run.partition_point(|entry| field(entry, 0) <= rva);
+        let entry = run.get(behind.checked_sub(1)?)?;
+        let begin = field(entry, 0);
+        let is_in = (begin..field(entry, 4)).contains(&rva);
+        is_in.then(|| self.base + u64::from(begin))
+    }
+
+    /// A copy of so many RUNTIME_FUNCTIONs, as far as there are.
+    fn entries(&self, first: u32, count: u32) -> Option<Vec<u8>> {
+        let (table, all) = self.functions;
+        let count = count.min(all.checked_sub(first)?);
+        let at = self.base + u64::from(table) + u64::from(first) * 12;
+        // SAFETY: in the table, which lies in the image (`parse`).
+        unsafe { own_memory::copy(at, count as usize * 12) }
     }
 
     /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.

@@ -70,6 +70,30 @@ fn rules_of_real_images_are_true_at_every_instruction() {
     }
 }
 
+/// The start of a function is found from its first and its last byte, and none between functions and around all of them.
+#[test]
+fn functions_of_real_images_begin_where_their_table_says() {
+    for runtime in testkit::Runtime::all() {
+        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
+        let bytes = map(&std::fs::read(&path).unwrap());
+        // SAFETY: laid out as the runtime does; outlives the image.
+        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+        let mut behind = 0;
+        for entry in image.table() {
+            let (begin, end) = (field(entry, 0), field(entry, 4));
+            let start = |rva: u32| image.function_start(image.base + u64::from(rva));
+            let own = Some(image.base + u64::from(begin));
+            assert_eq!((start(begin), start(end - 1)), (own, own));
+            if begin > behind {
+                assert_eq!(start(begin - 1), None, "{begin:#x}");
+            }
+            behind = end;
+        }
+        assert_eq!(image.function_start(image.base + u64::from(behind)), None);
+        assert!(image.functions() > 1000);
+    }
+}
+
 /// Each register that a prologue pushes is found at its place from the CFA, and no other is, at each call: read
 /// from the instructions by iced.
 #[test]
