@@ -17,7 +17,9 @@ use stackwalk::{gc_info, jit, own_memory, pe};
 
 use super::{Clr, lock, names};
 use crate::model::{CodeBody, ManagedModule, MethodNames};
-use crate::target::chains::{self, AsyncBody, Code, Home, Kind, Tables, TaskAt, Types, types};
+use crate::target::chains::{
+    self, AsyncBody, Code, Home, Kind, ObjectAt, Tables, TaskAt, Types, types,
+};
 
 /// How far up parents are asked for.
 const MAX_PARENTS: usize = 8;
@@ -25,6 +27,8 @@ const MAX_PARENTS: usize = 8;
 const TASK: &str = "System.Threading.Tasks.Task";
 const OBJECT: &str = "System.Object";
 const BUILDER: &str = "<>t__builder";
+const STATE: &str = "<>1__state";
+const PROMISE: &str = "<>v__promiseOfValueOrEnd";
 /// Nested, so that it is none of those that derive from it.
 const BOX: &str = "+AsyncStateMachineBox`1";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
@@ -181,7 +185,7 @@ fn machine_of<'rt, C: Synchronous>(
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
     let note = moves(clr, cx, machine, &of)?;
-    let state = field_of(clr, cx, machine, &of, "<>1__state");
+    let state = field_of(clr, cx, machine, &of, STATE);
     let kind = match state {
         Some(state) if is_value(clr, cx, &of) => Kind::Box {
             task,
@@ -192,7 +196,7 @@ fn machine_of<'rt, C: Synchronous>(
             task,
             machine: place,
             state,
-            promise: field_of(clr, cx, machine, &of, "<>v__promiseOfValueOrEnd").unwrap_or(0),
+            promise: field_of(clr, cx, machine, &of, PROMISE).unwrap_or(0),
         },
         None => Kind::Task(task),
     };
@@ -427,6 +431,7 @@ impl Clr {
             // Without any, whoever meets it knows that it does not know.
             homes: homes.into(),
             builder: machine.builder,
+            object: machine.object,
             is_gone: AtomicBool::new(false),
         })
     }
@@ -454,6 +459,8 @@ struct Machine {
     builder: Option<u16>,
     /// Not known of code that several types share.
     is_value: Option<bool>,
+    /// What is known of one that is an object.
+    object: Option<ObjectAt>,
     /// It is none: the code resumes those that are.
     resumes: bool,
 }
@@ -493,6 +500,12 @@ const RESUMERS: [&str; 3] = [
     "ExecuteFromThreadPool",
 ];
 
+/// Whether a method, whose type is named with its arguments, is one of those that call `MoveNext` of async methods that were suspended.
+pub fn is_resumer(names: &MethodNames) -> bool {
+    let plain = names.type_name.split('[').next().unwrap_or_default();
+    resumes(plain, &names.name)
+}
+
 /// Whether a method is one of those that call `MoveNext` of async methods that were suspended, and of no others.
 fn resumes(type_name: &str, name: &str) -> bool {
     type_name.ends_with("StateMachineBox`1") && RESUMERS.contains(&name)
@@ -501,8 +514,7 @@ fn resumes(type_name: &str, name: &str) -> bool {
 
 /// Whether precompiled code of a method of this name, type arguments included, is worth to be looked at.
 pub fn is_of_chains(names: &MethodNames) -> bool {
-    let plain = names.type_name.split('[').next().unwrap_or_default();
-    names.name == "MoveNext" || resumes(plain, &names.name)
+    names.name == "MoveNext" || is_resumer(names)
 }
 
 /// The state machine whose `MoveNext` a function is.
@@ -537,14 +549,20 @@ fn machine_that_moves<'rt, C: Synchronous>(
     facts.metadata()?.field(owner, BUILDER)?;
     let exact = found.class.and_then(|class| {
         let info = cx.info().get_class_id_info2(cx, class).ok()??;
-        Some((
-            field_of(clr, cx, class, &info, BUILDER)?,
-            is_value(clr, cx, &info),
-        ))
+        let builder = field_of(clr, cx, class, &info, BUILDER)?;
+        let is_value = is_value(clr, cx, &info);
+        let object = || {
+            Some(ObjectAt {
+                state: field_of(clr, cx, class, &info, STATE)?,
+                promise: field_of(clr, cx, class, &info, PROMISE).unwrap_or(0),
+            })
+        };
+        Some((builder, is_value, (!is_value).then(object).flatten()))
     });
     Some(Machine {
-        builder: exact.map(|(builder, _)| builder),
-        is_value: exact.map(|(_, is_value)| is_value),
+        builder: exact.map(|(builder, ..)| builder),
+        is_value: exact.map(|(_, is_value, _)| is_value),
+        object: exact.and_then(|(.., object)| object),
         resumes: false,
     })
 }

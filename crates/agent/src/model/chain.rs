@@ -148,12 +148,15 @@ pub struct ChainHead {
     pub links: u16,
     /// How the chain ends.
     pub end: ChainEnd,
+    /// It is one only if the next older frame is of code that resumes async methods, which the handler did not know.
+    pub if_resumed: bool,
 }
 
 impl ChainHead {
     /// As a word of a sample.
     pub fn pack(self) -> u64 {
-        HEAD | u64::from(self.older) | u64::from(self.links) << 16 | u64::from(self.end as u8) << 32
+        let fields = u64::from(self.older) | u64::from(self.links) << 16;
+        HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.if_resumed) << 40
     }
 
     fn unpack(word: u64) -> Option<ChainHead> {
@@ -161,6 +164,7 @@ impl ChainHead {
             older: word as u16,
             links: (word >> 16) as u16,
             end: ChainEnd::of((word >> 32) as u8),
+            if_resumed: word >> 40 & 1 != 0,
         })
     }
 }
@@ -174,6 +178,8 @@ pub struct Chain<'a> {
     pub links: &'a [u64],
     /// How it ends.
     pub end: ChainEnd,
+    /// See [`ChainHead::if_resumed`].
+    pub if_resumed: bool,
 }
 
 /// What [`split`] finds behind the frames, when so many of the oldest of them have been left out: nothing, if the method that was
@@ -184,6 +190,7 @@ pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator
         older: u16::try_from(older).ok()?,
         links: u16::try_from(chain.links.len()).ok()?,
         end: chain.end,
+        if_resumed: chain.if_resumed,
     };
     Some(chain.links.iter().copied().chain([head.pack()]))
 }
@@ -207,6 +214,7 @@ pub fn split(words: &[u64]) -> (&[u64], Option<Chain<'_>>) {
         older: usize::from(head.older),
         links,
         end: head.end,
+        if_resumed: head.if_resumed,
     };
     (frames, Some(chain))
 }
@@ -238,11 +246,13 @@ mod tests {
 
     #[test]
     fn a_sample_is_split_where_its_chain_begins() {
-        for end in ChainEnd::ALL {
+        let both = ChainEnd::ALL.map(|end| [(end, false), (end, true)]);
+        for (end, if_resumed) in both.into_iter().flatten() {
             let head = ChainHead {
                 older: 3,
                 links: 2,
                 end,
+                if_resumed,
             };
             let words = [1, 2, 3, 4, 8, 16, head.pack()];
             let (frames, chain) = split(&words);
@@ -252,6 +262,7 @@ mod tests {
                 (chain.older, chain.links, chain.end),
                 (3, &words[4..6], end)
             );
+            assert_eq!(chain.if_resumed, if_resumed);
         }
     }
 
@@ -261,6 +272,7 @@ mod tests {
             older: 3,
             links: 2,
             end: ChainEnd::Root,
+            if_resumed: true,
         };
         let words = [1, 2, 3, 4, 8, 16, head.pack()];
         let (_, chain) = split(&words);
@@ -290,6 +302,7 @@ mod tests {
             older: 0,
             links: 9,
             end: ChainEnd::Root,
+            if_resumed: false,
         };
         let words = [1, head.pack()];
         assert_eq!(split(&words), (&words[..], None));

@@ -29,6 +29,8 @@ const MAX_NOTES: usize = 16 * 1024;
 pub(super) struct Chains {
     /// The handler has not been told of the code that was there before the session.
     untold: bool,
+    /// A session wants chains.
+    wanted: bool,
     /// What objects of a class are called, by runtime and method table.
     notes: HashMap<(u8, u64), Note>,
     /// Chains that are not whole since they were last told of, by [`ChainEnd`].
@@ -42,6 +44,7 @@ impl Recorder {
     /// A session begins: does it want chains?
     pub fn want_chains(&mut self, wanted: bool) {
         self.chains.untold = wanted;
+        self.chains.wanted = wanted;
         self.chains.cut.fill(0);
         self.chains.not_known = 0;
         self.chains.mistaken = 0;
@@ -96,6 +99,28 @@ impl Recorder {
         }
     }
 
+    /// Counts a sample without a chain that should have one: some `MoveNext` was called by who resumes.
+    pub(super) fn count_if_resumed(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        words: &[u64],
+        sample: &WalkedStack<'_>,
+    ) {
+        if !self.chains.wanted {
+            return;
+        }
+        let mut is_body = false;
+        for word in words {
+            let (frame, _) = self.address(look, *word, sample.time_ns);
+            let is_resumer = self.written.resumer_frames.contains(&frame);
+            if is_body && is_resumer {
+                self.chains.not_known += 1;
+                return;
+            }
+            is_body = !is_resumer && self.written.frame_tokens.contains_key(&frame);
+        }
+    }
+
     /// The number of the logical stack of a sample with these frames and this chain.
     pub(super) fn logical(
         &mut self,
@@ -107,6 +132,12 @@ impl Recorder {
         let callers = words.len().checked_sub(chain.older)?;
         let frames = words.get(..callers)?;
         let resumed = *frames.last()?;
+        if chain.if_resumed {
+            let (behind, _) = self.address(look, *words.get(callers)?, sample.time_ns);
+            if !self.written.resumer_frames.contains(&behind) {
+                return None;
+            }
+        }
         let runtime = self.runtime_of(look, resumed, sample.time_ns);
         let end = match runtime {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
@@ -190,7 +221,7 @@ impl Recorder {
         let younger = frames.split_last().map_or(&[][..], |(_, younger)| younger);
         younger.iter().any(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
-            self.written.resumer_frames.contains(&frame)
+            self.written.own_resumer_frames.contains(&frame)
         })
     }
 

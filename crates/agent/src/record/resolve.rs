@@ -53,6 +53,9 @@ pub(super) struct Written {
     /// Methods that resume async ones, and frames of them.
     resumer_methods: HashSet<u32>,
     pub(super) resumer_frames: HashSet<u32>,
+    /// Tasks' own `MoveNext` among them, which is none but a task's.
+    own_resumer_methods: HashSet<u32>,
+    pub(super) own_resumer_frames: HashSet<u32>,
     /// Methods of tasks of async methods, by runtime and method table.
     pub(super) chain_methods: NumberMap<(u32, u64), u32>,
     /// Modules and tokens of the `MoveNext` methods, and of frames of them.
@@ -211,7 +214,13 @@ impl Recorder {
             sample.frames
         };
         let stack = self.stack(look, words, &sample);
-        let logical = chain.and_then(|chain| self.logical(look, words, chain, &sample));
+        let logical = match chain {
+            Some(chain) => self.logical(look, words, chain, &sample),
+            None => {
+                self.count_if_resumed(look, words, &sample);
+                None
+            }
+        };
         if let Some(stack) = stack {
             self.outlet.push(&Record::Sample {
                 thread: sample.thread,
@@ -347,6 +356,9 @@ impl Recorder {
         if let Frame::Managed { method, .. } = &value {
             if self.written.resumer_methods.contains(method) {
                 self.written.resumer_frames.insert(frame);
+            }
+            if self.written.own_resumer_methods.contains(method) {
+                self.written.own_resumer_frames.insert(frame);
             }
             if let Some(token) = self.written.tokens.get(method) {
                 self.written.frame_tokens.insert(frame, *token);
@@ -560,8 +572,11 @@ impl Recorder {
         if names.name == "MoveNext" {
             self.written.tokens.insert(method, (module, names.token));
             if names.type_name.contains("StateMachineBox`1") {
-                self.written.resumer_methods.insert(method);
+                self.written.own_resumer_methods.insert(method);
             }
+        }
+        if async_types::is_resumer(names) {
+            self.written.resumer_methods.insert(method);
         }
         self.outlet.push(&Record::Method {
             method,

@@ -321,7 +321,13 @@ fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Ve
     });
     let mut words: Vec<u64> = links.map(Link::pack).collect();
     let links = u16::try_from(words.len()).unwrap();
-    words.push(ChainHead { older, links, end }.pack());
+    let head = ChainHead {
+        older,
+        links,
+        end,
+        if_resumed: false,
+    };
+    words.push(head.pack());
     words
 }
 
@@ -341,7 +347,13 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
                 1,
             ),
         ]);
+        let runs = names("System.Threading.ExecutionContext", "RunInternal", 5);
+        target.code.push([
+            body(0x5000..0x5100, 5, runs, 1),
+            method(0x6000..0x6100, 6, "GetAsyncEnumerator", 1),
+        ]);
         recorder.absorb_code(target);
+        recorder.want_chains(true);
         recorder.note_class(0, PAY, Note::Method(pay));
         let ship = names("Shop+<Ship>d__4", "MoveNext", 14);
         recorder.note_class(0, SHIP, Note::Method(ship));
@@ -376,6 +388,7 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
             older: 1,
             links: 0,
             end: ChainEnd::GateClosed,
+            if_resumed: false,
         };
         write(&FRAMES, &[closed.pack()]);
     });
@@ -403,9 +416,8 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Root));
         // More frames are older than there are.
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
-        write(&FRAMES, &[]);
     });
-    assert_eq!(told.samples.len(), 4);
+    assert_eq!(told.samples.len(), 3);
     assert!(told.samples.iter().all(|sample| sample.logical.is_none()));
     assert_eq!(told.samples[1].stack.len(), 5);
     let cut: std::collections::HashMap<String, u64> = [
@@ -461,4 +473,48 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     let unknown = "[async: class not known yet]";
     assert_eq!(roots, ["[not awaited]", unknown, unknown, unknown]);
     assert_eq!(told.cut["class not known yet"], 3);
+}
+
+/// An iterator runs for the first time, or goes on: its state machine is in the heap both times, and only who calls it tells. While the
+/// handler does not know the code that resumes, it cannot tell.
+#[test]
+fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
+    let told = chains(|write| {
+        let mut words = chain(PAY, &[(Role::Task, SHIP, 3)], 1, ChainEnd::Root);
+        let head = ChainHead {
+            older: 1,
+            links: 2,
+            end: ChainEnd::Root,
+            if_resumed: true,
+        };
+        *words.last_mut().unwrap() = head.pack();
+        for behind in [0x3011, 0x5011, 0x6011] {
+            write(&[0x1011, 0x2011, behind], &words);
+        }
+        // Nobody called it.
+        *words.last_mut().unwrap() = ChainHead { older: 0, ..head }.pack();
+        write(&[0x1011, 0x2011], &words);
+    });
+    let ship = "Shop+<Ship>d__4.MoveNext await 3";
+    let whole = [CHARGE, PAY_FRAME, ship, "[not awaited]"].map(str::to_owned);
+    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let whole = Some(whole.to_vec());
+    assert_eq!(logical, [&whole, &whole, &None, &None]);
+    assert_eq!(told.cut, [].into());
+}
+
+/// The first samples of a precompiled method have no chain, as the handler does not know it yet.
+#[test]
+fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
+    let told = chains(|write| {
+        // Resumed, by its task and by who runs it.
+        write(&FRAMES, &[]);
+        write(&[0x1011, 0x2011, 0x5011, 0x3011], &[]);
+        // Called.
+        write(&[0x1011, 0x2011, 0x6011], &[]);
+        // The dispatcher itself, and what else it runs.
+        write(&[0x5011, 0x3011], &[]);
+        write(&[0x1011, 0x5011], &[]);
+    });
+    assert_eq!(told.cut, [("method not known yet".into(), 2)].into());
 }

@@ -36,6 +36,15 @@ pub enum Code {
     Resumer,
 }
 
+/// What a chain needs of a state machine that is an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectAt {
+    /// Where `<>1__state` is in it.
+    pub state: u16,
+    /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
+    pub promise: u16,
+}
+
 /// One body of code of an async method's `MoveNext`, or of what calls those to resume them.
 #[derive(Debug)]
 pub struct AsyncBody {
@@ -52,6 +61,8 @@ pub struct AsyncBody {
     /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
     /// runtime does not say (code that several types share, before .NET 10).
     pub builder: Option<u16>,
+    /// Of a state machine that is an object, where the runtime says.
+    pub object: Option<ObjectAt>,
     /// The runtime has ended.
     pub is_gone: AtomicBool,
 }
@@ -185,6 +196,7 @@ mod tests {
             runtime,
             homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
             builder: Some(8),
+            object: None,
             is_gone: AtomicBool::new(false),
         }
     }

@@ -6,6 +6,7 @@
 //! Invariants: at most [`MAX_LINKS`] links of at most eight objects each, and no longer than it is given; what it does
 //! not know ends the chain, and is said.
 
+use super::bodies::ObjectAt;
 use super::types::{Kind, PARENT, Types};
 use crate::model::chain::{ChainEnd, Link, MAX_LINKS, NO_STATE, Role};
 
@@ -25,6 +26,8 @@ const TABLE: u64 = !7;
 const PROMISE_STATE: u64 = 8;
 /// Where an array of references has its first one.
 const ARRAY: u64 = 16;
+/// Fields of a task that are looked at for its state machine, behind the method table.
+const MOST_FIELDS: u16 = 16;
 
 /// Where objects are.
 pub trait Heap {
@@ -53,24 +56,50 @@ enum Next {
 }
 
 impl<H: Heap> ChainReader<'_, H> {
-    /// As [`ChainReader::read`], if the task's own class is known.
-    pub fn read_known(&mut self, task: u64) -> ChainEnd {
-        match self.object(task) {
-            Some((table, _)) if self.types.get(table).is_none() => {
-                self.last(table, ChainEnd::Unknown)
+    /// As [`ChainReader::read`], for a task whose state machine is the object at `machine`. Where nothing is known of the task's
+    /// own class, `known` tells what is of the state machine's.
+    pub fn read_object(&mut self, task: u64, machine: u64, known: Option<ObjectAt>) -> ChainEnd {
+        let Some((table, kind)) = self.object(task) else {
+            return ChainEnd::Strange;
+        };
+        if self.types.get(table).is_some() {
+            return self.read(task);
+        }
+        let mut places = (1..=MOST_FIELDS).map(|field| field * 8);
+        let place = places.find(|place| self.field(task, *place) == Some(machine));
+        let of_task = match kind {
+            Some(Kind::Task(at)) => Some(at),
+            _ => None,
+        };
+        match (of_task, place, known) {
+            (Some(task_at), Some(machine), Some(known)) => {
+                let own = Kind::Object {
+                    task: task_at,
+                    machine,
+                    state: known.state,
+                    promise: known.promise,
+                };
+                self.read_from(task, Some(own))
             }
-            _ => self.read(task),
+            _ => self.last(table, ChainEnd::Unknown),
         }
     }
 
     /// Reads from `task`, whose method runs, to the root.
     pub fn read(&mut self, task: u64) -> ChainEnd {
+        self.read_from(task, None)
+    }
+
+    /// As [`ChainReader::read`], where the first task is known to be `own`.
+    fn read_from(&mut self, task: u64, mut own: Option<Kind>) -> ChainEnd {
         let mut at = task;
         let mut is_first = true;
         loop {
             let Some((table, kind)) = self.object(at) else {
                 return ChainEnd::Strange;
             };
+            let own = own.take();
+            let kind = own.or(kind);
             // Where the next continuation is.
             let (places, mut next) = match kind {
                 Some(Kind::Task(task) | Kind::Box { task, .. } | Kind::Object { task, .. }) => {
@@ -120,7 +149,7 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             match self.after(next, is_done) {
                 // It may be an iterator's, which goes on elsewhere.
-                Next::End(ChainEnd::Root) if self.types.get(table).is_none() => {
+                Next::End(ChainEnd::Root) if own.is_none() && self.types.get(table).is_none() => {
                     return ChainEnd::Unknown;
                 }
                 Next::Task(next) => at = next,
@@ -557,6 +586,45 @@ mod tests {
         made.words.insert(machine + 0x28, 0);
         let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
+    }
+
+    #[test]
+    fn an_iterator_whose_task_is_of_a_class_that_is_not_known_is_known_by_its_code() {
+        const ITERATOR: u64 = 0x2300;
+        let types = types();
+        types.set_parents();
+        let mut made = Made::default();
+        made.class(ITERATOR, STRANGE);
+        made.class(STRANGE, TASK);
+        let waits = made.boxed(6, 0);
+        let machine = made.object(OTHER, &[(0x10, 3), (0x28, waits)]);
+        let iterator = made.object(ITERATOR, &[(0x48, machine)]);
+        let read = |machine, known| {
+            let mut links = [0; MAX_LINKS];
+            let mut reader = ChainReader {
+                heap: &made,
+                types: &types,
+                links: &mut links,
+                count: 0,
+            };
+            let end = reader.read_object(iterator, machine, known);
+            let count = reader.count;
+            (links.map(Link::unpack)[..count].to_vec(), end)
+        };
+        let known = ObjectAt {
+            state: 0x10,
+            promise: 0x20,
+        };
+        let link = |role, table, state| Link { table, role, state };
+        let chain = [link(Role::Task, ITERATOR, 3), link(Role::Task, BOX, 6)];
+        assert_eq!(read(machine, Some(known)), (chain.to_vec(), ChainEnd::Root));
+        // Nothing says where it keeps who waits, or it is another task's.
+        let unknown = (
+            vec![link(Role::Last, ITERATOR, NO_STATE)],
+            ChainEnd::Unknown,
+        );
+        assert_eq!(read(machine, None), unknown);
+        assert_eq!(read(waits, Some(known)), unknown);
     }
 
     #[test]

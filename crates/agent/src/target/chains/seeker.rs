@@ -108,6 +108,7 @@ struct Found {
     depth: usize,
     links: usize,
     end: ChainEnd,
+    if_resumed: bool,
 }
 
 /// Takes a walk's frames, and looks at each.
@@ -123,6 +124,8 @@ pub struct Seeker<'a> {
     found: Option<Found>,
     /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
     undecided: Option<Frame>,
+    /// The youngest whose next frame is of code that is not known.
+    unsure: Option<Frame>,
 }
 
 /// A frame of an async method.
@@ -181,11 +184,20 @@ impl<'a> Seeker<'a> {
             inside,
             found: None,
             undecided: None,
+            unsure: None,
         })
     }
 
     /// The walk has ended with so many frames: puts the chain behind them. Answers how many words there are.
-    pub fn finish(self, depth: usize) -> usize {
+    pub fn finish(mut self, depth: usize) -> usize {
+        if self.found.is_none()
+            && let Some(frame) = self.unsure.take()
+        {
+            self.meet(frame);
+            if let Some(found) = &mut self.found {
+                found.if_resumed = true;
+            }
+        }
         let Some(found) = self.found else {
             return depth;
         };
@@ -193,6 +205,7 @@ impl<'a> Seeker<'a> {
             older: u16::try_from(depth.saturating_sub(found.depth + 1)).unwrap_or(u16::MAX),
             links: u16::try_from(found.links).unwrap_or(0),
             end: found.end,
+            if_resumed: found.if_resumed,
         };
         // Downwards, as there are no more frames than room for them.
         let links = self.room..self.room.saturating_add(found.links);
@@ -221,6 +234,8 @@ impl<'a> Seeker<'a> {
     ) {
         let before = self.undecided.take();
         let Some(body) = body else {
+            // Precompiled code that resumes others is learned when it has been met: the agent thread will know.
+            self.unsure = self.unsure.or(before);
             return;
         };
         let here = Frame {
@@ -271,14 +286,20 @@ impl<'a> Seeker<'a> {
                 break;
             }
             // Once more: what was there before may have moved since.
+            let this = this();
             let read = self
-                .task_of(body, this())
-                .map(|task| self.chain(gate, body.code, task));
+                .task_of(body, this)
+                .map(|task| self.chain(gate, body, task, this));
             gate.leave();
             *self.inside = 0;
             match read {
                 Some((links, end)) => {
-                    self.found = Some(Found { depth, links, end });
+                    self.found = Some(Found {
+                        depth,
+                        links,
+                        end,
+                        if_resumed: false,
+                    });
                     return;
                 }
                 None => end = ChainEnd::Strange,
@@ -288,10 +309,11 @@ impl<'a> Seeker<'a> {
             depth,
             links: 0,
             end,
+            if_resumed: false,
         });
     }
 
-    fn chain(&mut self, gate: &Gate, code: Code, task: u64) -> (usize, ChainEnd) {
+    fn chain(&mut self, gate: &Gate, body: &AsyncBody, task: u64, this: u64) -> (usize, ChainEnd) {
         let heap = Inside {
             gate,
             until: ticks().saturating_add(LONGEST),
@@ -302,9 +324,9 @@ impl<'a> Seeker<'a> {
             links: self.out.get_mut(self.room..).unwrap_or_default(),
             count: 0,
         };
-        let end = match code {
-            // How it goes on is in the state machine, of which nothing may be known yet.
-            Code::OfObject => reader.read_known(task),
+        let end = match body.code {
+            // How it goes on is in the state machine, of which nothing may be known yet but by its code.
+            Code::OfObject => reader.read_object(task, this, body.object),
             _ => reader.read(task),
         };
         (reader.count, end)
