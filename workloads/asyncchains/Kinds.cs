@@ -127,8 +127,13 @@ namespace Workloads
         private static async Task<long> SchedulerRoot()
         {
             Truth.Enter(nameof(SchedulerRoot));
-            return await Task.Factory.StartNew(() => Truth.Watch(SchedulerOuter()), CancellationToken.None, TaskCreationOptions.None, Scheduler)
-                .Unwrap() + 1;
+            // A task that is done before it is unwrapped gets no promise.
+            var begin = new TaskCompletionSource<bool>();
+            Task<long> task = begin.Task
+                .ContinueWith(_ => Truth.Watch(SchedulerOuter()), CancellationToken.None, TaskContinuationOptions.None, Scheduler)
+                .Unwrap();
+            begin.SetResult(true);
+            return await task + 1;
         }
 
         private static async Task<long> SchedulerOuter()
@@ -268,8 +273,10 @@ namespace Workloads
         private static async Task<long> UnwrapRoot()
         {
             Truth.Enter(nameof(UnwrapRoot));
-            Task<Task<long>> both = Task.Delay(1).ContinueWith(_ => Truth.Watch(UnwrapSecond()), TaskScheduler.Default);
-            return await both.Unwrap() + 1;
+            var begin = new TaskCompletionSource<bool>();
+            Task<long> task = begin.Task.ContinueWith(_ => Truth.Watch(UnwrapSecond()), TaskScheduler.Default).Unwrap();
+            begin.SetResult(true);
+            return await task + 1;
         }
 
         private static async Task<long> UnwrapSecond()
