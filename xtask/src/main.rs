@@ -39,6 +39,7 @@ Usage: cargo xtask COMMAND
   stress --minutes N  those with events only, every walker, in N minutes
   stress --attach [ROUNDS]  attach, record, leave, so often (1000)
   stress --steps  kill the tool and the program at each step of attach and leave, on each runtime
+  stress --chains  chains of async methods in each setting of the runtime, on each runtime
   stress --side-by-side [RUNS]  several CLRs in one process, each order so often (50)
   agree           hold the walkers against each other on every workload
                   [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]
@@ -98,6 +99,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Err(_) => bail!("not a number of runs: {runs}"),
         },
         ["stress", "--steps"] => test::stress_steps(roots),
+        ["stress", "--chains"] => test::stress_chains(roots),
         ["stress", "--attach"] => test::stress_attach(1000, roots),
         ["stress", "--attach", rounds] => match rounds.parse() {
             Ok(rounds) => test::stress_attach(rounds, roots),

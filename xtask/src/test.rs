@@ -141,6 +141,12 @@ pub(crate) fn stress_steps(roots: &[PathBuf]) -> Result<()> {
     stress_tests_with("steps::", "SIDEWALK_STEPS", "all".to_owned())
 }
 
+/// Chains of async methods in each setting, on each runtime.
+pub(crate) fn stress_chains(roots: &[PathBuf]) -> Result<()> {
+    setup::run(true, roots)?;
+    stress_tests_with("async_chains::", "SIDEWALK_CHAINS", "all".to_owned())
+}
+
 fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
     stress_tests_with(filter, "SIDEWALK_STRESS_SECONDS", seconds.to_string())
 }
