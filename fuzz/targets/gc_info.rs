@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use stackwalk::gc_info::{Version, decode, live_at_return, this_homes};
+use stackwalk::gc_info::{Version, decode, live_at_return, live_at_returns, this_homes};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((&[version, low, high, code], rest)) = bytes.split_first_chunk::<4>() else {
@@ -19,6 +19,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     };
     let whole = info.check().is_ok();
     let lifetimes = info.lifetimes();
+    let _ = live_at_returns(&info);
     for offset in 0..=code_length {
         let _ = live_at_return(&info, offset);
         if let (Ok(lifetimes), Ok(Some(live)), true) = (&lifetimes, info.live_at(offset), whole) {

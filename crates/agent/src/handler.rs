@@ -72,8 +72,8 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
         let (regs, stack) = interrupted(context, stack_end);
         let words = std::slice::from_raw_parts_mut(out, cap);
         let inside = &mut (*own).inside;
-        let seeker =
-            chains::tables().and_then(|tables| Seeker::new(tables, stack_end, words, inside));
+        let seeker = chains::tables()
+            .and_then(|tables| Seeker::new(tables, &CODE_MAP, stack_end, words, inside));
         let Some(mut seeker) = seeker else {
             return self::walk(context, stack_end, scratch, out, cap);
         };

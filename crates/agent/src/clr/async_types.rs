@@ -13,12 +13,13 @@ use corprof::context::{AgentThread, MayTriggerGc, Synchronous};
 use corprof::info::ClassInfo;
 use corprof::{ClassId, ClassKey, Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, Token};
 use recording::MethodKind;
-use stackwalk::{gc_info, jit, own_memory, pe};
+use stackwalk::gc_info::{self, Base, Place};
+use stackwalk::{jit, own_memory, pe};
 
 use super::{Clr, lock, names};
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::target::chains::{
-    self, AsyncBody, Code, Home, Kind, ObjectAt, Tables, TaskAt, Types, types,
+    self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, Tables, TaskAt, Types, types,
 };
 
 /// How far up parents are asked for.
@@ -357,14 +358,14 @@ impl Clr {
             // can be unloaded.
             let image = unsafe { pe::r2r_image(facts.base) }.ok()?;
             let info = image.gc_info(start).ok()?;
-            let homes = image.this_homes(start, &info).ok();
-            Some((start..start + u64::from(info.code_length()), homes))
+            let homes = machine.homes(|| image.this_homes(start, &info).ok());
+            let range = start..start + u64::from(info.code_length());
+            Some((range, homes, machine.held(&info)))
         };
-        let Some((range, homes)) = precompiled() else {
+        let Some((range, homes, held)) = precompiled() else {
             return false;
         };
-        let homes = machine.homes(|| homes);
-        self.add_body(tables, range, &machine, homes)
+        self.add_body(tables, range, &machine, homes, held)
     }
 
     /// Learns of the class at a method table that was met in a sample taken at `time_ns`. `None`: it may have gone since, or
@@ -409,8 +410,17 @@ impl Clr {
         let _if_first = self
             .expected
             .compare_exchange(not_yet, wanted, order, order);
-        let homes = machine.homes(|| jit_homes(cx, body));
-        self.add_body(tables, body.range.clone(), &machine, homes)
+        let version = version(cx);
+        // SAFETY: the runtime published this body, and keeps it for good.
+        let read =
+            |version| unsafe { jit::gc_info(body.code_start, body.function as u64, version) }.ok();
+        let read = version.and_then(read);
+        let homes = machine.homes(|| {
+            read.as_ref()
+                .and_then(|(code, info)| code.this_homes(info).ok())
+        });
+        let held = read.map_or(Vec::new(), |(_, info)| machine.held(&info));
+        self.add_body(tables, body.range.clone(), &machine, homes, held)
     }
 
     fn add_body(
@@ -419,6 +429,7 @@ impl Clr {
         range: Range<u64>,
         machine: &Machine,
         homes: Vec<Home>,
+        held: Vec<Held>,
     ) -> bool {
         let Some(gate) = self.place() else {
             return false;
@@ -430,6 +441,7 @@ impl Clr {
             runtime: self.number(),
             // Without any, whoever meets it knows that it does not know.
             homes: homes.into(),
+            held: held.into(),
             builder: machine.builder,
             object: machine.object,
             is_gone: AtomicBool::new(false),
@@ -463,6 +475,8 @@ struct Machine {
     object: Option<ObjectAt>,
     /// It is none: the code resumes those that are.
     resumes: bool,
+    /// It is the task's own that does, and has the task for its `this`.
+    is_task: bool,
 }
 
 impl Machine {
@@ -491,7 +505,34 @@ impl Machine {
         });
         homes.collect()
     }
+
+    /// Where the frames of a task's own code may have the task, when they have called.
+    fn held(&self, info: &gc_info::GcInfo<'_>) -> Vec<Held> {
+        let returns = if self.is_task {
+            gc_info::live_at_returns(info).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let by_rbp = info.frame_register() == Some(RBP);
+        let places = returns.into_iter().filter_map(|(at, slot)| {
+            let place = match slot.place {
+                Place::Register(register) => HeldIn::Register(register),
+                Place::Stack {
+                    base: Base::FrameRegister,
+                    offset,
+                } if by_rbp => HeldIn::FromBp(offset),
+                Place::Stack { .. } => return None,
+            };
+            Some(Held { at, place })
+        });
+        places.take(MAX_HELD).collect()
+    }
 }
+
+/// Most places of a body at which it may have its task.
+const MAX_HELD: usize = 64;
+/// `rbp` in the numbering of the instruction set.
+const RBP: u8 = 5;
 
 /// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
 const RESUMERS: [&str; 3] = [
@@ -539,6 +580,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
         }
         return Some(Machine {
             resumes: true,
+            is_task: method.type_name.ends_with(BOX) && method.name == "MoveNext",
             ..Machine::default()
         });
     }
@@ -564,16 +606,8 @@ fn machine_that_moves<'rt, C: Synchronous>(
         is_value: exact.map(|(_, is_value, _)| is_value),
         object: exact.and_then(|(.., object)| object),
         resumes: false,
+        is_task: false,
     })
-}
-
-/// Where the frames of JITted code have their state machine.
-fn jit_homes<C: Synchronous>(cx: &Cx<'_, C>, body: &CodeBody) -> Option<Vec<gc_info::Home>> {
-    let version = version(cx)?;
-    // SAFETY: the runtime published this body, and keeps it for good.
-    let found = unsafe { jit::gc_info(body.code_start, body.function as u64, version) };
-    let (code, info) = found.ok()?;
-    code.this_homes(&info).ok()
 }
 
 /// How a runtime's own compiler writes its GcInfo.

@@ -118,6 +118,28 @@ pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>
     ))
 }
 
+/// What [`live_at_return`] says at each place of its own, if it says something: return addresses, as offsets, and slots that hold
+/// whole objects at them. Nothing of a body that can be stopped anywhere.
+pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Error> {
+    let adjustment = info.version().return_adjustment();
+    let mut places: Vec<Range<u32>> = info
+        .safe_points()
+        .iter()
+        .filter_map(|point| point.checked_add(adjustment))
+        .map(|at| at..at.saturating_add(1))
+        .collect();
+    if places.is_empty() && info.interruptible().is_empty() {
+        // The same everywhere.
+        places.push(adjustment..info.code_length().saturating_add(adjustment));
+    }
+    let mut found = Vec::new();
+    for place in places {
+        let slots = live_at_return(info, place.start)?.unwrap_or_default();
+        found.extend(slots.into_iter().map(|slot| (place.clone(), slot)));
+    }
+    Ok(found)
+}
+
 /// Stores of `rdi` into the frame, `mov [rbp + offset], rdi`, at the start of the code: the offset, and where
 /// the instruction ends. Found by their bytes, so some may be parts of others; a slot of the same offset
 /// tells.

@@ -16,7 +16,7 @@ mod bits;
 mod homes;
 
 use bits::Bits;
-pub use homes::{Home, MAX_HOMES, MAX_LIVE, live_at_return, this_homes};
+pub use homes::{Home, MAX_HOMES, MAX_LIVE, live_at_return, live_at_returns, this_homes};
 use std::borrow::Cow;
 use std::ops::Range;
 

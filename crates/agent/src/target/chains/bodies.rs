@@ -25,6 +25,24 @@ pub struct Home {
     pub is_guess: bool,
 }
 
+/// Where a frame that has made a call keeps an object, which may be the task that it resumes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Offsets in the body to which the call returns.
+    pub at: Range<u32>,
+    /// A register that calls preserve, numbered as in instructions, or a place from the frame pointer.
+    pub place: HeldIn,
+}
+
+/// See [`Held`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeldIn {
+    /// The frame that it has called has saved it, if that uses it.
+    Register(u8),
+    /// From the frame pointer.
+    FromBp(i32),
+}
+
 /// What a body of code is to a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
@@ -58,6 +76,8 @@ pub struct AsyncBody {
     pub runtime: u8,
     /// Where its state machine's address may be, best first.
     pub homes: Box<[Home]>,
+    /// Of code that resumes: where it keeps the task that it resumes, if it does.
+    pub held: Box<[Held]>,
     /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
     /// runtime does not say (code that several types share, before .NET 10).
     pub builder: Option<u16>,
@@ -74,6 +94,14 @@ impl AsyncBody {
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         let is_live = move |home: &&Home| home.live.iter().any(|range| range.contains(&offset));
         self.homes.iter().filter(is_live)
+    }
+
+    /// Where the task that it resumes may be, when the call whose last byte is at `lookup` returns.
+    pub fn held_at(&self, lookup: u64) -> impl Iterator<Item = HeldIn> {
+        let offset = lookup.wrapping_add(1).wrapping_sub(self.range.start);
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        let is_there = move |held: &&Held| held.at.contains(&offset);
+        self.held.iter().filter(is_there).map(|held| held.place)
     }
 }
 
@@ -195,6 +223,7 @@ mod tests {
             gate: 0,
             runtime,
             homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
+            held: [].into(),
             builder: Some(8),
             object: None,
             is_gone: AtomicBool::new(false),

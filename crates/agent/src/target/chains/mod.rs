@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stackwalk::HIJACKS;
 
-pub use bodies::{AsyncBodies, AsyncBody, Code, Home, ObjectAt};
+pub use bodies::{AsyncBodies, AsyncBody, Code, Held, HeldIn, Home, ObjectAt};
 pub use gate::Gate;
 pub use types::{Kind, TaskAt, Types};
 

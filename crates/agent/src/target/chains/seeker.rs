@@ -8,9 +8,9 @@
 //! Invariants: an address that is not proved to be an object's is read by the kernel, which does not fault; objects are read
 //! inside the gate alone; runs in the signal handler, with no lock and no allocation.
 
-use stackwalk::{ADDRESS, EXACT, Out, own_memory};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Out, own_memory};
 
-use super::bodies::{AsyncBody, Code};
+use super::bodies::{AsyncBody, Code, HeldIn};
 use super::reader::{ChainReader, Heap};
 use super::types::Kind;
 use super::{Gate, Tables, gate};
@@ -20,6 +20,9 @@ use crate::model::chain::{CHAIN_WORDS, ChainEnd, ChainHead};
 const LONGEST: u64 = 600_000;
 /// Before its state machine a task has no more than this.
 const MOST_BEFORE: u64 = 1 << 16;
+
+/// Frames between an async method's and the one of its task that resumes it: what an ExecutionContext needs.
+const MOST_BETWEEN: usize = 4;
 
 /// Fields of a state machine that are looked at at once, and how often.
 const PIECE: usize = 8;
@@ -126,6 +129,9 @@ pub struct Seeker<'a> {
     undecided: Option<Frame>,
     /// The youngest whose next frame is of code that is not known.
     unsure: Option<Frame>,
+    /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
+    homeless: Option<(Frame, ChainEnd)>,
+    code: &'static CodeMap,
 }
 
 /// A frame of an async method.
@@ -148,7 +154,7 @@ impl Out for Seeker<'_> {
         if self.found.is_none() {
             let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
             let body = self.tables.bodies.at(lookup);
-            if body.is_some() || self.undecided.is_some() {
+            if body.is_some() || self.undecided.is_some() || self.homeless.is_some() {
                 self.look(body, depth, lookup, sp, bp);
             }
         }
@@ -166,6 +172,7 @@ impl<'a> Seeker<'a> {
     /// there is no room for a chain.
     pub fn new(
         tables: &'static Tables,
+        code: &'static CodeMap,
         stack_end: u64,
         out: &'a mut [u64],
         inside: &'a mut u32,
@@ -185,15 +192,19 @@ impl<'a> Seeker<'a> {
             found: None,
             undecided: None,
             unsure: None,
+            homeless: None,
+            code,
         })
     }
 
     /// The walk has ended with so many frames: puts the chain behind them. Answers how many words there are.
     pub fn finish(mut self, depth: usize) -> usize {
+        self.give_up();
         if self.found.is_none()
             && let Some(frame) = self.unsure.take()
         {
             self.meet(frame);
+            self.give_up();
             if let Some(found) = &mut self.found {
                 found.if_resumed = true;
             }
@@ -232,6 +243,17 @@ impl<'a> Seeker<'a> {
         sp: u64,
         bp: u64,
     ) {
+        if let Some((frame, _)) = self.homeless {
+            let is_near = depth - frame.depth <= MOST_BETWEEN;
+            match body {
+                Some(body) if body.code == Code::Resumer && is_near => {
+                    self.meet_task(body, depth, lookup, sp, bp);
+                }
+                None if is_near => {}
+                _ => self.give_up(),
+            }
+            return;
+        }
         let before = self.undecided.take();
         let Some(body) = body else {
             // Precompiled code that resumes others is learned when it has been met: the agent thread will know.
@@ -246,7 +268,12 @@ impl<'a> Seeker<'a> {
             bp,
         };
         match (body.code, before) {
-            (Code::Resumer, Some(before)) => self.meet(before),
+            (Code::Resumer, Some(before)) => {
+                self.meet(before);
+                if self.homeless.is_some() {
+                    self.meet_task(body, depth, lookup, sp, bp);
+                }
+            }
             (Code::Resumer, None) => {}
             (Code::OfObject, _) => self.undecided = Some(here),
             (Code::OfValue, _) => self.meet(here),
@@ -305,15 +332,104 @@ impl<'a> Seeker<'a> {
                 None => end = ChainEnd::Strange,
             }
         }
-        self.found = Some(Found {
-            depth,
-            links: 0,
-            end,
-            if_resumed: false,
-        });
+        self.homeless = Some((frame, end));
+        if end == ChainEnd::GateClosed {
+            self.give_up();
+        }
+    }
+
+    /// Nothing says which task it is.
+    fn give_up(&mut self) {
+        if let Some((frame, end)) = self.homeless.take() {
+            self.found = Some(Found {
+                depth: frame.depth,
+                links: 0,
+                end,
+                if_resumed: false,
+            });
+        }
+    }
+
+    /// A frame of a task's own code that has called what resumes the one without a home: it has the task in what a collection would
+    /// look for there. Whether it is the task of that method is told by the agent thread.
+    fn meet_task(&mut self, body: &AsyncBody, depth: usize, lookup: u64, sp: u64, bp: u64) {
+        let Some((frame, _)) = self.homeless else {
+            return;
+        };
+        for held in body.held_at(lookup) {
+            let at = match held {
+                // Pushed by whom it has called, which is at a call itself.
+                HeldIn::Register(register) => {
+                    let callee = depth.checked_sub(1).and_then(|callee| self.out.get(callee));
+                    let saved = callee
+                        .filter(|word| **word & EXACT == 0)
+                        .and_then(|word| {
+                            self.code.saved_registers((word & ADDRESS).wrapping_sub(1))
+                        })
+                        .and_then(|saved| saved.from_cfa(register));
+                    saved.map(|offset| sp.wrapping_add_signed(offset.into()))
+                }
+                HeldIn::FromBp(offset) => Some(bp.wrapping_add_signed(offset.into())),
+            };
+            let last = self.stack_end.saturating_sub(8);
+            let on_stack = |at: &u64| (frame.sp..=last).contains(at) && at.is_multiple_of(8);
+            let Some(at) = at.filter(on_stack) else {
+                continue;
+            };
+            let Some(gate) = gate(body.gate) else {
+                continue;
+            };
+            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
+            if !gate.enter() {
+                *self.inside = 0;
+                self.homeless = Some((frame, ChainEnd::GateClosed));
+                return self.give_up();
+            }
+            // SAFETY: aligned, and between a younger frame's stack pointer and the stack's end.
+            let task = unsafe { (at as *const u64).read_volatile() };
+            let read = self
+                .is_task(task)
+                .then(|| self.read_chain(gate, |reader| reader.read(task)));
+            gate.leave();
+            *self.inside = 0;
+            if let Some((links, end)) = read {
+                self.homeless = None;
+                self.found = Some(Found {
+                    depth: frame.depth,
+                    links,
+                    end,
+                    if_resumed: false,
+                });
+                return;
+            }
+        }
+    }
+
+    /// Whether there is a task at an address that may be anything.
+    fn is_task(&self, at: u64) -> bool {
+        let Some([table]) = words_at(at) else {
+            return false;
+        };
+        let kind = self.careful().kind(table & !7);
+        matches!(
+            kind,
+            Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. })
+        )
     }
 
     fn chain(&mut self, gate: &Gate, body: &AsyncBody, task: u64, this: u64) -> (usize, ChainEnd) {
+        self.read_chain(gate, |reader| match body.code {
+            // How it goes on is in the state machine, of which nothing may be known yet but by its code.
+            Code::OfObject => reader.read_object(task, this, body.object),
+            _ => reader.read(task),
+        })
+    }
+
+    fn read_chain(
+        &mut self,
+        gate: &Gate,
+        read: impl FnOnce(&mut ChainReader<'_, Inside<'_>>) -> ChainEnd,
+    ) -> (usize, ChainEnd) {
         let heap = Inside {
             gate,
             until: ticks().saturating_add(LONGEST),
@@ -324,11 +440,7 @@ impl<'a> Seeker<'a> {
             links: self.out.get_mut(self.room..).unwrap_or_default(),
             count: 0,
         };
-        let end = match body.code {
-            // How it goes on is in the state machine, of which nothing may be known yet but by its code.
-            Code::OfObject => reader.read_object(task, this, body.object),
-            _ => reader.read(task),
-        };
+        let end = read(&mut reader);
         (reader.count, end)
     }
 

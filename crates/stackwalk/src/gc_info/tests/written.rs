@@ -427,7 +427,7 @@ proptest! {
         prop_assert_eq!(info.slots(), body.slots());
         prop_assert_eq!(info.interruptible(), &body.ranges[..]);
         let points: Vec<u32> = body.safe_points.iter().map(|point| point.0).collect();
-        prop_assert_eq!(info.safe_points(), points);
+        prop_assert_eq!(info.safe_points(), &points[..]);
         let kinds = [None, Some(Generics::MethodTable), Some(Generics::Method), Some(Generics::This)];
         let generics = kinds[usize::from(body.extras.1)].filter(|_| body.fat);
         prop_assert_eq!(info.generics(), generics.map(|kind| (kind, -32)));
@@ -436,6 +436,19 @@ proptest! {
         for (point, live) in &body.safe_points {
             let at = point + body.version.return_adjustment();
             prop_assert_eq!(info.live_at_return(at).unwrap(), Some(indices(live)));
+        }
+        // All of them at once, where no place between them has a state of its own.
+        let returns = live_at_returns(&info).unwrap();
+        for offset in 0..=body.length {
+            let slots = returns.iter().filter(|(at, _)| at.contains(&offset));
+            let slots = slots.map(|(_, slot)| *slot).collect::<Vec<_>>();
+            let is_one = points.iter().any(|point| point + body.version.return_adjustment() == offset);
+            let everywhere = points.is_empty() && body.ranges.is_empty();
+            let expected = match (is_one || everywhere, live_at_return(&info, offset).unwrap()) {
+                (true, Some(expected)) => expected,
+                _ => Vec::new(),
+            };
+            prop_assert_eq!(slots, expected, "{}", offset);
         }
         let lifetimes = info.lifetimes().unwrap();
         let mut before = 0;
@@ -475,7 +488,7 @@ proptest! {
         let length = code_length(&bytes, read_as).unwrap_or(body.length);
         if let Ok(info) = decode(bytes, read_as, length) {
             let _ = (info.check(), info.lifetimes());
-            let _ = this_homes(&info, &code, &[0, 40]);
+            let _ = (this_homes(&info, &code, &[0, 40]), live_at_returns(&info));
             for offset in (0..length.min(3_000)).step_by(7) {
                 let _ = (info.live_at(offset), live_at_return(&info, offset));
             }
