@@ -8,6 +8,8 @@
 //! Invariants: an address that is not proved to be an object's is read by the kernel, which does not fault; objects are read
 //! inside the gate alone; runs in the signal handler, with no lock and no allocation.
 
+use std::cell::Cell;
+
 use stackwalk::{ADDRESS, CodeMap, EXACT, Out, own_memory};
 
 use super::bodies::{AsyncBody, Code, HeldIn};
@@ -18,6 +20,9 @@ use crate::model::chain::{CHAIN_WORDS, ChainEnd, ChainHead};
 
 /// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
 const LONGEST: u64 = 600_000;
+/// Most that a link counts for, some 10 µs: what takes longer is another thread's turn on the processor, and who closes the gate has
+/// waited for its end already.
+const LONGEST_LINK: u64 = 30_000;
 /// Before its state machine a task has no more than this.
 const MOST_BEFORE: u64 = 1 << 16;
 
@@ -36,7 +41,9 @@ fn is_plausible(at: u64) -> bool {
 /// Objects, read where they are.
 struct Inside<'g> {
     gate: &'g Gate,
-    until: u64,
+    /// When the link before had been read.
+    last: Cell<u64>,
+    spent: Cell<u64>,
 }
 
 fn ticks() -> u64 {
@@ -55,7 +62,11 @@ impl Heap for Inside<'_> {
     }
 
     fn is_late(&self) -> bool {
-        ticks() >= self.until
+        let now = ticks();
+        let link = now.saturating_sub(self.last.replace(now));
+        let spent = self.spent.get().saturating_add(link.min(LONGEST_LINK));
+        self.spent.set(spent);
+        spent >= LONGEST
     }
 }
 
@@ -432,7 +443,8 @@ impl<'a> Seeker<'a> {
     ) -> (usize, ChainEnd) {
         let heap = Inside {
             gate,
-            until: ticks().saturating_add(LONGEST),
+            last: Cell::new(ticks()),
+            spent: Cell::new(0),
         };
         let mut reader = ChainReader {
             heap: &heap,
