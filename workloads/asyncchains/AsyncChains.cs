@@ -81,6 +81,7 @@ namespace Workloads
             yield return (SourceRoot, 0);
             yield return (LaterSourceRoot, 0);
             yield return (RunRoot, 1);
+            yield return (CalledRoot, 0);
             yield return (LambdaRoot, 1);
             yield return (LocalRoot, 0);
             yield return (ContinueRoot, 0);
@@ -123,6 +124,7 @@ namespace Workloads
             Truth.Chain("BurnSource", "SourceConsumer", "SourceRoot");
             Truth.Chain("BurnLaterSource", "LaterSourceConsumer", "LaterSourceRoot");
             Truth.Chain("BurnRun", "RunInner", "[Task.Run]", "RunRoot");
+            Truth.Chain("BurnCalled", ".CalledRoot.lambda", "[Task.Run]", "CalledRoot");
             Truth.Chain("BurnLambda", "LambdaRoot.lambda", "[Task.Run]", "LambdaRoot");
             Truth.Chain("BurnLocal", "LocalRoot.Inner", "LocalRoot");
             Truth.Chain("BurnContinue", "ContinueInner", "[ContinueWith]", "ContinueRoot");

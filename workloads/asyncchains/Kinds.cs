@@ -232,6 +232,16 @@ namespace Workloads
             return BurnRun() + 1;
         }
 
+        private static async Task<long> CalledRoot()
+        {
+            Truth.Enter(nameof(CalledRoot));
+            return await Task.Run(() =>
+            {
+                Truth.Gate.Wait();
+                return BurnCalled() + 1;
+            }) + 1;
+        }
+
         private static async Task<long> LambdaRoot()
         {
             Truth.Enter(nameof(LambdaRoot));

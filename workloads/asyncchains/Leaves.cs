@@ -48,6 +48,9 @@ namespace Workloads
         private static long BurnRun() => Truth.Burn(nameof(BurnRun)) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long BurnCalled() => Truth.Burn(nameof(BurnCalled)) + 1;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
         private static long BurnLambda() => Truth.Burn(nameof(BurnLambda)) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]

@@ -477,12 +477,15 @@ struct Machine {
     resumes: bool,
     /// It is the task's own that does, and has the task for its `this`.
     is_task: bool,
+    /// It is none: the code runs tasks.
+    runs_tasks: bool,
 }
 
 impl Machine {
     fn code(&self) -> Code {
         match self.is_value {
             _ if self.resumes => Code::Resumer,
+            _ if self.runs_tasks => Code::OfTask,
             Some(false) => Code::OfObject,
             _ => Code::OfValue,
         }
@@ -495,7 +498,7 @@ impl Machine {
         }
         let found = find().unwrap_or_default();
         // A value's address is that of the middle of something.
-        let of_values = self.code() == Code::OfValue;
+        let of_values = self.code() != Code::OfObject;
         let fit = found.into_iter();
         let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
         let homes = fit.map(|home| Home {
@@ -534,6 +537,9 @@ const MAX_HELD: usize = 64;
 /// `rbp` in the numbering of the instruction set.
 const RBP: u8 = 5;
 
+/// `Task`'s own, by which schedulers run it. It has a reference to the thread's `t_currentTask`, which it sets back at its end.
+const RUNS_TASKS: &str = "ExecuteWithThreadLocal";
+
 /// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
 const RESUMERS: [&str; 3] = [
     "MoveNext",
@@ -553,9 +559,38 @@ fn resumes(type_name: &str, name: &str) -> bool {
         || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
 }
 
+/// Whether a method is of what a task has on the stack between who runs it and what it runs.
+pub fn is_of_task(names: &MethodNames) -> bool {
+    let plain = names.type_name.split('[').next().unwrap_or_default();
+    let own = plain
+        .strip_prefix("System.Threading.Tasks.")
+        .unwrap_or_default();
+    own == "Task"
+        || own == "Task`1"
+        || own.starts_with("Task+<>c")
+        || own.starts_with("Continuation")
+        || is_resumer(names)
+}
+
+/// Whether a method is the one of tasks by which schedulers run them.
+pub fn runs_tasks(names: &MethodNames) -> bool {
+    names.name == RUNS_TASKS && names.type_name == TASK
+}
+
+/// Whether a method takes tasks from a queue and runs them, so that nothing older has called them.
+pub fn dispatches(names: &MethodNames) -> bool {
+    match names.type_name.as_str() {
+        "System.Threading.ThreadPoolWorkQueue" => names.name.starts_with("Dispatch"),
+        // Tasks with threads of their own.
+        "System.Threading.Tasks.ThreadPoolTaskScheduler" => names.name == "LongRunningThreadWork",
+        "System.Threading.Tasks.ThreadPoolTaskScheduler+<>c" => true,
+        _ => false,
+    }
+}
+
 /// Whether precompiled code of a method of this name, type arguments included, is worth to be looked at.
 pub fn is_of_chains(names: &MethodNames) -> bool {
-    names.name == "MoveNext" || is_resumer(names)
+    names.name == "MoveNext" || is_resumer(names) || runs_tasks(names)
 }
 
 /// The state machine whose `MoveNext` a function is.
@@ -569,10 +604,17 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let facts = clr.module(found.module?.raw())?;
     // The name alone first: this is asked of each method that is compiled.
     let name = facts.metadata()?.method_name(found.token.0)?;
-    if !RESUMERS.contains(&name.as_str()) && !name.starts_with("Run") {
+    let runs_tasks = name == RUNS_TASKS;
+    if !RESUMERS.contains(&name.as_str()) && !name.starts_with("Run") && !runs_tasks {
         return None;
     }
     let method = facts.metadata()?.method(found.token.0)?;
+    if runs_tasks {
+        return (method.type_name == TASK).then(|| Machine {
+            runs_tasks,
+            ..Machine::default()
+        });
+    }
     if resumes(&method.type_name, &method.name) {
         if let Some(class) = found.class.filter(|_| method.type_name.ends_with(BOX)) {
             // Objects of it will be met.
@@ -607,6 +649,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
         object: exact.and_then(|(.., object)| object),
         resumes: false,
         is_task: false,
+        runs_tasks: false,
     })
 }
 

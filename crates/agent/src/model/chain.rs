@@ -150,13 +150,19 @@ pub struct ChainHead {
     pub end: ChainEnd,
     /// It is one only if the next older frame is of code that resumes async methods, which the handler did not know.
     pub if_resumed: bool,
+    /// It begins at the task that the thread runs, which is no async method's; and it is one only if a dispatcher runs that, as
+    /// one that is run where it is waited for has the physical callers.
+    pub of_task: bool,
 }
 
 impl ChainHead {
     /// As a word of a sample.
     pub fn pack(self) -> u64 {
         let fields = u64::from(self.older) | u64::from(self.links) << 16;
-        HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.if_resumed) << 40
+        HEAD | fields
+            | u64::from(self.end as u8) << 32
+            | u64::from(self.if_resumed) << 40
+            | u64::from(self.of_task) << 41
     }
 
     fn unpack(word: u64) -> Option<ChainHead> {
@@ -165,6 +171,7 @@ impl ChainHead {
             links: (word >> 16) as u16,
             end: ChainEnd::of((word >> 32) as u8),
             if_resumed: word >> 40 & 1 != 0,
+            of_task: word >> 41 & 1 != 0,
         })
     }
 }
@@ -180,6 +187,8 @@ pub struct Chain<'a> {
     pub end: ChainEnd,
     /// See [`ChainHead::if_resumed`].
     pub if_resumed: bool,
+    /// See [`ChainHead::of_task`].
+    pub of_task: bool,
 }
 
 /// What [`split`] finds behind the frames, when so many of the oldest of them have been left out: nothing, if the method that was
@@ -191,6 +200,7 @@ pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator
         links: u16::try_from(chain.links.len()).ok()?,
         end: chain.end,
         if_resumed: chain.if_resumed,
+        of_task: chain.of_task,
     };
     Some(chain.links.iter().copied().chain([head.pack()]))
 }
@@ -215,6 +225,7 @@ pub fn split(words: &[u64]) -> (&[u64], Option<Chain<'_>>) {
         links,
         end: head.end,
         if_resumed: head.if_resumed,
+        of_task: head.of_task,
     };
     (frames, Some(chain))
 }
@@ -253,6 +264,7 @@ mod tests {
                 links: 2,
                 end,
                 if_resumed,
+                of_task: !if_resumed,
             };
             let words = [1, 2, 3, 4, 8, 16, head.pack()];
             let (frames, chain) = split(&words);
@@ -262,7 +274,7 @@ mod tests {
                 (chain.older, chain.links, chain.end),
                 (3, &words[4..6], end)
             );
-            assert_eq!(chain.if_resumed, if_resumed);
+            assert_eq!((chain.if_resumed, chain.of_task), (if_resumed, !if_resumed));
         }
     }
 
@@ -273,6 +285,7 @@ mod tests {
             links: 2,
             end: ChainEnd::Root,
             if_resumed: true,
+            of_task: false,
         };
         let words = [1, 2, 3, 4, 8, 16, head.pack()];
         let (_, chain) = split(&words);
@@ -303,6 +316,7 @@ mod tests {
             links: 9,
             end: ChainEnd::Root,
             if_resumed: false,
+            of_task: false,
         };
         let words = [1, head.pack()];
         assert_eq!(split(&words), (&words[..], None));

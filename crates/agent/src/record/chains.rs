@@ -23,6 +23,8 @@ use crate::target::chains;
 
 /// Most classes of which the names are kept.
 const MAX_NOTES: usize = 16 * 1024;
+/// Frames between the one that runs a task and the dispatcher.
+const MAX_TO_DISPATCHER: usize = 3;
 
 /// What is known of chains. The process's, but for the counters.
 #[derive(Debug, Default)]
@@ -99,7 +101,8 @@ impl Recorder {
         }
     }
 
-    /// Counts a sample without a chain that should have one: some `MoveNext` was called by who resumes.
+    /// Counts a sample without a chain that should have one: some `MoveNext` was called by who resumes, or a task was taken
+    /// from a queue.
     pub(super) fn count_if_resumed(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -110,10 +113,13 @@ impl Recorder {
             return;
         }
         let mut is_body = false;
-        for word in words {
+        for (word, next) in words.iter().zip(1..) {
             let (frame, _) = self.address(look, *word, sample.time_ns);
             let is_resumer = self.written.resumer_frames.contains(&frame);
-            if is_body && is_resumer {
+            let runs_tasks = self.written.runner_frames.contains(&frame);
+            let older = words.get(next..).filter(|_| runs_tasks);
+            let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
+            if is_body && is_resumer || is_run {
                 self.chains.not_known += 1;
                 return;
             }
@@ -130,10 +136,13 @@ impl Recorder {
         sample: &WalkedStack<'_>,
     ) -> Option<u32> {
         let callers = words.len().checked_sub(chain.older)?;
-        let frames = words.get(..callers)?;
+        let (frames, older) = words.split_at_checked(callers)?;
         let resumed = *frames.last()?;
+        if chain.of_task && !self.is_dispatched(look, older, sample.time_ns) {
+            return None;
+        }
         if chain.if_resumed {
-            let (behind, _) = self.address(look, *words.get(callers)?, sample.time_ns);
+            let (behind, _) = self.address(look, *older.first()?, sample.time_ns);
             if !self.written.resumer_frames.contains(&behind) {
                 return None;
             }
@@ -160,7 +169,7 @@ impl Recorder {
             None if end == ChainEnd::GateClosed => (None, &[][..]),
             None => return None,
         };
-        if let Some(first) = first {
+        if let Some(first) = first.filter(|_| !chain.of_task) {
             let said = self.link_frame(look, runtime, first, sample.time_ns);
             let (frame, _) = self.address(look, resumed, sample.time_ns);
             if !self.is_same_method(frame, said.as_ref()) {
@@ -185,11 +194,75 @@ impl Recorder {
                 stack = Some(self.called(stack, frame));
             }
         }
+        let mut frames = frames;
+        if chain.of_task {
+            if let Some(text) = first.and_then(|first| {
+                let next = rest.first().copied();
+                self.run_as(look, runtime, first, next, sample.time_ns)
+            }) {
+                stack = Some(self.called(stack, Frame::AsyncMark { text }));
+            }
+            frames = self.without_task_s_own(look, frames, sample.time_ns);
+        }
         for word in frames.iter().rev() {
             let (frame, _) = self.address(look, *word, sample.time_ns);
             stack = Some(self.stack_of(stack, frame));
         }
         stack
+    }
+
+    /// Whether a task that is run by what these frames have called was taken from a queue.
+    fn is_dispatched(&mut self, look: &mut Lookup<'_, '_>, older: &[u64], time_ns: u64) -> bool {
+        older.iter().take(MAX_TO_DISPATCHER).any(|word| {
+            let (frame, _) = self.address(look, *word, time_ns);
+            self.written.dispatcher_frames.contains(&frame)
+        })
+    }
+
+    /// What a task that a thread runs is shown as, unless the one after it says so.
+    fn run_as(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        task: Link,
+        next: Option<Link>,
+        time_ns: u64,
+    ) -> Option<Cow<'static, str>> {
+        const RUN: &str = "Task.Run";
+        if let Some(next) = next
+            && let Some(Frame::AsyncMark { text }) = self.link_frame(look, runtime, next, time_ns)
+            && text == RUN
+        {
+            return None;
+        }
+        let _named = self.link_frame(look, runtime, task, time_ns);
+        match self.chains.notes.get(&(runtime, task.table))? {
+            Note::Class(name) if name.starts_with("System.Threading.Tasks.Continuation") => {
+                Some(Cow::Borrowed("ContinueWith"))
+            }
+            Note::Class(_) => Some(Cow::Borrowed(RUN)),
+            Note::Method(_) => None,
+        }
+    }
+
+    /// The frames without the oldest, as far as those are a task's own.
+    fn without_task_s_own<'w>(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        frames: &'w [u64],
+        time_ns: u64,
+    ) -> &'w [u64] {
+        let mut rest = frames;
+        while let Some((last, younger)) = rest.split_last()
+            && !younger.is_empty()
+        {
+            let (frame, _) = self.address(look, *last, time_ns);
+            if !self.written.task_frames.contains(&frame) {
+                break;
+            }
+            rest = younger;
+        }
+        rest
     }
 
     /// How a chain ended, with what is known by now: where nobody awaits a task whose class the handler did not know, that is the

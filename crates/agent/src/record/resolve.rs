@@ -56,6 +56,13 @@ pub(super) struct Written {
     /// Tasks' own `MoveNext` among them, which is none but a task's.
     own_resumer_methods: HashSet<u32>,
     pub(super) own_resumer_frames: HashSet<u32>,
+    /// What tasks have on the stack between who runs them and what they run, and those who run them.
+    task_methods: HashSet<u32>,
+    pub(super) task_frames: HashSet<u32>,
+    runner_methods: HashSet<u32>,
+    pub(super) runner_frames: HashSet<u32>,
+    dispatcher_methods: HashSet<u32>,
+    pub(super) dispatcher_frames: HashSet<u32>,
     /// Methods of tasks of async methods, by runtime and method table.
     pub(super) chain_methods: NumberMap<(u32, u64), u32>,
     /// Modules and tokens of the `MoveNext` methods, and of frames of them.
@@ -357,6 +364,15 @@ impl Recorder {
             if self.written.resumer_methods.contains(method) {
                 self.written.resumer_frames.insert(frame);
             }
+            if self.written.task_methods.contains(method) {
+                self.written.task_frames.insert(frame);
+            }
+            if self.written.runner_methods.contains(method) {
+                self.written.runner_frames.insert(frame);
+            }
+            if self.written.dispatcher_methods.contains(method) {
+                self.written.dispatcher_frames.insert(frame);
+            }
             if self.written.own_resumer_methods.contains(method) {
                 self.written.own_resumer_frames.insert(frame);
             }
@@ -574,6 +590,15 @@ impl Recorder {
             if names.type_name.contains("StateMachineBox`1") {
                 self.written.own_resumer_methods.insert(method);
             }
+        }
+        if async_types::is_of_task(names) {
+            self.written.task_methods.insert(method);
+        }
+        if async_types::runs_tasks(names) {
+            self.written.runner_methods.insert(method);
+        }
+        if async_types::dispatches(names) {
+            self.written.dispatcher_methods.insert(method);
         }
         if async_types::is_resumer(names) {
             self.written.resumer_methods.insert(method);

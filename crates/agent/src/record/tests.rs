@@ -310,6 +310,8 @@ fn an_exceptions_stack_begins_where_it_was_thrown() {
 const PAY: u64 = 0x10_0000;
 const SHIP: u64 = 0x10_0100;
 const ALL: u64 = 0x10_0200;
+const RUN: u64 = 0x10_0500;
+const UNWRAP: u64 = 0x10_0600;
 
 /// The words of a chain: who awaits `Pay`, which was resumed by `older` frames.
 fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Vec<u64> {
@@ -326,6 +328,7 @@ fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Ve
         links,
         end,
         if_resumed: false,
+        of_task: false,
     };
     words.push(head.pack());
     words
@@ -347,11 +350,25 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
                 1,
             ),
         ]);
-        let runs = names("System.Threading.ExecutionContext", "RunInternal", 5);
-        target.code.push([
-            body(0x5000..0x5100, 5, runs, 1),
-            method(0x6000..0x6100, 6, "GetAsyncEnumerator", 1),
-        ]);
+        let tasks = "System.Threading.Tasks.Task";
+        let queue = "System.Threading.ThreadPoolWorkQueue";
+        let others = [
+            names("System.Threading.ExecutionContext", "RunInternal", 5),
+            names("Shop.Cart", "GetAsyncEnumerator", 6),
+            names(tasks, "ExecuteWithThreadLocal", 7),
+            names(queue, "Dispatch", 8),
+            names(
+                "System.Threading.Tasks.Task`1[System.Int64]",
+                "InnerInvoke",
+                9,
+            ),
+        ];
+        let starts = (0x5000..).step_by(0x1000);
+        let numbers = 5..;
+        for ((names, start), number) in others.into_iter().zip(starts).zip(numbers) {
+            let code = body(start..start + 0x100, number, names, 1);
+            target.code.push([code]);
+        }
         recorder.absorb_code(target);
         recorder.want_chains(true);
         recorder.note_class(0, PAY, Note::Method(pay));
@@ -359,6 +376,10 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
         recorder.note_class(0, SHIP, Note::Method(ship));
         let all = "System.Threading.Tasks.Task+WhenAllPromise";
         recorder.note_class(0, ALL, Note::Class(all.into()));
+        for (table, class) in [(RUN, "Task`1[System.Int64]"), (UNWRAP, "UnwrapPromise`1")] {
+            let class = format!("System.Threading.Tasks.{class}");
+            recorder.note_class(0, table, Note::Class(class));
+        }
         write(&mut |frames, chain| {
             let words = [frames, chain].concat();
             recorder.sample(target, runtimes, sample(10, &words));
@@ -389,6 +410,7 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
             links: 0,
             end: ChainEnd::GateClosed,
             if_resumed: false,
+            of_task: false,
         };
         write(&FRAMES, &[closed.pack()]);
     });
@@ -486,6 +508,7 @@ fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
             links: 2,
             end: ChainEnd::Root,
             if_resumed: true,
+            of_task: false,
         };
         *words.last_mut().unwrap() = head.pack();
         for behind in [0x3011, 0x5011, 0x6011] {
@@ -515,6 +538,57 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
         // The dispatcher itself, and what else it runs.
         write(&[0x5011, 0x3011], &[]);
         write(&[0x1011, 0x5011], &[]);
+        // A task, from the queue and run where it is waited for.
+        write(&[0x1011, 0x7011, 0x8011], &[]);
+        write(&[0x1011, 0x7011, 0x6011], &[]);
     });
-    assert_eq!(told.cut, [("method not known yet".into(), 2)].into());
+    assert_eq!(told.cut, [("method not known yet".into(), 3)].into());
+}
+
+/// What `Task.Run` was given is no async method: who awaits the task that the thread runs has called it, if the thread took the task
+/// from a queue.
+#[test]
+fn a_task_from_the_queue_was_called_by_who_awaits_it() {
+    const INVOKE: u64 = 0x9011;
+    const RUNS: u64 = 0x7011;
+    const QUEUE: u64 = 0x8011;
+    const WAITS: u64 = 0x6011;
+    let told = chains(|write| {
+        let of_task = |rest: &[(Role, u64, i32)], older| {
+            let mut words = chain(RUN, rest, older, ChainEnd::Root);
+            let head = ChainHead {
+                older,
+                links: u16::try_from(words.len() - 1).unwrap(),
+                end: ChainEnd::Root,
+                if_resumed: false,
+                of_task: true,
+            };
+            *words.last_mut().unwrap() = head.pack();
+            words
+        };
+        let frames = [0x1011, INVOKE, RUNS, QUEUE];
+        let ship = (Role::Task, SHIP, 3);
+        write(&frames, &of_task(&[ship], 1));
+        // One that makes a task: its promise is awaited.
+        write(
+            &frames,
+            &of_task(&[(Role::Task, UNWRAP, NO_STATE), ship], 1),
+        );
+        // Nothing but the task.
+        write(&frames[2..], &of_task(&[ship], 1));
+        // Run by who waits for it: those are its callers.
+        write(&[0x1011, INVOKE, RUNS, WAITS], &of_task(&[ship], 1));
+    });
+    let ship = "Shop+<Ship>d__4.MoveNext await 3";
+    let runs = "System.Threading.Tasks.Task.ExecuteWithThreadLocal IL 5";
+    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let stack = |leaf: &str| {
+        let frames = [leaf, "[Task.Run]", ship, "[not awaited]"];
+        Some(frames.map(str::to_owned).to_vec())
+    };
+    assert_eq!(
+        logical,
+        [&stack(CHARGE), &stack(CHARGE), &stack(runs), &None]
+    );
+    assert_eq!(told.cut, [].into());
 }

@@ -224,7 +224,7 @@ struct Found {
 impl Found {
     fn of_event(recorded: &Recorded, event: &str) -> Found {
         let expected = recorded.answer.lines("chain");
-        assert!(expected.len() >= 36, "{} leaves", expected.len());
+        assert!(expected.len() >= 37, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();
         for words in &expected {
             leaves.insert(words[0].to_owned(), Leaf::default());

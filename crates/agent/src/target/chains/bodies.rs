@@ -52,6 +52,8 @@ pub enum Code {
     OfObject,
     /// It resumes async methods, and calls none for the first time.
     Resumer,
+    /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the task that it runs.
+    OfTask,
 }
 
 /// What a chain needs of a state machine that is an object.

@@ -123,6 +123,7 @@ struct Found {
     links: usize,
     end: ChainEnd,
     if_resumed: bool,
+    of_task: bool,
 }
 
 /// Takes a walk's frames, and looks at each.
@@ -138,7 +139,8 @@ pub struct Seeker<'a> {
     found: Option<Found>,
     /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
     undecided: Option<Frame>,
-    /// The youngest whose next frame is of code that is not known.
+    /// What begins a chain if nothing older does, and the agent thread says so: the youngest that runs a task; else the
+    /// youngest whose next frame is of code that is not known.
     unsure: Option<Frame>,
     /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
     homeless: Option<(Frame, ChainEnd)>,
@@ -214,10 +216,14 @@ impl<'a> Seeker<'a> {
         if self.found.is_none()
             && let Some(frame) = self.unsure.take()
         {
-            self.meet(frame);
-            self.give_up();
-            if let Some(found) = &mut self.found {
-                found.if_resumed = true;
+            if frame.body.code == Code::OfTask {
+                self.meet_running(frame);
+            } else {
+                self.meet(frame);
+                self.give_up();
+                if let Some(found) = &mut self.found {
+                    found.if_resumed = true;
+                }
             }
         }
         let Some(found) = self.found else {
@@ -228,6 +234,7 @@ impl<'a> Seeker<'a> {
             links: u16::try_from(found.links).unwrap_or(0),
             end: found.end,
             if_resumed: found.if_resumed,
+            of_task: found.of_task,
         };
         // Downwards, as there are no more frames than room for them.
         let links = self.room..self.room.saturating_add(found.links);
@@ -288,6 +295,10 @@ impl<'a> Seeker<'a> {
             (Code::Resumer, None) => {}
             (Code::OfObject, _) => self.undecided = Some(here),
             (Code::OfValue, _) => self.meet(here),
+            (Code::OfTask, _) => {
+                let is_first = |known: &Frame| known.body.code == Code::OfTask;
+                self.unsure = self.unsure.filter(is_first).or(Some(here));
+            }
         }
     }
 
@@ -337,6 +348,7 @@ impl<'a> Seeker<'a> {
                         links,
                         end,
                         if_resumed: false,
+                        of_task: false,
                     });
                     return;
                 }
@@ -357,6 +369,7 @@ impl<'a> Seeker<'a> {
                 links: 0,
                 end,
                 if_resumed: false,
+                of_task: false,
             });
         }
     }
@@ -410,10 +423,60 @@ impl<'a> Seeker<'a> {
                     links,
                     end,
                     if_resumed: false,
+                    of_task: false,
                 });
                 return;
             }
         }
+    }
+
+    /// A frame that runs a task, of a thread that runs no async method that was resumed.
+    fn meet_running(&mut self, frame: Frame) {
+        let Frame {
+            body,
+            depth,
+            lookup,
+            sp,
+            bp,
+        } = frame;
+        let found = |links, end| Found {
+            depth,
+            links,
+            end,
+            if_resumed: false,
+            of_task: true,
+        };
+        let mut end = ChainEnd::NotLive;
+        for home in body.homes_at(lookup) {
+            let at = bp.wrapping_add_signed(home.from_bp.into());
+            let last = self.stack_end.saturating_sub(8);
+            end = ChainEnd::Strange;
+            if at < sp || at > last || !at.is_multiple_of(8) {
+                continue;
+            }
+            // SAFETY: as in `meet`.
+            let place = unsafe { (at as *const u64).read_volatile() };
+            let Some(gate) = gate(body.gate) else {
+                continue;
+            };
+            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
+            if !gate.enter() {
+                *self.inside = 0;
+                self.found = Some(found(0, ChainEnd::GateClosed));
+                return;
+            }
+            // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
+            let held = words_at(place).map_or(0, |[task]: [u64; 1]| task);
+            let task = [held, place].into_iter().find(|task| self.is_task(*task));
+            let read = task.map(|task| self.read_chain(gate, |reader| reader.read(task)));
+            gate.leave();
+            *self.inside = 0;
+            if let Some((links, end)) = read {
+                self.found = Some(found(links, end));
+                return;
+            }
+        }
+        self.found = Some(found(0, end));
     }
 
     /// Whether there is a task at an address that may be anything.
