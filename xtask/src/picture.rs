@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             }
             // Thousands of methods, whose last tiers come late.
             let warm = match workload.needs() {
-                Needs::Core31 => 1,
+                Needs::Core31 | Needs::Net8 => 1,
                 Needs::AspNetCore | Needs::Roslyn => STEADY_AFTER,
             };
             let [found, noise] = testkit::same_picture_in_turn(runtime, program, warm, seconds);

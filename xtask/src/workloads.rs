@@ -130,6 +130,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
 fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Option<Vec<PathBuf>>> {
     let found = match needs {
         Needs::Core31 => references(&find(setup, "3.1.")?.framework_dir())?,
+        Needs::Net8 => references(&find(setup, "8.")?.framework_dir())?,
         Needs::Roslyn => {
             let mut all = references(&find(setup, "8.")?.framework_dir())?;
             all.extend(references(&cache.roslyn()?)?);
@@ -156,7 +157,7 @@ fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Option<Vec<PathB
 fn runtime_config(needs: Needs) -> &'static str {
     match needs {
         Needs::AspNetCore => WEB_CONFIG,
-        Needs::Core31 | Needs::Roslyn => RUNTIME_CONFIG,
+        Needs::Core31 | Needs::Net8 | Needs::Roslyn => RUNTIME_CONFIG,
     }
 }
 

@@ -10,6 +10,8 @@ use crate::runtime::Runtime;
 pub enum Needs {
     /// .NET Core 3.1 alone: it runs everywhere.
     Core31,
+    /// .NET 8, as it uses what older ones have not.
+    Net8,
     /// The C# compiler's assemblies, which need .NET 8.
     Roslyn,
     /// ASP.NET Core of .NET 8, which not every runtime has.
@@ -42,6 +44,7 @@ impl Workload {
     /// What it is compiled against.
     pub fn needs(&self) -> Needs {
         match self.name.as_str() {
+            "asyncpooled" => Needs::Net8,
             "roslyn" => Needs::Roslyn,
             "webserver" => Needs::AspNetCore,
             _ => Needs::Core31,
@@ -52,7 +55,7 @@ impl Workload {
     pub fn runs_on(&self, runtime: &Runtime) -> bool {
         match self.needs() {
             Needs::Core31 => true,
-            Needs::Roslyn => !runtime.is_core31(),
+            Needs::Net8 | Needs::Roslyn => !runtime.is_core31(),
             Needs::AspNetCore => !runtime.is_core31() && runtime.aspnetcore.is_some(),
         }
     }

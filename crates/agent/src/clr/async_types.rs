@@ -32,6 +32,9 @@ const STATE: &str = "<>1__state";
 const PROMISE: &str = "<>v__promiseOfValueOrEnd";
 /// Nested, so that it is none of those that derive from it.
 const BOX: &str = "+AsyncStateMachineBox`1";
+/// The same without a task, and what has the place for who waits for it.
+const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
+const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
 
@@ -162,6 +165,9 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
             return (Kind::ContinueWith(place), named());
         }
     }
+    if own.ends_with(POOLED) {
+        return pooled(clr, cx, line).unwrap_or_else(|| (Kind::Other, named()));
+    }
     let task = || {
         Some(TaskAt {
             continuation: line.field(clr, cx, TASK, "m_continuationObject")?,
@@ -202,6 +208,26 @@ fn machine_of<'rt, C: Synchronous>(
         None => Kind::Task(task),
     };
     Some((kind, Note::Method(note)))
+}
+
+/// The state machine that is in a box without a task.
+fn pooled<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    line: &Lineage<'rt>,
+) -> Option<(Kind, Note)> {
+    let (holder, info, _) = line.classes.first()?;
+    let machine = (*info.type_args.last()?)?;
+    let place = field_of(clr, cx, *holder, info, "StateMachine")?;
+    let of = cx.info().get_class_id_info2(cx, machine).ok()??;
+    let state = field_of(clr, cx, machine, &of, STATE)?;
+    let (source, its_info, _) = line.find(|name| name.ends_with(POOLED_SOURCE))?;
+    let kind = is_value(clr, cx, &of).then_some(Kind::Pooled {
+        machine: place,
+        state: place.checked_add(state)?,
+        promise: field_of(clr, cx, *source, its_info, "_valueTaskSource")?,
+    })?;
+    Some((kind, Note::Method(moves(clr, cx, machine, &of)?)))
 }
 
 /// `MoveNext` of a state machine.
@@ -616,7 +642,8 @@ fn machine_that_moves<'rt, C: Synchronous>(
         });
     }
     if resumes(&method.type_name, &method.name) {
-        if let Some(class) = found.class.filter(|_| method.type_name.ends_with(BOX)) {
+        let is_box = method.type_name.ends_with(BOX) || method.type_name.ends_with(POOLED);
+        if let Some(class) = found.class.filter(|_| is_box) {
             // Objects of it will be met.
             learn_class(clr, cx, types, class);
         }

@@ -117,8 +117,23 @@ const SETTINGS: [Setting; 9] = [
     },
 ];
 
+// The set-up's runtimes from .NET 8 on: older ones have no such builder.
+on_each_web_runtime!(pooled_boxes);
+
+/// Async methods without tasks: they are awaited by what is in their boxes.
+fn pooled_boxes(runtime: &Runtime) {
+    let setting = Setting {
+        name: "pooled",
+        arguments: &["rounds=200"],
+        environment: &[],
+    };
+    // Of their classes nothing is known before they are met: the first 2 ms of each, on a busy machine some more.
+    let failures = failures(runtime, "asyncpooled", &setting, 97.0);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 fn chains(runtime: &Runtime) {
-    let failures = failures(runtime, &AS_IT_COMES);
+    let failures = failures(runtime, "asyncchains", &AS_IT_COMES, EXACT);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -130,13 +145,15 @@ fn chains_in_other_settings(runtime: &Runtime) {
     let everything = std::env::var_os("SIDEWALK_CHAINS").is_some();
     let settings = SETTINGS.iter().enumerate();
     let due = settings.filter(|(turn, _)| everything || turn % all.len() == own);
-    let failures: Vec<String> = due.flat_map(|(_, of)| failures(runtime, of)).collect();
+    let failures: Vec<String> = due
+        .flat_map(|(_, of)| failures(runtime, "asyncchains", of, EXACT))
+        .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// What is not as it should be in one setting.
-fn failures(runtime: &Runtime, setting: &Setting) -> Vec<String> {
-    let mut record = Record::workload(runtime, "asyncchains", setting.arguments)
+fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) -> Vec<String> {
+    let mut record = Record::workload(runtime, workload, setting.arguments)
         .frequency(4999)
         .options(["--async-stacks"]);
     for (key, value) in setting.environment {
@@ -181,7 +198,7 @@ fn failures(runtime: &Runtime, setting: &Setting) -> Vec<String> {
         hold(leaf.exact + leaf.other > 0, format!("{name} has no sample"));
     }
     hold(
-        percent >= EXACT,
+        percent >= least,
         format!("{percent:.3} % of {open} samples have exactly their chain"),
     );
     hold(
@@ -224,7 +241,7 @@ struct Found {
 impl Found {
     fn of_event(recorded: &Recorded, event: &str) -> Found {
         let expected = recorded.answer.lines("chain");
-        assert!(expected.len() >= 37, "{} leaves", expected.len());
+        assert!(expected.len() >= 4, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();
         for words in &expected {
             leaves.insert(words[0].to_owned(), Leaf::default());

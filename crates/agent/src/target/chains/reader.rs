@@ -18,6 +18,8 @@ const MAX_PARENTS: usize = 6;
 const MAX_ENTRIES: u64 = 8;
 /// `Task.m_stateFlags` of a task that is done: TASK_STATE_FAULTED, _CANCELED, _RAN_TO_COMPLETION.
 const DONE: u64 = 0x160_0000;
+/// `<>1__state` of a method that is done.
+const DONE_STATE: i32 = -2;
 /// The lowest bits of an object's first word are the collector's.
 const TABLE: u64 = !7;
 /// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the references of a value whose
@@ -100,6 +102,31 @@ impl<H: Heap> ChainReader<'_, H> {
             };
             let own = own.take();
             let kind = own.or(kind);
+            if let Some(Kind::Pooled { state, promise, .. }) = kind {
+                let Some(state) = self.half(at, state).map(u32::cast_signed) else {
+                    return ChainEnd::Strange;
+                };
+                if !is_first && state < 0 {
+                    // It runs somewhere else, or is another method's by now.
+                    return ChainEnd::Stale;
+                }
+                if !self.put(table, Role::Task, state) {
+                    return ChainEnd::TooDeep;
+                }
+                if self.heap.is_late() {
+                    return ChainEnd::TooSlow;
+                }
+                let next = at.checked_add(u64::from(promise) + PROMISE_STATE);
+                match next.map_or(Next::End(ChainEnd::Strange), |next| {
+                    self.after(next, state == DONE_STATE)
+                }) {
+                    Next::Task(next) => at = next,
+                    Next::End(ChainEnd::Completing) if !is_first => return ChainEnd::Stale,
+                    Next::End(end) => return end,
+                }
+                is_first = false;
+                continue;
+            }
             // Where the next continuation is.
             let (places, mut next) = match kind {
                 Some(Kind::Task(task) | Kind::Box { task, .. } | Kind::Object { task, .. }) => {
@@ -179,9 +206,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 return Next::End(ChainEnd::Strange);
             };
             let next = match kind {
-                Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. }) => {
-                    return Next::Task(at);
-                }
+                Some(kind) if kind.is_awaited() => return Next::Task(at),
                 Some(Kind::Action(place) | Kind::Through(place)) => self.field(at, place),
                 Some(Kind::ContinueWith(place)) => {
                     if !self.put(table, Role::Via, NO_STATE) {
@@ -196,6 +221,8 @@ impl<H: Heap> ChainReader<'_, H> {
                 Some(Kind::Blocked) => return Next::End(ChainEnd::Blocked),
                 Some(Kind::Sentinel) => return Next::End(ChainEnd::Completing),
                 Some(Kind::Other) => return Next::End(self.last(table, ChainEnd::Other)),
+                // Those that are awaited are above.
+                Some(_) => return Next::End(ChainEnd::Strange),
                 None => return Next::End(self.last(table, ChainEnd::Unknown)),
             };
             match next {
@@ -246,9 +273,7 @@ impl<H: Heap> ChainReader<'_, H> {
         let mut at = entry;
         for _ in 0..MAX_HOPS {
             let next = match self.object(at) {
-                Some((_, Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. }))) => {
-                    return true;
-                }
+                Some((_, Some(kind))) if kind.is_awaited() => return true,
                 Some((_, Some(Kind::Action(to) | Kind::Through(to) | Kind::ContinueWith(to)))) => {
                     self.field(at, to)
                 }
@@ -291,6 +316,23 @@ impl<H: Heap> ChainReader<'_, H> {
         None
     }
 
+    /// Whether there is a class at `table`: one that derives from `object`, over others.
+    pub(super) fn is_class(&self, table: u64) -> bool {
+        let mut class = table;
+        for _ in 0..MAX_PARENTS {
+            let parent = class.checked_add(PARENT).and_then(|at| self.heap.word(at));
+            let Some(parent) = parent.filter(|parent| *parent != 0 && self.types.has_parents())
+            else {
+                return false;
+            };
+            if self.types.get(parent) == Some(Kind::Sentinel) {
+                return true;
+            }
+            class = parent;
+        }
+        false
+    }
+
     fn field(&self, object: u64, place: u16) -> Option<u64> {
         self.heap.word(object.checked_add(place.into())?)
     }
@@ -318,7 +360,8 @@ impl<H: Heap> ChainReader<'_, H> {
         }
     }
 
-    fn last(&mut self, table: u64, end: ChainEnd) -> ChainEnd {
+    /// A chain that ends at an object of this class.
+    pub(super) fn last(&mut self, table: u64, end: ChainEnd) -> ChainEnd {
         if self.put(table, Role::Last, NO_STATE) {
             end
         } else {
@@ -439,6 +482,15 @@ mod tests {
             (link.role, link.table, link.state)
         });
         (links.collect(), end)
+    }
+
+    fn reader<'a>(made: &'a Made, types: &'a Types) -> ChainReader<'a, Made> {
+        ChainReader {
+            heap: made,
+            types,
+            links: &mut [],
+            count: 0,
+        }
     }
 
     fn task(table: u64, state: i32) -> (Role, u64, i32) {
@@ -589,6 +641,40 @@ mod tests {
     }
 
     #[test]
+    fn a_pooled_box_leads_to_who_waits_for_it() {
+        const POOLED: u64 = 0x2400;
+        let types = types();
+        let (machine, state, promise) = (0x60, 0x60, 0x18);
+        types.learn(
+            POOLED,
+            Kind::Pooled {
+                machine,
+                state,
+                promise,
+            },
+        );
+        let mut made = Made::default();
+        let root = made.boxed(6, 0);
+        let outer = made.object(POOLED, &[(state, 4), (promise + 8, root)]);
+        let action = made.object(ACTION, &[(8, outer)]);
+        let running = u64::from((-1i32).cast_unsigned());
+        let inner = made.object(POOLED, &[(state, running), (promise + 8, action)]);
+        let chain = vec![task(POOLED, -1), task(POOLED, 4), task(BOX, 6)];
+        assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Root));
+        // Who waited runs, or has gone on and is another method's.
+        for state_of_outer in [-1i32, -2] {
+            let value = u64::from(state_of_outer.cast_unsigned());
+            made.words.insert(outer + u64::from(state), value);
+            assert_eq!(read(&made, &types, inner).1, ChainEnd::Stale);
+        }
+        // It is done itself.
+        let done = u64::from((-2i32).cast_unsigned());
+        made.words.insert(inner + u64::from(state), done);
+        let chain = vec![task(POOLED, -2)];
+        assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Completing));
+    }
+
+    #[test]
     fn an_iterator_whose_task_is_of_a_class_that_is_not_known_is_known_by_its_code() {
         const ITERATOR: u64 = 0x2300;
         let types = types();
@@ -652,6 +738,12 @@ mod tests {
         assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);
         let types = super::tests::types();
         types.set_parents();
+        assert!([STRANGE, DERIVED].map(|at| reader(&made, &types).is_class(at)) == [true; 2]);
+        assert!(
+            ![BOX, OBJECT, 0, 8]
+                .iter()
+                .any(|at| reader(&made, &types).is_class(*at))
+        );
         // But not every object is what the root of all classes stands for.
         made.class(STRANGE, OBJECT);
         assert_eq!(read(&made, &types, first).1, ChainEnd::Unknown);

@@ -336,9 +336,15 @@ impl<'a> Seeker<'a> {
             }
             // Once more: what was there before may have moved since.
             let this = this();
-            let read = self
-                .task_of(body, this)
-                .map(|task| self.chain(gate, body, task, this));
+            let read = match self.task_of(body, this) {
+                Some(task) => Some(self.chain(gate, body, task, this)),
+                None => {
+                    let table = self.unknown_box(body, this);
+                    table.map(|table| {
+                        self.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown))
+                    })
+                }
+            };
             gate.leave();
             *self.inside = 0;
             match read {
@@ -485,10 +491,7 @@ impl<'a> Seeker<'a> {
             return false;
         };
         let kind = self.careful().kind(table & !7);
-        matches!(
-            kind,
-            Some(Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. })
-        )
+        kind.is_some_and(Kind::is_awaited)
     }
 
     fn chain(&mut self, gate: &Gate, body: &AsyncBody, task: u64, this: u64) -> (usize, ChainEnd) {
@@ -535,6 +538,20 @@ impl<'a> Seeker<'a> {
             Code::OfObject => self.refers(*task, this),
             _ => self.holds(*task, this),
         })
+    }
+
+    /// The class of what a state machine at `this` seems to lie in, if nobody knows it yet: of a box without a task, whose code
+    /// several types share, nobody tells before. What may be asked for it is a class for certain: it derives from `object`.
+    fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
+        let at = this.checked_add(body.builder?.into())?;
+        let [task] = words_at(at)?;
+        if body.code != Code::OfValue || task >= this || this - task >= MOST_BEFORE {
+            return None;
+        }
+        let [first] = words_at::<1>(task)?;
+        let table = first & !7;
+        let types = &self.tables.types;
+        (types.get(table).is_none() && self.careful().is_class(table)).then_some(table)
     }
 
     /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
@@ -584,7 +601,9 @@ impl<'a> Seeker<'a> {
             return false;
         };
         match self.tables.types.get(table) {
-            Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
+            Some(Kind::Box { machine, .. } | Kind::Pooled { machine, .. }) => {
+                task + u64::from(machine) == this
+            }
             Some(Kind::Task(_)) | None => {
                 // A box of a class that is not known yet: derived from a task, and so large that it can be.
                 let Some([first]) = words_at::<1>(table) else {

@@ -32,6 +32,15 @@ pub enum Kind {
         /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
         promise: u16,
     },
+    /// What stands for an async method that has no task: `PoolingAsyncValueTaskMethodBuilder`'s box, which is used again and again.
+    Pooled {
+        /// Where the state machine begins.
+        machine: u16,
+        /// Where `<>1__state` is in the box.
+        state: u16,
+        /// Where it has who waits for it, as an iterator.
+        promise: u16,
+    },
     /// `Action`: where its target is.
     Action(u16),
     /// Something that has the address of what goes on: `AwaitTaskContinuation`, `ContinuationWrapper`.
@@ -96,6 +105,11 @@ impl Kind {
                 // Where it goes on is not known then.
                 fields(10, &places, Kind::Other)
             }
+            Kind::Pooled {
+                machine,
+                state,
+                promise,
+            } => fields(11, &[machine, state, promise], Kind::Other),
             Kind::Action(at) => fields(3, &[at], Kind::Other),
             Kind::Through(at) => fields(4, &[at], Kind::Other),
             Kind::ContinueWith(at) => fields(5, &[at], Kind::Other),
@@ -135,8 +149,21 @@ impl Kind {
                 state: place(3),
                 promise: place(4),
             },
+            11 => Kind::Pooled {
+                machine: place(0),
+                state: place(1),
+                promise: place(2),
+            },
             _ => return None,
         })
+    }
+
+    /// Whether it stands for something that is awaited.
+    pub fn is_awaited(self) -> bool {
+        matches!(
+            self,
+            Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. } | Kind::Pooled { .. }
+        )
     }
 
     /// What a class is that derives from one of this kind, and of which nothing else is known.
@@ -286,6 +313,11 @@ mod tests {
                 machine: 0x40,
                 state: 0x10,
                 promise: 0xff8,
+            },
+            Kind::Pooled {
+                machine: 0x60,
+                state: 0x68,
+                promise: 0x18,
             },
             Kind::Action(8),
             Kind::Through(16),
