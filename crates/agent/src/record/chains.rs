@@ -29,8 +29,6 @@ const MAX_TO_DISPATCHER: usize = 3;
 /// What is known of chains. The process's, but for the counters.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// The handler has not been told of the code that was there before the session.
-    untold: bool,
     /// A session wants chains.
     wanted: bool,
     /// What objects of a class are called, by runtime and method table.
@@ -44,19 +42,18 @@ pub(super) struct Chains {
 
 impl Recorder {
     /// A session begins: does it want chains?
-    pub fn want_chains(&mut self, wanted: bool) {
-        self.chains.untold = wanted;
+    pub fn begin_chains(&mut self, wanted: bool) {
         self.chains.wanted = wanted;
         self.chains.cut.fill(0);
         self.chains.not_known = 0;
         self.chains.mistaken = 0;
     }
 
-    /// Tells the handler which of the code that was there before the session is an async method's: at the first call, after
-    /// that code has been taken in.
+    /// Tells the handler which of the code that was there before the session is an async method's, if the session wants chains.
+    /// After that code has been taken in, and before the first sample: one in code that is not known has no chain, and
+    /// says nothing of it.
     pub fn learn_async_bodies(&mut self, runtimes: &mut Runtimes<'_>) {
-        let Some(tables) = chains::wanted().filter(|_| std::mem::take(&mut self.chains.untold))
-        else {
+        let Some(tables) = chains::wanted() else {
             return;
         };
         for body in self.history.live() {

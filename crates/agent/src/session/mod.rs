@@ -108,7 +108,7 @@ impl<'a> Session<'a> {
             running,
         } = begun;
         recorder.new_epoch(channel);
-        recorder.want_chains(settings.has_chains());
+        recorder.begin_chains(settings.has_chains());
         for clr in forgotten {
             recorder.forget_runtime(&parts.target, &clr);
         }
@@ -149,6 +149,7 @@ impl<'a> Session<'a> {
     pub(crate) fn run(mut self, cx: &mut AgentCx) {
         self.open();
         self.subscribe_running(cx);
+        self.learn_what_was_there(cx);
         loop {
             if !self.wait() && self.only_ticks() {
                 continue;
@@ -401,11 +402,9 @@ impl<'a> Session<'a> {
         let has_code = self.recorder.absorb_code(target);
         self.recorder.absorb_natives(target);
         self.thread_news();
-        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-        self.recorder.learn_async_bodies(&mut runtimes);
         let mut round = Round {
             target,
-            runtimes,
+            runtimes: Runtimes::new(cx, &self.parts.registry, &self.clrs),
             reader: &mut self.reader,
             closed: Vec::new(),
             now_ns: drained_ns,
@@ -487,6 +486,13 @@ impl<'a> Session<'a> {
                 )));
             }
         }
+    }
+
+    /// Before threads that run already are sampled, which the first round sees to: code that was compiled before the session.
+    fn learn_what_was_there(&mut self, cx: &mut AgentCx) {
+        self.recorder.absorb_code(&self.parts.target);
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        self.recorder.learn_async_bodies(&mut runtimes);
     }
 
     /// Asks the CLRs for no more events than they tell of anyway.

@@ -3,17 +3,29 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{Client, Inspected, Machine, Record, Runtime, load, stdout_of};
+use testkit::{
+    Client, Inspected, Machine, Record, Runtime, load, stdout_of, test_folder, workload,
+};
 
-on_each_web_runtime!(services_have_their_handlers);
+use crate::attach::{has_left, record};
+
+on_each_web_runtime!(
+    services_have_their_handlers,
+    services_have_their_handlers_by_attaching,
+);
 
 /// Percent of the samples of leaves that must have their handler and Kestrel's loop.
 const WHOLE: f64 = 99.9;
 const LOOP: &str =
     "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol.ProcessRequests";
+
+/// At least so many samples of leaves.
+const ENOUGH: u64 = 3_000;
 
 fn services_have_their_handlers(runtime: &Runtime) {
     let program = Record::workload(runtime, "webserver", &[])
@@ -21,34 +33,99 @@ fn services_have_their_handlers(runtime: &Runtime) {
         .options(["--async-stacks"]);
     let (mut command, recording) = program.prepare();
     let machine = Machine::alone();
-    let mut server = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    let port = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
-    let loaded = load(port, &["burn"], 12, Duration::from_secs(8)).unwrap();
-    Client::connect(port).unwrap().get("stop").unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    let ended = server.wait_with_output().unwrap();
+    let server = Server::start(&mut command);
+    let loaded = load(server.port, &["burn"], 12, Duration::from_secs(8)).unwrap();
+    server.stop();
     drop(machine);
-    assert!(ended.status.success(), "{}", ended.status);
-    assert!(rest.contains("result served all"), "{rest}");
+    let requests = loaded.requests;
     println!(
-        "{} requests; {}",
-        loaded.requests,
+        "{requests} requests; {}",
         Inspected::of(&recording).number("samples")
     );
+    assert_whole(&recording);
+}
 
+/// What had been compiled, and who had been waiting, before we came.
+fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
+    let machine = Machine::alone();
+    let server = Server::start(&mut runtime.command(&workload("webserver").dll));
+    // All that a request needs has been compiled, and compiled again, by then.
+    load(server.port, &["burn"], 12, Duration::from_secs(1)).unwrap();
+    let pid = server.process.id();
+    let folder = test_folder("async-web-attached");
+    let over = AtomicBool::new(false);
+    let recorded = std::thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let mut requests = 0;
+            while !over.load(Ordering::Relaxed) {
+                requests += load(server.port, &["burn"], 12, Duration::from_millis(500))
+                    .unwrap()
+                    .requests;
+            }
+            requests
+        });
+        let options = [
+            "-d",
+            "5s",
+            "-F",
+            "2999",
+            "--engine",
+            "perf",
+            "--async-stacks",
+        ];
+        let recorded = std::panic::catch_unwind(|| record(pid, &folder, &options));
+        over.store(true, Ordering::Relaxed);
+        println!("{} requests", asks.join().unwrap());
+        recorded.unwrap()
+    });
+    assert!(has_left(&recorded), "{}", recorded.answer.stderr);
+    server.stop();
+    drop(machine);
+    assert_whole(&recorded.recording);
+}
+
+/// `webserver`, which answers at a port.
+struct Server {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Server {
+    fn start(command: &mut Command) -> Server {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        Server {
+            process,
+            output,
+            port: line.trim().strip_prefix("port ").unwrap().parse().unwrap(),
+        }
+    }
+
+    /// It ends well, having served all.
+    fn stop(mut self) {
+        Client::connect(self.port).unwrap().get("stop").unwrap();
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        let ended = self.process.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}", ended.status);
+        assert!(rest.contains("result served all"), "{rest}");
+    }
+}
+
+/// Nearly all samples of leaves have their handler, and Kestrel's loop.
+fn assert_whole(recording: &Path) {
     let mut convert = Command::new(testkit::sidewalk());
     convert
         .arg("convert")
-        .arg(&recording)
+        .arg(recording)
         .args(["--async", "logical", "-o", "-"]);
     let (mut all, mut whole) = (0, 0);
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
@@ -81,7 +158,7 @@ fn services_have_their_handlers(runtime: &Runtime) {
         .map(|(stack, count)| format!("{count} {stack}\n"))
         .collect();
     println!("{whole} of {all} are whole\n{text}");
-    assert!(all >= 3_000, "{all} samples are too few");
+    assert!(all >= ENOUGH, "{all} samples are too few");
     let percent = whole as f64 * 100.0 / all as f64;
     assert!(
         percent >= WHOLE,
