@@ -11,7 +11,7 @@ namespace Workloads
     /// interrupt it, and collections. Prints the median and the longest time
     /// that `GC.Collect` took. rounds=N gives the number of collections.
     ///
-    /// With `meet=DIR:N` it measures while N of them loop.
+    /// With `meet=DIR:N` it measures while N of them loop. With `alone` there is no such thread.
     /// </summary>
     public static class Pauses
     {
@@ -37,8 +37,12 @@ namespace Workloads
                 }
             })
             { Name = "tight-loop" };
-            loop.Start();
-            looping.Wait();
+            bool alone = Array.IndexOf(args, "alone") >= 0;
+            if (!alone)
+            {
+                loop.Start();
+                looping.Wait();
+            }
             run.Meet("loop");
             var times = new System.Collections.Generic.List<double>();
             // Others may have had the processors for all the time: one is measured all the same.
@@ -50,7 +54,10 @@ namespace Workloads
             }
             run.Meet("done");
             over = true;
-            loop.Join();
+            if (!alone)
+            {
+                loop.Join();
+            }
             times.Sort();
             Run.Measured("collections", times.Count);
             Run.Measured("median_ms", times[times.Count / 2].ToString("F3", CultureInfo.InvariantCulture));

@@ -21,10 +21,10 @@ use crate::{
 };
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
-     rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, convert, walkers, events, shadow";
+     rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, chains, convert, walkers, events, shadow";
 
 /// What `--only` takes.
-const ROWS: [&str; 13] = [
+const ROWS: [&str; 14] = [
     "switch",
     "attach",
     "roslyn",
@@ -34,6 +34,7 @@ const ROWS: [&str; 13] = [
     "webserver",
     "loops",
     "walks",
+    "chains",
     "convert",
     "walkers",
     "events",
@@ -151,11 +152,13 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         .wants("convert")
         .then(|| convert(runtime, &folder))
         .transpose()?;
-    let walks = if options.wants("walks") {
-        walks()?
-    } else {
-        Vec::new()
-    };
+    let mut walks = [Vec::new(), Vec::new()];
+    if options.wants("walks") {
+        walks[0] = own_bench("stackwalk", "walk", "walk")?;
+    }
+    if options.wants("chains") {
+        walks[1] = own_bench("agent", "chain", "chains")?;
+    }
     // These cost so much that they show in short runs.
     let (pairs, seconds) = (options.pairs.min(3), options.seconds.min(3.0));
     let mut slow = String::new();
@@ -456,35 +459,29 @@ struct Walked {
     max: String,
 }
 
-/// Runs the walker's own bench, which prints `walk_ns_KIND_NUMBER=VALUE`.
-fn walks() -> Result<Vec<Walked>> {
-    eprintln!("walking");
-    let output = cargo(&[
-        "bench",
-        "--quiet",
-        "--package",
-        "stackwalk",
-        "--bench",
-        "walk",
-    ])
-    .stderr(Stdio::inherit())
-    .output()?;
+/// Runs a crate's own bench, which prints `PREFIX_ns_KIND_NUMBER=VALUE`.
+fn own_bench(package: &str, prefix: &str, bench: &str) -> Result<Vec<Walked>> {
+    eprintln!("{bench} of {package}");
+    let output = cargo(&["bench", "--quiet", "--package", package, "--bench", bench])
+        .stderr(Stdio::inherit())
+        .output()?;
     ensure!(
         output.status.success(),
-        "the walker's bench failed ({})",
+        "the bench {bench} of {package} failed ({})",
         output.status
     );
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let prefix = format!("{prefix}_ns_");
     let values: Vec<(&str, &str)> = text
         .lines()
-        .filter_map(|line| line.strip_prefix("walk_ns_")?.split_once('='))
+        .filter_map(|line| line.strip_prefix(&prefix)?.split_once('='))
         .collect();
     let number = |key: String| {
         values
             .iter()
             .find(|(name, _)| *name == key)
             .map(|(_, value)| (*value).to_owned())
-            .with_context(|| format!("the walker's bench printed no walk_ns_{key}"))
+            .with_context(|| format!("the bench {bench} of {package} printed no {prefix}{key}"))
     };
     let kinds: Vec<&str> = values
         .iter()
@@ -492,7 +489,7 @@ fn walks() -> Result<Vec<Walked>> {
         .collect();
     ensure!(
         !kinds.is_empty(),
-        "the walker's bench printed no walk_ns_KIND_p50"
+        "the bench {bench} of {package} printed no {prefix}KIND_p50"
     );
     kinds
         .into_iter()
@@ -518,21 +515,27 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-fn table(rows: &[Row], convert: Option<&Converted>, walks: &[Walked]) -> String {
+fn table(rows: &[Row], convert: Option<&Converted>, walks: &[Vec<Walked>; 2]) -> String {
     let mut out = String::new();
     if !rows.is_empty() {
         out += &loops(rows);
     }
-    if !walks.is_empty() {
-        out += "\nOne walk, by the walker's own bench:\n\n";
-        out += "| stack | frames | p50 | p99 | max |\n| --- | --: | --: | --: | --: |\n";
-    }
-    for row in walks {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} ns | {} ns | {} ns |",
-            row.kind, row.frames, row.p50, row.p99, row.max
-        );
+    let titles = [
+        "One walk, by the walker's own bench",
+        "What a chain of async methods adds to a walk, by the agent's own bench; cold: all its objects and classes come from memory",
+    ];
+    for (title, walks) in titles.iter().zip(walks) {
+        if !walks.is_empty() {
+            let _ = write!(out, "\n{title}:\n\n");
+            out += "| stack | frames | p50 | p99 | max |\n| --- | --: | --: | --: | --: |\n";
+        }
+        for row in walks {
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} ns | {} ns | {} ns |",
+                row.kind, row.frames, row.p50, row.p99, row.max
+            );
+        }
     }
     let Some(convert) = convert else {
         return out;

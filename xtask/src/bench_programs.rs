@@ -49,10 +49,26 @@ const CHURN: &[Way] = &[
     Way::EventPipe,
     Way::Perf,
 ];
+/// With and without chains of async methods.
+const CHAINS: &[Way] = &[
+    Way::None,
+    Way::NoneAgain,
+    Way::Sidewalk("-F 99"),
+    Way::Sidewalk("-F 99 --async-stacks"),
+    Way::Sidewalk("-F 999"),
+    Way::Sidewalk("-F 999 --async-stacks"),
+];
+/// The same where hardly a sample is due: what being told that the runtime stops costs.
+const SUSPENDS: &[Way] = &[
+    Way::None,
+    Way::NoneAgain,
+    Way::Sidewalk("-F 1"),
+    Way::Sidewalk("-F 1 --async-stacks"),
+];
 const METHOD: Option<(&str, &str)> = Some(("jitted", "method"));
 
 /// The programs that end by themselves.
-pub(crate) const PROGRAMS: [Program; 7] = [
+pub(crate) const PROGRAMS: [Program; 9] = [
     Program {
         row: "roslyn",
         workload: "roslyn",
@@ -72,6 +88,20 @@ pub(crate) const PROGRAMS: [Program; 7] = [
     churn("jitchurn regex", &["rounds=15", "only=regex"]),
     churn("jitchurn generics", &["rounds=25", "only=generics"]),
     churn("jitchurn contexts", &["rounds=40", "only=contexts"]),
+    Program {
+        row: "chains asyncchains",
+        workload: "asyncchains",
+        arguments: &["rounds=80"],
+        each: None,
+        ways: CHAINS,
+    },
+    Program {
+        row: "chains collections",
+        workload: "pauses",
+        arguments: &["alone", "rounds=20000"],
+        each: Some(("collections", "collection")),
+        ways: SUSPENDS,
+    },
 ];
 
 const fn churn(row: &'static str, arguments: &'static [&'static str]) -> Program {
