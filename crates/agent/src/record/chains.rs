@@ -149,10 +149,8 @@ impl Recorder {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
             None => chain.end,
         };
-        if !end.is_whole()
-            && let Some(count) = self.chains.cut.get_mut(end as usize)
-        {
-            *count += 1;
+        if !end.is_whole() {
+            self.count_cut(end);
         }
         if frames.len() > 1 && self.has_resumer(look, frames, sample.time_ns) {
             self.chains.not_known += 1;
@@ -170,7 +168,12 @@ impl Recorder {
             let said = self.link_frame(look, runtime, first, sample.time_ns);
             let (frame, _) = self.address(look, resumed, sample.time_ns);
             if !self.is_same_method(frame, said.as_ref()) {
-                self.chains.mistaken += 1;
+                match said {
+                    Some(Frame::Async { .. }) => self.chains.mistaken += 1,
+                    // Nobody could be asked: something has been unloaded since.
+                    _ if end.is_whole() => self.count_cut(ChainEnd::Unknown),
+                    _ => {}
+                }
                 return None;
             }
         }
@@ -260,6 +263,12 @@ impl Recorder {
             rest = younger;
         }
         rest
+    }
+
+    fn count_cut(&mut self, end: ChainEnd) {
+        if let Some(count) = self.chains.cut.get_mut(end as usize) {
+            *count += 1;
+        }
     }
 
     /// How a chain ended, with what is known by now: where nobody awaits a task whose class the handler did not know, that is the

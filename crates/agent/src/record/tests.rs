@@ -451,6 +451,20 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
 }
 
 #[test]
+fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
+    const GONE: u64 = 0x10_0500;
+    let told = chains(|write| {
+        write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Root));
+        // Once for each.
+        write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Stale));
+    });
+    assert!(told.samples.iter().all(|sample| sample.logical.is_none()));
+    let cut: std::collections::HashMap<String, u64> =
+        [("class not known yet".into(), 1), ("stale link".into(), 1)].into();
+    assert_eq!(told.cut, cut);
+}
+
+#[test]
 fn a_root_whose_class_is_known_by_now_is_one() {
     const ROOT: u64 = 0x10_0300;
     const ITERATOR: u64 = 0x10_0400;
