@@ -410,6 +410,9 @@ fn options(
         add("--duration", "500ms");
         *is_sampled = false;
     }
+    if walker == "signal" && rng.bool() {
+        words.push("--async-stacks".to_owned());
+    }
     // An exception that nobody throws, or a program that is over before the first tick.
     if walker == "snapshot" || words.contains(&"1".to_owned()) || program.contains("crash") {
         *is_sampled = false;
@@ -514,6 +517,7 @@ mod tests {
             "wall",
             "timer",
             "10000",
+            "--async-stacks",
             "one=8.0.4",
         ] {
             assert!(all.iter().any(|known| known == word), "{word}");
