@@ -60,6 +60,8 @@ namespace Workloads
                     }
                     kept.RemoveRange(0, kept.Count / 2);
                     GC.Collect(2, GCCollectionMode.Forced, true, true);
+                    // Else the others can wait for minutes: whoever wakes finds the next collection (10.0.14).
+                    Thread.SpinWait(10_000);
                 }
             })
             { Name = "collector" };

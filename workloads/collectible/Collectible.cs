@@ -4,6 +4,7 @@ using System.Reflection;
 using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
 using System.Runtime.Loader;
+using System.Threading.Tasks;
 
 namespace Workloads
 {
@@ -11,7 +12,8 @@ namespace Workloads
     /// Loads collectible assemblies, runs them and unloads them, for as long
     /// as it is told: the program's own file into a collectible load context,
     /// and an assembly made by Reflection.Emit. The same addresses hold other
-    /// code again and again.
+    /// code again and again. With `async` they have async methods too, which
+    /// others await that stay.
     /// </summary>
     public static class Collectible
     {
@@ -32,11 +34,13 @@ namespace Workloads
             var emitted = new Checked("emitted");
             Console.WriteLine("method Workloads.Plugin.BurnPlugin");
             Console.WriteLine("method EmittedType.BurnEmitted");
+            bool awaits = Array.IndexOf(args, "async") >= 0;
+            var awaited = new Checked("awaited");
             long rounds = 0;
             WeakReference first = null;
             while (run.More())
             {
-                WeakReference context = RunLoaded(image, loaded);
+                WeakReference context = RunLoaded(image, loaded, awaits ? awaited : null);
                 first ??= context;
                 emitted.Add(RunEmitted());
                 if (++rounds % 8 == 0)
@@ -53,20 +57,37 @@ namespace Workloads
             Run.Result("unloads", first != null && !first.IsAlive);
             loaded.Print();
             emitted.Print();
+            if (awaits)
+            {
+                awaited.Print();
+            }
             run.End();
             return 0;
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static WeakReference RunLoaded(byte[] image, Checked sum)
+        private static WeakReference RunLoaded(byte[] image, Checked sum, Checked awaited)
         {
             var context = new Context();
             Assembly assembly = context.LoadFromStream(new MemoryStream(image));
             MethodInfo burn = assembly.GetType("Workloads.Plugin").GetMethod("BurnPlugin");
             var call = (Func<int, int>)burn.CreateDelegate(typeof(Func<int, int>));
             sum.Add(call(300_000));
+            if (awaited != null)
+            {
+                MethodInfo outer = assembly.GetType("Workloads.Plugin").GetMethod("Outer");
+                var start = (Func<int, Task<int>>)outer.CreateDelegate(typeof(Func<int, Task<int>>));
+                awaited.Add(Await(start).GetAwaiter().GetResult());
+            }
             context.Unload();
             return new WeakReference(context, trackResurrection: true);
+        }
+
+        /// <summary>One that stays awaits one that goes, and the other way round.</summary>
+        private static async Task<int> Await(Func<int, Task<int>> start)
+        {
+            int first = await start(300_000);
+            return first * 31 + await start(200_000).ConfigureAwait(false);
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
@@ -105,6 +126,16 @@ namespace Workloads
     /// <summary>What the collectible copy of this assembly is asked to run.</summary>
     public static class Plugin
     {
+        public static async Task<int> Outer(int n) => await Inner(n) * 31 + await Inner(n / 2);
+
+        private static async Task<int> Inner(int n)
+        {
+            await Task.Yield();
+            int before = BurnPlugin(n / 2);
+            await Task.Run(() => { });
+            return before * 31 + BurnPlugin(n / 2);
+        }
+
         [MethodImpl(MethodImplOptions.NoInlining)]
         public static int BurnPlugin(int n)
         {

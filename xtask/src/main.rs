@@ -37,6 +37,8 @@ Usage: cargo xtask COMMAND
   test            everything that CI runs
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   stress --minutes N  those with events only, every walker, in N minutes
+  stress --async [MINUTES]  chains of async methods while objects move and code goes, on
+                  each runtime, in so many minutes (10)
   stress --attach [ROUNDS]  attach, record, leave, so often (1000)
   stress --steps  kill the tool and the program at each step of attach and leave, on each runtime
   stress --chains  chains of async methods in each setting of the runtime, on each runtime
@@ -91,6 +93,11 @@ fn run(arguments: &[String]) -> Result<()> {
         ["stress"] => test::stress(60.0, roots),
         ["stress", "--minutes", minutes] => match minutes.parse() {
             Ok(minutes) => test::stress_events(minutes, roots),
+            Err(_) => bail!("not a number of minutes: {minutes}"),
+        },
+        ["stress", "--async"] => test::stress_async(10.0, roots),
+        ["stress", "--async", minutes] => match minutes.parse() {
+            Ok(minutes) => test::stress_async(minutes, roots),
             Err(_) => bail!("not a number of minutes: {minutes}"),
         },
         ["stress", "--side-by-side"] => test::stress_side_by_side(50, roots),

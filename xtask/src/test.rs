@@ -119,6 +119,13 @@ pub(crate) fn stress_events(minutes: f64, roots: &[PathBuf]) -> Result<()> {
     stress_tests("stress::events_", minutes * 60.0 / (RUNS * runtimes))
 }
 
+/// Chains of async methods while objects move and code goes, on each runtime with three collectors: so many minutes in all.
+pub(crate) fn stress_async(minutes: f64, roots: &[PathBuf]) -> Result<()> {
+    const COLLECTORS: f64 = 3.0;
+    let runtimes = setup::run(true, roots)?.runtimes.len() as f64;
+    stress_tests("stress::async_", minutes * 60.0 / (COLLECTORS * runtimes))
+}
+
 /// Several CLRs in one process, every order so many times.
 pub(crate) fn stress_side_by_side(runs: u32, roots: &[PathBuf]) -> Result<()> {
     setup::run(true, roots)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use testkit::{Machine, Record, Recorded, Runtime};
+use testkit::{Answer, Machine, Record, Recorded, Runtime};
 
 on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
 on_net8_and_core31!(
@@ -97,6 +97,67 @@ fn with_events(runtime: &Runtime, workload: &str) {
         println!("{workload} by {walker}: {}", inspected.json);
         assert!(inspected.number("samples") >= 100.0, "{}", inspected.json);
     }
+}
+
+/// Collections without end, assemblies that go while their async methods are awaited and await, and chains are read all the while.
+/// On the oldest runtime and 8.0.4; with SIDEWALK_STRESS_SECONDS on all that there are, in each of [`COLLECTORS`]: then each run is
+/// so long.
+#[test]
+fn async_stacks_while_everything_moves() {
+    let is_long = std::env::var_os("SIDEWALK_STRESS_SECONDS").is_some();
+    let runtimes = match is_long {
+        true => Runtime::all(),
+        false => vec![Runtime::core31(), Runtime::net8()],
+    };
+    for (runtime, turn) in runtimes.iter().zip(0..) {
+        let all = COLLECTORS.iter().zip(0..);
+        for (collector, _) in all.filter(|(_, at)| is_long || *at == turn) {
+            async_stacks(runtime, collector);
+        }
+    }
+}
+
+/// Settings of the collector: generation 0 of 256 KiB, one heap for each processor, nothing at the same time as the program.
+const COLLECTORS: [&[(&str, &str)]; 3] = [
+    &[("GCgen0size", "40000")],
+    &[("gcServer", "1"), ("GCgen0size", "40000")],
+    &[("gcConcurrent", "0")],
+];
+
+fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
+    let record = |seconds: &str| {
+        let words = ["collectible,asyncchains", "async", "collect", seconds];
+        let mut record = Record::workload(runtime, "together", &words);
+        for (name, value) in collector {
+            for prefix in ["DOTNET", "COMPlus"] {
+                record = record.environment(&format!("{prefix}_{name}"), value);
+            }
+        }
+        record.frequency(HERTZ).options(["--async-stacks"])
+    };
+    let bare = record("1").run_bare();
+    let recorded = record(&seconds_or("3")).run();
+    let answer = &recorded.answer;
+    assert!(answer.status.success(), "{answer:?}");
+    // Two programs print at the same time.
+    let results = |answer: &Answer| {
+        let mut lines: Vec<String> = answer.results().iter().map(|l| l.join(" ")).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(results(answer), results(&bare), "{answer:?}");
+    assert!(
+        results(&bare).contains(&"together 2".to_owned()),
+        "{bare:?}"
+    );
+    let json = recorded.inspect().json;
+    println!("{} {collector:?}: {}", runtime.version, json["async"]);
+    let chains = json["async"]["samples"].as_u64().unwrap();
+    let cut = &json["async"]["cut_reasons"];
+    let whole = chains - json["async"]["cut"].as_u64().unwrap();
+    assert!(whole >= 50, "{whole} of {chains} chains are whole: {json}");
+    // An object never says another method than the frame that it was found in.
+    assert!(cut.get("not its method").is_none(), "{cut}");
 }
 
 fn recorder_killed_collectible(runtime: &Runtime) {
