@@ -310,7 +310,7 @@ impl Found {
 
 /// Whether callers are those that the program says, and nothing else. Whether somebody blocks until the root is
 /// done depends on how far that thread has come.
-fn is_chain(callers: &[&str], expected: &[&str]) -> bool {
+pub(crate) fn is_chain(callers: &[&str], expected: &[&str]) -> bool {
     let (expected, open) = match expected.split_last() {
         Some((&"*", expected)) => (expected, true),
         _ => (expected, false),

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 
 use testkit::{
     Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, output_in_time, runsxs,
@@ -273,6 +273,64 @@ fn first_and_one_take_one_of_two_at_once() {
             let taken = found.iter().filter(|(_, o, _)| o == "recorded").count();
             assert!(found.len() == 2 && taken == 1, "{policy}: {found:?}");
         }
+    }
+}
+
+/// Percent of the samples of leaves that have exactly their chain; in each runtime the first ones of a class have none.
+const EXACT: f64 = 98.0;
+
+/// Both run the same program of async methods at the same time: a sample's logical stack is of its runtime, and exact.
+#[test]
+fn each_chain_of_async_methods_is_its_runtime_s() {
+    let (old, new) = both();
+    let program = |runtime| (runtime, "asyncchains", "rounds=30");
+    let side = SideBySide::new("chains", &[], &[program(&old), program(&new)], false);
+    let options = ["--frequency", "4999", "--engine", "perf", "--async-stacks"];
+    let (recorded, answers) = side.recorded(&options);
+    let mut convert = Command::new(testkit::sidewalk());
+    convert
+        .arg("convert")
+        .arg(&recorded.recording)
+        .args(["--async", "logical", "-o", "-"]);
+    let stacks = testkit::stdout_of(&mut convert);
+    for (runtime, answer) in [&old, &new].into_iter().zip(&answers) {
+        let own = format!(" [{}]", runtime.version);
+        let expected = answer.lines("chain");
+        let (mut all, mut exact) = (0, 0);
+        let mut others = String::new();
+        for line in stacks.lines() {
+            let (frames, count) = line.rsplit_once(' ').expect("a count");
+            let count: u64 = count.parse().expect("a number");
+            let told: Vec<&str> = frames.split(';').rev().collect();
+            // By its leaf.
+            let leaf = told.iter().position(|frame| {
+                let plain = frame.strip_suffix(&own);
+                plain.is_some_and(|plain| expected.iter().any(|words| is_method(plain, words[0])))
+            });
+            let Some(leaf) = leaf else {
+                continue;
+            };
+            let is_other = |frame: &&str| frame.starts_with("Workloads.") && !frame.ends_with(&own);
+            assert!(!told.iter().any(is_other), "{line}");
+            let plain = |frame: &&str| (*frame).to_owned().replace(&own, "");
+            let plain: Vec<String> = told.iter().skip(leaf).map(plain).collect();
+            let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
+            let words = expected.iter().find(|words| is_method(plain[0], words[0]));
+            all += count;
+            if words.is_some_and(|words| crate::async_chains::is_chain(&plain[1..], &words[1..])) {
+                exact += count;
+            } else {
+                others += &format!("{count} {}\n", plain.join(" < "));
+            }
+        }
+        println!("{}: {exact} of {all}", runtime.version);
+        assert!(all >= 2_000, "{all} samples on {}", runtime.version);
+        let percent = exact as f64 * 100.0 / all as f64;
+        assert!(
+            percent >= EXACT,
+            "{percent:.2} % of {all} on {}:\n{others}",
+            runtime.version
+        );
     }
 }
 
