@@ -19,6 +19,7 @@ mod fetch;
 mod picture;
 mod process;
 mod runtimes;
+mod sabotage;
 mod setup;
 mod soak;
 mod soak_plan;
@@ -48,6 +49,8 @@ Usage: cargo xtask COMMAND
                   (--attach: in programs that have run for a while)
   picture         record workloads from their start and by an attach, and compare
                   [--seconds N] [--runtime VERSION] [PROGRAM…] (docs/attach.md)
+  sabotage        break the agent in a copy of the sources, one thing at a time: a test on
+                  real CLRs must see it
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
@@ -116,6 +119,7 @@ fn run(arguments: &[String]) -> Result<()> {
             Ok(seconds) => test::stress(seconds, roots),
             Err(_) => bail!("not a number of seconds: {seconds}"),
         },
+        ["sabotage"] => sabotage::all(roots),
         ["agree", options @ ..] => agree::run(options, roots),
         ["picture", options @ ..] => picture::run(options, roots),
         ["soak", options @ ..] => soak::run(options, roots),

@@ -151,13 +151,17 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
         "{bare:?}"
     );
     let json = recorded.inspect().json;
-    println!("{} {collector:?}: {}", runtime.version, json["async"]);
-    let chains = json["async"]["samples"].as_u64().unwrap();
-    let cut = &json["async"]["cut_reasons"];
-    let whole = chains - json["async"]["cut"].as_u64().unwrap();
-    assert!(whole >= 50, "{whole} of {chains} chains are whole: {json}");
+    let chains = &json["async"];
+    println!("{} {collector:?}: {chains}", runtime.version);
+    let number = |name: &str| chains[name].as_u64().unwrap_or(0);
+    let whole = number("samples") - number("cut");
+    assert!(whole >= 50, "{whole} chains are whole: {json}");
+    let cut = |reason: &str| chains["cut_reasons"].get(reason);
+    // The runtime stops so often that some samples must have met it.
+    let closed = cut("gate closed");
+    assert!(closed.is_some(), "no gate was closed: {chains}");
     // An object never says another method than the frame that it was found in.
-    assert!(cut.get("not its method").is_none(), "{cut}");
+    assert!(cut("not its method").is_none(), "{chains}");
 }
 
 fn recorder_killed_collectible(runtime: &Runtime) {
