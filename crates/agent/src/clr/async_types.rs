@@ -412,8 +412,20 @@ impl Clr {
         learn_class(self, cx, types, class)
     }
 
-    /// Learns of a body if it is an async method's. In the callback that tells of it, so that hardly a sample comes before,
-    /// and on the agent thread for what was there before the session. Answers whether it is one.
+    /// Learns of a body that was there before the session, if it is an async method's. Not if any module has gone since it was
+    /// added: also code of a module that stays goes with a type argument that does not, and nobody tells of that.
+    pub(crate) fn learn_earlier_body(
+        &self,
+        cx: &Cx<'_, AgentThread>,
+        tables: &Tables,
+        body: &CodeBody,
+    ) -> bool {
+        let none_goes = self.gate.hold_if_none_since(body.added_ns);
+        none_goes.is_some() && self.learn_body(cx, tables, body)
+    }
+
+    /// Learns of a body if it is an async method's. In the callback that tells of it, so that hardly a sample comes before.
+    /// Answers whether it is one.
     pub(crate) fn learn_body<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,

@@ -57,7 +57,9 @@ impl Recorder {
             return;
         };
         for body in self.history.live() {
-            runtimes.with(body.runtime, |clr, cx| clr.learn_body(cx, tables, body));
+            runtimes.with(body.runtime, |clr, cx| {
+                clr.learn_earlier_body(cx, tables, body)
+            });
         }
     }
 

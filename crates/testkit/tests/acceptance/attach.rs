@@ -207,9 +207,14 @@ fn rounds_wanted() -> u32 {
     })
 }
 
-/// A round: attach, record, leave. What is left of it then.
+/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom: code of before must be looked at then,
+/// of which some has been unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
-    let recorded = record(pid, folder, &["-d", "200ms", "-e", "cpu,exception"]);
+    let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
+    if number.is_multiple_of(2) {
+        options.push("--async-stacks");
+    }
+    let recorded = record(pid, folder, &options);
     let said = &recorded.answer.stderr;
     assert!(has_left(&recorded), "round {number}: {said}");
     // It says that it has left a moment before it has.
