@@ -12,7 +12,7 @@ use std::time::Instant;
 use agent::model::chain::{CHAIN_WORDS, ChainEnd, split};
 use agent::target::chains::seeker::Seeker;
 use agent::target::chains::{AsyncBody, Code, Home, Kind, Tables, TaskAt, gate, prepare};
-use stackwalk::Out as _;
+use stackwalk::{CodeMap, Out as _};
 
 /// As .NET 8 lays out a task and its box, in words.
 const CONTINUATION: u64 = 4;
@@ -27,6 +27,8 @@ const FRAMES: usize = 30;
 /// The frame that was resumed.
 const RESUMED: usize = 10;
 const CODE: u64 = 0x7f12_3456_0000;
+/// Empty: no frame of the bench is in it.
+static CODE_MAP: CodeMap = CodeMap::new();
 
 /// A chain of so many methods in memory, each waiting for the one before.
 struct Made {
@@ -112,7 +114,9 @@ fn main() {
                 is_guess: false,
             }]
             .into(),
+            held: [].into(),
             builder: Some(8 * BUILDER as u16),
+            object: None,
             is_gone: AtomicBool::new(false),
         })
     );
@@ -158,7 +162,7 @@ fn main() {
 fn walk(tables: &'static Tables, resumed: u64, stack: &[u64; 64], out: &mut [u64]) -> usize {
     let mut inside = 0;
     let (low, end) = (stack.as_ptr() as u64, stack.as_ptr_range().end as u64);
-    let mut seeker = Seeker::new(tables, end, out, &mut inside).unwrap();
+    let mut seeker = Seeker::new(tables, &CODE_MAP, end, out, &mut inside).unwrap();
     for depth in 0..FRAMES {
         let word = match depth {
             RESUMED => resumed + 0x100,

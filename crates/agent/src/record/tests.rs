@@ -370,7 +370,7 @@ fn chains(write: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])) + Send + 'static) -
             target.code.push([code]);
         }
         recorder.absorb_code(target);
-        recorder.want_chains(true);
+        recorder.begin_chains(true);
         recorder.note_class(0, PAY, Note::Method(pay));
         let ship = names("Shop+<Ship>d__4", "MoveNext", 14);
         recorder.note_class(0, SHIP, Note::Method(ship));

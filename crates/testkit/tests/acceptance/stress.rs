@@ -31,7 +31,7 @@ fn seconds_or(usual: &str) -> String {
 
 /// How long each program runs: SIDEWALK_STRESS_SECONDS, else 4.
 pub(crate) fn seconds() -> String {
-    seconds_or("4")
+    seconds_or("3")
 }
 
 fn collectible(runtime: &Runtime) {
@@ -55,7 +55,7 @@ fn gc(runtime: &Runtime) {
 }
 
 fn stress(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
     let recorded = Record::workload(runtime, workload, &[&seconds()])
         .frequency(HERTZ)
         .run_as(&bare);
@@ -81,7 +81,7 @@ const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"]
 
 /// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
     for walker in WALKERS {
         let events = match walker {
             // It walks in callbacks only.
@@ -89,7 +89,7 @@ fn with_events(runtime: &Runtime, workload: &str) {
             _ => "cpu,wall,exception,alloc,gc,jit,class-load,module-load",
         };
         let options = ["-e", events, "--walker", walker, "--alloc-interval", "100k"];
-        let recorded = Record::workload(runtime, workload, &[&seconds_or("2")])
+        let recorded = Record::workload(runtime, workload, &[&seconds_or("1.5")])
             .options(options)
             .options(["--frequency", "997", "--engine", "clocks"])
             .run_as(&bare);
@@ -185,7 +185,7 @@ fn recorder_killed_gc(runtime: &Runtime) {
 }
 
 fn recorder_killed(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["2"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
     let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
     let (mut command, recording) = record.prepare();
     let machine = Machine::alone();
