@@ -55,7 +55,7 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
         .run_complete();
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
-    let mut cut = 0;
+    let (mut cut, mut whole) = (0, 0);
     for (frames, count) in &burning(&recorded.stacks()).stacks {
         assert_eq!(
             frames.last().map(String::as_str),
@@ -68,13 +68,19 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
             .iter()
             .position(|f| is_method(f, "Workloads.Deep.BurnAtBottom"))
             .unwrap();
+        cut += count;
+        if frames.iter().any(|frame| frame == "[sidewalk agent]") {
+            // In a callback of the compiler, which has replaced the method while it burned: all frames of the agent are shown as one.
+            continue;
+        }
+        whole += count;
         assert_eq!(frames.len(), 100 + 1, "{count} samples");
         assert_eq!(descents(frames), 100 - burning - 1, "{count} samples");
-        cut += count;
     }
     let truncated = inspected.number("truncated");
     assert!(
         truncated >= cut as f64,
         "{truncated} truncated, but {cut} seen"
     );
+    assert!(whole * 20 >= cut * 19, "{whole} of {cut}");
 }
