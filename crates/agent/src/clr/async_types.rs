@@ -631,6 +631,11 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
     names.name == "MoveNext" || is_resumer(names) || runs_tasks(names)
 }
 
+/// Whether a method of this own name may be one that chains are about.
+fn may_be_of_chains(name: &str) -> bool {
+    RESUMERS.contains(&name) || name.starts_with("Run") || name == RUNS_TASKS
+}
+
 /// The state machine whose `MoveNext` a function is.
 fn machine_that_moves<'rt, C: Synchronous>(
     clr: &Clr,
@@ -641,12 +646,12 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let found = cx.info().get_function_info2(cx, function).ok()??;
     let facts = clr.module(found.module?.raw())?;
     // The name alone first: this is asked of each method that is compiled.
-    let name = facts.metadata()?.method_name(found.token.0)?;
-    let runs_tasks = name == RUNS_TASKS;
-    if !RESUMERS.contains(&name.as_str()) && !name.starts_with("Run") && !runs_tasks {
+    let own = facts.metadata()?;
+    if own.has_wanted_name(found.token.0, may_be_of_chains) == Some(false) {
         return None;
     }
-    let method = facts.metadata()?.method(found.token.0)?;
+    let method = own.method(found.token.0)?;
+    let runs_tasks = method.name == RUNS_TASKS;
     if runs_tasks {
         return (method.type_name == TASK).then(|| Machine {
             runs_tasks,

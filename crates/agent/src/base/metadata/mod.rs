@@ -16,7 +16,7 @@
 mod schema;
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use stackwalk::own_memory;
 
@@ -27,6 +27,8 @@ use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TY
 const MAX_NAME: usize = 1024;
 /// How deep types are nested at most.
 const MAX_NESTING: usize = 16;
+/// Most bytes of all names of a module that are read at once. The largest that are known have a tenth of it.
+const MAX_STRINGS: u64 = 1 << 25;
 /// Most types of a module. The largest that are known have a fifth of it.
 const MAX_TYPES: u32 = 1 << 18;
 /// Most streams and sections looked at.
@@ -107,6 +109,8 @@ pub struct Metadata {
     parts: Parts,
     /// Names of types that were asked for, by row: most types are asked for with several methods.
     type_names: Mutex<NumberMap<u32, Box<str>>>,
+    /// Rows of the methods that [`Metadata::has_wanted_name`] is asked about, in order.
+    wanted_methods: OnceLock<Option<Box<[u32]>>>,
 }
 
 /// Where its parts are, as offsets from the base.
@@ -231,6 +235,7 @@ impl Metadata {
             parts: Parts::find(&bytes, flat)?,
             bytes,
             type_names: Mutex::default(),
+            wanted_methods: OnceLock::new(),
         })
     }
 
@@ -252,12 +257,13 @@ impl Metadata {
         Some(Method { name, type_name })
     }
 
-    /// A MethodDef token's own name.
-    pub fn method_name(&self, token: u32) -> Option<String> {
+    /// Whether a MethodDef token's own name is one that `wanted` wants, the same function at each call: the first looks at all names
+    /// of the module, so that the others ask the kernel for nothing. `None` where they cannot be read.
+    pub fn has_wanted_name(&self, token: u32, wanted: fn(&str) -> bool) -> Option<bool> {
         let row = row_of(token, METHOD_DEF)?;
-        let table = (METHOD_DEF, self.parts.method_def);
-        let name = self.parts.cell(&self.bytes, table, row, 3)?;
-        self.parts.name(&self.bytes, name)
+        let find = || self.parts.methods_of_names(&self.bytes, wanted);
+        let rows = self.wanted_methods.get_or_init(find).as_ref()?;
+        Some(rows.binary_search(&row).is_ok())
     }
 
     /// `Namespace.Outer+Inner` of a TypeDef token.
@@ -345,6 +351,26 @@ impl Parts {
         let mut found = all.filter(|(class, _)| class.within != 0 && names.contains(&class.name));
         let (_, row) = found.next()?;
         found.next().is_none().then_some(row)
+    }
+
+    /// Rows of the methods whose own names are wanted. For the time of the search it holds all names.
+    fn methods_of_names(&self, bytes: &impl Bytes, wanted: fn(&str) -> bool) -> Option<Box<[u32]>> {
+        let length = self.strings.end.checked_sub(self.strings.start)?;
+        if length > MAX_STRINGS {
+            return None;
+        }
+        let mut strings = vec![0; usize::try_from(length).ok()?];
+        bytes.read(self.strings.start, &mut strings)?;
+        let is_wanted = |offset: u32| {
+            let rest = strings.get(offset as usize..).unwrap_or_default();
+            let name = rest.iter().take(MAX_NAME).position(|byte| *byte == 0);
+            let name = name.and_then(|end| std::str::from_utf8(rest.get(..end)?).ok());
+            name.is_some_and(wanted)
+        };
+        let rows = Rows::read(bytes, METHOD_DEF, self.method_def, self.sizes())?;
+        let rows = rows.columns([3]).zip(1u32..);
+        let found = rows.filter(|([name], _)| is_wanted(*name));
+        Some(found.map(|(_, row)| row).collect())
     }
 
     /// Offsets in `#Strings` where this text lies and a string ends: a string may be the end of a longer one.
@@ -460,6 +486,13 @@ impl Parts {
     }
 
     /// What a column of a row holds; rows count from 1.
+    fn sizes(&self) -> Sizes<'_> {
+        Sizes {
+            heaps: self.heaps,
+            rows: &self.rows,
+        }
+    }
+
     fn cell(
         &self,
         bytes: &impl Numbers,
@@ -470,11 +503,7 @@ impl Parts {
         if row == 0 || row > table.rows {
             return None;
         }
-        let sizes = Sizes {
-            heaps: self.heaps,
-            rows: &self.rows,
-        };
-        let (before, width) = sizes.place(number, column);
+        let (before, width) = self.sizes().place(number, column);
         let at = table.start + u64::from(row - 1) * u64::from(table.width) + u64::from(before);
         match width {
             2 => bytes.u16(at).map(u32::from),
