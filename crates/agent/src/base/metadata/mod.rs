@@ -485,7 +485,6 @@ impl Parts {
         })
     }
 
-    /// What a column of a row holds; rows count from 1.
     fn sizes(&self) -> Sizes<'_> {
         Sizes {
             heaps: self.heaps,
@@ -493,6 +492,7 @@ impl Parts {
         }
     }
 
+    /// What a column of a row holds; rows count from 1.
     fn cell(
         &self,
         bytes: &impl Numbers,
