@@ -53,17 +53,17 @@ const CHURN: &[Way] = &[
 const CHAINS: &[Way] = &[
     Way::None,
     Way::NoneAgain,
+    Way::Sidewalk("-F 99 --no-async-stacks"),
     Way::Sidewalk("-F 99"),
-    Way::Sidewalk("-F 99 --async-stacks"),
+    Way::Sidewalk("-F 999 --no-async-stacks"),
     Way::Sidewalk("-F 999"),
-    Way::Sidewalk("-F 999 --async-stacks"),
 ];
 /// The same where hardly a sample is due: what being told that the runtime stops costs.
 const SUSPENDS: &[Way] = &[
     Way::None,
     Way::NoneAgain,
+    Way::Sidewalk("-F 1 --no-async-stacks"),
     Way::Sidewalk("-F 1"),
-    Way::Sidewalk("-F 1 --async-stacks"),
 ];
 const METHOD: Option<(&str, &str)> = Some(("jitted", "method"));
 

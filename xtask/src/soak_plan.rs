@@ -410,8 +410,8 @@ fn options(
         add("--duration", "500ms");
         *is_sampled = false;
     }
-    if walker == "signal" && rng.bool() {
-        words.push("--async-stacks".to_owned());
+    if walker == "signal" && rng.u32(..4) == 0 {
+        words.push("--no-async-stacks".to_owned());
     }
     // An exception that nobody throws, or a program that is over before the first tick.
     if walker == "snapshot" || words.contains(&"1".to_owned()) || program.contains("crash") {
@@ -517,7 +517,7 @@ mod tests {
             "wall",
             "timer",
             "10000",
-            "--async-stacks",
+            "--no-async-stacks",
             "one=8.0.4",
         ] {
             assert!(all.iter().any(|known| known == word), "{word}");

@@ -142,10 +142,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
     pub(crate) walker: &'static str,
 
-    /// Record who awaits an async method too, beside what is on the thread's stack. New, and so not the
-    /// default yet (docs/async.md)
-    #[arg(long = "async-stacks")]
-    pub(crate) chains: bool,
+    /// Do not record who awaits async methods, beside what is on the thread's stack (docs/async.md)
+    #[arg(long)]
+    pub(crate) no_async_stacks: bool,
 
     /// Bytes allocated between two alloc samples, about (128k, 4m) [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
@@ -188,7 +187,7 @@ pub(crate) struct RecordArgs {
         requires_all = ["pids", "events"],
         conflicts_with_all = [
             "outputs", "format", "duration", "frequency", "interval", "engine", "walker",
-            "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "chains",
+            "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
         ]
     )]
     pub(crate) change: bool,
@@ -228,6 +227,11 @@ impl RecordArgs {
         distinct
     }
 
+    /// Whether to record who awaits async methods.
+    pub(crate) fn chains(&self) -> bool {
+        self.walker == "signal" && !self.no_async_stacks
+    }
+
     /// An option that would do nothing beside the events that are asked for.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
@@ -240,8 +244,8 @@ impl RecordArgs {
             Some("--walker suspend and seeded walk by time: add cpu or wall to --event")
         } else if self.alloc_interval.is_some() && !self.events.contains(&Event::Alloc) {
             Some("--alloc-interval is of alloc events: add alloc to --event")
-        } else if self.chains && self.walker != "signal" {
-            Some("--async-stacks are those of --walker signal: leave --walker out")
+        } else if self.no_async_stacks && self.walker != "signal" {
+            Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
         } else if self.event_limit.is_some() && self.events.iter().all(by_time) {
             Some(
                 "--event-limit is of events other than cpu and wall (their rate is --frequency): \
@@ -606,8 +610,8 @@ mod tests {
             (&["--walker", "snapshot", "-e", "exception,wall"], false),
             (&["--walker", "snapshot", "-e", "exception,alloc"], true),
             (&["--walker", "suspend", "-e", "exception"], false),
-            (&["--walker", "suspend", "--async-stacks"], false),
-            (&["--async-stacks", "-e", "cpu,wall"], true),
+            (&["--walker", "suspend", "--no-async-stacks"], false),
+            (&["--no-async-stacks", "-e", "cpu,wall"], true),
             (&["--walker", "seeded", "-e", "exception,wall"], true),
             (&[], true),
         ] {

@@ -155,7 +155,7 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
         args.engine,
         args.walker
     );
-    if args.chains {
+    if args.chains() {
         told.push_str(";async=1");
     }
     if let Some(bytes) = args.alloc_interval {

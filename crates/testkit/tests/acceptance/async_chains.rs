@@ -31,7 +31,7 @@ struct Setting {
 fn events_have_chains_too(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "asyncchains", &["rounds=20", "events"])
         .frequency(999)
-        .options(["--async-stacks", "--event", "exception,alloc,wall"])
+        .options(["--event", "exception,alloc,wall"])
         .options(["--alloc-interval", "64k"])
         .run_complete();
     // Exceptions, bytes, nanoseconds.
@@ -157,9 +157,7 @@ fn chains_in_other_settings(runtime: &Runtime) {
 
 /// What is not as it should be in one setting.
 fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) -> Vec<String> {
-    let mut record = Record::workload(runtime, workload, setting.arguments)
-        .frequency(4999)
-        .options(["--async-stacks"]);
+    let mut record = Record::workload(runtime, workload, setting.arguments).frequency(4999);
     for (key, value) in setting.environment {
         // 3.1 knows the old names only.
         record = record

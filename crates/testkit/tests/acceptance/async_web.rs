@@ -28,9 +28,7 @@ const LOOP: &str =
 const ENOUGH: u64 = 3_000;
 
 fn services_have_their_handlers(runtime: &Runtime) {
-    let program = Record::workload(runtime, "webserver", &[])
-        .frequency(2999)
-        .options(["--async-stacks"]);
+    let program = Record::workload(runtime, "webserver", &[]).frequency(2999);
     let (mut command, recording) = program.prepare();
     let machine = Machine::alone();
     let server = Server::start(&mut command);
@@ -64,15 +62,7 @@ fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
             }
             requests
         });
-        let options = [
-            "-d",
-            "5s",
-            "-F",
-            "2999",
-            "--engine",
-            "perf",
-            "--async-stacks",
-        ];
+        let options = ["-d", "5s", "-F", "2999", "--engine", "perf"];
         let recorded = std::panic::catch_unwind(|| record(pid, &folder, &options));
         over.store(true, Ordering::Relaxed);
         println!("{} requests", asks.join().unwrap());

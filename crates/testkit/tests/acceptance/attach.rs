@@ -207,12 +207,12 @@ fn rounds_wanted() -> u32 {
     })
 }
 
-/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom: code of before must be looked at then,
-/// of which some has been unloaded.
+/// A round: attach, record, leave. What is left of it then. Each other one asks who awaits whom, as is usual: code of before must be looked at
+/// then, of which some has been unloaded.
 fn round(pid: u32, folder: &Path, number: u32) -> (usize, usize, u64) {
     let mut options = vec!["-d", "200ms", "-e", "cpu,exception"];
-    if number.is_multiple_of(2) {
-        options.push("--async-stacks");
+    if !number.is_multiple_of(2) {
+        options.push("--no-async-stacks");
     }
     let recorded = record(pid, folder, &options);
     let said = &recorded.answer.stderr;

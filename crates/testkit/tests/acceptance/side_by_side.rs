@@ -285,7 +285,7 @@ fn each_chain_of_async_methods_is_its_runtime_s() {
     let (old, new) = both();
     let program = |runtime| (runtime, "asyncchains", "rounds=30");
     let side = SideBySide::new("chains", &[], &[program(&old), program(&new)], false);
-    let options = ["--frequency", "4999", "--engine", "perf", "--async-stacks"];
+    let options = ["--frequency", "4999", "--engine", "perf"];
     let (recorded, answers) = side.recorded(&options);
     let mut convert = Command::new(testkit::sidewalk());
     convert

@@ -133,7 +133,7 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
                 record = record.environment(&format!("{prefix}_{name}"), value);
             }
         }
-        record.frequency(HERTZ).options(["--async-stacks"])
+        record.frequency(HERTZ)
     };
     let bare = record("1").run_bare();
     let recorded = record(&seconds_or("3")).run();
