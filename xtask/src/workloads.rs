@@ -18,6 +18,7 @@ use testkit::{Needs, Runtime, Setup, Workload};
 
 use crate::fetch::{Cache, sha256};
 use crate::process::run_quietly;
+use crate::visual_basic;
 
 /// Options of the compiler, beside output, references and sources.
 const OPTIONS: [&str; 9] = [
@@ -63,6 +64,8 @@ const DRIVER: &str = include_str!("compile.py");
 struct Job {
     workload: Workload,
     sources: Vec<PathBuf>,
+    /// In Visual Basic.
+    libraries: Vec<PathBuf>,
     references: Vec<PathBuf>,
     stamp: String,
 }
@@ -79,6 +82,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     let mut jobs = Vec::new();
     for name in testkit::workload_names()? {
         let sources = sources(&name)?;
+        let libraries = files_in(&folder_of_sources(&name)?, "vb")?;
         let workload = Workload::at(&name);
         let Some(references) = needed(cache, setup, workload.needs())? else {
             // One of an earlier set-up, with such a runtime, stays.
@@ -87,12 +91,14 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
             );
             continue;
         };
-        let stamp = stamp(&sources, &references, &who)?;
+        let all: Vec<&PathBuf> = sources.iter().chain(&libraries).collect();
+        let stamp = stamp(&all, &references, &who)?;
         let current = fs::read_to_string(stamp_path(&workload)).is_ok_and(|s| s == stamp);
         if !current {
             jobs.push(Job {
                 workload,
                 sources,
+                libraries,
                 references,
                 stamp,
             });
@@ -108,6 +114,15 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
         fs::create_dir_all(folder(&job.workload))?;
         // No stamp while the files are being replaced.
         fs::remove_file(stamp_path(&job.workload)).ok();
+    }
+    for job in jobs.iter_mut().filter(|job| !job.libraries.is_empty()) {
+        let (dotnet, vbc) = match &compiler {
+            Some((root, csc)) => (root.join("dotnet"), csc.with_file_name("vbc.dll")),
+            None => (net8.root().join("dotnet"), cache.visual_basic()?),
+        };
+        let program = &job.workload.dll;
+        let made = visual_basic::compile(&dotnet, &vbc, &job.libraries, &job.references, program)?;
+        job.references.extend(made);
     }
     match compiler {
         Some((root, csc)) => with_sdk(root, &csc, &jobs)?,
@@ -194,26 +209,39 @@ fn stamp_path(workload: &Workload) -> PathBuf {
     folder(workload).join("stamp")
 }
 
+fn folder_of_sources(name: &str) -> Result<PathBuf> {
+    Ok(testkit::repository()
+        .canonicalize()?
+        .join("workloads")
+        .join(name))
+}
+
 /// The C# files of one workload: its own and those that all share.
 fn sources(name: &str) -> Result<Vec<PathBuf>> {
-    let root = testkit::repository().canonicalize()?.join("workloads");
+    let mut files = files_in(&folder_of_sources(name)?, "cs")?;
+    files.extend(files_in(&folder_of_sources("shared")?, "cs")?);
+    files.sort();
+    Ok(files)
+}
+
+fn files_in(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for dir in [root.join(name), root.join("shared")] {
-        for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|e| e == "cs") {
-                files.push(path);
-            }
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == extension) {
+            files.push(path);
         }
     }
     files.sort();
     Ok(files)
 }
 
-fn stamp(sources: &[PathBuf], references: &[PathBuf], compiler: &str) -> Result<String> {
-    let mut all =
-        format!("{compiler}\n{OPTIONS:?}\n{RUNTIME_CONFIG}\n{WEB_CONFIG}\n{references:?}\n")
-            .into_bytes();
+fn stamp(sources: &[&PathBuf], references: &[PathBuf], compiler: &str) -> Result<String> {
+    let basic = visual_basic::stamp();
+    let mut all = format!(
+        "{compiler}\n{OPTIONS:?}\n{basic}\n{RUNTIME_CONFIG}\n{WEB_CONFIG}\n{references:?}\n"
+    )
+    .into_bytes();
     for path in sources {
         all.extend(path.to_string_lossy().bytes());
         all.push(b'\n');

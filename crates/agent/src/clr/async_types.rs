@@ -17,6 +17,7 @@ use stackwalk::gc_info::{self, Base, Place};
 use stackwalk::{jit, own_memory, pe};
 
 use super::{Clr, lock, names};
+use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::target::chains::{
     self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, Tables, TaskAt, Types, types,
@@ -27,8 +28,6 @@ const MAX_PARENTS: usize = 8;
 
 const TASK: &str = "System.Threading.Tasks.Task";
 const OBJECT: &str = "System.Object";
-const BUILDER: &str = "<>t__builder";
-const STATE: &str = "<>1__state";
 const PROMISE: &str = "<>v__promiseOfValueOrEnd";
 /// Nested, so that it is none of those that derive from it.
 const BOX: &str = "+AsyncStateMachineBox`1";
@@ -37,6 +36,57 @@ const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
 const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
+
+/// What a compiler calls the fields of its state machines.
+#[derive(Clone, Copy, Debug)]
+struct Fields {
+    /// The builder, or what has it in it.
+    builder: &'static str,
+    /// Whether that field is the builder itself.
+    is_builder: bool,
+    state: &'static str,
+}
+
+/// Of C#, Visual Basic and F# (`ResumableStateMachine` of FSharp.Core, of which the compiler makes structs of the program's own; the
+/// builder is `MethodBuilder` of `TaskStateMachineData`, which no state machine's own type names).
+const FIELDS: [Fields; 3] = [
+    Fields {
+        builder: "<>t__builder",
+        is_builder: true,
+        state: "<>1__state",
+    },
+    Fields {
+        builder: "$Builder",
+        is_builder: true,
+        state: "$State",
+    },
+    Fields {
+        builder: "Data",
+        is_builder: false,
+        state: "ResumptionPoint",
+    },
+];
+
+impl Fields {
+    /// Those that a TypeDef token's type has, if it is a state machine.
+    fn of(metadata: &Metadata, token: u32) -> Option<Fields> {
+        let has = |name| metadata.field(token, name).is_some();
+        let mut all = FIELDS.into_iter();
+        all.find(|fields| has(fields.builder) && has(fields.state))
+    }
+}
+
+/// Where a class has its state, by whichever compiler.
+fn state_of<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    class: ClassId<'rt>,
+    info: &ClassInfo<'rt>,
+) -> Option<u16> {
+    let facts = clr.module(info.module?.raw())?;
+    let fields = Fields::of(facts.metadata()?, info.token.0)?;
+    field_of(clr, cx, class, info, fields.state)
+}
 
 /// Classes that are asked for before they are met, as they are in nearly every chain.
 const EXPECTED: [&str; 8] = [
@@ -192,7 +242,7 @@ fn machine_of<'rt, C: Synchronous>(
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
     let note = moves(clr, cx, machine, &of)?;
-    let state = field_of(clr, cx, machine, &of, STATE);
+    let state = state_of(clr, cx, machine, &of);
     let kind = match state {
         Some(state) if is_value(clr, cx, &of) => Kind::Box {
             task,
@@ -220,7 +270,7 @@ fn pooled<'rt, C: Synchronous>(
     let machine = (*info.type_args.last()?)?;
     let place = field_of(clr, cx, *holder, info, "StateMachine")?;
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
-    let state = field_of(clr, cx, machine, &of, STATE)?;
+    let state = state_of(clr, cx, machine, &of)?;
     let (source, its_info, _) = line.find(|name| name.ends_with(POOLED_SOURCE))?;
     let kind = is_value(clr, cx, &of).then_some(Kind::Pooled {
         machine: place,
@@ -673,22 +723,23 @@ fn machine_that_moves<'rt, C: Synchronous>(
     if method.name != "MoveNext" {
         return None;
     }
-    let owner = facts.metadata()?.owner(found.token.0)?;
-    facts.metadata()?.field(owner, BUILDER)?;
+    let fields = Fields::of(own, own.owner(found.token.0)?)?;
     let exact = found.class.and_then(|class| {
         let info = cx.info().get_class_id_info2(cx, class).ok()??;
-        let builder = field_of(clr, cx, class, &info, BUILDER)?;
+        let builder = field_of(clr, cx, class, &info, fields.builder)?;
         let is_value = is_value(clr, cx, &info);
         let object = || {
             Some(ObjectAt {
-                state: field_of(clr, cx, class, &info, STATE)?,
+                state: field_of(clr, cx, class, &info, fields.state)?,
                 promise: field_of(clr, cx, class, &info, PROMISE).unwrap_or(0),
             })
         };
         Some((builder, is_value, (!is_value).then(object).flatten()))
     });
     Some(Machine {
-        builder: exact.map(|(builder, ..)| builder),
+        builder: exact
+            .map(|(builder, ..)| builder)
+            .filter(|_| fields.is_builder),
         is_value: exact.map(|(_, is_value, _)| is_value),
         object: exact.and_then(|(.., object)| object),
         resumes: false,

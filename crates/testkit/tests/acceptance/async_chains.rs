@@ -8,7 +8,12 @@ use testkit::{Record, Recorded, Runtime, is_method, stdout_of};
 
 use crate::LOST_LIMIT;
 
-on_each_runtime!(chains, chains_in_other_settings, events_have_chains_too,);
+on_each_runtime!(
+    chains,
+    chains_in_other_settings,
+    events_have_chains_too,
+    other_languages,
+);
 
 /// Percent of the samples of leaves that must have exactly the chain that the program says.
 const EXACT: f64 = 99.9;
@@ -129,6 +134,18 @@ fn pooled_boxes(runtime: &Runtime) {
     };
     // Of their classes nothing is known before they are met: the first 2 ms of each, on a busy machine some more.
     let failures = failures(runtime, "asyncpooled", &setting, 97.0);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// State machines of other compilers than that of C#: their fields have other names, and those of F# have the builder in a field's
+/// field.
+fn other_languages(runtime: &Runtime) {
+    let setting = Setting {
+        name: "other languages",
+        arguments: &["rounds=60"],
+        environment: &[],
+    };
+    let failures = failures(runtime, "asynclanguages", &setting, EXACT);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
