@@ -262,9 +262,9 @@ impl RecordArgs {
 #[command(after_help = "Example:
   sidewalk report --top 30 --by line sidewalk-app-4711.swk")]
 pub(crate) struct ReportArgs {
-    /// The recording (.swk)
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// The recording (.swk); several are one: a fleet's, a day's
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
 
     /// The event to report [default: the one sampled by time, else the one with most samples]
     #[arg(short, long, value_name = "NAME", value_parser = units::event)]
@@ -278,8 +278,8 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) tree: bool,
 
-    /// What a row is: method, line, module, thread, runtime, event, process, detail (a type of
-    /// exception, of object…) [default: detail for an event that has them, else method]
+    /// What a row is: method, line, module, thread, runtime, event, process, recording (where
+    /// several are given), detail (a type of exception, of object…) [default: detail for an event that has them, else method]
     #[arg(long, value_name = "WHAT", value_parser = by)]
     pub(crate) by: Option<By>,
 
@@ -305,9 +305,9 @@ pub(crate) struct ReportArgs {
 #[command(after_help = "Example:
   sidewalk convert sidewalk-app-4711.swk -o flame.html -o profile.pb.gz")]
 pub(crate) struct ConvertArgs {
-    /// The recording (.swk)
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// The recording (.swk); several are one: a fleet's, a day's
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
 
     /// Write OUT in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
     /// .collapsed .txt; - is stdout; may be given several times
@@ -316,7 +316,6 @@ pub(crate) struct ConvertArgs {
         long = "output",
         value_name = "OUT",
         required = true,
-        num_args = 1..,
         value_parser = converted()
     )]
     pub(crate) outputs: Vec<Destination>,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use formats::{Format, Options};
@@ -38,6 +38,19 @@ pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<L
     };
     let looked_up = symbolize::symbolize(&mut profile, &options);
     Ok(Loaded { profile, looked_up })
+}
+
+/// Reads the recordings at `paths` as one and names their frames.
+///
+/// # Errors
+/// Those of [`load`], for the first that cannot be read.
+fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -> Result<Profile> {
+    let mut all = Vec::with_capacity(paths.len());
+    for path in paths {
+        let name = shown(path).to_string();
+        all.push((name, load(path, size, signatures)?.profile));
+    }
+    Ok(profile::merge(all))
 }
 
 /// Reads the recording at `path`, with the names that it brings along.
@@ -105,8 +118,11 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
-    let Loaded { profile, .. } =
-        load(&args.file, args.limits.size.max_size, args.names.signatures)?;
+    let profile = load_all(
+        &args.files,
+        args.limits.size.max_size,
+        args.names.signatures,
+    )?;
     check_event(&profile, args.event)?;
     // Its notes are in the report itself.
     let profile = named(profile, &args.names);
@@ -170,8 +186,8 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         .outputs
         .iter()
         .any(|output| output.kind == Kind::Converted(Format::Html));
-    let Loaded { profile, .. } = load(
-        &args.file,
+    let profile = load_all(
+        &args.files,
         args.limits.size.max_size,
         has_page || args.names.signatures,
     )?;

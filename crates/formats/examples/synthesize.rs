@@ -271,6 +271,7 @@ fn tables(profile: &mut Profile) {
         start_ns: 1_000_000_000,
         end_ns: 0,
         ended: true,
+        recording: 0,
     }];
     profile.threads = (0..14)
         .map(|nth| Thread {

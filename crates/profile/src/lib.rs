@@ -7,6 +7,7 @@
 mod builder;
 mod ids;
 mod import;
+mod merge;
 pub mod model;
 pub mod names;
 pub mod ops;
@@ -16,5 +17,6 @@ pub mod testing;
 
 pub use builder::Builder;
 pub use import::{Import, LOST_FRAME, Origin};
+pub use merge::merge;
 pub use model::Profile;
 pub use rewrite::{Replacement, replace_frames};

@@ -179,6 +179,8 @@ pub struct Process {
     pub end_ns: u64,
     /// It said goodbye ([`recording::Record::End`]); else it was killed or the file is cut.
     pub ended: bool,
+    /// Index into [`Profile::recordings`]; 0 where the profile is of one.
+    pub recording: usize,
 }
 
 /// A thread.
@@ -432,6 +434,8 @@ pub struct Profile {
     pub pauses: Vec<Pause>,
     /// The honest line.
     pub health: Health,
+    /// Names of the files that the profile was made of, where that is several ([`crate::merge`]).
+    pub recordings: Vec<String>,
 }
 
 impl Profile {

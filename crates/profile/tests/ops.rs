@@ -345,6 +345,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             start_ns: 0,
             end_ns: 0,
             ended: true,
+            recording: 0,
         };
         builder.profile.processes = vec![process(1), process(2)];
         for process in 0..2 {

@@ -109,6 +109,7 @@ impl State {
             start_ns: 0,
             end_ns: 0,
             ended: false,
+            recording: 0,
         });
         State {
             key,

@@ -29,11 +29,13 @@ pub enum By {
     Detail,
     /// Samples of one process.
     Process,
+    /// Samples of one recording, where a profile is of several.
+    Recording,
 }
 
 impl By {
     /// Every choice, in the order in which help texts name them.
-    pub const ALL: [By; 8] = [
+    pub const ALL: [By; 9] = [
         By::Method,
         By::Line,
         By::Module,
@@ -42,6 +44,7 @@ impl By {
         By::Event,
         By::Detail,
         By::Process,
+        By::Recording,
     ];
 
     /// Its word on the command line.
@@ -56,6 +59,7 @@ impl By {
             By::Event => "event",
             By::Detail => "detail",
             By::Process => "process",
+            By::Recording => "recording",
         }
     }
 
@@ -109,7 +113,7 @@ struct Method {
 }
 
 impl Groups {
-    /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process) makes one
+    /// Groups the frames. `by` a thing that is not of frames (thread, event, detail, process, recording) makes one
     /// group of all.
     #[must_use]
     pub fn new(profile: &Profile, by: By) -> Groups {
@@ -210,7 +214,7 @@ fn key_of(frame: &Frame, by: By, runtime: Option<u32>, tell_apart: bool) -> Key 
             FrameKind::Native | FrameKind::Runtime => Key::Runtime(None, Some(FrameKind::Native)),
             _ => Key::Runtime(runtime, kind.filter(|_| runtime.is_none())),
         },
-        By::Thread | By::Event | By::Detail | By::Process => Key::All,
+        By::Thread | By::Event | By::Detail | By::Process | By::Recording => Key::All,
     }
 }
 

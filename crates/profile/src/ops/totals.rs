@@ -49,6 +49,16 @@ pub fn totals(profile: &Profile, by: By, include: impl Fn(&Sample) -> bool) -> V
         By::Process => of_samples(profile, include, process_labels(profile), |sample| {
             profile.thread(sample.thread).process.0 as usize
         }),
+        By::Recording => {
+            let mut labels = profile.recordings.clone();
+            if labels.is_empty() {
+                labels.push("all".to_owned());
+            }
+            of_samples(profile, include, labels, |sample| {
+                let process = profile.thread(sample.thread).process;
+                profile.process(process).recording
+            })
+        }
         By::Event => {
             let codes = 0u8..;
             let labels = codes

@@ -1,0 +1,364 @@
+//! Several recordings as one profile: a fleet's, a day's.
+//!
+//! Not a comparison. The invariants: every sample of every recording is there once; what happened at the same time by the clocks on
+//! the wall stands at the same time; processes stay apart, whatever their numbers.
+
+use std::collections::HashMap;
+
+use crate::builder::Builder;
+use crate::model::{
+    DetailId, Frame, FrameId, Health, Limited, Location, Module, ModuleId, Pause, Pauses, Process,
+    ProcessId, Profile, Runtime, RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
+};
+
+/// One profile of several, each with the name of its file, named already: addresses mean nothing across processes. The clocks of
+/// the recordings are told apart by when each began. Of one alone it is that one.
+#[must_use]
+pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
+    let several = recordings.len() > 1;
+    let mut all = recordings.into_iter();
+    let Some((name, mut first)) = all.next() else {
+        return Profile::default();
+    };
+    if !several {
+        return first;
+    }
+    first.recordings = vec![name];
+    let modules = first.modules.iter().map(id_of).zip(0..).collect();
+    let clock = wall_clock(&first);
+    let earliest = earliest(&first).unwrap_or(0);
+    let mut merged = Merged {
+        builder: Builder::from_profile(first),
+        modules,
+        clock,
+        earliest,
+    };
+    for (name, profile) in all {
+        merged.add(name, profile);
+    }
+    merged.finish()
+}
+
+/// What is the same file in two recordings: path, whether it is managed, build, place in the file.
+type FileId = (String, bool, Vec<u8>, u64);
+
+fn id_of(module: &Module) -> FileId {
+    let Module {
+        path,
+        managed,
+        id_bytes,
+        file_offset,
+        bias: _,
+    } = module;
+    (path.clone(), *managed, id_bytes.clone(), *file_offset)
+}
+
+/// What to add to a recording's clock to have nanoseconds since 1970; 0 where it does not say.
+fn wall_clock(profile: &Profile) -> i64 {
+    let known = |process: &&Process| process.start_unix_ns > 0;
+    let process = profile.processes.iter().find(known);
+    process.map_or(0, |process| {
+        let (wall, own) = (process.start_unix_ns, process.start_ns);
+        wall.cast_signed().wrapping_sub(own.cast_signed())
+    })
+}
+
+/// When the first thing of a recording happened, by its clock.
+fn earliest(profile: &Profile) -> Option<u64> {
+    profile.processes.iter().map(|p| p.start_ns).min()
+}
+
+struct Merged {
+    builder: Builder,
+    modules: HashMap<FileId, u32>,
+    /// Of the first recording, whose clock all have in the end.
+    clock: i64,
+    /// By it.
+    earliest: u64,
+}
+
+impl Merged {
+    fn add(&mut self, name: String, profile: Profile) {
+        // Whose clock cannot be told begins with the first.
+        let shift = match (wall_clock(&profile), self.clock) {
+            (0, _) | (_, 0) => {
+                let own = earliest(&profile).unwrap_or(0);
+                self.earliest.cast_signed() - own.cast_signed()
+            }
+            (theirs, ours) => theirs.wrapping_sub(ours),
+        };
+        if let Some(theirs) = earliest(&profile) {
+            let theirs = theirs.cast_signed().saturating_add(shift);
+            if theirs < 0 {
+                // It was recorded before the first one's clock began.
+                self.later_by(theirs.unsigned_abs());
+                return self.add(name, profile);
+            }
+        }
+        let moved = |time: u64| time.saturating_add_signed(shift);
+        let Profile {
+            strings,
+            frames,
+            stacks,
+            modules,
+            runtimes,
+            processes,
+            threads,
+            details,
+            samples,
+            pauses,
+            health,
+            recordings: _,
+        } = profile;
+        let to = &mut self.builder;
+        let recording = to.profile.recordings.len();
+        let strings: Vec<StringId> = strings.iter().map(|text| to.string(text)).collect();
+        let string = |id: StringId| strings[id.0 as usize];
+        let modules: Vec<ModuleId> = modules
+            .into_iter()
+            .map(|module| {
+                let next = to.profile.modules.len() as u32;
+                let id = *self.modules.entry(id_of(&module)).or_insert(next);
+                if id == next {
+                    to.profile.modules.push(module);
+                }
+                ModuleId(id)
+            })
+            .collect();
+        let first_process = to.profile.processes.len() as u32;
+        let process = |id: ProcessId| ProcessId(id.0 + first_process);
+        let first_runtime = to.profile.runtimes.len() as u32;
+        let runtime = |id: RuntimeId| RuntimeId(id.0 + first_runtime);
+        let first_thread = to.profile.threads.len() as u32;
+        let details: Vec<DetailId> = details
+            .into_iter()
+            .map(|mut detail| {
+                detail.name = string(detail.name);
+                detail.text = string(detail.text);
+                to.detail(detail)
+            })
+            .collect();
+        let detail = |id: DetailId| details[id.0 as usize];
+        let frames: Vec<FrameId> = frames
+            .into_iter()
+            .map(|frame| {
+                let location = match frame.location {
+                    Location::Detail(id) => Location::Detail(detail(id)),
+                    other => other,
+                };
+                to.frame(Frame {
+                    name: string(frame.name),
+                    module: frame.module.map(|id| modules[id.0 as usize]),
+                    runtime: frame.runtime.map(runtime),
+                    file: frame.file.map(string),
+                    signature: frame.signature.map(string),
+                    location,
+                    ..frame
+                })
+            })
+            .collect();
+        let mut by_old: Vec<StackId> = Vec::with_capacity(stacks.len());
+        for stack in stacks {
+            let parent = stack.parent.map(|parent| by_old[parent.0 as usize]);
+            by_old.push(to.stack(parent, frames[stack.frame.0 as usize]));
+        }
+        let merged = &mut to.profile;
+        merged
+            .processes
+            .extend(processes.into_iter().map(|of| Process {
+                start_ns: moved(of.start_ns),
+                end_ns: moved(of.end_ns),
+                recording,
+                ..of
+            }));
+        merged
+            .runtimes
+            .extend(runtimes.into_iter().map(|of| Runtime {
+                process: process(of.process),
+                ..of
+            }));
+        merged.threads.extend(threads.into_iter().map(|of| Thread {
+            process: process(of.process),
+            start_ns: moved(of.start_ns),
+            end_ns: of.end_ns.map(moved),
+            ..of
+        }));
+        merged.samples.extend(samples.into_iter().map(|of| Sample {
+            thread: ThreadId(of.thread.0 + first_thread),
+            stack: by_old[of.stack.0 as usize],
+            logical: of.logical.map(|stack| by_old[stack.0 as usize]),
+            time_ns: moved(of.time_ns),
+            detail: of.detail.map(detail),
+            ..of
+        }));
+        merged.pauses.extend(pauses.into_iter().map(|of| Pause {
+            process: process(of.process),
+            time_ns: moved(of.time_ns),
+            ..of
+        }));
+        add_health(&mut merged.health, health, first_process, &name);
+        merged.recordings.push(name);
+    }
+
+    /// Moves all that is there: clocks begin so much earlier.
+    fn later_by(&mut self, nanoseconds: u64) {
+        let profile = &mut self.builder.profile;
+        let later = |time: &mut u64| *time = time.saturating_add(nanoseconds);
+        for process in &mut profile.processes {
+            later(&mut process.start_ns);
+            later(&mut process.end_ns);
+        }
+        for thread in &mut profile.threads {
+            later(&mut thread.start_ns);
+            thread.end_ns.as_mut().into_iter().for_each(later);
+        }
+        for sample in &mut profile.samples {
+            later(&mut sample.time_ns);
+        }
+        for pause in &mut profile.pauses {
+            later(&mut pause.time_ns);
+        }
+        later(&mut self.earliest);
+        self.clock = self.clock.saturating_sub_unsigned(nanoseconds);
+    }
+
+    fn finish(self) -> Profile {
+        let mut profile = self.builder.finish();
+        let times = profile.pauses.iter().map(|pause| pause.stopped_ns);
+        let mut times: Vec<u64> = times.collect();
+        times.sort_unstable();
+        profile.health.pauses.median_ns = times.get(times.len() / 2).copied().unwrap_or(0);
+        profile
+    }
+}
+
+/// Adds the honest line of a recording to that of others.
+fn add_health(to: &mut Health, of: Health, first_process: u32, name: &str) {
+    // All fields by name: a new one has to be thought of.
+    let Health {
+        samples,
+        lost,
+        broken,
+        truncated,
+        chains,
+        chains_cut,
+        frames,
+        unknown_frames,
+        due_ns,
+        seen_ns,
+        unseen,
+        abrupt,
+        engine,
+        walker,
+        event,
+        interval_ns,
+        achieved_ns,
+        max_depth,
+        agent_cpu_ns,
+        target_cpu_ns,
+        agent_memory,
+        handler_ns,
+        cost,
+        sources,
+        partial,
+        limited,
+        pauses,
+        notes,
+    } = of;
+    if (event, interval_ns) != (to.event, to.interval_ns) {
+        to.notes.push(format!(
+            "{name} was sampled otherwise than the first recording: compare shares, not sums"
+        ));
+    }
+    if engine != to.engine && !engine.is_empty() {
+        to.engine = format!("{}, {engine}", to.engine);
+    }
+    if walker != to.walker && !walker.is_empty() {
+        to.walker = format!("{}, {walker}", to.walker);
+    }
+    to.samples += samples;
+    add_reasons(&mut to.lost, lost);
+    add_reasons(&mut to.broken, broken);
+    to.truncated += truncated;
+    to.chains += chains;
+    add_reasons(&mut to.chains_cut, chains_cut);
+    to.frames += frames;
+    to.unknown_frames += unknown_frames;
+    // What one does not say is not known of all.
+    to.due_ns = to.due_ns.zip(due_ns).map(|(a, b)| a.saturating_add(b));
+    to.seen_ns = to.seen_ns.saturating_add(seen_ns);
+    for of in unseen {
+        match to.unseen.iter_mut().find(|known| known.reason == of.reason) {
+            Some(known) => {
+                known.threads += of.threads;
+                known.cpu_ns = known.cpu_ns.saturating_add(of.cpu_ns);
+            }
+            None => to.unseen.push(of),
+        }
+    }
+    to.unseen
+        .sort_by_key(|unseen| std::cmp::Reverse(unseen.cpu_ns));
+    to.abrupt.extend(abrupt);
+    to.achieved_ns = to.achieved_ns.max(achieved_ns);
+    to.max_depth = to.max_depth.max(max_depth);
+    to.agent_cpu_ns = to.agent_cpu_ns.saturating_add(agent_cpu_ns);
+    to.target_cpu_ns = to.target_cpu_ns.saturating_add(target_cpu_ns);
+    to.agent_memory = to.agent_memory.max(agent_memory);
+    to.handler_ns = to.handler_ns.saturating_add(handler_ns);
+    for of in cost {
+        let same = |known: &&mut crate::model::Cost| {
+            (known.part, &known.name, known.modelled) == (of.part, &of.name, of.modelled)
+        };
+        match to.cost.iter_mut().find(same) {
+            Some(known) => {
+                known.count += of.count;
+                known.cpu_ns = known.cpu_ns.saturating_add(of.cpu_ns);
+            }
+            None => to.cost.push(of),
+        }
+    }
+    for source in sources {
+        if !to.sources.contains(&source) {
+            to.sources.push(source);
+        }
+    }
+    let partial = partial.into_iter().map(|mut partial| {
+        partial.process.0 += first_process;
+        partial
+    });
+    to.partial.extend(partial);
+    for of in limited {
+        let known = to.limited.iter_mut().find(|known| known.event == of.event);
+        match known {
+            Some(Limited { count, value, .. }) => {
+                *count += of.count;
+                *value = value.saturating_add(of.value);
+            }
+            None => to.limited.push(of),
+        }
+    }
+    let Pauses {
+        count,
+        total_ns,
+        median_ns: _,
+        longest_ns,
+        stopping_ns,
+    } = pauses;
+    to.pauses.count += count;
+    to.pauses.total_ns = to.pauses.total_ns.saturating_add(total_ns);
+    to.pauses.longest_ns = to.pauses.longest_ns.max(longest_ns);
+    to.pauses.stopping_ns = to.pauses.stopping_ns.saturating_add(stopping_ns);
+    let notes = notes.into_iter().map(|note| format!("{name}: {note}"));
+    to.notes.extend(notes);
+}
+
+/// Most first.
+fn add_reasons(to: &mut Vec<(String, u64)>, of: Vec<(String, u64)>) {
+    for (reason, count) in of {
+        match to.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, known)) => *known += count,
+            None => to.push((reason, count)),
+        }
+    }
+    to.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+}
