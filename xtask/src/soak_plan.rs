@@ -88,6 +88,7 @@ impl Plan {
         circumstances(
             &mut rng,
             has_core31,
+            versions.len(),
             &mut outer,
             &mut inner,
             &mut title,
@@ -283,6 +284,7 @@ fn settings(
 fn circumstances(
     rng: &mut Rng,
     has_core31: bool,
+    programs: usize,
     outer: &mut Vec<String>,
     inner: &mut Vec<String>,
     title: &mut Vec<String>,
@@ -290,7 +292,9 @@ fn circumstances(
 ) {
     let mut limits = Vec::new();
     if rng.u32(..6) == 0 {
-        limits.push(format!("--nofile={}", [48, 64, 100, 256][rng.usize(..4)]));
+        // Two programs have what each would have alone.
+        let files = [48, 64, 100, 256][rng.usize(..4)] * programs;
+        limits.push(format!("--nofile={files}"));
     }
     if rng.u32(..8) == 0 {
         let queued = [0, 1, 10][rng.usize(..3)];
