@@ -24,6 +24,9 @@ const SLICES: usize = 40;
 /// The part of a side that a row has to have on one of both to be tested: a thousandth.
 const LEAST_SHARE: f64 = 0.001;
 
+/// What [`Question::error`] usually is.
+pub const ERROR: f64 = 0.01;
+
 /// By what amounts are made comparable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Per {
@@ -43,7 +46,7 @@ pub struct Question {
     pub by: By,
     /// By what amounts are made comparable.
     pub per: Per,
-    /// With what probability a change that is called certain is none, all of them together: `0.01`.
+    /// With what probability a change that is called certain is none, all of them together: [`ERROR`] unless asked otherwise.
     pub error: f64,
 }
 
@@ -326,13 +329,17 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
     }
 }
 
-/// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested.
+/// Holm's method: the smallest chance is held to the strictest limit. Answers how many were tested. What is a leaf always is asked
+/// about once.
 fn hold(rows: &mut [Change], error: f64) -> usize {
-    let is_tested = |of: &Compared| of.chance < 1.0;
+    let is_leaf = |row: &Change| row.own.weights == row.total.weights;
     let mut all: Vec<&mut Compared> = rows
         .iter_mut()
-        .flat_map(|row| [&mut row.own, &mut row.total])
-        .filter(|of| is_tested(of))
+        .flat_map(|row| {
+            let total = (!is_leaf(row)).then_some(&mut row.total);
+            [Some(&mut row.own), total].into_iter().flatten()
+        })
+        .filter(|of| of.chance < 1.0)
         .collect();
     let count = all.len();
     all.sort_by(|a, b| a.chance.total_cmp(&b.chance));
@@ -341,6 +348,9 @@ fn hold(rows: &mut [Change], error: f64) -> usize {
             break;
         }
         of.certain = true;
+    }
+    for row in rows.iter_mut().filter(|row| is_leaf(row)) {
+        row.total = row.own;
     }
     count
 }

@@ -5,6 +5,7 @@
 
 mod depth;
 mod details;
+mod diff;
 mod filter;
 mod group;
 mod seen;
@@ -14,6 +15,7 @@ mod tree;
 
 pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
+pub use diff::{Change, Compared, Diff, ERROR, Per, Question, Side, both, diff};
 pub use filter::{Filter, without_native};
 pub use group::{By, Group, Groups, Runtimes, runtime_labels};
 pub use seen::{Stacks, has_logical, seen_by};
