@@ -1,0 +1,268 @@
+//! What has changed between recordings, as a table and as JSON.
+//!
+//! For people and for programs. The invariants: what may be chance is never in the table unless it is asked for, and what is there says
+//! whether it is; every name is one cell of one line.
+
+use std::io::{self, Write};
+
+use profile::Profile;
+use profile::model::Unit;
+use profile::ops::{Change, Compared, Diff, Per, Question, Side};
+use serde::Serialize;
+
+use crate::health::honest_line;
+use crate::select::unit_name;
+use crate::text::notes;
+use crate::visible::visible;
+use crate::wording::{amount, plural};
+
+/// What is shown of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Rows of the table.
+    pub top: usize,
+    /// Rows that may be chance too.
+    pub all: bool,
+}
+
+/// Writes the table.
+///
+/// # Errors
+/// Those of `out`.
+pub fn text(
+    profile: &Profile,
+    diff: &Diff,
+    question: Question,
+    shown: Shown,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let names = Names::new(profile, diff);
+    let unit = unit_name(question.event.unit());
+    for (word, side, names) in [
+        ("before", diff.sides[0], names.before),
+        ("after ", diff.sides[1], names.after),
+    ] {
+        let mut says = format!("{:.3} s, {}", side.seconds, plural(side.weight.samples, "sample"));
+        if side.weight.value != side.weight.samples {
+            says.push_str(&format!(", {}", amount(side.weight.value, unit)));
+        }
+        writeln!(out, "{word}  {names}: {says}")?;
+    }
+    let per = match question.per {
+        Per::Whole => "parts of all that was sampled",
+        Per::Second => "by the second",
+    };
+    let runs = match diff.sides.iter().all(|side| side.units == side.recordings) {
+        true => "runs with runs",
+        false => "slices of time with slices of time",
+    };
+    writeln!(
+        out,
+        "{}: {per}; {}, {runs}; at most {:.0} % that any change is none",
+        question.event.name(),
+        plural(diff.tested as u64, "comparison"),
+        question.error * 100.0
+    )?;
+    writeln!(out)?;
+    let is_shown = |row: &&Change| shown.all || row.own.certain;
+    let rows: Vec<&Change> = diff.rows.iter().filter(is_shown).collect();
+    if rows.is_empty() {
+        writeln!(out, "nothing changed by more than chance")?;
+    } else {
+        table(&rows[..rows.len().min(shown.top)], question, &mut out)?;
+    }
+    if rows.len() > shown.top {
+        writeln!(out, "… and {} more", rows.len() - shown.top)?;
+    }
+    let callers = diff.rows.iter().filter(|row| row.total.certain && !row.own.certain);
+    let callers = callers.count() as u64;
+    if callers > 0 && !shown.all {
+        writeln!(
+            out,
+            "{} changed by what they call (--all shows them)",
+            plural(callers, "more row")
+        )?;
+    }
+    writeln!(out)?;
+    for note in notes(profile) {
+        writeln!(out, "note: {note}")?;
+    }
+    writeln!(out, "{}", honest_line(&profile.health))?;
+    out.flush()
+}
+
+fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Result<()> {
+    let mut cells = vec![
+        ["self before", "after", "change", "", "total before", "after", "change", ""]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for row in rows {
+        let mut line = compared(row.own, question);
+        line.extend(compared(row.total, question));
+        cells.push(line);
+    }
+    let width = |column: usize| {
+        let widths = cells.iter().map(|line| line[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..8).map(width).collect();
+    let names = rows.iter().map(|row| visible(&row.group.label).into_owned());
+    let names = [question.by.name().to_owned()].into_iter().chain(names);
+    for (line, name) in cells.iter().zip(names) {
+        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            // Nothing is between a change and whether it is certain.
+            let gap = if at == 0 || at % 4 == 3 { "" } else { "  " };
+            let pad = width - cell.chars().count();
+            match at % 4 {
+                3 => write!(out, "{gap}{cell}{:pad$}", "")?,
+                _ => write!(out, "{gap}{:pad$}{cell}", "")?,
+            }
+        }
+        writeln!(out, "  {name}")?;
+    }
+    Ok(())
+}
+
+/// Before, after, by how much, and `?` where that may be chance.
+fn compared(of: Compared, question: Question) -> Vec<String> {
+    let one = |amount: f64| match (question.per, question.event.unit()) {
+        (Per::Whole, _) => format!("{:.2} %", amount * 100.0),
+        (Per::Second, Unit::Nanoseconds) => format!("{:.2} ms/s", amount / 1e6),
+        (Per::Second, Unit::Bytes) => format!("{:.1} KiB/s", amount / 1024.0),
+        (Per::Second, Unit::Count) => format!("{amount:.1}/s"),
+    };
+    let [before, after] = of.amounts;
+    let change = match (before > 0.0, after > 0.0) {
+        (false, false) => String::new(),
+        (false, true) => "new".to_owned(),
+        (true, false) => "gone".to_owned(),
+        (true, true) => format!("{:+.1} %", of.relative() * 100.0),
+    };
+    let mark = match of.certain || change.is_empty() {
+        true => " ",
+        false => "?",
+    };
+    vec![one(before), one(after), change, mark.to_owned()]
+}
+
+/// The files of the two sides.
+struct Names {
+    before: String,
+    after: String,
+}
+
+impl Names {
+    fn new(profile: &Profile, diff: &Diff) -> Names {
+        let shown = |names: &[String]| match names {
+            [] => "nothing".to_owned(),
+            [one] => visible(one).into_owned(),
+            [first, rest @ ..] => format!("{} and {} more", visible(first), rest.len()),
+        };
+        let at = diff.sides[0].recordings.min(profile.recordings.len());
+        let (before, after) = profile.recordings.split_at(at);
+        Names {
+            before: shown(before),
+            after: shown(after),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DiffJson<'d> {
+    event: &'static str,
+    unit: &'static str,
+    by: &'static str,
+    /// `whole`: amounts are parts of all; `second`: units of the event a second.
+    per: &'static str,
+    /// With what probability any change that is `certain` is none.
+    error: f64,
+    tested: usize,
+    before: SideJson<'d>,
+    after: SideJson<'d>,
+    rows: Vec<RowJson>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct SideJson<'d> {
+    recordings: &'d [String],
+    units: usize,
+    samples: u64,
+    value: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    name: String,
+    #[serde(rename = "self")]
+    own: ComparedJson,
+    total: ComparedJson,
+}
+
+#[derive(Serialize)]
+struct ComparedJson {
+    before: f64,
+    after: f64,
+    /// A part of what it was; `null` where that was nothing.
+    change: Option<f64>,
+    samples_before: u64,
+    samples_after: u64,
+    /// With what probability chance alone does as much; `null` where there was too little to test.
+    chance: Option<f64>,
+    certain: bool,
+}
+
+/// Writes all of it, whatever may be chance, for programs.
+///
+/// # Errors
+/// Those of `out`.
+pub fn json(
+    profile: &Profile,
+    diff: &Diff,
+    question: Question,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let at = diff.sides[0].recordings.min(profile.recordings.len());
+    let (before, after) = profile.recordings.split_at(at);
+    let side = |side: Side, recordings| SideJson {
+        recordings,
+        units: side.units,
+        samples: side.weight.samples,
+        value: side.weight.value,
+        seconds: side.seconds,
+    };
+    let compared = |of: Compared| ComparedJson {
+        before: of.amounts[0],
+        after: of.amounts[1],
+        change: Some(of.relative()).filter(|change| change.is_finite()),
+        samples_before: of.weights[0].samples,
+        samples_after: of.weights[1].samples,
+        chance: Some(of.chance).filter(|chance| *chance < 1.0),
+        certain: of.certain,
+    };
+    let rows = diff.rows.iter().map(|row| RowJson {
+        name: row.group.label.clone(),
+        own: compared(row.own),
+        total: compared(row.total),
+    });
+    let all = DiffJson {
+        event: question.event.name(),
+        unit: unit_name(question.event.unit()),
+        by: question.by.name(),
+        per: match question.per {
+            Per::Whole => "whole",
+            Per::Second => "second",
+        },
+        error: question.error,
+        tested: diff.tested,
+        before: side(diff.sides[0], before),
+        after: side(diff.sides[1], after),
+        rows: rows.collect(),
+        notes: notes(profile),
+    };
+    crate::visible::write_json(&mut out, &all)?;
+    writeln!(out)?;
+    out.flush()
+}
