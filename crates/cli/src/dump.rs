@@ -8,10 +8,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::DumpArgs;
 use crate::console::{Console, shown};
+use crate::record::Carried;
 use crate::{record, saved};
 
 /// Runs the verb.
-pub(crate) fn run(args: &DumpArgs, console: &Console) -> Result<()> {
+pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Result<()> {
     let file = Path::new(&args.what);
     let profile = if is_recording(file) {
         if args.output.is_some() || args.stay {
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &DumpArgs, console: &Console) -> Result<()> {
             .what
             .to_str()
             .with_context(|| format!("{} names no process", shown(file)))?;
-        record::dump(word, args, console)?
+        record::dump(word, args, carried, console)?
     };
     if !formats::has_dump(&profile) {
         bail!(

@@ -29,9 +29,15 @@ pub use record::AGENT_CLSID;
 
 use crate::args::{Cli, Command, apply_format};
 use crate::console::Console;
+use crate::record::Carried;
 
-/// Runs the command line `arguments` (the first is the program's name) and returns the exit code.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the command line `arguments` (the first is the program's name) and returns the exit code. `carried`
+/// is the agent that the binary has in it; without one it is looked for beside the binary.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    carried: Option<&'static [u8]>,
+) -> ExitCode {
+    let carried = Carried(carried);
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
@@ -53,14 +59,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let console = Console::new(cli.quiet, cli.color);
     let result = match cli.command {
-        Command::Record(args) => record::run(&args, &console),
+        Command::Record(args) => record::run(&args, carried, &console),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Top(args) => record::run_top(&args, &console),
+        Command::Doctor(args) => doctor::run(&args, carried),
+        Command::Top(args) => record::run_top(&args, carried, &console),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
-        Command::Dump(args) => dump::run(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Dump(args) => dump::run(&args, carried, &console).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         if is_broken_pipe(&error) {

@@ -75,7 +75,7 @@ pub enum DeployError {
     #[error(
         "there is no folder from which process {pid} could load the agent: {}; mount a tmpfs in it \
          without noexec (docker run --tmpfs /tmp:exec), or start it with a TMPDIR that can be written to",
-        tried.iter().map(|(folder, why)| format!("{} {why}", folder.display())).collect::<Vec<_>>().join(", ")
+        listed(tried)
     )]
     NoFolder {
         /// The process.
@@ -117,11 +117,7 @@ impl Deployed {
     }
 
     fn copy(target: &Target, loader: &Loader, content: &[u8]) -> Result<Self, DeployError> {
-        let hash: String = Sha256::digest(content)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let name = format!("{PREFIX}{}.so", hash.get(..DIGITS).unwrap_or(&hash));
+        let name = name_by(content);
         let mut tried = Vec::new();
         let own = Some(target.temporary_folder()).filter(|folder| folder.is_absolute());
         for path in own.into_iter().chain(FOLDERS.map(PathBuf::from)) {
@@ -174,6 +170,20 @@ impl Deployed {
             sweep(&folder, None);
         }
     }
+}
+
+/// The name of a library of that content.
+fn name_by(content: &[u8]) -> String {
+    let digits = Sha256::digest(content);
+    let hash: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{PREFIX}{}.so", hash.get(..DIGITS).unwrap_or(&hash))
+}
+
+/// Folders that were tried, and what is wrong with each.
+fn listed(tried: &[(PathBuf, &'static str)]) -> String {
+    let each = tried.iter();
+    let each = each.map(|(folder, why)| format!("{} {why}", folder.display()));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What an error of a folder means.
@@ -242,7 +252,7 @@ fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files of ours in a folder that nobody maps.
+/// Removes files of ours in a folder that nobody maps, nor has in his environment.
 fn sweep(folder: &Folder, but: Option<&str>) {
     let Ok(entries) = fs::read_dir(folder.path()) else {
         return;
@@ -258,8 +268,8 @@ fn sweep(folder: &Folder, but: Option<&str>) {
     if ours.is_empty() {
         return;
     }
-    let mapped = mapped_names();
-    for name in ours.iter().filter(|name| !mapped.contains(*name)) {
+    let needed = needed_names();
+    for name in ours.iter().filter(|name| !needed.contains(*name)) {
         remove(&folder.path().join(name), name.starts_with(UNFINISHED));
     }
 }
@@ -282,7 +292,7 @@ fn remove(path: &Path, is_unfinished: bool) {
     }
     // Who is about to attach it has locked it; who comes now sees that it is gone. And who has attached
     // it since the mappings were read has let go of it after it was mapped.
-    if file.try_lock().is_ok() && !mapped_names().contains(&name_of(path)) && is_at(&file, path) {
+    if file.try_lock().is_ok() && !needed_names().contains(&name_of(path)) && is_at(&file, path) {
         let _ = fs::remove_file(path);
     }
 }
@@ -294,27 +304,38 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// Names of our libraries that any process maps. What we may not look at we have not attached to.
-fn mapped_names() -> Vec<String> {
+/// Names of our libraries that any process maps, or will load: its environment names one, and a program
+/// that it starts inherits that. What we may not look at we have not attached to, nor started.
+fn needed_names() -> Vec<String> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();
     };
     let mut names = Vec::new();
     for process in processes.flatten() {
-        let mut maps = Vec::new();
-        if let Ok(mut file) = process.open_relative("maps")
-            && file.read_to_end(&mut maps).is_ok()
-        {
-            let ours = |name: &String| name.starts_with(PREFIX);
-            names.extend(
-                mapped_files(&maps)
-                    .iter()
-                    .map(|file| name_of(file))
-                    .filter(ours),
-            );
+        let read = |file: &str| {
+            let mut content = Vec::new();
+            let mut file = process.open_relative(file).ok()?;
+            file.read_to_end(&mut content).ok().map(|_| content)
+        };
+        if let Some(maps) = read("maps") {
+            let mapped = mapped_files(&maps);
+            let ours = mapped.iter().map(|file| name_of(file));
+            names.extend(ours.filter(|name| name.starts_with(PREFIX)));
+        }
+        if let Some(environment) = read("environ") {
+            names.extend(named_in(&environment));
         }
     }
     names
+}
+
+/// Names of our libraries in an environment; other text around them ends them.
+fn named_in(environment: &[u8]) -> impl Iterator<Item = String> {
+    let words = environment.split(|&byte| !byte.is_ascii_alphanumeric() && !b"-.".contains(&byte));
+    let words = words.filter_map(|word| std::str::from_utf8(word).ok());
+    words
+        .filter(|word| word.starts_with(PREFIX))
+        .map(str::to_owned)
 }
 
 fn us() -> u32 {
@@ -334,6 +355,12 @@ struct Loader {
 }
 
 impl Loader {
+    fn us() -> Option<Self> {
+        Target::new(std::process::id())
+            .and_then(|us| Self::of(&us))
+            .ok()
+    }
+
     fn of(target: &Target) -> Result<Self, Error> {
         let status = target
             .process()
@@ -412,6 +439,9 @@ impl Loader {
 fn flags(file: &impl AsFd) -> Option<FsFlags> {
     fstatvfs(file.as_fd()).ok().map(|found| found.flags())
 }
+
+mod unpacked;
+pub use unpacked::{UnpackError, Unpacked};
 
 #[cfg(test)]
 mod tests;

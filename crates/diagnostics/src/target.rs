@@ -162,6 +162,12 @@ impl Folder {
     }
 }
 
+impl From<OwnedFd> for Folder {
+    fn from(folder: OwnedFd) -> Self {
+        Self(folder)
+    }
+}
+
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

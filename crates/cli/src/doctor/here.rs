@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Check, trial};
 use crate::console::shown;
-use crate::record;
+use crate::record::{self, Agent, Carried};
 
 /// The check that does not count for a process that runs already.
 pub(super) const ENVIRONMENT: &str = "environment";
@@ -22,10 +22,10 @@ const FEW_DESCRIPTORS: u64 = 64;
 const FEW_SIGNALS: u64 = 256;
 
 /// The checks, in the order in which recording comes to need them.
-pub(super) fn checks() -> Vec<Check> {
+pub(super) fn checks(carried: Carried) -> Vec<Check> {
     vec![
         kernel(),
-        agent(),
+        agent(carried),
         environment(),
         socket(),
         timer(),
@@ -57,13 +57,13 @@ fn kernel() -> Check {
 }
 
 /// The dynamic linker loads it as a runtime would: with all that it depends on, from where it lies.
-fn agent() -> Check {
+fn agent(carried: Carried) -> Check {
     const WHAT: &str = "agent";
-    let path = match record::find_agent() {
-        Ok(path) => path,
+    let agent = match Agent::find(carried) {
+        Ok(agent) => agent,
         Err(error) => return Check::not_ok(WHAT, format!("{error:#}")),
     };
-    loadable(WHAT, &path)
+    loadable(WHAT, agent.path())
 }
 
 /// Whether a program here could load the library.

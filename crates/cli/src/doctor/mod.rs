@@ -14,6 +14,7 @@ use anyhow::Result;
 use formats::visible;
 
 use crate::args::DoctorArgs;
+use crate::record::Carried;
 
 /// What came of a trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,12 +64,12 @@ impl Check {
 }
 
 /// Runs the verb; the exit code is 1 where recording would not work.
-pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
-    let mut checks = here::checks();
+pub(crate) fn run(args: &DoctorArgs, carried: Carried) -> Result<ExitCode> {
+    let mut checks = here::checks(carried);
     if let Some(pid) = args.pid {
         // Whatever keeps programs that are started here from being recorded is not in its way.
         checks.retain(|check| check.what != here::ENVIRONMENT);
-        checks.extend(process::checks(pid));
+        checks.extend(process::checks(pid, carried));
     }
     let text: String = checks.iter().map(Check::line).collect();
     let mut out = io::stdout().lock();

@@ -10,12 +10,12 @@ use diagnostics::{Deployed, Reach, Survey, Target, Way};
 use super::Check;
 use super::here::left;
 use crate::console::shown;
-use crate::record;
+use crate::record::{Agent, Carried};
 
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The checks of process `pid`.
-pub(super) fn checks(pid: u32) -> Vec<Check> {
+pub(super) fn checks(pid: u32, carried: Carried) -> Vec<Check> {
     let target = match Target::new(pid) {
         Ok(target) => target,
         Err(error) => return vec![Check::not_ok("process", error.to_string())],
@@ -27,7 +27,7 @@ pub(super) fn checks(pid: u32) -> Vec<Check> {
     if let Some(survey) = &reach.survey
         && reach.way.is_ok()
     {
-        checks.push(library(&target, survey));
+        checks.push(library(&target, survey, carried));
         checks.extend(limits(&target));
     }
     checks
@@ -71,14 +71,14 @@ fn recording(reach: &Reach, asked: Duration) -> Check {
     }
 }
 
-fn library(target: &Target, survey: &Survey) -> Check {
+fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
     const WHAT: &str = "agent in it";
-    let agent = match record::find_agent() {
+    let agent = match Agent::find(carried) {
         Ok(agent) => agent,
         // Said above.
         Err(_) => return Check::not_ok(WHAT, "there is no agent to load"),
     };
-    match Deployed::new(target, survey, &agent) {
+    match Deployed::new(target, survey, agent.path()) {
         Ok(deployed) => {
             let place = shown(deployed.library());
             let check = if deployed.is_copy() {
@@ -138,7 +138,7 @@ mod tests {
     fn a_process_that_has_ended_is_told() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let checks = checks(child.id());
+        let checks = checks(child.id(), Carried(None));
         let [
             Check {
                 finding: Finding::NotOk(why),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_process_without_dotnet_is_told() {
-        let checks = checks(std::process::id());
+        let checks = checks(std::process::id(), Carried(None));
         let [
             _,
             Check {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use diagnostics::Unpacked;
 
 use crate::console::shown;
 
@@ -12,21 +13,58 @@ use crate::console::shown;
 const VARIABLE: &str = "SIDEWALK_AGENT";
 const NAME: &str = "libsidewalk.so";
 
-/// The absolute path of the agent: `SIDEWALK_AGENT`, or beside this binary, or in `../lib`.
-///
-/// # Errors
-/// It is in none of these places, or is no shared library.
-pub(super) fn find() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os(VARIABLE) {
-        let path = Path::new(&given);
-        check(path).with_context(|| {
-            format!(
-                "{VARIABLE} names the agent {}, which cannot be used",
-                shown(path)
-            )
-        })?;
-        return Ok(std::path::absolute(path)?);
+/// The agent that this binary has in it, if it was built with one.
+#[derive(Clone, Copy)]
+pub(crate) struct Carried(pub(crate) Option<&'static [u8]>);
+
+/// The agent, as a file. It stays where it is as long as this is there.
+pub(crate) struct Agent {
+    path: PathBuf,
+    _unpacked: Option<Unpacked>,
+}
+
+impl Agent {
+    /// `SIDEWALK_AGENT`, or what this binary carries, or the one beside it, or in `../lib`. The path is
+    /// absolute.
+    ///
+    /// # Errors
+    /// It is in none of these places, is no shared library, or cannot be unpacked.
+    pub(crate) fn find(carried: Carried) -> Result<Self> {
+        if let Some(given) = std::env::var_os(VARIABLE) {
+            let path = Path::new(&given);
+            check(path).with_context(|| {
+                format!(
+                    "{VARIABLE} names the agent {}, which cannot be used",
+                    shown(path)
+                )
+            })?;
+            return Ok(Self::at(std::path::absolute(path)?));
+        }
+        if let Some(content) = carried.0 {
+            let unpacked = Unpacked::new(content)?;
+            return Ok(Self {
+                path: unpacked.library().to_owned(),
+                _unpacked: Some(unpacked),
+            });
+        }
+        beside().map(Self::at)
     }
+
+    fn at(path: PathBuf) -> Self {
+        Self {
+            path,
+            _unpacked: None,
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Where `cargo build` puts it.
+fn beside() -> Result<PathBuf> {
     let binary = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .context("cannot find out where sidewalk itself lies")?;
@@ -39,8 +77,10 @@ pub(super) fn find() -> Result<PathBuf> {
         }
     }
     bail!(
-        "the agent {NAME} is missing: it is neither in {} nor in ../lib beside it.\n\
-         Reinstall sidewalk, build it (cargo build makes both), or set {VARIABLE} to its path",
+        "the agent {NAME} is missing: this sidewalk was built without it (as cargo build in the \
+         repository does), and it is neither in {} nor in ../lib beside it.\n\
+         Install sidewalk (cargo install --path crates/cli), build it (cargo build makes both), or set \
+         {VARIABLE} to its path",
         shown(folder)
     )
 }

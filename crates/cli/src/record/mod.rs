@@ -28,8 +28,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
 use profile::Profile;
 
+pub(crate) use agent_library::{Agent, Carried};
 pub use environment::AGENT_CLSID;
-pub(crate) use trials::{find_agent, judge_environment, try_socket};
+pub(crate) use trials::{judge_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;
@@ -48,12 +49,12 @@ use crate::top::Top;
 const ROWS: usize = 10;
 
 /// Runs the verb; the exit code is the command's own.
-pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
+pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
     if args.change {
         return change::run(args, console);
     }
     if !args.pids.is_empty() {
-        return run_attached(args, None, console);
+        return run_attached(args, None, carried, console);
     }
     let Some((program, arguments)) = args.command.split_first() else {
         bail!("there is no command to start");
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = agent_library::find()?;
+    let agent = Agent::find(carried)?;
     check_program(program)?;
     let obstacles = Obstacles::find(|name| std::env::var_os(name));
     for warning in obstacles.judge(args.replace_profiler)? {
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
     command.args(arguments);
     let configuration = environment::configuration(args);
     let beside = obstacles.is_beside(args.replace_profiler);
-    environment::prepare(&mut command, &agent, &socket, &configuration, beside);
+    environment::prepare(&mut command, agent.path(), &socket, &configuration, beside);
     let child = signals
         .spawn(&mut command)
         .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &RecordArgs, console: &Console) -> Result<ExitCode> {
 }
 
 /// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says so.
-pub(crate) fn run_top(args: &TopArgs, console: &Console) -> Result<ExitCode> {
+pub(crate) fn run_top(args: &TopArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
     Top::check()?;
     let frequency = args.frequency.to_string();
     let mut words = vec![
@@ -140,7 +141,7 @@ pub(crate) fn run_top(args: &TopArgs, console: &Console) -> Result<ExitCode> {
     let Verb::Record(record) = Cli::try_parse_from(words)?.command else {
         bail!("these are the words of a recording");
     };
-    run_attached(&record, Some(Top::open), console)
+    run_attached(&record, Some(Top::open), carried, console)
 }
 
 /// Records programs that run, and leaves them; `show` is given the name under which the recording would be
@@ -148,12 +149,13 @@ pub(crate) fn run_top(args: &TopArgs, console: &Console) -> Result<ExitCode> {
 fn run_attached(
     args: &RecordArgs,
     show: Option<fn(String) -> Result<Top>>,
+    carried: Carried,
     console: &Console,
 ) -> Result<ExitCode> {
     for output in &args.outputs {
         output.check_writable()?;
     }
-    let agent = agent_library::find()?;
+    let agent = Agent::find(carried)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
@@ -164,7 +166,7 @@ fn run_attached(
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
-        match attach::join(target, &agent, &wish) {
+        match attach::join(target, agent.path(), &wish) {
             Ok(stream) => {
                 streams.push((stream, target.pid()));
                 joined.push(target);
@@ -228,8 +230,13 @@ fn run_attached(
 ///
 /// # Errors
 /// It cannot be recorded, or the dump cannot be written where it is wanted.
-pub(crate) fn dump(word: &str, args: &DumpArgs, console: &Console) -> Result<Profile> {
-    let agent = agent_library::find()?;
+pub(crate) fn dump(
+    word: &str,
+    args: &DumpArgs,
+    carried: Carried,
+    console: &Console,
+) -> Result<Profile> {
+    let agent = Agent::find(carried)?;
     let targets = attach::targets(&[word.to_owned()])?;
     let [target] = &targets[..] else {
         bail!("say which process");
@@ -242,7 +249,7 @@ pub(crate) fn dump(word: &str, args: &DumpArgs, console: &Console) -> Result<Pro
         configuration: environment::DUMP,
         stay: args.stay,
     };
-    let stream = attach::join(target, &agent, &wish)?;
+    let stream = attach::join(target, agent.path(), &wish)?;
     let mut session = Session::of_running(vec![(stream, target.pid())], &signals, console)?;
     // The dump is taken when the agent is told to stop.
     let recorded = session.record(&mut sink, Some(Duration::ZERO));

@@ -8,14 +8,6 @@ use anyhow::{Context, Result};
 use super::environment::Obstacles;
 use super::rendezvous::Rendezvous;
 
-/// The agent, as recording finds it.
-///
-/// # Errors
-/// It is not there.
-pub(crate) fn find_agent() -> Result<PathBuf> {
-    super::agent_library::find()
-}
-
 /// Whether the environment lets a program be recorded that is started in it.
 ///
 /// # Errors

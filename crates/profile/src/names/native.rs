@@ -42,10 +42,16 @@ pub fn native_kind(path: &str) -> FrameKind {
     }
 }
 
-/// Whether a file is the agent.
+/// Whether a file is the agent: as it was built, or named by its content where it was unpacked or
+/// carried to.
 #[must_use]
 pub fn is_agent(path: &str) -> bool {
-    file_name(path) == "libsidewalk.so"
+    let stem = file_name(path).strip_suffix(".so");
+    let rest = stem.and_then(|stem| stem.strip_prefix("libsidewalk"));
+    rest.is_some_and(|rest| {
+        let hash = rest.strip_prefix('-');
+        rest.is_empty() || hash.is_some_and(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit()))
+    })
 }
 
 /// Without folders, and without what the kernel adds to the name of a file that is gone.
@@ -90,6 +96,8 @@ mod tests {
             assert_eq!(native_kind(path), FrameKind::Native, "{path}");
         }
         assert!(is_agent("/opt/sidewalk/lib/libsidewalk.so"));
+        assert!(is_agent("/tmp/libsidewalk-0123456789abcdef.so (deleted)"));
         assert!(!is_agent("/opt/libsidewalk.so/other.so"));
+        assert!(!is_agent("/opt/libsidewalk-tests.so"));
     }
 }

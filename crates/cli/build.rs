@@ -1,0 +1,90 @@
+//! Brings the agent into the binary: `carried.rs`, which `main.rs` includes.
+//!
+//! Cargo builds no package for its library's file on behalf of another one, so this runs another cargo
+//! for `libsidewalk`, in a target folder of its own. `SIDEWALK_CARRY` says otherwise: `no` (the
+//! repository's `.cargo/config.toml`, where each `cargo build` would build the agent twice), or the path
+//! of an agent that was built (`cargo xtask dist`).
+
+use std::env::{self, var_os};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VARIABLE: &str = "SIDEWALK_CARRY";
+
+fn main() {
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    println!("cargo::rerun-if-changed=build.rs");
+    let wish = env::var(VARIABLE).unwrap_or_default();
+    let agent = match wish.as_str() {
+        "no" => None,
+        "" | "yes" => Some(build()),
+        path => {
+            println!("cargo::rerun-if-changed={path}");
+            Some(PathBuf::from(path))
+        }
+    };
+    // Copied, so that the binary is what this run saw, and no path of this machine is in it.
+    let folder = PathBuf::from(var_os("OUT_DIR").expect("cargo sets it"));
+    let content = match &agent {
+        Some(agent) => {
+            let copied = folder.join("agent.so");
+            if let Err(error) = fs::copy(agent, copied) {
+                panic!("cannot read the agent {agent:?}: {error}");
+            }
+            "Some(include_bytes!(\"agent.so\"))"
+        }
+        None => "None",
+    };
+    let text = format!("/// The agent.\nconst CARRIED: Option<&[u8]> = {content};\n");
+    fs::write(folder.join("carried.rs"), text).expect("the folder is ours to write to");
+}
+
+/// Builds the agent as this package is built: same compiler, target, flags, and profile.
+fn build() -> PathBuf {
+    let get = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
+    let here = PathBuf::from(get("CARGO_MANIFEST_DIR"));
+    let package = here.join("../libsidewalk/Cargo.toml");
+    assert!(
+        package.is_file(),
+        "there are no sources of the agent, {package:?}: build in a whole checkout, or set {VARIABLE} to an \
+         agent that was built"
+    );
+    let (target, out) = (get("TARGET"), PathBuf::from(get("OUT_DIR")).join("agent"));
+    let mut cargo = Command::new(get("CARGO"));
+    cargo
+        .args(["build", "--target", &target, "--target-dir"])
+        .arg(&out)
+        .arg("--manifest-path")
+        .arg(&package)
+        // The flags of the agent are those of this package. What it is told of this one is not its.
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("CARGO_BUILD_TARGET_DIR");
+    let profile = get("PROFILE");
+    if profile == "release" {
+        // Frames of the agent have names; lines of it nobody needs here.
+        cargo.args([
+            "--release",
+            "--config",
+            "profile.release.strip=\"debuginfo\"",
+        ]);
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "the agent does not build: {status}");
+    let built = out.join(&target).join(profile);
+    for source in sources(&built.join("libsidewalk.d")) {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    let lock = here.join("../../Cargo.lock");
+    println!("cargo::rerun-if-changed={}", lock.to_string_lossy());
+    built.join("libsidewalk.so")
+}
+
+/// What cargo says that the library was made of. Blanks in names are written with a backslash.
+fn sources(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).expect("cargo writes it beside the library");
+    let (_, sources) = text.split_once(": ").unwrap_or_default();
+    let sources = sources.replace("\\ ", "\0");
+    let sources = sources.split_whitespace();
+    sources.map(|name| name.replace('\0', " ")).collect()
+}

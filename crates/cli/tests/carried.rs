@@ -1,0 +1,169 @@
+//! A `sidewalk` that carries its agent, against real runtimes.
+//!
+//! It is this test program again, started by a link of that name: what `main.rs` includes is here read
+//! from a file, so that no second build of the agent is needed. All else is the product's. The agent is
+//! the release build's, as in the acceptance tests.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use libtest_mimic::{Arguments, Trial};
+use tempfile::TempDir;
+use testkit::{Running, Runtime, Setup, agent, workload};
+
+/// Names the file with the agent that is carried.
+const CARRIED: &str = "SIDEWALK_TEST_CARRIED";
+
+fn main() -> ExitCode {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    if program.is_some_and(|program| program.ends_with("sidewalk")) {
+        let agent = std::env::var_os(CARRIED).map(|path| fs::read(path).unwrap());
+        return sidewalk_cli::run(std::env::args_os(), agent.map(|agent| &*agent.leak()));
+    }
+    let setup = Setup::read().unwrap_or_else(|why| panic!("{why}"));
+    let mut trials: Vec<Trial> = setup
+        .runtimes
+        .into_iter()
+        .map(|runtime| {
+            let name = format!("a_carried_agent_records::{}", runtime.name);
+            Trial::test(name, move || {
+                a_carried_agent_records(&runtime);
+                Ok(())
+            })
+        })
+        .collect();
+    let others: [(&str, fn()); 3] = [
+        ("an_agent_that_is_named_comes_first", an_agent_that_is_named),
+        (
+            "an_older_agent_stays_as_long_as_a_process_has_it",
+            an_older_agent_stays,
+        ),
+        ("nothing_is_needed_beside_the_binary", nothing_beside),
+    ];
+    trials.extend(others.map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    }));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// An installed `sidewalk` with nothing beside it, and a user's cache.
+struct Installed {
+    folder: TempDir,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let here = std::env::current_exe().unwrap();
+        symlink(here, folder.path().join("sidewalk")).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The command, carrying that agent.
+    fn command(&self, carried: &Path) -> Command {
+        let mut command = Command::new(self.path("sidewalk"));
+        command
+            .env(CARRIED, carried)
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env_remove("SIDEWALK_AGENT")
+            .current_dir(self.folder.path());
+        command
+    }
+
+    /// The names of the agents that were unpacked.
+    fn agents(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("cache/sidewalk/agents")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+fn answer(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+fn a_carried_agent_records(runtime: &Runtime) {
+    let installed = Installed::new();
+    let program = runtime.command(&workload("shares").dll);
+    let mut command = installed.command(&agent());
+    command
+        .args(["record", "-o", "shares.collapsed", "--"])
+        .arg(program.get_program())
+        .args(program.get_args());
+    for (name, value) in program.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    answer(&mut command);
+    let stacks = fs::read_to_string(installed.path("shares.collapsed")).unwrap();
+    assert!(stacks.contains("Workloads.Shares."), "{stacks}");
+    // Its own file is known by its name: no frame is one of that library.
+    assert!(!stacks.contains("libsidewalk"), "{stacks}");
+    let agents = installed.agents();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    let unpacked = installed.path("cache/sidewalk/agents").join(&agents[0]);
+    assert_eq!(fs::read(unpacked).unwrap(), fs::read(agent()).unwrap());
+}
+
+fn an_agent_that_is_named() {
+    let installed = Installed::new();
+    let mut command = installed.command(&agent());
+    command.env("SIDEWALK_AGENT", "/no/such/agent.so");
+    let output = command.args(["record", "--", "true"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("/no/such/agent.so"), "{text}");
+    assert!(!installed.path("cache").exists());
+}
+
+fn nothing_beside() {
+    let installed = Installed::new();
+    let output = answer(installed.command(&agent()).arg("doctor"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let agents = installed.path("cache/sidewalk/agents");
+    let expected = format!("agent              {}/", agents.to_str().unwrap());
+    assert!(text.contains(&expected), "{text}");
+}
+
+/// A process maps the agent of an older `sidewalk` when a newer one comes.
+fn an_older_agent_stays() {
+    let installed = Installed::new();
+    let runtime = Runtime::net8();
+    let running = Running::waits(&runtime);
+    // What lies behind a library's end is loaded by nobody.
+    let newer = installed.path("newer.so");
+    fs::copy(agent(), &newer).unwrap();
+    let mut file = File::options().append(true).open(&newer).unwrap();
+    file.write_all(b"newer").unwrap();
+    drop(file);
+    let record = |carried: &Path, output: &str| {
+        let mut command = installed.command(carried);
+        command.args(["record", "-e", "wall", "-d", "1s", "--pid"]);
+        command.arg(running.pid().to_string()).args(["-o", output]);
+        answer(&mut command);
+    };
+    record(&agent(), "first.swk");
+    let old = installed.agents();
+    assert_eq!(old.len(), 1);
+    // The agent has left, and its library is still mapped.
+    record(&newer, "second.swk");
+    let both = installed.agents();
+    assert!(both.len() == 2 && both.contains(&old[0]), "{both:?}");
+    running.end_well();
+    answer(installed.command(&newer).arg("doctor"));
+    let left = installed.agents();
+    assert!(left.len() == 1 && left[0] != old[0], "{left:?}");
+}

@@ -1,0 +1,328 @@
+//! A library that the tool carries in itself, as a file that this user's programs can load.
+//!
+//! Not what brings it to other users or into containers. The invariants are those of the module above;
+//! and its folder, with all that lead to it, can be changed by nobody but this user and root. So what a
+//! program finds there later is what we wrote.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+
+use nix::fcntl::open;
+use nix::sys::stat::Mode;
+
+use super::*;
+
+/// A library that was unpacked. It is not removed as long as this is there, nor while a process maps it
+/// or has it in its environment.
+#[derive(Debug)]
+pub struct Unpacked {
+    library: PathBuf,
+    /// Locked, shared.
+    _lock: File,
+}
+
+/// There is no place for it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no folder for the agent: {}; set XDG_CACHE_HOME to one of your own, on a file system \
+     without noexec",
+    listed(tried)
+)]
+pub struct UnpackError {
+    /// What was tried, and what is wrong with it.
+    pub tried: Vec<(PathBuf, &'static str)>,
+}
+
+impl Unpacked {
+    /// Puts a library where programs of this user can load it, unless it is there, and removes other
+    /// versions that nobody needs.
+    ///
+    /// # Errors
+    /// There is no folder that it could be loaded from and that is this user's alone.
+    pub fn new(content: &[u8]) -> Result<Self, UnpackError> {
+        Self::in_one_of(&places(|name| std::env::var_os(name)), content)
+    }
+
+    fn in_one_of(places: &[PathBuf], content: &[u8]) -> Result<Self, UnpackError> {
+        let mut tried = Vec::new();
+        for place in places {
+            match Self::below(place, content) {
+                Ok(unpacked) => return Ok(unpacked),
+                Err(why) => tried.push((place.clone(), why)),
+            }
+        }
+        Err(UnpackError { tried })
+    }
+
+    fn below(place: &Path, content: &[u8]) -> Result<Self, &'static str> {
+        let (path, folder) = private(place)?;
+        let loader = Loader::us().ok_or("cannot be judged without /proc")?;
+        loader.check(&folder)?;
+        let name = name_by(content);
+        let lock = put(&folder, &name, content, &loader)?;
+        sweep(&folder, Some(&name));
+        Ok(Self {
+            library: path.join(name),
+            _lock: lock,
+        })
+    }
+
+    /// The library.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+}
+
+/// Where to look for a folder, the best first: where caches belong, then where the tool's socket may
+/// lie and what containers let one write to.
+fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let folder = |name: &str| {
+        let path = variable(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let own = format!("sidewalk-{}", us());
+    let shared = ["XDG_RUNTIME_DIR", "TMPDIR"].map(folder).into_iter();
+    let shared = shared
+        .flatten()
+        .chain(FOLDERS.map(PathBuf::from))
+        .map(|folder| folder.join(&own));
+    let caches = [
+        folder("XDG_CACHE_HOME"),
+        // Root's home is closed to whoever it starts programs as.
+        (us() == 0).then(|| PathBuf::from("/var/cache")),
+        folder("HOME").map(|home| home.join(".cache")),
+    ];
+    let caches = caches.into_iter().flatten();
+    let caches = caches.map(|folder| folder.join("sidewalk/agents"));
+    let mut places: Vec<PathBuf> = Vec::new();
+    for place in caches.chain(shared) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// Who else may look into a folder of ours. What root starts may run as anybody (`sudo -u`), and must
+/// find its agent.
+fn folder_mode() -> u32 {
+    if us() == 0 { 0o755 } else { 0o700 }
+}
+
+/// Makes a folder, if it is not there, that only we can change; its path has no links in it.
+fn private(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
+    let parent = place.parent().ok_or("is no folder for this")?;
+    let mut make = DirBuilder::new();
+    make.mode(folder_mode());
+    make.recursive(true)
+        .create(parent)
+        .map_err(|error| why(&error))?;
+    let parent = fs::canonicalize(parent).map_err(|error| why(&error))?;
+    for folder in parent.ancestors() {
+        let found = fs::metadata(folder).map_err(|error| why(&error))?;
+        let is_shared = found.mode() & 0o022 != 0;
+        let is_sticky = found.mode() & 0o1000 != 0;
+        if found.uid() != us() && found.uid() != 0 {
+            return Err("is below a folder of somebody else's");
+        }
+        if is_shared && !is_sticky {
+            return Err("is below a folder that others may change");
+        }
+    }
+    let path = parent.join(place.file_name().ok_or("is no folder for this")?);
+    let made = make.recursive(false).create(&path);
+    if let Err(error) = made
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(why(&error));
+    }
+    // Whoever has put a link there, or a folder of his own, has it in a place that all may write to.
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let folder = open(&path, flags, Mode::empty()).map_err(|error| why(&error.into()))?;
+    let folder = Folder::from(folder);
+    let found = fs::metadata(folder.path()).map_err(|error| why(&error))?;
+    if found.uid() != us() {
+        return Err("belongs to somebody else");
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err("lets others write to it");
+    }
+    Ok((path, folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn unpack(place: &Path, content: &[u8]) -> Result<Unpacked, &'static str> {
+        Unpacked::below(place, content)
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| name_of(&entry.path())).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_library_is_written_once_into_a_folder_of_our_own() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join(".cache/sidewalk/agents");
+        let first = unpack(&place, b"content").unwrap();
+        let inode = fs::metadata(first.library()).unwrap().ino();
+        let folder = fs::metadata(&place).unwrap();
+        assert_eq!(folder.mode() & 0o777, folder_mode());
+        assert_eq!(fs::read(first.library()).unwrap(), b"content");
+        let again = unpack(&place, b"content").unwrap();
+        assert_eq!(again.library(), first.library());
+        assert_eq!(fs::metadata(again.library()).unwrap().ino(), inode);
+        assert_eq!(names(&place).len(), 1);
+    }
+
+    #[test]
+    fn what_was_changed_is_replaced_and_never_written_into() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("agents");
+        let first = unpack(&place, b"content").unwrap();
+        let library = first.library().to_owned();
+        fs::write(&library, b"contents").unwrap();
+        let changed = fs::metadata(&library).unwrap().ino();
+        let held = File::open(&library).unwrap();
+        unpack(&place, b"content").unwrap();
+        assert_ne!(fs::metadata(&library).unwrap().ino(), changed);
+        assert_eq!(fs::read(&library).unwrap(), b"content");
+        let mut text = String::new();
+        (&held).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "contents");
+    }
+
+    #[test]
+    fn other_versions_go_when_nobody_needs_them() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("agents");
+        let used = unpack(&place, b"used by a tool").unwrap();
+        let named = {
+            let unpacked = unpack(&place, b"in an environment").unwrap();
+            unpacked.library().to_owned()
+        };
+        let mut child = std::process::Command::new("cat")
+            .env("CORECLR_PROFILER_PATH", &named)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It answers: it is no longer us, with our environment.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let last = unpack(&place, b"another").unwrap();
+        assert_eq!(names(&place).len(), 3);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        unpack(&place, b"another").unwrap();
+        let mut left = [used.library(), last.library()].map(name_of);
+        left.sort();
+        assert_eq!(names(&place), left);
+        drop(used);
+        unpack(&place, b"another").unwrap();
+        assert_eq!(names(&place), [name_of(last.library())]);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_have_prepared_is_not_used() {
+        let shared = tempfile::tempdir().unwrap();
+        let place = shared.path().join("sidewalk-0");
+        // A link to a folder that is ours.
+        let own = shared.path().join("own");
+        fs::create_dir(&own).unwrap();
+        std::os::unix::fs::symlink(&own, &place).unwrap();
+        assert_eq!(unpack(&place, b"x").unwrap_err(), "is not there");
+        assert!(names(&own).is_empty());
+        fs::remove_file(&place).unwrap();
+        fs::create_dir(&place).unwrap();
+        mode(&place, 0o777);
+        assert_eq!(unpack(&place, b"x").unwrap_err(), "lets others write to it");
+        mode(&place, 0o700);
+        mode(shared.path(), 0o777);
+        assert_eq!(
+            unpack(&place, b"x").unwrap_err(),
+            "is below a folder that others may change"
+        );
+        mode(shared.path(), 0o1777);
+        unpack(&place, b"x").unwrap();
+        if us() == 0 {
+            std::os::unix::fs::chown(&place, Some(65_534), None).unwrap();
+            assert_eq!(
+                unpack(&place, b"x").unwrap_err(),
+                "belongs to somebody else"
+            );
+            std::os::unix::fs::chown(&place, Some(0), None).unwrap();
+            std::os::unix::fs::chown(shared.path(), Some(65_534), None).unwrap();
+            assert_eq!(
+                unpack(&place, b"x").unwrap_err(),
+                "is below a folder of somebody else's"
+            );
+        }
+    }
+
+    /// `/proc` is a folder in which even root makes none.
+    #[test]
+    fn the_next_place_is_taken_where_one_cannot_be_written_to() {
+        let shared = tempfile::tempdir().unwrap();
+        let file = shared.path().join("file");
+        fs::write(&file, "").unwrap();
+        let places = [
+            PathBuf::from("/proc/.cache/sidewalk"),
+            file.join("sidewalk"),
+            shared.path().join("sidewalk-0"),
+        ];
+        let unpacked = Unpacked::in_one_of(&places, b"x").unwrap();
+        assert_eq!(
+            unpacked.library().parent(),
+            Some(&*fs::canonicalize(&places[2]).unwrap())
+        );
+        let none = Unpacked::in_one_of(&places[..2], b"x").unwrap_err();
+        let text = none.to_string();
+        assert!(
+            text.starts_with(
+                "there is no folder for the agent: /proc/.cache/sidewalk is not there, "
+            ) && text.contains("set XDG_CACHE_HOME"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn caches_come_first_and_no_variable_need_be_set() {
+        let set = |name: &str| match name {
+            "HOME" => Some("/home/u".into()),
+            "XDG_RUNTIME_DIR" => Some("/run/user/7".into()),
+            "TMPDIR" => Some("relative".into()),
+            _ => None,
+        };
+        let own = format!("sidewalk-{}", us());
+        let root: &[&str] = if us() == 0 {
+            &["/var/cache/sidewalk/agents"]
+        } else {
+            &[]
+        };
+        let starts_with = |variable: &dyn Fn(&str) -> Option<OsString>, expected: &[&str]| {
+            let found = places(variable);
+            let expected: Vec<_> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(found[..expected.len()], expected);
+        };
+        let home = "/home/u/.cache/sidewalk/agents";
+        let (run, tmp) = (format!("/run/user/7/{own}"), format!("/tmp/{own}"));
+        starts_with(&set, &[root, &[home, &run, &tmp]].concat());
+        starts_with(&|_| None, &[root, &[&tmp]].concat());
+        let own_cache = |name: &str| match name {
+            "XDG_CACHE_HOME" => Some("/c".into()),
+            other => set(other),
+        };
+        starts_with(&own_cache, &["/c/sidewalk/agents"]);
+    }
+}
