@@ -57,6 +57,7 @@ fn tools(cache: &Cache) -> Result<Tools> {
         app10.executable.display()
     );
     browser()?;
+    readers()?;
     Ok(Tools {
         app10,
         go: cache.go()?,
@@ -98,29 +99,40 @@ fn runtimes(cache: &Cache, own: &[PathBuf], named: &[PathBuf]) -> Result<Vec<Run
 /// Chromium, for the tests of the page: the machine's own, else Debian's where we may install it.
 fn browser() -> Result<()> {
     if find_chromium().is_none() {
-        let is_root = run_quietly(Command::new("id").arg("-u"))?.trim() == "0";
-        if !is_root || on_path("apt-get").is_none() {
-            bail!(
-                "there is no Chromium on PATH, and only root can install it: apt-get install chromium"
-            );
-        }
-        eprintln!("installing Debian's chromium");
-        run_quietly(Command::new("apt-get").args(["update", "-qq"]))?;
-        run_quietly(
-            Command::new("apt-get")
-                .args([
-                    "install",
-                    "-y",
-                    "-qq",
-                    "--no-install-recommends",
-                    "chromium",
-                ])
-                .env("DEBIAN_FRONTEND", "noninteractive"),
-        )?;
+        install(&["chromium"])?;
     }
     let chromium = find_chromium().context("chromium was installed and is not on PATH")?;
     eprintln!("browser: {}", chromium.display());
     Ok(())
+}
+
+/// What completions and manual pages are tried in, where it is missing.
+fn readers() -> Result<()> {
+    let programs = [("zsh", "zsh"), ("mandoc", "mandoc"), ("man", "man-db")];
+    let missing = programs.iter().filter(|(name, _)| on_path(name).is_none());
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    install(&packages)
+}
+
+/// Installs Debian's packages.
+fn install(packages: &[&str]) -> Result<()> {
+    let names = packages.join(" ");
+    let is_root = run_quietly(Command::new("id").arg("-u"))?.trim() == "0";
+    if !is_root || on_path("apt-get").is_none() {
+        bail!("{names} missing on PATH, and only root can install it: apt-get install {names}");
+    }
+    eprintln!("installing Debian's {names}");
+    run_quietly(Command::new("apt-get").args(["update", "-qq"]))?;
+    run_quietly(
+        Command::new("apt-get")
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive"),
+    )
+    .map(drop)
 }
 
 fn fetched(cache: &Cache, wheel: &Wheel, band: &str) -> Result<Runtime> {

@@ -4,16 +4,25 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use formats::{By, Format, Stacks};
 use recording::Event;
 
+use crate::candidates;
 use crate::console::Color;
 use crate::output::{Destination, Kind};
 use crate::units;
 
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
+/// Headings of `record`'s, in the order of its fields.
+const RECORDED: &str = "What is recorded";
+const KEPT: &str = "Where it goes";
+const RUNNING: &str = "A program that runs";
+const STARTED: &str = "A program that is started";
+const HOW: &str = "How it is recorded";
+/// Headings of what is made of a recording.
+const SHOWN: &str = "What is shown";
 
 /// A sampling profiler for .NET programs on Linux: managed, native and runtime frames in one stack
 #[derive(Parser, Debug)]
@@ -23,7 +32,10 @@ const COMMON: &str = "Common options";
     disable_help_flag = true,
     disable_help_subcommand = true,
     after_help = "Example:
-  sidewalk record -o flame.html -- dotnet app.dll"
+  sidewalk record -o flame.html -- dotnet app.dll
+
+sidewalk help VERB explains a verb; sidewalk help events, walkers, engines or outputs what it
+records, and how."
 )]
 pub(crate) struct Cli {
     /// Print results and errors only
@@ -67,6 +79,9 @@ pub(crate) enum Command {
     List(ListArgs),
     Doctor(DoctorArgs),
     Dump(DumpArgs),
+    Help(HelpArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Record a program: one that is started, or one that runs
@@ -86,30 +101,17 @@ recording of a program that does not stop. Every .NET process that it starts is 
 Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded."
 )]
 pub(crate) struct RecordArgs {
-    /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
-    /// .collapsed .txt .swk; - is stdout; may be given several times [default:
-    /// sidewalk-<name>-<pid>.swk, and a table of the ten hottest methods on stdout]
-    #[arg(short, long = "output", value_name = "FILE", value_parser = destination())]
-    pub(crate) outputs: Vec<Destination>,
-
-    /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
-    #[arg(long, value_name = "NAME", value_parser = format)]
-    pub(crate) format: Option<Format>,
-
-    /// Stop recording after TIME (30s, 5m); the program goes on
-    #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
-
-    /// What to record, one or several joined by commas: cpu (time spent computing), wall (time
-    /// passed, also while waiting), exception (thrown), alloc (memory allocated), contention
-    /// (locks waited for), gc (pauses), jit (methods compiled), class-load, module-load
+    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, contention, gc,
+    /// jit, class-load, module-load (sidewalk help events)
     #[arg(
         short,
         long = "event",
         value_name = "LIST",
         default_value = "cpu",
         value_delimiter = ',',
-        value_parser = units::recorded_event
+        value_parser = units::recorded_event,
+        add = candidates::events(),
+        help_heading = RECORDED
     )]
     pub(crate) events: Vec<Event>,
 
@@ -120,43 +122,37 @@ pub(crate) struct RecordArgs {
         value_name = "HZ",
         default_value = "99",
         conflicts_with = "interval",
-        value_parser = clap::value_parser!(u16).range(1..=10_000)
+        value_parser = clap::value_parser!(u16).range(1..=10_000),
+        help_heading = RECORDED
     )]
     pub(crate) frequency: u16,
 
     /// Time between two samples of a thread, 100us to 1s, instead of --frequency
-    #[arg(short, long, value_name = "TIME", value_parser = units::interval)]
+    #[arg(short, long, value_name = "TIME", value_parser = units::interval, help_heading = RECORDED)]
     pub(crate) interval: Option<u64>,
 
-    /// What ticks for cpu samples: timer (the kernel's tick at most, 250 Hz on most systems; above
-    /// it each sample stands for more), clocks (the agent looks at the threads' clocks), auto (timer
-    /// where it is fast enough for the frequency, and in virtual machines, where other ticks are
-    /// dear; else clocks), perf (each interval exactly; costs at each context switch, and a program
-    /// that calls execve without fork may die by a tick under way)
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = units::engine)]
-    pub(crate) engine: &'static str,
-
-    /// How stacks are walked: signal (the thread walks its own, interrupted), suspend (the runtime
-    /// stands still and walks each thread), seeded (the same, native frames between), snapshot (the
-    /// runtime walks the thread that an event happens on), shadow (each call and return is counted)
-    #[arg(long, value_name = "NAME", default_value = "signal", value_parser = units::walker)]
-    pub(crate) walker: &'static str,
-
     /// Do not record who awaits async methods, beside what is on the thread's stack (docs/async.md)
-    #[arg(long)]
+    #[arg(long, help_heading = RECORDED)]
     pub(crate) no_async_stacks: bool,
 
     /// Bytes allocated between two alloc samples, about (128k, 4m) [default: 512k]
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = RECORDED)]
     pub(crate) alloc_interval: Option<u64>,
 
     /// Samples a second kept of each event but cpu and wall, chosen at random; those left out are
     /// counted; 0: all [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = RECORDED)]
     pub(crate) event_limit: Option<u32>,
 
     /// Which runtimes of a process: all, first, one=VERSION, many=VERSION,VERSION
-    #[arg(long, value_name = "POLICY", default_value = "all", value_parser = units::runtimes)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "all",
+        value_parser = units::runtimes,
+        add = candidates::runtimes(),
+        help_heading = RECORDED
+    )]
     pub(crate) runtimes: String,
 
     /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
@@ -164,20 +160,55 @@ pub(crate) struct RecordArgs {
         long,
         value_name = "N",
         default_value = "1024",
-        value_parser = clap::value_parser!(u32).range(1..=65_536)
+        value_parser = clap::value_parser!(u32).range(1..=65_536),
+        help_heading = RECORDED
     )]
     pub(crate) max_depth: u32,
+
+    /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
+    /// .collapsed .txt .swk; - is stdout; may be given several times (sidewalk help outputs)
+    /// [default: sidewalk-<name>-<pid>.swk, and the ten hottest methods on stdout]
+    #[arg(
+        short,
+        long = "output",
+        value_name = "FILE",
+        value_parser = destination(),
+        add = candidates::files(),
+        help_heading = KEPT
+    )]
+    pub(crate) outputs: Vec<Destination>,
+
+    /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = format,
+        add = candidates::formats(),
+        help_heading = KEPT
+    )]
+    pub(crate) format: Option<Format>,
+
+    /// Stop recording after TIME (30s, 5m); the program goes on
+    #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
+    pub(crate) duration: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) native: Native,
 
     /// Record a program that runs: by its number, or the name of its program or .dll; may be given several
     /// times. It is left as it was
-    #[arg(short, long = "pid", value_name = "PID|NAME", conflicts_with_all = ["no_children", "replace_profiler", "command"])]
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID|NAME",
+        conflicts_with_all = ["no_children", "replace_profiler", "command"],
+        add = candidates::processes(),
+        help_heading = RUNNING
+    )]
     pub(crate) pids: Vec<String>,
 
     /// Let the agent stay in the process afterwards, where it does nothing until the next recording
-    #[arg(long, requires = "pids")]
+    #[arg(long, requires = "pids", help_heading = RUNNING)]
     pub(crate) stay: bool,
 
     /// Change what is recorded of a program that somebody records just now: the events of -e from here
@@ -188,7 +219,8 @@ pub(crate) struct RecordArgs {
         conflicts_with_all = [
             "outputs", "format", "duration", "frequency", "interval", "engine", "walker",
             "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
-        ]
+        ],
+        help_heading = RUNNING
     )]
     pub(crate) change: bool,
 
@@ -198,19 +230,42 @@ pub(crate) struct RecordArgs {
     pub(crate) dump: bool,
 
     /// Record only the first .NET process, not those that it starts
-    #[arg(long)]
+    #[arg(long, help_heading = STARTED)]
     pub(crate) no_children: bool,
 
     /// Record although the environment asks for another profiler or forbids profilers; both are
     /// overridden for the command
-    #[arg(long)]
+    #[arg(long, help_heading = STARTED)]
     pub(crate) replace_profiler: bool,
+
+    /// What ticks for cpu samples: auto, timer, clocks, perf (sidewalk help engines)
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        value_parser = units::engine,
+        add = candidates::engines(),
+        help_heading = HOW
+    )]
+    pub(crate) engine: &'static str,
+
+    /// How stacks are walked: signal, suspend, seeded, snapshot, shadow (sidewalk help walkers)
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "signal",
+        value_parser = units::walker,
+        add = candidates::walkers(),
+        help_heading = HOW
+    )]
+    pub(crate) walker: &'static str,
 
     /// The program and its arguments
     #[arg(
         trailing_var_arg = true,
         required_unless_present = "pids",
-        value_name = "COMMAND"
+        value_name = "COMMAND",
+        add = candidates::programs()
     )]
     pub(crate) command: Vec<OsString>,
 }
@@ -263,24 +318,25 @@ impl RecordArgs {
   sidewalk report --top 30 --by line sidewalk-app-4711.swk")]
 pub(crate) struct ReportArgs {
     /// The recording (.swk); several are one: a fleet's, a day's
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
     /// The event to report [default: the one sampled by time, else the one with most samples]
-    #[arg(short, long, value_name = "NAME", value_parser = units::event)]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 
     /// Rows of the table
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = SHOWN)]
     pub(crate) top: usize,
 
     /// Print a call tree too
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub(crate) tree: bool,
 
-    /// What a row is: method, line, module, thread, runtime, event, process, recording (where
-    /// several are given), detail (a type of exception, of object…) [default: detail for an event that has them, else method]
-    #[arg(long, value_name = "WHAT", value_parser = by)]
+    /// What a row is: method, line, module, thread, runtime, event, process, recording (where several
+    /// are given), detail (a type of exception, of object…) [default: detail for an event that has
+    /// them, else method]
+    #[arg(long, value_name = "WHAT", value_parser = by, add = candidates::rows(), help_heading = SHOWN)]
     pub(crate) by: Option<By>,
 
     /// Print JSON
@@ -306,7 +362,7 @@ pub(crate) struct ReportArgs {
   sidewalk convert sidewalk-app-4711.swk -o flame.html -o profile.pb.gz")]
 pub(crate) struct ConvertArgs {
     /// The recording (.swk); several are one: a fleet's, a day's
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
     pub(crate) files: Vec<PathBuf>,
 
     /// Write OUT in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
@@ -316,17 +372,18 @@ pub(crate) struct ConvertArgs {
         long = "output",
         value_name = "OUT",
         required = true,
-        value_parser = converted()
+        value_parser = converted(),
+        add = candidates::files()
     )]
     pub(crate) outputs: Vec<Destination>,
 
     /// Format of -o -, by its ending: html, pb.gz, … [default: collapsed]
-    #[arg(long, value_name = "NAME", value_parser = format)]
+    #[arg(long, value_name = "NAME", value_parser = format, add = candidates::formats())]
     pub(crate) format: Option<Format>,
 
     /// The event of outputs that hold one, and the one that others show first [default: the one
     /// sampled by time, else the one with most samples]
-    #[arg(short, long, value_name = "NAME", value_parser = units::event)]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 
     #[command(flatten)]
@@ -347,7 +404,7 @@ pub(crate) struct ConvertArgs {
 pub(crate) struct AsyncStacks {
     /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical (what
     /// was on the thread's stack: a resumed method is called by the runtime's dispatcher)
-    #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks)]
+    #[arg(long = "async", value_name = "STACKS", default_value = "logical", value_parser = stacks, add = candidates::stacks(), help_heading = SHOWN)]
     pub(crate) stacks: Stacks,
 }
 
@@ -355,11 +412,11 @@ pub(crate) struct AsyncStacks {
 #[derive(Args, Debug)]
 pub(crate) struct Native {
     /// Show native frames, the runtime's among them (the default)
-    #[arg(long, overrides_with = "no_native")]
+    #[arg(long, overrides_with = "no_native", help_heading = SHOWN)]
     native: bool,
 
     /// Leave native frames out of what is printed and converted; a recording keeps them
-    #[arg(long, overrides_with = "native")]
+    #[arg(long, overrides_with = "native", help_heading = SHOWN)]
     no_native: bool,
 }
 
@@ -374,7 +431,7 @@ impl Native {
 #[derive(Args, Debug)]
 pub(crate) struct Names {
     /// Tell overloads apart by the types of their parameters, where the program's files are here
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub(crate) signatures: bool,
 }
 
@@ -382,7 +439,7 @@ pub(crate) struct Names {
 #[derive(Args, Debug)]
 pub(crate) struct Limits {
     /// Frames kept of a stack, from the leaf; a deeper one says [truncated]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = SHOWN)]
     pub(crate) max_depth: Option<u32>,
 
     #[command(flatten)]
@@ -403,7 +460,7 @@ pub(crate) struct Size {
   sidewalk inspect --json sidewalk-app-4711.swk")]
 pub(crate) struct InspectArgs {
     /// The recording (.swk)
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", add = candidates::recordings())]
     pub(crate) file: PathBuf,
 
     /// Print JSON
@@ -421,11 +478,11 @@ pub(crate) struct InspectArgs {
   sidewalk top MyServer
 
 Methods and threads by CPU time over the last five seconds, with allocations, collections, waits for
-locks and exceptions; ? lists the keys. The program is not stopped and is left as it was. w keeps what
-was recorded while you looked.")]
+locks and exceptions; ? lists the keys. The program is not stopped and is left as it was. w keeps
+what was recorded while you looked.")]
 pub(crate) struct TopArgs {
     /// The process: its number, or the name of its program or .dll
-    #[arg(value_name = "PID|NAME")]
+    #[arg(value_name = "PID|NAME", add = candidates::processes())]
     pub(crate) pid: String,
 
     /// What to look at: see sidewalk record --help
@@ -433,7 +490,9 @@ pub(crate) struct TopArgs {
         short,
         long = "event",
         value_name = "LIST",
-        default_value = "cpu,alloc,gc,contention,exception"
+        default_value = "cpu,alloc,gc,contention,exception",
+        value_delimiter = ',',
+        add = candidates::events()
     )]
     pub(crate) events: String,
 
@@ -472,7 +531,7 @@ with the fix.
 Exit code: 1 when something that recording needs is not ok.")]
 pub(crate) struct DoctorArgs {
     /// A running process to record: what attaching to it needs, too
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", add = candidates::processes())]
     pub(crate) pid: Option<u32>,
 }
 
@@ -487,11 +546,11 @@ as it was.")]
 pub(crate) struct DumpArgs {
     /// A process that runs, by its number or the name of its program or .dll; or a recording (.swk)
     /// that a dump was written into
-    #[arg(value_name = "PID|NAME|FILE")]
+    #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_recordings())]
     pub(crate) what: OsString,
 
     /// Keep the dump as a recording (.swk), for sidewalk convert
-    #[arg(short, long = "output", value_name = "FILE")]
+    #[arg(short, long = "output", value_name = "FILE", add = candidates::files())]
     pub(crate) output: Option<PathBuf>,
 
     /// Let the agent stay in the process afterwards, where it does nothing until the next recording
@@ -507,6 +566,45 @@ pub(crate) struct DumpArgs {
 
     #[command(flatten)]
     pub(crate) size: Size,
+}
+
+/// Explain a verb, or events, walkers, engines, outputs
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk help events")]
+pub(crate) struct HelpArgs {
+    /// A verb or a topic
+    #[arg(value_name = "VERB|TOPIC", add = candidates::subjects(verbs))]
+    pub(crate) about: Option<String>,
+}
+
+/// Print what a shell needs to complete verbs, options, processes and recordings
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  source <(sidewalk completions bash)
+  sidewalk completions zsh > ~/.zfunc/_sidewalk
+  sidewalk completions fish > ~/.config/fish/completions/sidewalk.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_parser = shell, add = candidates::shells())]
+    pub(crate) shell: &'static str,
+}
+
+/// Print a manual page
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk man record | man -l -")]
+pub(crate) struct ManArgs {
+    /// The verb that it is about [default: sidewalk itself]
+    #[arg(value_name = "VERB", add = candidates::verbs(verbs))]
+    pub(crate) verb: Option<String>,
+}
+
+/// The names of the verbs.
+pub(crate) fn verbs() -> Vec<String> {
+    let command = Cli::command();
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    verbs.map(|verb| verb.get_name().to_owned()).collect()
 }
 
 /// Any path, also one that is no text.
@@ -563,10 +661,17 @@ fn stacks(text: &str) -> Result<Stacks, String> {
     })
 }
 
+/// A shell that can be taught.
+fn shell(text: &str) -> Result<&'static str, String> {
+    let mut known = candidates::SHELLS.into_iter();
+    known
+        .find(|name| *name == text)
+        .ok_or_else(|| format!("expected one of {}", candidates::SHELLS.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn clap_finds_no_contradiction() {

@@ -7,15 +7,19 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod candidates;
 mod console;
 mod doctor;
 mod dump;
+mod help;
 mod list;
 mod output;
 mod record;
+mod running;
 mod saved;
 mod target;
 mod top;
+mod topics;
 mod units;
 
 use std::ffi::OsString;
@@ -27,7 +31,7 @@ use clap::{CommandFactory, Parser};
 
 pub use record::AGENT_CLSID;
 
-use crate::args::{Cli, Command, apply_format};
+use crate::args::{Cli, Command, HelpArgs, apply_format};
 use crate::console::Console;
 use crate::record::Carried;
 
@@ -39,6 +43,14 @@ pub fn run(
 ) -> ExitCode {
     let carried = Carried(carried);
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match help::complete(&arguments) {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::FAILURE;
+        }
+    }
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -66,6 +78,9 @@ pub fn run(
         Command::Top(args) => record::run_top(&args, carried, &console),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Inspect(args) => saved::inspect(&args).map(|()| ExitCode::SUCCESS),
+        Command::Help(args) => help::about(&args).map(|()| ExitCode::SUCCESS),
+        Command::Completions(args) => help::completions(&args).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => help::man(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::run(&args, carried, &console).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
@@ -78,14 +93,15 @@ pub fn run(
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    // `sidewalk help record` is `sidewalk record --help`.
-    if let [program, help, verb @ ..] = arguments
-        && help == "help"
-    {
-        let words = [program.clone()].into_iter().chain(verb.iter().cloned());
-        return Cli::try_parse_from(words.chain(["--help".into()]));
-    }
     let mut cli = Cli::try_parse_from(arguments)?;
+    // `sidewalk help record` is `sidewalk record --help`.
+    if let (Command::Help(HelpArgs { about }), [program, ..]) = (&cli.command, arguments)
+        && about.as_deref().and_then(topics::text).is_none()
+    {
+        let words = [Some(program.clone()), about.as_ref().map(OsString::from)];
+        let words = words.into_iter().flatten().chain(["--help".into()]);
+        return Cli::try_parse_from(words);
+    }
     let contradiction = match &mut cli.command {
         Command::Record(args) => args
             .contradiction()

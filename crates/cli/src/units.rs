@@ -64,7 +64,7 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
 }
 
 /// What `record --event` takes, in the order in which help texts name them.
-const RECORDED: [Event; 9] = [
+pub(crate) const RECORDED: [Event; 9] = [
     Event::Cpu,
     Event::Wall,
     Event::Exception,
@@ -118,20 +118,20 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// What `--engine` takes.
+pub(crate) const ENGINES: [&str; 4] = ["auto", "timer", "clocks", "perf"];
+
 /// An engine, by its name in the agent's configuration.
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
-    match text {
-        "auto" => Ok("auto"),
-        "perf" => Ok("perf"),
-        "timer" => Ok("timer"),
-        "clocks" => Ok("clocks"),
-        _ => Err("expected auto, timer, clocks or perf".into()),
-    }
+    let found = ENGINES.into_iter().find(|name| *name == text);
+    found.ok_or_else(|| "expected auto, timer, clocks or perf".into())
 }
+
+/// What `--walker` takes.
+pub(crate) const WALKERS: [&str; 5] = ["signal", "suspend", "seeded", "snapshot", "shadow"];
 
 /// A walker, by its name in the agent's configuration.
 pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
-    const WALKERS: [&str; 5] = ["signal", "suspend", "seeded", "snapshot", "shadow"];
     let found = WALKERS.into_iter().find(|name| *name == text);
     found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }

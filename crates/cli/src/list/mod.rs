@@ -5,29 +5,26 @@
 
 mod container;
 
-use std::collections::HashSet;
-use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use control::Message;
-use diagnostics::{Error, Reach, Refusal, Survey, Target, Way, connect_where};
+use diagnostics::{Error, Reach, Refusal, Target, Way, connect_where};
 use formats::visible;
 use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::console::Console;
+use crate::running;
 
 /// How long a process has to say who it is.
 const WAIT: Duration = Duration::from_secs(1);
 /// As many are asked at once.
 const ASKED_AT_ONCE: usize = 16;
-/// Bytes of a command line that are read.
-const MOST_COMMAND: u64 = 64 << 10;
 
 /// What is said of a process.
 #[derive(Serialize, Debug)]
@@ -89,37 +86,9 @@ fn as_object(rows: &[Row]) -> impl Serialize {
     Processes { processes: rows }
 }
 
-/// All .NET processes that can be seen, by their numbers.
+/// What is said of each, by their numbers.
 fn rows() -> Result<Vec<Row>> {
-    let named = named_in_sockets(&std::env::temp_dir()).chain(named_in_sockets(Path::new("/tmp")));
-    let named: HashSet<(u32, u64)> = named.collect();
-    let mut targets = Vec::new();
-    let processes = procfs::process::all_processes().context("cannot read /proc")?;
-    for process in processes.flatten() {
-        let Ok(pid) = u32::try_from(process.pid()) else {
-            continue;
-        };
-        if pid == std::process::id() {
-            continue;
-        }
-        // What has ended meanwhile is not there.
-        let Ok(target) = Target::new(pid) else {
-            continue;
-        };
-        let is_dotnet = match Survey::of(&target) {
-            Ok(found) => found.is_native_aot || !found.runtimes.is_empty(),
-            // Another user's, which has left a socket.
-            Err(Error::Denied { .. }) => {
-                let started = process.stat().map(|stat| stat.starttime);
-                started.is_ok_and(|started| named.contains(&(pid, started)))
-            }
-            Err(_) => false,
-        };
-        if is_dotnet {
-            targets.push(target);
-        }
-    }
-    let left = Mutex::new(targets);
+    let left = Mutex::new(running::targets()?);
     let rows = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..ASKED_AT_ONCE {
@@ -137,18 +106,6 @@ fn rows() -> Result<Vec<Row>> {
     let mut rows = rows.into_inner().unwrap_or_default();
     rows.sort_by_key(|row| row.pid);
     Ok(rows)
-}
-
-/// The processes that diagnostics sockets are named after, with when they were started: files stay
-/// behind, and numbers are used again.
-fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        let rest = name.strip_prefix("dotnet-diagnostic-")?;
-        let (pid, started) = rest.strip_suffix("-socket")?.split_once('-')?;
-        Some((pid.parse().ok()?, started.parse().ok()?))
-    })
 }
 
 /// `None` where it has ended meanwhile.
@@ -198,7 +155,7 @@ fn row(target: &Target) -> Option<Row> {
         uid,
         user: user_name(uid),
         container: container::of(target),
-        command: command(target),
+        command: running::command(target),
         record,
         agent,
         recorded_by,
@@ -264,20 +221,6 @@ fn user_name(uid: u32) -> String {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),
     }
-}
-
-/// The words of its command line; whatever a process writes there.
-fn command(target: &Target) -> Vec<String> {
-    let mut bytes = Vec::new();
-    if let Ok(file) = target.process().open_relative("cmdline") {
-        // What cannot be read is not shown.
-        let _ = file.take(MOST_COMMAND).read_to_end(&mut bytes);
-    }
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    bytes
-        .split(|byte| *byte == 0)
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
 }
 
 /// Columns of the terminal that stdout is.
@@ -447,19 +390,5 @@ mod tests {
         assert!(late.contains(&error.kind()), "{error}");
         drop(until);
         thread.join().unwrap();
-    }
-
-    #[test]
-    fn sockets_name_processes() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in [
-            "dotnet-diagnostic-77-123-socket",
-            "dotnet-diagnostic-x-1-socket",
-            "other",
-        ] {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let named: Vec<(u32, u64)> = named_in_sockets(folder.path()).collect();
-        assert_eq!(named, [(77, 123)]);
     }
 }

@@ -1,0 +1,158 @@
+//! What a shell may offer for a word of the command line.
+//!
+//! Nothing is asked of a process and nothing is changed: completing must be quick and harmless.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
+};
+use formats::{By, Format, Stacks};
+
+use crate::topics::TOPICS;
+use crate::{running, units};
+
+/// Shells that can be taught to complete.
+pub(crate) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+/// Recordings, and folders on the way to them.
+pub(crate) fn recordings() -> ArgValueCompleter {
+    ArgValueCompleter::new(recording)
+}
+
+/// Any file, and stdout.
+pub(crate) fn files() -> ArgValueCompleter {
+    ArgValueCompleter::new(PathCompleter::any().stdio())
+}
+
+/// .NET processes, by their numbers.
+pub(crate) fn processes() -> ArgValueCompleter {
+    ArgValueCompleter::new(process)
+}
+
+/// Both.
+pub(crate) fn processes_and_recordings() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let mut found = process(current);
+        found.extend(recording(current));
+        found
+    })
+}
+
+/// A program and its arguments.
+pub(crate) fn programs() -> ArgValueCompleter {
+    ArgValueCompleter::new(program)
+}
+
+/// Names of events.
+pub(crate) fn events() -> ArgValueCandidates {
+    some(|| units::RECORDED.iter().map(|event| event.name().to_owned()))
+}
+
+/// Names of walkers.
+pub(crate) fn walkers() -> ArgValueCandidates {
+    some(|| units::WALKERS.iter().map(|name| (*name).to_owned()))
+}
+
+/// Names of engines.
+pub(crate) fn engines() -> ArgValueCandidates {
+    some(|| units::ENGINES.iter().map(|name| (*name).to_owned()))
+}
+
+/// Policies of runtimes.
+pub(crate) fn runtimes() -> ArgValueCandidates {
+    some(|| {
+        ["all", "first", "one=", "many="]
+            .map(str::to_owned)
+            .into_iter()
+    })
+}
+
+/// Names of formats.
+pub(crate) fn formats() -> ArgValueCandidates {
+    some(|| {
+        let endings = Format::ALL.iter().map(|format| format.ending());
+        endings.map(|ending| ending.trim_start_matches('.').to_owned())
+    })
+}
+
+/// What rows of a report may be.
+pub(crate) fn rows() -> ArgValueCandidates {
+    some(|| By::ALL.iter().map(|by| by.name().to_owned()))
+}
+
+/// Both stacks of async methods.
+pub(crate) fn stacks() -> ArgValueCandidates {
+    some(|| Stacks::ALL.iter().map(|stacks| stacks.name().to_owned()))
+}
+
+/// Verbs and topics.
+pub(crate) fn subjects(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
+    some(move || {
+        let topics = TOPICS.iter().map(|(name, _)| (*name).to_owned());
+        verbs().into_iter().chain(topics)
+    })
+}
+
+/// Verbs.
+pub(crate) fn verbs(verbs: fn() -> Vec<String>) -> ArgValueCandidates {
+    some(move || verbs().into_iter())
+}
+
+/// Shells.
+pub(crate) fn shells() -> ArgValueCandidates {
+    some(|| SHELLS.iter().map(|name| (*name).to_owned()))
+}
+
+fn some<I: Iterator<Item = String>>(
+    names: impl Fn() -> I + Send + Sync + 'static,
+) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || names().map(CompletionCandidate::new).collect::<Vec<_>>())
+}
+
+fn recording(current: &OsStr) -> Vec<CompletionCandidate> {
+    let is_one = |path: &std::path::Path| path.extension().is_some_and(|ending| ending == "swk");
+    PathCompleter::file().filter(is_one).complete(current)
+}
+
+fn process(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(current) = current.to_str() else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (pid, command) in running::commands().unwrap_or_default() {
+        let pid = pid.to_string();
+        if pid.starts_with(current) {
+            found.push(CompletionCandidate::new(pid).help(Some(command.into())));
+        }
+    }
+    found
+}
+
+/// A path; and where none is begun, what the shell would find on its path.
+fn program(current: &OsStr) -> Vec<CompletionCandidate> {
+    let mut found = PathCompleter::any().complete(current);
+    if current.is_empty() || current.as_bytes().contains(&b'/') {
+        return found;
+    }
+    let mut names = BTreeSet::new();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for folder in std::env::split_paths(&path) {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let is_begun = name.as_bytes().starts_with(current.as_bytes());
+            // Follows links, as `metadata` of the entry does not.
+            let runs = |found: std::fs::Metadata| {
+                found.is_file() && found.permissions().mode() & 0o111 != 0
+            };
+            if is_begun && std::fs::metadata(entry.path()).is_ok_and(runs) {
+                names.insert(name);
+            }
+        }
+    }
+    found.extend(names.into_iter().map(CompletionCandidate::new));
+    found
+}

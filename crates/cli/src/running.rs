@@ -1,0 +1,103 @@
+//! The .NET processes that can be seen here.
+//!
+//! None of them is asked anything: what is said is what `/proc` and the names of sockets say.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use diagnostics::{Error, Survey, Target};
+
+/// Bytes of a command line that are read.
+const MOST_COMMAND: u64 = 64 << 10;
+
+/// .NET processes with their command lines, by their numbers; none of them is asked.
+pub(crate) fn commands() -> Result<Vec<(u32, String)>> {
+    let targets = targets()?;
+    let mut found: Vec<_> = targets
+        .iter()
+        .map(|target| (target.pid(), formats::command_line(&command(target))))
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// All .NET processes that can be seen.
+pub(crate) fn targets() -> Result<Vec<Target>> {
+    let named = named_in_sockets(&std::env::temp_dir()).chain(named_in_sockets(Path::new("/tmp")));
+    let named: HashSet<(u32, u64)> = named.collect();
+    let mut targets = Vec::new();
+    let processes = procfs::process::all_processes().context("cannot read /proc")?;
+    for process in processes.flatten() {
+        let Ok(pid) = u32::try_from(process.pid()) else {
+            continue;
+        };
+        if pid == std::process::id() {
+            continue;
+        }
+        // What has ended meanwhile is not there.
+        let Ok(target) = Target::new(pid) else {
+            continue;
+        };
+        let is_dotnet = match Survey::of(&target) {
+            Ok(found) => found.is_native_aot || !found.runtimes.is_empty(),
+            // Another user's, which has left a socket.
+            Err(Error::Denied { .. }) => {
+                let started = process.stat().map(|stat| stat.starttime);
+                started.is_ok_and(|started| named.contains(&(pid, started)))
+            }
+            Err(_) => false,
+        };
+        if is_dotnet {
+            targets.push(target);
+        }
+    }
+    Ok(targets)
+}
+
+/// The processes that diagnostics sockets are named after, with when they were started: files stay
+/// behind, and numbers are used again.
+fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let rest = name.strip_prefix("dotnet-diagnostic-")?;
+        let (pid, started) = rest.strip_suffix("-socket")?.split_once('-')?;
+        Some((pid.parse().ok()?, started.parse().ok()?))
+    })
+}
+
+/// The words of its command line; whatever a process writes there.
+pub(crate) fn command(target: &Target) -> Vec<String> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = target.process().open_relative("cmdline") {
+        // What cannot be read is not shown.
+        let _ = file.take(MOST_COMMAND).read_to_end(&mut bytes);
+    }
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    bytes
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_name_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "dotnet-diagnostic-77-123-socket",
+            "dotnet-diagnostic-x-1-socket",
+            "other",
+        ] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let named: Vec<(u32, u64)> = named_in_sockets(folder.path()).collect();
+        assert_eq!(named, [(77, 123)]);
+    }
+}
