@@ -237,8 +237,11 @@ pub fn own_stack() -> Option<Range<u64>> {
 
 /// The calling thread's id.
 pub fn own_tid() -> u32 {
+    // Not the function of that name: glibc has it since 2.30, and a library that needs it does not load
+    // where it is not.
     // SAFETY: gettid has no preconditions.
-    unsafe { libc::gettid() }.cast_unsigned()
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) };
+    u32::try_from(tid).unwrap_or(0)
 }
 
 /// Whether this process has a thread with this id.
