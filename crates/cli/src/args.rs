@@ -372,6 +372,7 @@ pub(crate) struct ConvertArgs {
         long = "output",
         value_name = "OUT",
         required = true,
+        num_args = 1..,
         value_parser = converted(),
         add = candidates::files()
     )]
