@@ -6,9 +6,8 @@
 //! every answer is checked; a wrong one ends the bench.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -39,9 +38,7 @@ const WARM_UP: Duration = Duration::from_secs(4);
 /// A server that runs.
 pub(crate) struct Server {
     way: Way,
-    child: Child,
-    output: BufReader<ChildStdout>,
-    port: u16,
+    running: testkit::Server,
     bursts: Vec<Burst>,
 }
 
@@ -59,43 +56,29 @@ impl Server {
         let folder = folder.join(way.name().replace([' ', ','], "-"));
         std::fs::create_dir_all(&folder)?;
         let mut command = way.command(runtime, &workload.dll, &folder);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("cannot run {command:?}"))?;
-        let mut output = BufReader::new(child.stdout.take().context("the server has no output")?);
-        let mut line = String::new();
-        output.read_line(&mut line)?;
-        let port = line
-            .trim()
-            .strip_prefix("port ")
-            .and_then(|port| port.parse().ok());
+        command.stderr(Stdio::null());
         Ok(Server {
             way,
-            child,
-            output,
-            port: port.with_context(|| format!("{command:?} printed no port: {line:?}"))?,
+            running: testkit::Server::start(command),
             bursts: Vec::new(),
         })
     }
 
     /// Its process: of a way that starts the program itself.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.running.pid()
     }
 
     /// Load that does not count: code is compiled anew meanwhile.
     pub(crate) fn warm_up(&self) -> Result<()> {
-        load(self.port, SERVING, CONNECTIONS, WARM_UP)
+        load(self.running.port(), SERVING, CONNECTIONS, WARM_UP)
             .with_context(|| format!("a server watched by {}", self.way.name()))?;
         Ok(())
     }
 
     /// CPU time in microseconds, and requests, so far.
     fn account(&self) -> Result<(f64, f64)> {
-        let mut client = Client::connect(self.port)?;
+        let mut client = Client::connect(self.running.port())?;
         let text = client.get("cpu")?;
         let (cpu, requests) = text
             .split_once(' ')
@@ -106,7 +89,7 @@ impl Server {
     /// Its time under load for so long.
     pub(crate) fn burst(&self, duration: Duration) -> Result<Burst> {
         let before = self.account()?;
-        let loaded = load(self.port, SERVING, CONNECTIONS, duration)
+        let loaded = load(self.running.port(), SERVING, CONNECTIONS, duration)
             .with_context(|| format!("a server watched by {}", self.way.name()))?;
         let after = self.account()?;
         let requests = after.1 - before.1;
@@ -124,27 +107,8 @@ impl Server {
     }
 
     /// Ends it, and checks that it ended as it should.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        Client::connect(self.port)?.get("stop")?;
-        let mut served = false;
-        for line in self.output.by_ref().lines() {
-            served |= line? == "result served all";
-        }
-        let status = self.child.wait()?;
-        ensure!(
-            status.success() && served,
-            "the server watched by {} ended with {status}",
-            self.way.name()
-        );
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After `stop` there is nobody left; after an error nobody shall stay.
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
+    pub(crate) fn stop(self) {
+        self.running.stop();
     }
 }
 
@@ -223,7 +187,7 @@ pub(crate) fn measure(
         }
     }
     for server in servers {
-        server.stop()?;
+        server.stop();
     }
     Ok(out)
 }

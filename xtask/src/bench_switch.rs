@@ -206,8 +206,8 @@ pub(crate) fn measure(
             folder,
             lead,
         )?;
-        one.stop()?;
-        other.stop()?;
+        one.stop();
+        other.stop();
     }
     if Workload::at("roslyn").runs_on(runtime) {
         let (one, other) = (Compiler::start(runtime)?, Compiler::start(runtime)?);

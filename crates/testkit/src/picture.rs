@@ -21,7 +21,7 @@ use recording::{Event, Frame, Item, Reader, Record};
 use crate::layout::sidewalk;
 use crate::load::{SERVING, load};
 use crate::record::{Inspected, test_folder};
-use crate::running::Running;
+use crate::running::{Running, Server};
 use crate::runtime::Runtime;
 use crate::workload::{Needs, Workload, workload};
 
@@ -175,21 +175,20 @@ fn under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
         during(running.pid());
         return ends(program, running);
     }
-    let (running, port) =
-        Running::start_when(command, |line| line.strip_prefix("port ")?.parse().ok());
+    let server = Server::start(command);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                load(port, SERVING, 8, Duration::from_millis(500)).unwrap();
+                load(server.port(), SERVING, 8, Duration::from_millis(500)).unwrap();
             }
         });
-        let done = std::panic::catch_unwind(AssertUnwindSafe(|| during(running.pid())));
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| during(server.pid())));
         over.store(true, Ordering::Relaxed);
         asked.join().unwrap();
         done.unwrap();
     });
-    ends(program, running);
+    server.stop();
 }
 
 fn ends(program: &str, running: Running) {

@@ -6,6 +6,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
+use crate::load::Client;
 use crate::runtime::Runtime;
 use crate::workload::workload;
 
@@ -117,5 +118,57 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The workload `webserver`, which answers at a port.
+#[derive(Debug)]
+pub struct Server {
+    /// How it was started.
+    shown: String,
+    running: Running,
+    port: u16,
+}
+
+impl Server {
+    /// Starts it and waits for its port.
+    ///
+    /// # Panics
+    /// When it cannot be started, or ends without one.
+    pub fn start(command: Command) -> Server {
+        let shown = format!("{command:?}");
+        let port = |line: &str| line.strip_prefix("port ")?.parse().ok();
+        let (running, port) = Running::start_when(command, port);
+        Server {
+            shown,
+            running,
+            port,
+        }
+    }
+
+    /// Where it answers, on the loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As [`Running::pid`].
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Asks it to end, and asserts that it ends well, having served all.
+    ///
+    /// # Panics
+    /// When it does not answer any more, or ends otherwise.
+    pub fn stop(self) {
+        let shown = self.shown;
+        Client::connect(self.port)
+            .and_then(|mut client| client.get("stop").map(drop))
+            .unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let (output, status) = self.running.end();
+        assert!(
+            status.success() && output.lines().any(|line| line == "result served all"),
+            "{shown} ended with {status}:\n{output}"
+        );
     }
 }

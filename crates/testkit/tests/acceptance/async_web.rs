@@ -2,14 +2,13 @@
 //! its logical stack.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::{
-    Client, Inspected, Machine, Record, Runtime, load, stdout_of, test_folder, workload,
+    Inspected, Machine, Record, Runtime, Server, load, stdout_of, test_folder, workload,
 };
 
 use crate::attach::{has_left, record};
@@ -29,10 +28,10 @@ const ENOUGH: u64 = 3_000;
 
 fn services_have_their_handlers(runtime: &Runtime) {
     let program = Record::workload(runtime, "webserver", &[]).frequency(2999);
-    let (mut command, recording) = program.prepare();
+    let (command, recording) = program.prepare();
     let machine = Machine::alone();
-    let server = Server::start(&mut command);
-    let loaded = load(server.port, &["burn"], 12, Duration::from_secs(8)).unwrap();
+    let server = Server::start(command);
+    let loaded = load(server.port(), &["burn"], 12, Duration::from_secs(8)).unwrap();
     server.stop();
     drop(machine);
     let requests = loaded.requests;
@@ -46,17 +45,17 @@ fn services_have_their_handlers(runtime: &Runtime) {
 /// What had been compiled, and who had been waiting, before we came.
 fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
     let machine = Machine::alone();
-    let server = Server::start(&mut runtime.command(&workload("webserver").dll));
+    let server = Server::start(runtime.command(&workload("webserver").dll));
     // All that a request needs has been compiled, and compiled again, by then.
-    load(server.port, &["burn"], 12, Duration::from_secs(1)).unwrap();
-    let pid = server.process.id();
+    load(server.port(), &["burn"], 12, Duration::from_secs(1)).unwrap();
+    let pid = server.pid();
     let folder = test_folder("async-web-attached");
     let over = AtomicBool::new(false);
     let recorded = std::thread::scope(|scope| {
         let asks = scope.spawn(|| {
             let mut requests = 0;
             while !over.load(Ordering::Relaxed) {
-                requests += load(server.port, &["burn"], 12, Duration::from_millis(500))
+                requests += load(server.port(), &["burn"], 12, Duration::from_millis(500))
                     .unwrap()
                     .requests;
             }
@@ -72,42 +71,6 @@ fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
     server.stop();
     drop(machine);
     assert_whole(&recorded.recording);
-}
-
-/// `webserver`, which answers at a port.
-struct Server {
-    process: Child,
-    output: BufReader<ChildStdout>,
-    port: u16,
-}
-
-impl Server {
-    fn start(command: &mut Command) -> Server {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        Server {
-            process,
-            output,
-            port: line.trim().strip_prefix("port ").unwrap().parse().unwrap(),
-        }
-    }
-
-    /// It ends well, having served all.
-    fn stop(mut self) {
-        Client::connect(self.port).unwrap().get("stop").unwrap();
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        let ended = self.process.wait_with_output().unwrap();
-        assert!(ended.status.success(), "{}", ended.status);
-        assert!(rest.contains("result served all"), "{rest}");
-    }
 }
 
 /// Nearly all samples of leaves have their handler, and Kestrel's loop.

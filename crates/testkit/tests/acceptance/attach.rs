@@ -2,14 +2,14 @@
 //! afterwards.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Client, Inspected, Machine, Recorded, Running, Runtime, load, sidewalk, test_folder, workload,
+    Inspected, Machine, Recorded, Running, Runtime, Server, load, sidewalk, test_folder, workload,
 };
 
 use crate::{LOST_LIMIT, broken_limit};
@@ -257,24 +257,14 @@ fn results(output: &str) -> Vec<&str> {
 /// Each answer is checked, while the agent comes and goes.
 fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     let folder = test_folder("web-server");
-    let mut server = runtime
-        .command(&workload("webserver").dll)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    let port = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
-    let pid = server.id();
+    let server = Server::start(runtime.command(&workload("webserver").dll));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| {
             let mut requests = 0;
             while !over.load(Ordering::Relaxed) {
                 let paths = ["plain", "json", "cart", "regex", "nullref"];
-                requests += load(port, &paths, 8, Duration::from_millis(500))
+                requests += load(server.port(), &paths, 8, Duration::from_millis(500))
                     .unwrap()
                     .requests;
             }
@@ -282,7 +272,7 @@ fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
         });
         let rounds = std::panic::catch_unwind(|| {
             for number in 1..=rounds_wanted() {
-                round(pid, &folder, number);
+                round(server.pid(), &folder, number);
             }
         });
         over.store(true, Ordering::Relaxed);
@@ -290,12 +280,7 @@ fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
         println!("{requests} requests");
         rounds.unwrap();
     });
-    Client::connect(port).unwrap().get("stop").unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    let status = server.wait().unwrap();
-    assert!(status.success(), "{status}: {rest}");
-    assert!(rest.contains("result served all"), "{rest}");
+    server.stop();
 }
 
 /// In a program whose own memory and descriptors do not change: afterwards they are those of round 10.

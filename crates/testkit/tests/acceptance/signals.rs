@@ -1,11 +1,9 @@
 //! Our signal in the recorded program: it is not hurt, whatever it does to signals and descriptors, and
 //! however little room its signal stacks leave.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::Stdio;
 use std::time::Duration;
 
-use testkit::{Client, Inspected, Machine, Record, Runtime, load, smallest_signal_stacks};
+use testkit::{Inspected, Machine, Record, Runtime, Server, load, smallest_signal_stacks};
 
 on_each_runtime!(
     a_program_that_becomes_another,
@@ -58,27 +56,14 @@ fn a_web_server_whose_requests_fault(runtime: &Runtime) {
         let program = Record::workload(runtime, "webserver", &[])
             .options(["--frequency", hertz])
             .options(way.iter().copied());
-        let (mut command, recording) = program.prepare();
+        let (command, recording) = program.prepare();
         let machine = Machine::alone();
-        let mut server = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(server.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let port = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
-        let loaded = load(port, &["nullref"], 4, Duration::from_millis(800)).unwrap();
-        Client::connect(port).unwrap().get("stop").unwrap();
-        let mut rest = String::new();
-        output.read_to_string(&mut rest).unwrap();
-        let ended = server.wait_with_output().unwrap();
-        drop(machine);
-        assert!(ended.status.success(), "{way:?} {hertz}: {}", ended.status);
-        assert!(rest.contains("result served all"), "{rest}");
+        let server = Server::start(command);
+        let duration = Duration::from_millis(800);
+        let loaded = load(server.port(), &["nullref"], 4, duration).unwrap();
         println!("{way:?} {hertz}: {} requests", loaded.requests);
+        server.stop();
+        drop(machine);
         assert!(Inspected::of(&recording).number("samples") > 0.0);
     }
 }
