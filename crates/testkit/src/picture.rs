@@ -10,16 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use recording::{Event, Frame, Item, Reader, Record};
 
 use crate::layout::sidewalk;
-use crate::load::{SERVING, load};
+use crate::load::SERVING;
 use crate::record::{Inspected, test_folder};
 use crate::running::{Running, Server};
 use crate::runtime::Runtime;
@@ -176,18 +174,7 @@ fn under_load(program: &str, command: Command, during: impl FnOnce(u32)) {
         return ends(program, running);
     }
     let server = Server::start(command);
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                load(server.port(), SERVING, 8, Duration::from_millis(500)).unwrap();
-            }
-        });
-        let done = std::panic::catch_unwind(AssertUnwindSafe(|| during(server.pid())));
-        over.store(true, Ordering::Relaxed);
-        asked.join().unwrap();
-        done.unwrap();
-    });
+    server.under_load(SERVING, 8, || during(server.pid()));
     server.stop();
 }
 

@@ -4,9 +4,12 @@
 //! that it runs, and no program outlives its test.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::panic::AssertUnwindSafe;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crate::load::Client;
+use crate::load::{Client, load};
 use crate::runtime::Runtime;
 use crate::workload::workload;
 
@@ -154,6 +157,40 @@ impl Server {
     /// As [`Running::pid`].
     pub fn pid(&self) -> u32 {
         self.running.pid()
+    }
+
+    /// Does something while it is asked for these paths all the time, on so many connections. How many requests were
+    /// answered, each as expected, comes second.
+    ///
+    /// # Panics
+    /// When one was not, or `during` does.
+    pub fn under_load<R>(
+        &self,
+        paths: &[&str],
+        connections: usize,
+        during: impl FnOnce() -> R,
+    ) -> (R, u64) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                let mut requests = 0;
+                while !over.load(Ordering::Relaxed) {
+                    requests += load(self.port, paths, connections, Duration::from_millis(500))
+                        .unwrap_or_else(|e| panic!("{}: {e}", self.shown))
+                        .requests;
+                }
+                requests
+            });
+            let done = std::panic::catch_unwind(AssertUnwindSafe(during));
+            over.store(true, Ordering::Relaxed);
+            let requests = asked
+                .join()
+                .unwrap_or_else(|e| std::panic::resume_unwind(e));
+            match done {
+                Ok(done) => (done, requests),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
     }
 
     /// Asks it to end, and asserts that it ends well, having served all.

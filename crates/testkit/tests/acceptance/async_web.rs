@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::{
@@ -48,25 +47,11 @@ fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
     let server = Server::start(runtime.command(&workload("webserver").dll));
     // All that a request needs has been compiled, and compiled again, by then.
     load(server.port(), &["burn"], 12, Duration::from_secs(1)).unwrap();
-    let pid = server.pid();
     let folder = test_folder("async-web-attached");
-    let over = AtomicBool::new(false);
-    let recorded = std::thread::scope(|scope| {
-        let asks = scope.spawn(|| {
-            let mut requests = 0;
-            while !over.load(Ordering::Relaxed) {
-                requests += load(server.port(), &["burn"], 12, Duration::from_millis(500))
-                    .unwrap()
-                    .requests;
-            }
-            requests
-        });
-        let options = ["-d", "5s", "-F", "2999", "--engine", "perf"];
-        let recorded = std::panic::catch_unwind(|| record(pid, &folder, &options));
-        over.store(true, Ordering::Relaxed);
-        println!("{} requests", asks.join().unwrap());
-        recorded.unwrap()
-    });
+    let options = ["-d", "5s", "-F", "2999", "--engine", "perf"];
+    let (recorded, requests) =
+        server.under_load(&["burn"], 12, || record(server.pid(), &folder, &options));
+    println!("{requests} requests");
     assert!(has_left(&recorded), "{}", recorded.answer.stderr);
     server.stop();
     drop(machine);

@@ -5,11 +5,10 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Inspected, Machine, Recorded, Running, Runtime, Server, load, sidewalk, test_folder, workload,
+    Inspected, Machine, Recorded, Running, Runtime, Server, sidewalk, test_folder, workload,
 };
 
 use crate::{LOST_LIMIT, broken_limit};
@@ -258,28 +257,13 @@ fn results(output: &str) -> Vec<&str> {
 fn rounds_in_a_web_server_under_load(runtime: &Runtime) {
     let folder = test_folder("web-server");
     let server = Server::start(runtime.command(&workload("webserver").dll));
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let asks = scope.spawn(|| {
-            let mut requests = 0;
-            while !over.load(Ordering::Relaxed) {
-                let paths = ["plain", "json", "cart", "regex", "nullref"];
-                requests += load(server.port(), &paths, 8, Duration::from_millis(500))
-                    .unwrap()
-                    .requests;
-            }
-            requests
-        });
-        let rounds = std::panic::catch_unwind(|| {
-            for number in 1..=rounds_wanted() {
-                round(server.pid(), &folder, number);
-            }
-        });
-        over.store(true, Ordering::Relaxed);
-        let requests = asks.join().unwrap();
-        println!("{requests} requests");
-        rounds.unwrap();
+    let paths = ["plain", "json", "cart", "regex", "nullref"];
+    let ((), requests) = server.under_load(&paths, 8, || {
+        for number in 1..=rounds_wanted() {
+            round(server.pid(), &folder, number);
+        }
     });
+    println!("{requests} requests");
     server.stop();
 }
 
