@@ -28,7 +28,7 @@ pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{Bodies, Body};
 pub use picture::{SamePicture, Share, same_picture, same_picture_in_turn};
 pub use record::{
-    Answer, Inspected, Machine, Record, Recorded, output_in_time, run_sidewalk,
+    Answer, Inspected, Machine, Record, Recorded, logical_stacks, output_in_time, run_sidewalk,
     smallest_signal_stacks, stdout_of, test_folder,
 };
 pub use running::{Running, Server};

@@ -412,6 +412,17 @@ impl Recorded {
     }
 }
 
+/// The logical stacks of the samples of an event, in which who awaits whom takes the dispatcher's place.
+///
+/// # Panics
+/// When they cannot be had of the recording.
+pub fn logical_stacks(recording: &Path, event: &str) -> Stacks {
+    let mut arguments = vec!["convert".as_ref(), recording.as_os_str()];
+    let options = ["--event", event, "--async", "logical", "-o", "-"];
+    arguments.extend(options.map(std::ffi::OsStr::new));
+    Stacks::from_collapsed(&run_sidewalk(arguments))
+}
+
 /// Runs `sidewalk` with arguments and returns its standard output.
 ///
 /// # Panics

@@ -2,9 +2,8 @@
 //! exactly that one.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
-use testkit::{Record, Recorded, Runtime, is_method, stdout_of};
+use testkit::{Record, Recorded, Runtime, is_method, logical_stacks};
 
 use crate::LOST_LIMIT;
 
@@ -53,15 +52,16 @@ fn events_have_chains_too(runtime: &Runtime) {
         assert!(share >= 0.95, "{share:.3} of {event}:\n{}", found.table());
     }
     // Who is parked in the pool is in no method of the program's.
-    let mut convert = Command::new(testkit::sidewalk());
-    convert.arg("convert").arg(&recorded.recording);
-    convert.args(["--event", "wall", "--async", "logical", "-o", "-"]);
-    let stacks = stdout_of(&mut convert);
-    let parked = |line: &&str| line.contains("Semaphore") && line.contains("clone3;");
-    assert!(stacks.lines().any(|line| parked(&line)), "{stacks}");
-    for line in stacks.lines().filter(parked) {
-        assert!(!line.contains("[not awaited]"), "{line}");
+    let stacks = logical_stacks(&recorded.recording, "wall");
+    let mut parked = 0;
+    for (frames, count) in &stacks.stacks {
+        let has = |part: &str| frames.iter().any(|frame| frame.contains(part));
+        if has("Semaphore") && frames.iter().skip(1).any(|frame| frame.ends_with("clone3")) {
+            assert!(!has("[not awaited]"), "{count} samples of {frames:#?}");
+            parked += count;
+        }
     }
+    assert!(parked > 0, "{}", stacks.show(20));
 }
 
 const AS_IT_COMES: Setting = Setting {
@@ -265,15 +265,8 @@ impl Found {
         for words in &expected {
             leaves.insert(words[0].to_owned(), Leaf::default());
         }
-        let mut convert = Command::new(testkit::sidewalk());
-        convert
-            .arg("convert")
-            .arg(&recorded.recording)
-            .args(["--event", event, "--async", "logical", "-o", "-"]);
-        for line in stdout_of(&mut convert).lines() {
-            let (frames, count) = line.rsplit_once(' ').expect("a count");
-            let count: u64 = count.parse().expect("a number");
-            let frames: Vec<&str> = frames.split(';').rev().collect();
+        for (frames, count) in logical_stacks(&recorded.recording, event).stacks {
+            let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
             let found = frames.iter().enumerate().find_map(|(at, frame)| {
                 let words = expected.iter().find(|words| is_method(frame, words[0]))?;
                 Some((words, &frames[at + 1..]))

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use testkit::{
-    Inspected, Machine, Record, Runtime, Server, load, stdout_of, test_folder, workload,
+    Inspected, Machine, Record, Runtime, Server, load, logical_stacks, test_folder, workload,
 };
 
 use crate::attach::{has_left, record};
@@ -60,18 +59,11 @@ fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
 
 /// Nearly all samples of leaves have their handler, and Kestrel's loop.
 fn assert_whole(recording: &Path) {
-    let mut convert = Command::new(testkit::sidewalk());
-    convert
-        .arg("convert")
-        .arg(recording)
-        .args(["--async", "logical", "-o", "-"]);
     let (mut all, mut whole) = (0, 0);
     let mut others: BTreeMap<String, u64> = BTreeMap::new();
-    for line in stdout_of(&mut convert).lines() {
-        let (stack, count) = line.rsplit_once(' ').expect("a count");
-        let count: u64 = count.parse().expect("a number");
-        let frames: Vec<&str> = stack.split(';').collect();
-        let place = |begin: &str| frames.iter().position(|frame| frame.starts_with(begin));
+    for (frames, count) in logical_stacks(recording, "cpu").stacks {
+        // The oldest of that name.
+        let place = |begin: &str| frames.iter().rposition(|frame| frame.starts_with(begin));
         let Some(leaf) = place("Workloads.Burning.Leaf") else {
             continue;
         };
@@ -80,12 +72,12 @@ fn assert_whole(recording: &Path) {
             place("Workloads.Burning.Serve"),
             place("Workloads.WebServer.Main.lambda"),
         );
-        let in_order = [place(LOOP), handler, serve, Some(leaf)];
+        let in_order = [Some(leaf), serve, handler, place(LOOP)];
         if in_order.iter().all(Option::is_some) && in_order.is_sorted() {
             whole += count;
         } else {
-            let shown = stack.chars().rev().take(400).collect::<Vec<_>>();
-            *others.entry(shown.into_iter().rev().collect()).or_default() += count;
+            let shown = frames.join(" < ").chars().take(400).collect();
+            *others.entry(shown).or_default() += count;
         }
     }
     let mut others: Vec<_> = others.into_iter().collect();

@@ -6,11 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use testkit::{
-    Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, output_in_time, runsxs,
-    test_folder, workload,
+    Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, logical_stacks,
+    output_in_time, runsxs, test_folder, workload,
 };
 
 use crate::LOST_LIMIT;
@@ -287,21 +287,13 @@ fn each_chain_of_async_methods_is_its_runtime_s() {
     let side = SideBySide::new("chains", &[], &[program(&old), program(&new)], false);
     let options = ["--frequency", "4999", "--engine", "perf"];
     let (recorded, answers) = side.recorded(&options);
-    let mut convert = Command::new(testkit::sidewalk());
-    convert
-        .arg("convert")
-        .arg(&recorded.recording)
-        .args(["--async", "logical", "-o", "-"]);
-    let stacks = testkit::stdout_of(&mut convert);
+    let stacks = logical_stacks(&recorded.recording, "cpu");
     for (runtime, answer) in [&old, &new].into_iter().zip(&answers) {
         let own = format!(" [{}]", runtime.version);
         let expected = answer.lines("chain");
         let (mut all, mut exact) = (0, 0);
         let mut others = String::new();
-        for line in stacks.lines() {
-            let (frames, count) = line.rsplit_once(' ').expect("a count");
-            let count: u64 = count.parse().expect("a number");
-            let told: Vec<&str> = frames.split(';').rev().collect();
+        for (told, count) in &stacks.stacks {
             // By its leaf.
             let leaf = told.iter().position(|frame| {
                 let plain = frame.strip_suffix(&own);
@@ -310,9 +302,10 @@ fn each_chain_of_async_methods_is_its_runtime_s() {
             let Some(leaf) = leaf else {
                 continue;
             };
-            let is_other = |frame: &&str| frame.starts_with("Workloads.") && !frame.ends_with(&own);
-            assert!(!told.iter().any(is_other), "{line}");
-            let plain = |frame: &&str| (*frame).to_owned().replace(&own, "");
+            let is_other =
+                |frame: &String| frame.starts_with("Workloads.") && !frame.ends_with(&own);
+            assert!(!told.iter().any(is_other), "{told:?}");
+            let plain = |frame: &String| frame.replace(&own, "");
             let plain: Vec<String> = told.iter().skip(leaf).map(plain).collect();
             let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
             let words = expected.iter().find(|words| is_method(plain[0], words[0]));
