@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use testkit::{Record, Recorded, Runtime, is_method, logical_stacks};
+use testkit::{Answer, Record, Runtime, Stacks, is_method, logical_stacks};
 
 use crate::LOST_LIMIT;
 
@@ -44,7 +44,8 @@ fn events_have_chains_too(runtime: &Runtime) {
         ("alloc", 100_000_000),
         ("wall", 300_000_000),
     ] {
-        let found = Found::of_event(&recorded, event);
+        let stacks = logical_stacks(&recorded.recording, event);
+        let found = Found::of(&recorded.answer, &stacks);
         let (exact, samples) = found.sums();
         println!("{event}: {exact} of {samples} exact\n{}", found.table());
         assert!(samples >= at_least, "{samples} of {event} are too few");
@@ -188,7 +189,8 @@ fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) ->
     recorded
         .inspect()
         .assert_honest(crate::broken_limit(runtime), lost);
-    let found = Found::of_event(&recorded, "cpu");
+    let stacks = logical_stacks(&recorded.recording, "cpu");
+    let found = Found::of(&recorded.answer, &stacks);
     println!("{}", found.table());
     let (exact, samples) = found.sums();
     // While the runtime stops its threads nobody may look at objects: with collections without end that is often.
@@ -253,19 +255,21 @@ impl Leaf {
     }
 }
 
-struct Found {
+/// What became of the samples of all leaves.
+pub(crate) struct Found {
     leaves: BTreeMap<String, Leaf>,
 }
 
 impl Found {
-    fn of_event(recorded: &Recorded, event: &str) -> Found {
-        let expected = recorded.answer.lines("chain");
+    /// Of logical stacks, by the chains that a program says.
+    pub(crate) fn of(answer: &Answer, stacks: &Stacks) -> Found {
+        let expected = answer.lines("chain");
         assert!(expected.len() >= 4, "{} leaves", expected.len());
         let mut leaves: BTreeMap<String, Leaf> = BTreeMap::new();
         for words in &expected {
             leaves.insert(words[0].to_owned(), Leaf::default());
         }
-        for (frames, count) in logical_stacks(&recorded.recording, event).stacks {
+        for (frames, count) in &stacks.stacks {
             let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
             let found = frames.iter().enumerate().find_map(|(at, frame)| {
                 let words = expected.iter().find(|words| is_method(frame, words[0]))?;
@@ -295,13 +299,13 @@ impl Found {
     }
 
     /// Those that have exactly their chain, and all.
-    fn sums(&self) -> (u64, u64) {
+    pub(crate) fn sums(&self) -> (u64, u64) {
         let leaves = self.leaves.values();
         let sums = leaves.map(|leaf| (leaf.exact, leaf.exact + leaf.other));
         sums.fold((0, 0), |all, leaf| (all.0 + leaf.0, all.1 + leaf.1))
     }
 
-    fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         for (name, leaf) in &self.leaves {
             text += &format!("{:>7} exact {:>5} other  {name}\n", leaf.exact, leaf.other);
@@ -318,7 +322,7 @@ impl Found {
 
 /// Whether callers are those that the program says, and nothing else. Whether somebody blocks until the root is
 /// done depends on how far that thread has come.
-pub(crate) fn is_chain(callers: &[&str], expected: &[&str]) -> bool {
+fn is_chain(callers: &[&str], expected: &[&str]) -> bool {
     let (expected, open) = match expected.split_last() {
         Some((&"*", expected)) => (expected, true),
         _ => (expected, false),

@@ -14,6 +14,7 @@ use testkit::{
 };
 
 use crate::LOST_LIMIT;
+use crate::async_chains::Found;
 use crate::shadow::{assert_known_tree, assert_no_call_lost, calls};
 
 fn runs() -> usize {
@@ -289,41 +290,34 @@ fn each_chain_of_async_methods_is_its_runtime_s() {
     let (recorded, answers) = side.recorded(&options);
     let stacks = logical_stacks(&recorded.recording, "cpu");
     for (runtime, answer) in [&old, &new].into_iter().zip(&answers) {
-        let own = format!(" [{}]", runtime.version);
-        let expected = answer.lines("chain");
-        let (mut all, mut exact) = (0, 0);
-        let mut others = String::new();
-        for (told, count) in &stacks.stacks {
-            // By its leaf.
-            let leaf = told.iter().position(|frame| {
-                let plain = frame.strip_suffix(&own);
-                plain.is_some_and(|plain| expected.iter().any(|words| is_method(plain, words[0])))
-            });
-            let Some(leaf) = leaf else {
-                continue;
-            };
-            let is_other =
-                |frame: &String| frame.starts_with("Workloads.") && !frame.ends_with(&own);
-            assert!(!told.iter().any(is_other), "{told:?}");
-            let plain = |frame: &String| frame.replace(&own, "");
-            let plain: Vec<String> = told.iter().skip(leaf).map(plain).collect();
-            let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
-            let words = expected.iter().find(|words| is_method(plain[0], words[0]));
-            all += count;
-            if words.is_some_and(|words| crate::async_chains::is_chain(&plain[1..], &words[1..])) {
-                exact += count;
-            } else {
-                others += &format!("{count} {}\n", plain.join(" < "));
-            }
-        }
+        let found = Found::of(answer, &of_runtime(&stacks, runtime));
+        let (exact, all) = found.sums();
         println!("{}: {exact} of {all}", runtime.version);
         assert!(all >= 2_000, "{all} samples on {}", runtime.version);
         let percent = exact as f64 * 100.0 / all as f64;
         assert!(
             percent >= EXACT,
-            "{percent:.2} % of {all} on {}:\n{others}",
-            runtime.version
+            "{percent:.2} % of {all} on {}:\n{}",
+            runtime.version,
+            found.table()
         );
+    }
+}
+
+/// The stacks in which a runtime's code is, without the mark that says so. The program's methods in them are all of that runtime.
+fn of_runtime(stacks: &Stacks, runtime: &Runtime) -> Stacks {
+    let mark = format!(" [{}]", runtime.version);
+    let plain = |frame: &String| frame.strip_suffix(&mark).unwrap_or(frame).to_owned();
+    let is_marked = |frame: &String| frame.ends_with(&mark);
+    let is_other = |frame: &String| frame.starts_with("Workloads.") && !is_marked(frame);
+    let marked = stacks.stacks.iter();
+    let marked = marked.filter(|(frames, _)| frames.iter().any(is_marked));
+    let of_it = marked.map(|(frames, count)| {
+        assert!(!frames.iter().any(is_other), "{frames:#?}");
+        (frames.iter().map(plain).collect(), *count)
+    });
+    Stacks {
+        stacks: of_it.collect(),
     }
 }
 
