@@ -126,6 +126,30 @@ struct Found {
     of_task: bool,
 }
 
+impl Found {
+    /// Of the frame at a depth, which was resumed: so many links, and how they end.
+    fn at(depth: usize, (links, end): (usize, ChainEnd)) -> Found {
+        Found {
+            depth,
+            links,
+            end,
+            if_resumed: false,
+            of_task: false,
+        }
+    }
+}
+
+/// A word of the thread's stack. Only [`Seeker::place`] makes one.
+#[derive(Clone, Copy)]
+struct Place(u64);
+
+impl Place {
+    fn read(self) -> u64 {
+        // SAFETY: aligned, and between the stack pointer of a frame of the walk and the stack's end, as the walk's own reads.
+        unsafe { (self.0 as *const u64).read_volatile() }
+    }
+}
+
 /// Takes a walk's frames, and looks at each.
 pub struct Seeker<'a> {
     /// Frames, up to `room`; behind them room for a chain.
@@ -264,9 +288,13 @@ impl<'a> Seeker<'a> {
         if let Some((frame, _)) = self.homeless {
             let is_near = depth - frame.depth <= MOST_BETWEEN;
             match body {
-                Some(body) if body.code == Code::Resumer && is_near => {
-                    self.meet_task(body, depth, lookup, sp, bp);
-                }
+                Some(body) if body.code == Code::Resumer && is_near => self.meet_task(Frame {
+                    body,
+                    depth,
+                    lookup,
+                    sp,
+                    bp,
+                }),
                 None if is_near => {}
                 _ => self.give_up(),
             }
@@ -289,7 +317,7 @@ impl<'a> Seeker<'a> {
             (Code::Resumer, Some(before)) => {
                 self.meet(before);
                 if self.homeless.is_some() {
-                    self.meet_task(body, depth, lookup, sp, bp);
+                    self.meet_task(here);
                 }
             }
             (Code::Resumer, None) => {}
@@ -300,6 +328,30 @@ impl<'a> Seeker<'a> {
                 self.unsure = self.unsure.filter(is_first).or(Some(here));
             }
         }
+    }
+
+    /// The word at an address, if it is one of this stack from `sp` on.
+    fn place(&self, sp: u64, at: u64) -> Option<Place> {
+        let last = self.stack_end.saturating_sub(8);
+        let is_here = (sp..=last).contains(&at) && at.is_multiple_of(8);
+        is_here.then_some(Place(at))
+    }
+
+    /// Does something inside the gate of a body's runtime; `None` where that is closed.
+    fn inside<R>(
+        &mut self,
+        body: &AsyncBody,
+        read: impl FnOnce(&mut Self, &'static Gate) -> R,
+    ) -> Option<R> {
+        let gate = gate(body.gate)?;
+        *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
+        let done = gate.enter().then(|| {
+            let done = read(self, gate);
+            gate.leave();
+            done
+        });
+        *self.inside = 0;
+        done
     }
 
     /// A frame of an async method that was resumed, or runs for the first time if its state machine is on the stack.
@@ -314,51 +366,33 @@ impl<'a> Seeker<'a> {
         let mut end = ChainEnd::NotLive;
         for home in body.homes_at(lookup) {
             let at = bp.wrapping_add_signed(home.from_bp.into());
-            let last = self.stack_end.saturating_sub(8);
-            if at < sp || at > last || !at.is_multiple_of(8) {
+            let Some(place) = self.place(sp, at) else {
                 end = ChainEnd::Strange;
                 continue;
-            }
-            // SAFETY: aligned, and between this frame's stack pointer and the stack's end, as the walk's own reads.
-            let this = || unsafe { (at as *const u64).read_volatile() };
-            if (sp..self.stack_end).contains(&this()) {
+            };
+            if (sp..self.stack_end).contains(&place.read()) {
                 // It runs for the first time.
                 return;
             }
-            let Some(gate) = gate(body.gate) else {
-                continue;
-            };
-            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
-            if !gate.enter() {
-                *self.inside = 0;
-                end = ChainEnd::GateClosed;
-                break;
-            }
-            // Once more: what was there before may have moved since.
-            let this = this();
-            let read = match self.task_of(body, this) {
-                Some(task) => Some(self.chain(gate, body, task, this)),
-                None => {
-                    let table = self.unknown_box(body, this);
-                    table.map(|table| {
-                        self.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown))
-                    })
+            let read = self.inside(body, |seeker, gate| {
+                // Once more: what was there before may have moved since.
+                let this = place.read();
+                if let Some(task) = seeker.task_of(body, this) {
+                    return Some(seeker.chain(gate, body, task, this));
                 }
-            };
-            gate.leave();
-            *self.inside = 0;
+                let table = seeker.unknown_box(body, this)?;
+                Some(seeker.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown)))
+            });
             match read {
-                Some((links, end)) => {
-                    self.found = Some(Found {
-                        depth,
-                        links,
-                        end,
-                        if_resumed: false,
-                        of_task: false,
-                    });
+                Some(Some(chain)) => {
+                    self.found = Some(Found::at(depth, chain));
                     return;
                 }
-                None => end = ChainEnd::Strange,
+                Some(None) => end = ChainEnd::Strange,
+                None => {
+                    end = ChainEnd::GateClosed;
+                    break;
+                }
             }
         }
         self.homeless = Some((frame, end));
@@ -370,119 +404,89 @@ impl<'a> Seeker<'a> {
     /// Nothing says which task it is.
     fn give_up(&mut self) {
         if let Some((frame, end)) = self.homeless.take() {
-            self.found = Some(Found {
-                depth: frame.depth,
-                links: 0,
-                end,
-                if_resumed: false,
-                of_task: false,
-            });
+            self.found = Some(Found::at(frame.depth, (0, end)));
         }
     }
 
     /// A frame of a task's own code that has called what resumes the one without a home: it has the task in what a collection would
     /// look for there. Whether it is the task of that method is told by the agent thread.
-    fn meet_task(&mut self, body: &AsyncBody, depth: usize, lookup: u64, sp: u64, bp: u64) {
+    fn meet_task(&mut self, resumer: Frame) {
         let Some((frame, _)) = self.homeless else {
             return;
         };
-        for held in body.held_at(lookup) {
+        let body = resumer.body;
+        for held in body.held_at(resumer.lookup) {
             let at = match held {
                 // Pushed by whom it has called, which is at a call itself.
                 HeldIn::Register(register) => {
-                    let callee = depth.checked_sub(1).and_then(|callee| self.out.get(callee));
+                    let callee = resumer.depth.checked_sub(1);
                     let saved = callee
+                        .and_then(|callee| self.out.get(callee))
                         .filter(|word| **word & EXACT == 0)
                         .and_then(|word| {
                             self.code.saved_registers((word & ADDRESS).wrapping_sub(1))
                         })
                         .and_then(|saved| saved.from_cfa(register));
-                    saved.map(|offset| sp.wrapping_add_signed(offset.into()))
+                    saved.map(|offset| resumer.sp.wrapping_add_signed(offset.into()))
                 }
-                HeldIn::FromBp(offset) => Some(bp.wrapping_add_signed(offset.into())),
+                HeldIn::FromBp(offset) => Some(resumer.bp.wrapping_add_signed(offset.into())),
             };
-            let last = self.stack_end.saturating_sub(8);
-            let on_stack = |at: &u64| (frame.sp..=last).contains(at) && at.is_multiple_of(8);
-            let Some(at) = at.filter(on_stack) else {
+            let Some(place) = at.and_then(|at| self.place(frame.sp, at)) else {
                 continue;
             };
-            let Some(gate) = gate(body.gate) else {
-                continue;
-            };
-            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
-            if !gate.enter() {
-                *self.inside = 0;
-                self.homeless = Some((frame, ChainEnd::GateClosed));
-                return self.give_up();
-            }
-            // SAFETY: aligned, and between a younger frame's stack pointer and the stack's end.
-            let task = unsafe { (at as *const u64).read_volatile() };
-            let read = self
-                .is_task(task)
-                .then(|| self.read_chain(gate, |reader| reader.read(task)));
-            gate.leave();
-            *self.inside = 0;
-            if let Some((links, end)) = read {
-                self.homeless = None;
-                self.found = Some(Found {
-                    depth: frame.depth,
-                    links,
-                    end,
-                    if_resumed: false,
-                    of_task: false,
-                });
-                return;
+            let read = self.inside(body, |seeker, gate| {
+                let task = place.read();
+                let is_task = seeker.is_task(task);
+                is_task.then(|| seeker.read_chain(gate, |reader| reader.read(task)))
+            });
+            match read {
+                Some(Some(chain)) => {
+                    self.homeless = None;
+                    self.found = Some(Found::at(frame.depth, chain));
+                    return;
+                }
+                Some(None) => {}
+                None => {
+                    self.homeless = Some((frame, ChainEnd::GateClosed));
+                    return self.give_up();
+                }
             }
         }
     }
 
     /// A frame that runs a task, of a thread that runs no async method that was resumed.
     fn meet_running(&mut self, frame: Frame) {
-        let Frame {
-            body,
-            depth,
-            lookup,
-            sp,
-            bp,
-        } = frame;
-        let found = |links, end| Found {
-            depth,
-            links,
-            end,
-            if_resumed: false,
-            of_task: true,
-        };
-        let mut end = ChainEnd::NotLive;
-        for home in body.homes_at(lookup) {
-            let at = bp.wrapping_add_signed(home.from_bp.into());
-            let last = self.stack_end.saturating_sub(8);
-            end = ChainEnd::Strange;
-            if at < sp || at > last || !at.is_multiple_of(8) {
-                continue;
-            }
-            // SAFETY: as in `meet`.
-            let place = unsafe { (at as *const u64).read_volatile() };
-            let Some(gate) = gate(body.gate) else {
+        let body = frame.body;
+        let mut found = (0, ChainEnd::NotLive);
+        for home in body.homes_at(frame.lookup) {
+            found = (0, ChainEnd::Strange);
+            let at = frame.bp.wrapping_add_signed(home.from_bp.into());
+            let Some(place) = self.place(frame.sp, at) else {
                 continue;
             };
-            *self.inside = u32::try_from(body.gate + 1).unwrap_or(0);
-            if !gate.enter() {
-                *self.inside = 0;
-                self.found = Some(found(0, ChainEnd::GateClosed));
-                return;
-            }
-            // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
-            let held = words_at(place).map_or(0, |[task]: [u64; 1]| task);
-            let task = [held, place].into_iter().find(|task| self.is_task(*task));
-            let read = task.map(|task| self.read_chain(gate, |reader| reader.read(task)));
-            gate.leave();
-            *self.inside = 0;
-            if let Some((links, end)) = read {
-                self.found = Some(found(links, end));
-                return;
+            let held = place.read();
+            let read = self.inside(body, |seeker, gate| {
+                // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
+                let task = words_at(held).map_or(0, |[task]: [u64; 1]| task);
+                let task = [task, held].into_iter().find(|task| seeker.is_task(*task));
+                task.map(|task| seeker.read_chain(gate, |reader| reader.read(task)))
+            });
+            match read {
+                Some(Some(chain)) => {
+                    found = chain;
+                    break;
+                }
+                Some(None) => {}
+                None => {
+                    found = (0, ChainEnd::GateClosed);
+                    break;
+                }
             }
         }
-        self.found = Some(found(0, end));
+        self.found = Some(Found {
+            of_task: true,
+            ..Found::at(frame.depth, found)
+        });
     }
 
     /// Whether there is a task at an address that may be anything.
