@@ -15,6 +15,7 @@ use stackwalk::{ADDRESS, EXACT, Kind};
 
 use super::Recorder;
 use super::resolve::Lookup;
+use super::roles::Roles;
 use crate::clr::Runtimes;
 use crate::clr::async_types::Note;
 use crate::model::WalkedStack;
@@ -114,9 +115,9 @@ impl Recorder {
         let mut is_body = false;
         for (word, next) in words.iter().zip(1..) {
             let (frame, _) = self.address(look, *word, sample.time_ns);
-            let is_resumer = self.written.resumer_frames.contains(&frame);
-            let runs_tasks = self.written.runner_frames.contains(&frame);
-            let older = words.get(next..).filter(|_| runs_tasks);
+            let roles = self.written.roles_of(frame);
+            let is_resumer = roles.has(Roles::RESUMER);
+            let older = words.get(next..).filter(|_| roles.has(Roles::RUNNER));
             let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
             if is_body && is_resumer || is_run {
                 self.chains.not_known += 1;
@@ -142,7 +143,7 @@ impl Recorder {
         }
         if chain.if_resumed {
             let (behind, _) = self.address(look, *older.first()?, sample.time_ns);
-            if !self.written.resumer_frames.contains(&behind) {
+            if !self.written.roles_of(behind).has(Roles::RESUMER) {
                 return None;
             }
         }
@@ -217,7 +218,7 @@ impl Recorder {
     fn is_dispatched(&mut self, look: &mut Lookup<'_, '_>, older: &[u64], time_ns: u64) -> bool {
         older.iter().take(MAX_TO_DISPATCHER).any(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
-            self.written.dispatcher_frames.contains(&frame)
+            self.written.roles_of(frame).has(Roles::DISPATCHER)
         })
     }
 
@@ -259,7 +260,7 @@ impl Recorder {
             && !younger.is_empty()
         {
             let (frame, _) = self.address(look, *last, time_ns);
-            if !self.written.task_frames.contains(&frame) {
+            if !self.written.roles_of(frame).has(Roles::OF_TASK) {
                 break;
             }
             rest = younger;
@@ -302,7 +303,7 @@ impl Recorder {
         let younger = frames.split_last().map_or(&[][..], |(_, younger)| younger);
         younger.iter().any(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
-            self.written.own_resumer_frames.contains(&frame)
+            self.written.roles_of(frame).has(Roles::OWN_RESUMER)
         })
     }
 

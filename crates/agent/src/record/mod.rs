@@ -11,6 +11,7 @@ mod chains;
 pub mod channel;
 mod outlet;
 mod resolve;
+mod roles;
 mod stacks;
 mod stubs;
 

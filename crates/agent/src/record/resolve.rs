@@ -8,13 +8,14 @@
 //! goes on, so the recording stays readable and only says some things twice.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
 
 use super::Recorder;
+use super::roles::Roles;
 use super::stacks::Stacks;
 use super::stubs::Generated;
 use crate::base::numbers::NumberMap;
@@ -46,23 +47,9 @@ pub(super) struct Written {
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
-    /// Methods of the runtime's managed exception handling, and frames of them. A few dozen for each
-    /// runtime.
-    dispatch_methods: HashSet<u32>,
-    dispatch_frames: HashSet<u32>,
-    /// Methods that resume async ones, and frames of them.
-    resumer_methods: HashSet<u32>,
-    pub(super) resumer_frames: HashSet<u32>,
-    /// Tasks' own `MoveNext` among them, which is none but a task's.
-    own_resumer_methods: HashSet<u32>,
-    pub(super) own_resumer_frames: HashSet<u32>,
-    /// What tasks have on the stack between who runs them and what they run, and those who run them.
-    task_methods: HashSet<u32>,
-    pub(super) task_frames: HashSet<u32>,
-    runner_methods: HashSet<u32>,
-    pub(super) runner_frames: HashSet<u32>,
-    dispatcher_methods: HashSet<u32>,
-    pub(super) dispatcher_frames: HashSet<u32>,
+    /// Of methods that have any, and of frames of them.
+    method_roles: NumberMap<u32, Roles>,
+    frame_roles: NumberMap<u32, Roles>,
     /// Methods of tasks of async methods, by runtime and method table.
     pub(super) chain_methods: NumberMap<(u32, u64), u32>,
     /// Modules and tokens of the `MoveNext` methods, and of frames of them.
@@ -122,6 +109,11 @@ impl Written {
     /// Native modules are told of again.
     pub(super) fn forget_natives(&mut self) {
         self.native_modules = NumberMap::default();
+    }
+
+    /// What the method of a frame is.
+    pub(super) fn roles_of(&self, frame: u32) -> Roles {
+        self.frame_roles.get(&frame).copied().unwrap_or_default()
     }
 
     fn memory(&self) -> u64 {
@@ -306,7 +298,7 @@ impl Recorder {
         let mut beneath = 0;
         for (word, next) in sample.frames.iter().take(MAX_DISPATCH).zip(1..) {
             let (frame, _) = self.address(look, *word, sample.time_ns);
-            if self.written.dispatch_frames.contains(&frame) {
+            if self.written.roles_of(frame).has(Roles::DISPATCH) {
                 beneath = next;
             }
         }
@@ -355,26 +347,9 @@ impl Recorder {
         }
         let frame = self.next.frame;
         self.next.frame = self.next.frame.wrapping_add(1);
-        if let Frame::Managed { method, .. } = &value
-            && self.written.dispatch_methods.contains(method)
-        {
-            self.written.dispatch_frames.insert(frame);
-        }
         if let Frame::Managed { method, .. } = &value {
-            if self.written.resumer_methods.contains(method) {
-                self.written.resumer_frames.insert(frame);
-            }
-            if self.written.task_methods.contains(method) {
-                self.written.task_frames.insert(frame);
-            }
-            if self.written.runner_methods.contains(method) {
-                self.written.runner_frames.insert(frame);
-            }
-            if self.written.dispatcher_methods.contains(method) {
-                self.written.dispatcher_frames.insert(frame);
-            }
-            if self.written.own_resumer_methods.contains(method) {
-                self.written.own_resumer_frames.insert(frame);
+            if let Some(roles) = self.written.method_roles.get(method) {
+                self.written.frame_roles.insert(frame, *roles);
             }
             if let Some(token) = self.written.tokens.get(method) {
                 self.written.frame_tokens.insert(frame, *token);
@@ -582,26 +557,12 @@ impl Recorder {
         } else {
             kind
         };
-        if names.type_name == "System.Runtime.EH" {
-            self.written.dispatch_methods.insert(method);
+        let roles = Roles::of(names);
+        if !roles.is_empty() {
+            self.written.method_roles.insert(method, roles);
         }
         if names.name == "MoveNext" {
             self.written.tokens.insert(method, (module, names.token));
-            if names.type_name.contains("StateMachineBox`1") {
-                self.written.own_resumer_methods.insert(method);
-            }
-        }
-        if async_types::is_of_task(names) {
-            self.written.task_methods.insert(method);
-        }
-        if async_types::runs_tasks(names) {
-            self.written.runner_methods.insert(method);
-        }
-        if async_types::dispatches(names) {
-            self.written.dispatcher_methods.insert(method);
-        }
-        if async_types::is_resumer(names) {
-            self.written.resumer_methods.insert(method);
         }
         self.outlet.push(&Record::Method {
             method,

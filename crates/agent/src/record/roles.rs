@@ -1,0 +1,51 @@
+//! What methods are on the way of an exception or of a task, by their names.
+//!
+//! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked of a runtime. Invariant: a
+//! frame has the roles of its method, which never change.
+
+use crate::clr::async_types;
+use crate::model::MethodNames;
+
+/// A set of roles.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Roles(u8);
+
+impl Roles {
+    /// Of the runtime's managed exception handling.
+    pub(super) const DISPATCH: Roles = Roles(1);
+    /// It resumes async methods.
+    pub(super) const RESUMER: Roles = Roles(1 << 1);
+    /// Tasks' own `MoveNext` among those, which is none but a task's.
+    pub(super) const OWN_RESUMER: Roles = Roles(1 << 2);
+    /// A task has it on the stack between who runs it and what it runs.
+    pub(super) const OF_TASK: Roles = Roles(1 << 3);
+    /// It runs a task.
+    pub(super) const RUNNER: Roles = Roles(1 << 4);
+    /// It takes tasks from a queue.
+    pub(super) const DISPATCHER: Roles = Roles(1 << 5);
+
+    /// Those of a method.
+    pub(super) fn of(names: &MethodNames) -> Roles {
+        let is_own = names.name == "MoveNext" && names.type_name.contains("StateMachineBox`1");
+        let roles = [
+            (Roles::DISPATCH, names.type_name == "System.Runtime.EH"),
+            (Roles::RESUMER, async_types::is_resumer(names)),
+            (Roles::OWN_RESUMER, is_own),
+            (Roles::OF_TASK, async_types::is_of_task(names)),
+            (Roles::RUNNER, async_types::runs_tasks(names)),
+            (Roles::DISPATCHER, async_types::dispatches(names)),
+        ];
+        let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);
+        Roles(bits.fold(0, |all, bit| all | bit))
+    }
+
+    /// Whether all of these are among them.
+    pub(super) fn has(self, roles: Roles) -> bool {
+        self.0 & roles.0 == roles.0
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
