@@ -38,14 +38,15 @@ impl Clr {
         lock(&self.modules).get(&module).cloned()
     }
 
-    /// Whether an address is ReadyToRun code of a file that has become shorter since.
-    pub(crate) fn is_cut_short_at(&self, address: u64) -> bool {
+    /// Whether an address is ReadyToRun code of a file that has become shorter since. `None` where it is in no such code that is
+    /// known.
+    pub(crate) fn is_cut_short_at(&self, address: u64) -> Option<bool> {
         let has = |facts: &&Arc<ManagedModule>| {
             let code = facts.precompiled.as_ref();
             code.is_some_and(|code| code.contains(&address))
         };
         let facts = lock(&self.modules).values().find(has).cloned();
-        facts.is_some_and(|facts| facts.is_cut_short())
+        facts.map(|facts| facts.is_cut_short())
     }
 
     /// Whether any module's code may be unloaded.

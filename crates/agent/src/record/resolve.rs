@@ -659,11 +659,11 @@ fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
 
 /// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded.
 fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
-    if look.target.code.map().is_cut_short(address) {
-        return true;
-    }
-    let by_length = look
+    let of_module = look
         .runtimes
         .with(runtime, |clr, _| clr.is_cut_short_at(address));
-    by_length == Some(true)
+    // A module that is known tells by the same pages, and by the length of its file.
+    of_module
+        .flatten()
+        .unwrap_or_else(|| look.target.code.map().is_cut_short(address))
 }
