@@ -523,7 +523,7 @@ impl Clr {
             return false;
         };
         tables.bodies.add(AsyncBody {
-            code: machine.code(),
+            code: machine.code,
             range,
             gate,
             runtime: self.number(),
@@ -553,40 +553,35 @@ fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
     cx.info().id(key)
 }
 
-/// A state machine as its code needs it.
-#[derive(Default)]
+/// A state machine as its code needs it, or none.
 struct Machine {
+    code: Code,
     builder: Option<u16>,
-    /// Not known of code that several types share.
-    is_value: Option<bool>,
     /// What is known of one that is an object.
     object: Option<ObjectAt>,
-    /// It is none: the code resumes those that are.
-    resumes: bool,
-    /// It is the task's own that does, and has the task for its `this`.
+    /// The code resumes, is the task's own, and has the task for its `this`.
     is_task: bool,
-    /// It is none: the code runs tasks.
-    runs_tasks: bool,
 }
 
 impl Machine {
-    fn code(&self) -> Code {
-        match self.is_value {
-            _ if self.resumes => Code::Resumer,
-            _ if self.runs_tasks => Code::OfTask,
-            Some(false) => Code::OfObject,
-            _ => Code::OfValue,
+    /// Of which nothing else is known.
+    fn of(code: Code) -> Machine {
+        Machine {
+            code,
+            builder: None,
+            object: None,
+            is_task: false,
         }
     }
 
     /// Of what `find` says, the homes that can be of such a state machine.
     fn homes(&self, find: impl FnOnce() -> Option<Vec<gc_info::Home>>) -> Vec<Home> {
-        if self.resumes {
+        if self.code == Code::Resumer {
             return Vec::new();
         }
         let found = find().unwrap_or_default();
         // A value's address is that of the middle of something.
-        let of_values = self.code() != Code::OfObject;
+        let of_values = self.code != Code::OfObject;
         let fit = found.into_iter();
         let fit = fit.filter(|home| home.interior == of_values || !home.tracked);
         let homes = fit.map(|home| Home {
@@ -701,12 +696,8 @@ fn machine_that_moves<'rt, C: Synchronous>(
         return None;
     }
     let method = own.method(found.token.0)?;
-    let runs_tasks = method.name == RUNS_TASKS;
-    if runs_tasks {
-        return (method.type_name == TASK).then(|| Machine {
-            runs_tasks,
-            ..Machine::default()
-        });
+    if method.name == RUNS_TASKS {
+        return (method.type_name == TASK).then(|| Machine::of(Code::OfTask));
     }
     if resumes(&method.type_name, &method.name) {
         let is_box = method.type_name.ends_with(BOX) || method.type_name.ends_with(POOLED);
@@ -715,9 +706,8 @@ fn machine_that_moves<'rt, C: Synchronous>(
             learn_class(clr, cx, types, class);
         }
         return Some(Machine {
-            resumes: true,
             is_task: method.type_name.ends_with(BOX) && method.name == "MoveNext",
-            ..Machine::default()
+            ..Machine::of(Code::Resumer)
         });
     }
     if method.name != "MoveNext" {
@@ -727,25 +717,24 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let exact = found.class.and_then(|class| {
         let info = cx.info().get_class_id_info2(cx, class).ok()??;
         let builder = field_of(clr, cx, class, &info, fields.builder)?;
-        let is_value = is_value(clr, cx, &info);
         let object = || {
             Some(ObjectAt {
                 state: field_of(clr, cx, class, &info, fields.state)?,
                 promise: field_of(clr, cx, class, &info, PROMISE).unwrap_or(0),
             })
         };
-        Some((builder, is_value, (!is_value).then(object).flatten()))
+        let (code, object) = match is_value(clr, cx, &info) {
+            true => (Code::OfValue, None),
+            false => (Code::OfObject, object()),
+        };
+        Some(Machine {
+            builder: fields.is_builder.then_some(builder),
+            object,
+            ..Machine::of(code)
+        })
     });
-    Some(Machine {
-        builder: exact
-            .map(|(builder, ..)| builder)
-            .filter(|_| fields.is_builder),
-        is_value: exact.map(|(_, is_value, _)| is_value),
-        object: exact.and_then(|(.., object)| object),
-        resumes: false,
-        is_task: false,
-        runs_tasks: false,
-    })
+    // Of code that several types share the runtime does not say.
+    Some(exact.unwrap_or(Machine::of(Code::OfValue)))
 }
 
 /// How a runtime's own compiler writes its GcInfo.
