@@ -4,7 +4,7 @@ use super::*;
 use crate::oracle;
 
 /// An image file laid out as the runtime maps it.
-pub(crate) fn map(file: &[u8]) -> Vec<u8> {
+fn map(file: &[u8]) -> Vec<u8> {
     let u32_at = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
     let u16_at = |at: usize| usize::from(u16::from_le_bytes(*file[at..].first_chunk().unwrap()));
     let pe = u32_at(0x3c);
@@ -24,15 +24,34 @@ pub(crate) fn map(file: &[u8]) -> Vec<u8> {
     image
 }
 
-/// Real images named by SIDEWALK_TEST_R2R (paths joined by colons); `cargo xtask test` names the
-/// core libraries of its runtimes.
+/// A runtime's core library, as the runtime lays it out.
+pub(crate) struct CoreLibrary {
+    /// The runtime's version.
+    pub(crate) version: String,
+    pub(crate) image: Image,
+    /// What the image is in.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Those of all runtimes that were set up.
+pub(crate) fn core_libraries() -> impl Iterator<Item = CoreLibrary> {
+    testkit::Runtime::all().into_iter().map(|runtime| {
+        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
+        let bytes = map(&std::fs::read(&path).unwrap());
+        // SAFETY: laid out as the runtime does; kept beside the image.
+        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+        CoreLibrary {
+            version: runtime.version,
+            image,
+            bytes,
+        }
+    })
+}
+
 #[test]
 fn rules_of_real_images_are_true_at_every_instruction() {
-    let named = std::env::var_os("SIDEWALK_TEST_R2R").unwrap_or_default();
-    for path in std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()) {
-        let bytes = map(&std::fs::read(&path).unwrap());
-        // SAFETY: laid out as the runtime does; outlives the image.
-        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+    for library in core_libraries() {
+        let image = &library.image;
         let (mut checked, mut unjudged, mut functions, mut bad) = (0, 0, 0, Vec::new());
         let (table, count) = image.functions;
         for index in 0..count {
@@ -60,7 +79,7 @@ fn rules_of_real_images_are_true_at_every_instruction() {
         }
         println!(
             "{}: {functions} functions, {checked} rules checked, {unjudged} unjudged, {} wrong",
-            path.display(),
+            library.version,
             bad.len()
         );
         for (begin, at, text) in bad.iter().take(40) {
@@ -73,11 +92,8 @@ fn rules_of_real_images_are_true_at_every_instruction() {
 /// The start of a function is found from its first and its last byte, and none between functions and around all of them.
 #[test]
 fn functions_of_real_images_begin_where_their_table_says() {
-    for runtime in testkit::Runtime::all() {
-        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
-        let bytes = map(&std::fs::read(&path).unwrap());
-        // SAFETY: laid out as the runtime does; outlives the image.
-        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+    for library in core_libraries() {
+        let image = &library.image;
         let mut behind = 0;
         for entry in image.table() {
             let (begin, end) = (field(entry, 0), field(entry, 4));
@@ -99,11 +115,8 @@ fn functions_of_real_images_begin_where_their_table_says() {
 #[test]
 fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
     use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
-    for runtime in testkit::Runtime::all() {
-        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
-        let bytes = map(&std::fs::read(&path).unwrap());
-        // SAFETY: laid out as the runtime does; outlives the image.
-        let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
+    for library in core_libraries() {
+        let image = &library.image;
         let (mut calls, mut kept) = (0, [0; 5]);
         for entry in image.table() {
             let (begin, end) = (field(entry, 0), field(entry, 4));
@@ -126,7 +139,7 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
                 if matches!(flow, FlowControl::Call | FlowControl::IndirectCall) {
                     let lookup = image.base + u64::from(begin) + instruction.next_ip() - 1;
                     let saved = image.saved(lookup).unwrap();
-                    assert_eq!(saved.offsets(), expected, "{}: {begin:#x}", runtime.version);
+                    assert_eq!(saved.offsets(), expected, "{}: {begin:#x}", library.version);
                     calls += 1;
                     for (register, kept) in Saved::REGISTERS.iter().zip(&mut kept) {
                         *kept += i32::from(saved.from_cfa(*register).is_some());
@@ -134,7 +147,7 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
                 }
             }
         }
-        println!("{}: {calls} calls, {kept:?}", runtime.version);
+        println!("{}: {calls} calls, {kept:?}", library.version);
         assert!(calls > 50_000 && kept.iter().all(|kept| *kept > 5_000));
     }
 }

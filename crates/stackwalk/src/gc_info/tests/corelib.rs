@@ -1,8 +1,8 @@
 //! The methods of a ReadyToRun image by name: what a test needs of ECMA-335 (partition II, 24) and of
 //! the table of entry points (`docs/design/coreclr/botr/readytorun-format.md`), and no more.
 
-use crate::pe::{self, Image};
-use testkit::Runtime;
+use crate::pe::Image;
+use crate::pe::tests::core_libraries;
 
 /// A method with code of its own.
 pub(super) struct Method {
@@ -24,17 +24,11 @@ pub(super) struct CoreLib {
 
 /// Those of all runtimes that were set up.
 pub(super) fn all() -> impl Iterator<Item = CoreLib> {
-    Runtime::all().into_iter().map(|runtime| {
-        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
-        let bytes = pe::tests::map(&std::fs::read(&path).unwrap());
-        // SAFETY: laid out as the runtime does; kept beside the image.
-        let image = unsafe { pe::r2r_image(bytes.as_ptr() as u64) }.unwrap();
-        CoreLib {
-            version: runtime.version,
-            methods: methods(&bytes, &image),
-            image,
-            _bytes: bytes,
-        }
+    core_libraries().map(|library| CoreLib {
+        version: library.version,
+        methods: methods(&library.bytes, &library.image),
+        image: library.image,
+        _bytes: library.bytes,
     })
 }
 
