@@ -132,13 +132,7 @@ namespace Workloads
             {
                 Happen(leaf);
             }
-            long x = leaf.Length;
-            for (int i = 0; i < Turns; i++)
-            {
-                x = x * 31 + i;
-                x ^= x >> 7;
-            }
-            return x;
+            return Spin.For(leaf.Length, Turns) + 1;
         }
     }
 }

@@ -101,26 +101,15 @@ namespace Workloads
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnValue() => Burn(1) + 1;
+        private static long BurnValue() => Spin.For(1, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnPlain() => Burn(2) + 1;
+        private static long BurnPlain() => Spin.For(2, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnBelow() => Burn(3) + 1;
+        private static long BurnBelow() => Spin.For(3, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnOnce() => Burn(4) + 1;
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long Burn(long x)
-        {
-            for (int i = 0; i < Turns; i++)
-            {
-                x = x * 31 + i;
-                x ^= x >> 7;
-            }
-            return x;
-        }
+        private static long BurnOnce() => Spin.For(4, Turns) + 1;
     }
 }

@@ -2,7 +2,6 @@ using System;
 using System.Collections.Generic;
 using System.IO;
 using System.Reflection;
-using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
 
@@ -102,19 +101,8 @@ namespace Workloads
         {
             while (run.More())
             {
-                check.Add(Burn(200_000));
+                check.Add(Spin.For(1, 200_000));
             }
-        }
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long Burn(int count)
-        {
-            long sum = 1;
-            for (int i = 0; i < count; i++)
-            {
-                sum = sum * 31 + (sum >> 7) + i;
-            }
-            return sum;
         }
 
         private static int EndAbruptly(string how)
@@ -140,7 +128,7 @@ namespace Workloads
         private static void Closes(Run run, Checked check)
         {
             // Let whoever has descriptors have them all.
-            check.Add(Burn(20_000_000));
+            check.Add(Spin.For(1, 20_000_000));
             string path = Path.Combine(Path.GetTempPath(), Guid.NewGuid().ToString("N"));
             using (var file = new FileStream(path, FileMode.CreateNew))
             {
@@ -153,7 +141,7 @@ namespace Workloads
                 }
                 while (run.More())
                 {
-                    check.Add(Burn(20_000_000));
+                    check.Add(Spin.For(1, 20_000_000));
                 }
                 Run.Result("in_the_file", new FileInfo(path).Length);
             }

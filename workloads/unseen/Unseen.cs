@@ -1,5 +1,4 @@
 using System;
-using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
 
@@ -84,19 +83,8 @@ namespace Workloads
         {
             while (run.More())
             {
-                check.Add(Burn(200_000));
+                check.Add(Spin.For(1, 200_000));
             }
-        }
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long Burn(int count)
-        {
-            long sum = 1;
-            for (int i = 0; i < count; i++)
-            {
-                sum = sum * 31 + (sum >> 7) + i;
-            }
-            return sum;
         }
     }
 }

@@ -73,29 +73,18 @@ namespace Workloads
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long LeafAfterAll() => Burn(1) + 1;
+        private static long LeafAfterAll() => Spin.For(1, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long LeafAfterTimer() => Burn(2) + 1;
+        private static long LeafAfterTimer() => Spin.For(2, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long LeafAfterDelay() => Burn(3) + 1;
+        private static long LeafAfterDelay() => Spin.For(3, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long LeafInLock() => Burn(4) + 1;
+        private static long LeafInLock() => Spin.For(4, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long LeafAfterQueue() => Burn(5) + 1;
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long Burn(long x)
-        {
-            for (int i = 0; i < Turns; i++)
-            {
-                x = x * 31 + i;
-                x ^= x >> 7;
-            }
-            return x;
-        }
+        private static long LeafAfterQueue() => Spin.For(5, Turns) + 1;
     }
 }

@@ -74,7 +74,7 @@ fn ends(runtime: &Runtime, how: &str, code: i32) {
         assert!(line.contains(said), "{line}");
         let path = recorded.convert_event("wall", "wall.collapsed");
         let wall = Stacks::from_collapsed(&std::fs::read_to_string(path).unwrap());
-        let seen_ms = wall.with("Workloads.Rude.Burn").total() as f64 / 1e6;
+        let seen_ms = wall.with("Workloads.Spin.For").total() as f64 / 1e6;
         let burnt_ms = recorded.answer.measured("wall_ms");
         println!("{how}: {seen_ms:.0} of {burnt_ms:.0} ms");
         // A tenth of a second, and what a busy machine adds to it.
