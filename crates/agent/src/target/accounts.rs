@@ -168,16 +168,20 @@ pub struct Accounts {
     report: Report,
 }
 
-fn add(claims: &mut Vec<Claim>, more: Claim) {
-    if more.cpu_ns == 0 {
+fn add(claims: &mut Vec<Claim>, reason: Reason, threads: u64, cpu_ns: u64) {
+    if cpu_ns == 0 {
         return;
     }
-    match claims.iter_mut().find(|known| known.reason == more.reason) {
+    match claims.iter_mut().find(|known| known.reason == reason) {
         Some(known) => {
-            known.threads += more.threads;
-            known.cpu_ns = known.cpu_ns.saturating_add(more.cpu_ns);
+            known.threads += threads;
+            known.cpu_ns = known.cpu_ns.saturating_add(cpu_ns);
         }
-        None => claims.push(more),
+        None => claims.push(Claim {
+            reason,
+            threads,
+            cpu_ns,
+        }),
     }
 }
 
@@ -211,15 +215,7 @@ impl Accounts {
         } else {
             Reason::Early
         };
-        let (threads, cpu_ns) = (1, account.owed_ns());
-        add(
-            &mut self.settled,
-            Claim {
-                reason,
-                threads,
-                cpu_ns,
-            },
-        );
+        add(&mut self.settled, reason, 1, account.owed_ns());
         (account.told_ns, account.owed_ns) = (told_ns, 0);
     }
 
@@ -233,12 +229,7 @@ impl Accounts {
             self.ends_ns = self.ends_ns.saturating_add(account.owed_ns);
             self.ends += 1;
         } else {
-            let claim = Claim {
-                reason: account.reason(armed, sampler),
-                threads: 1,
-                cpu_ns: owed,
-            };
-            add(&mut self.settled, claim);
+            add(&mut self.settled, account.reason(armed, sampler), 1, owed);
         }
         (account.told_ns, account.owed_ns) = (0, 0);
     }
@@ -275,16 +266,7 @@ impl Accounts {
             live_ns = live_ns.saturating_add(account.used_ns());
             let owed = account.owed_ns();
             if !armed || owed >= limit(sampler) {
-                let reason = account.reason(armed, sampler);
-                let (threads, cpu_ns) = (1, owed);
-                add(
-                    &mut claims,
-                    Claim {
-                        reason,
-                        threads,
-                        cpu_ns,
-                    },
-                );
+                add(&mut claims, account.reason(armed, sampler), 1, owed);
             }
         }
         let bases = &self.bases;
@@ -293,16 +275,8 @@ impl Accounts {
         let agent_ns = strangers.remove_entry(&agent_tid);
         let agent_ns = agent_ns.map_or(0, |(tid, clock)| since((&tid, &clock)));
         let strange_ns: u64 = strangers.iter().map(since).sum();
-        let (threads, cpu_ns) = (strangers.len() as u64, strange_ns);
-        let early = Reason::Early;
-        add(
-            &mut claims,
-            Claim {
-                reason: early,
-                threads,
-                cpu_ns,
-            },
-        );
+        let threads = strangers.len() as u64;
+        add(&mut claims, Reason::Early, threads, strange_ns);
         self.bases
             .retain(|tid, _| strangers.contains_key(tid) || *tid == agent_tid);
         // What is left of the process's clock is of threads that are gone, after their clocks were read.
@@ -315,25 +289,10 @@ impl Accounts {
             Reason::Taken
         };
         let cpu_ns = u64::try_from(unread).unwrap_or(0);
-        add(
-            &mut claims,
-            Claim {
-                reason,
-                threads: 0,
-                cpu_ns,
-            },
-        );
-        let (threads, cpu_ns) = (self.ends, u64::try_from(self.ends_ns).unwrap_or(0));
+        add(&mut claims, reason, 0, cpu_ns);
+        let cpu_ns = u64::try_from(self.ends_ns).unwrap_or(0);
         if cpu_ns >= limit(sampler) {
-            let reason = Reason::Short;
-            add(
-                &mut claims,
-                Claim {
-                    reason,
-                    threads,
-                    cpu_ns,
-                },
-            );
+            add(&mut claims, Reason::Short, self.ends, cpu_ns);
         }
         self.report = Report {
             due_ns: self.due_ns + used_ns.saturating_sub(agent_ns),
