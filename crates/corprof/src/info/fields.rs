@@ -6,7 +6,7 @@ use super::{call, complete};
 use crate::context::{Context, Cx, Synchronous};
 use crate::id::{AppDomainId, ClassId, ThreadId, Token};
 use crate::runtime::{Info, Result};
-use crate::sys::{CorFieldOffset, CorPrfStaticType};
+use crate::sys::{CorFieldOffset, CorPrfStaticType, Hresult};
 
 /// Answer of `GetClassLayout`.
 #[derive(Clone, Debug)]
@@ -104,15 +104,12 @@ impl<'rt> Info<'rt> {
         class: ClassId<'rt>,
         field: Token,
     ) -> Result<Option<usize>> {
-        let mut address: *mut c_void = core::ptr::null_mut();
-        complete(
-            call!(
+        address_of(|address| {
+            Ok(call!(
                 self,
-                get_rva_static_address(class.raw(), field.0, &mut address)
-            )
-            .ok()
-            .map(|()| address.addr()),
-        )
+                get_rva_static_address(class.raw(), field.0, address)
+            ))
+        })
     }
 
     /// Address of an ordinary static (`GetAppDomainStaticAddress`, synchronous).
@@ -127,15 +124,12 @@ impl<'rt> Info<'rt> {
         field: Token,
         domain: AppDomainId<'rt>,
     ) -> Result<Option<usize>> {
-        let mut address: *mut c_void = core::ptr::null_mut();
-        complete(
-            call!(
+        address_of(|address| {
+            Ok(call!(
                 self,
-                get_app_domain_static_address(class.raw(), field.0, domain.raw(), &mut address)
-            )
-            .ok()
-            .map(|()| address.addr()),
-        )
+                get_app_domain_static_address(class.raw(), field.0, domain.raw(), address)
+            ))
+        })
     }
 
     /// Address of a thread's static, in the thread's domain (`GetThreadStaticAddress`,
@@ -150,15 +144,12 @@ impl<'rt> Info<'rt> {
         field: Token,
         thread: ThreadId<'rt>,
     ) -> Result<Option<usize>> {
-        let mut address: *mut c_void = core::ptr::null_mut();
-        complete(
-            call!(
+        address_of(|address| {
+            Ok(call!(
                 self,
-                get_thread_static_address(class.raw(), field.0, thread.raw(), &mut address)
-            )
-            .ok()
-            .map(|()| address.addr()),
-        )
+                get_thread_static_address(class.raw(), field.0, thread.raw(), address)
+            ))
+        })
     }
 
     /// Address of a thread's static (`GetThreadStaticAddress2`, synchronous).
@@ -174,20 +165,24 @@ impl<'rt> Info<'rt> {
         domain: AppDomainId<'rt>,
         thread: ThreadId<'rt>,
     ) -> Result<Option<usize>> {
-        let mut address: *mut c_void = core::ptr::null_mut();
-        complete(
-            call!(
+        address_of(|address| {
+            Ok(call!(
                 self,
                 get_thread_static_address2(
                     class.raw(),
                     field.0,
                     domain.raw(),
                     thread.raw(),
-                    &mut address
+                    address
                 )
-            )
-            .ok()
-            .map(|()| address.addr()),
-        )
+            ))
+        })
     }
+}
+
+/// The address of a static, which `ask` has the runtime write. `None`: the class has not been initialised yet.
+fn address_of(ask: impl FnOnce(&mut *mut c_void) -> Result<Hresult>) -> Result<Option<usize>> {
+    let mut address: *mut c_void = core::ptr::null_mut();
+    let answer = ask(&mut address)?.ok();
+    complete(answer.map(|()| address.addr()))
 }
