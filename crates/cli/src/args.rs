@@ -344,16 +344,7 @@ pub(crate) struct ReportArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) stacks: AsyncStacks,
-
-    #[command(flatten)]
-    pub(crate) native: Native,
-
-    #[command(flatten)]
-    pub(crate) names: Names,
-
-    #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) view: View,
 }
 
 /// Turn a recording into other formats
@@ -387,6 +378,13 @@ pub(crate) struct ConvertArgs {
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 
+    #[command(flatten)]
+    pub(crate) view: View,
+}
+
+/// What of a recording is shown, and how.
+#[derive(Args, Debug)]
+pub(crate) struct View {
     #[command(flatten)]
     pub(crate) stacks: AsyncStacks,
 

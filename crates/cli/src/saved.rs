@@ -11,7 +11,7 @@ use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Limits, Names, Native, ReportArgs};
+use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs, View};
 use crate::console::{Console, shown};
 use crate::output::{Destination, Kind, Old, write_whole};
 
@@ -87,18 +87,15 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
     }
 }
 
-/// Puts signatures into names, where they are wanted there.
-fn named(profile: Profile, names: &Names) -> Profile {
-    if names.signatures {
-        profile::ops::with_signatures(profile)
-    } else {
-        profile
-    }
-}
-
-/// Leaves out what is too far from the leaf.
-fn cut(profile: Profile, limits: &Limits) -> Result<Profile> {
-    match limits.max_depth {
+/// With signatures in names where they are wanted there, and without what is not wanted: native frames, what is too far from
+/// the leaf.
+fn viewed(profile: Profile, view: &View) -> Result<Profile> {
+    let profile = match view.names.signatures {
+        true => profile::ops::with_signatures(profile),
+        false => profile,
+    };
+    let profile = with_or_without(profile, &view.native);
+    match view.limits.max_depth {
         Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
         None => Ok(profile),
     }
@@ -118,21 +115,21 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
 
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
+    let view = &args.view;
     let profile = load_all(
         &args.files,
-        args.limits.size.max_size,
-        args.names.signatures,
+        view.limits.size.max_size,
+        view.names.signatures,
     )?;
     check_event(&profile, args.event)?;
     // Its notes are in the report itself.
-    let profile = named(profile, &args.names);
-    let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
+    let profile = viewed(profile, view)?;
     let options = Options {
         event: args.event,
         top: args.top,
         tree: args.tree,
         by: args.by,
-        stacks: args.stacks.stacks,
+        stacks: view.stacks.stacks,
         json: args.json,
         ..Options::default()
     };
@@ -186,18 +183,18 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         .outputs
         .iter()
         .any(|output| output.kind == Kind::Converted(Format::Html));
+    let view = &args.view;
     let profile = load_all(
         &args.files,
-        args.limits.size.max_size,
-        has_page || args.names.signatures,
+        view.limits.size.max_size,
+        has_page || view.names.signatures,
     )?;
     check_event(&profile, args.event)?;
     tell_notes(&profile, console);
-    let profile = named(profile, &args.names);
-    let profile = cut(with_or_without(profile, &args.native), &args.limits)?;
+    let profile = viewed(profile, view)?;
     let options = Options {
         event: args.event,
-        stacks: args.stacks.stacks,
+        stacks: view.stacks.stacks,
         ..Options::default()
     };
     write_outputs(&profile, &options, &args.outputs, console)
