@@ -20,6 +20,7 @@
 //! - What the runtime has not got so far (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`; every other
 //!   failure is an [`Hresult`] with its name, or an error type where the answer matters
 //!   ([`WalkError`], [`SuspendError`]).
+//! - IL is read, changed and written by [`il`], which needs no runtime.
 //! - What is missing is in [`sys`], the raw contract, with the table of the rules in [`sys::rules`].
 //!
 //! # A profiler
@@ -86,6 +87,7 @@ pub mod context;
 pub mod elt;
 mod factory;
 pub mod id;
+pub mod il;
 pub mod info;
 mod lock;
 mod metadata;

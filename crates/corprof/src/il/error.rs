@@ -1,0 +1,110 @@
+//! What is wrong with IL, and where.
+
+use core::fmt;
+
+use super::Label;
+
+/// Why bytes are no method body, or no signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadError {
+    /// Offset in what was read of the first byte that does not fit.
+    pub offset: usize,
+    /// What is wrong there.
+    pub kind: ReadErrorKind,
+}
+
+/// What is wrong with bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ReadErrorKind {
+    /// They end too early.
+    Truncated,
+    /// A header that is neither tiny nor fat: its first byte.
+    Header(u8),
+    /// A fat header that says it has less than three words.
+    HeaderSize(u8),
+    /// There is no such instruction.
+    Opcode(u16),
+    /// A branch to somewhere outside of the code.
+    TargetOutside(i64),
+    /// A branch, or the bound of a clause, into the middle of an instruction: its offset in the code.
+    InsideInstruction(u32),
+    /// A section behind the code that is too short for its own header: the size that it states.
+    SectionSize(u32),
+    /// An exception clause of an unknown kind.
+    Clause(u32),
+    /// A range of an exception clause that ends outside of the code.
+    RangeOutside(u64),
+    /// A calling convention that this kind of signature does not have.
+    Convention(u8),
+    /// An element type that does not exist, or not there.
+    ElementType(u8),
+    /// A number whose first byte says that it has no length.
+    Number(u8),
+    /// A reference to a type that names no table.
+    TypeToken(u32),
+    /// Types that are nested deeper than any runtime would load.
+    TooDeep,
+    /// Bytes are left over.
+    Trailing,
+}
+
+impl fmt::Display for ReadErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("it ends too early"),
+            Self::Header(byte) => write!(f, "{byte:#04x} begins no method header"),
+            Self::HeaderSize(words) => write!(f, "a fat header of {words} words"),
+            Self::Opcode(number) => write!(f, "{number:#x} is no instruction"),
+            Self::TargetOutside(to) => write!(f, "a branch to {to}, outside of the code"),
+            Self::InsideInstruction(to) => write!(f, "IL_{to:04x} is within an instruction"),
+            Self::SectionSize(size) => write!(f, "a section of {size} bytes"),
+            Self::Clause(flags) => write!(f, "an exception clause of kind {flags:#x}"),
+            Self::RangeOutside(end) => write!(f, "a range to {end}, outside of the code"),
+            Self::Convention(byte) => write!(f, "calling convention {byte:#04x}"),
+            Self::ElementType(byte) => write!(f, "element type {byte:#04x}"),
+            Self::Number(byte) => write!(f, "{byte:#04x} begins no compressed number"),
+            Self::TypeToken(coded) => write!(f, "{coded:#x} names no type"),
+            Self::TooDeep => f.write_str("types nested too deep"),
+            Self::Trailing => f.write_str("bytes are left over"),
+        }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.offset, self.kind)
+    }
+}
+
+impl core::error::Error for ReadError {}
+
+/// Why a body cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Something refers to a label that no line has.
+    NoSuchLabel(Label),
+    /// Two lines have the same label.
+    LabelTwice(Label),
+    /// A clause's range ends before it begins.
+    Backwards(Label),
+    /// The code has more than 2³¹ bytes.
+    CodeSize,
+    /// More exception clauses than the format can count.
+    Clauses(usize),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchLabel(label) => write!(f, "no line has the label {label:?}"),
+            Self::LabelTwice(label) => write!(f, "two lines have the label {label:?}"),
+            Self::Backwards(label) => write!(f, "the range from {label:?} on ends before it"),
+            Self::CodeSize => f.write_str("the code has more than 2^31 bytes"),
+            Self::Clauses(count) => write!(f, "{count} exception clauses"),
+        }
+    }
+}
+
+impl core::error::Error for WriteError {}
