@@ -20,7 +20,8 @@
 //! - What the runtime has not got so far (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`; every other
 //!   failure is an [`Hresult`] with its name, or an error type where the answer matters
 //!   ([`WalkError`], [`SuspendError`]).
-//! - IL is read, changed and written by [`il`], which needs no runtime.
+//! - IL is read, changed and written by [`il`], which needs no runtime. [`MetadataEmit`]
+//!   gives the tokens that it needs.
 //! - What is missing is in [`sys`], the raw contract, with the table of the rules in [`sys::rules`].
 //!
 //! # A profiler
@@ -108,8 +109,8 @@ pub use id::{
 };
 pub use lock::{AgentLock, AgentLockGuard, ThreadPin, ThreadPins};
 pub use metadata::{
-    GenericParamProps, MemberRefProps, MetadataImport, MethodProps, ScopeProps, TypeDefProps,
-    TypeRefProps,
+    GenericParamProps, MemberRefProps, MetadataEmit, MetadataImport, MethodProps, ScopeProps,
+    TypeDefProps, TypeRefProps,
 };
 pub use meter::{CallbackKind, Calls};
 pub use objects::{AssemblyReferences, FunctionControl};

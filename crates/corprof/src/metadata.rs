@@ -3,6 +3,10 @@
 //! It is not a metadata parser: it asks the runtime's `IMetaDataImport2`. The invariant: nothing
 //! that the runtime lends leaves a method; every answer is a copy.
 
+mod emit;
+
+pub use emit::MetadataEmit;
+
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
@@ -274,6 +278,32 @@ impl<'rt> MetadataImport<'rt> {
         .ok()?;
         // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
         Ok(unsafe { bytes(signature, length) })
+    }
+
+    /// A stand-alone signature: of the locals of a method, or of a `calli` (`GetSigFromToken`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_sig_from_token(&self, signature: Token) -> Result<Vec<u8>> {
+        let mut bytes_of = core::ptr::null();
+        let mut length = 0;
+        import!(
+            self,
+            get_sig_from_token(signature.0, &mut bytes_of, &mut length)
+        )
+        .ok()?;
+        // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+        Ok(unsafe { bytes(bytes_of, length) })
+    }
+
+    /// Every reference to a type of another module (`EnumTypeRefs`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn enum_type_refs(&self) -> Result<Vec<Token>> {
+        self.enumerate(|handle, buffer, capacity, fetched| {
+            import!(self, enum_type_refs(handle, buffer, capacity, fetched))
+        })
     }
 
     /// The generic parameters of a type or method (`EnumGenericParams`).

@@ -3,9 +3,9 @@
 use super::{call, complete, read_list, read_text};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
 use crate::id::{AppDomainId, AssemblyId, Id, ModuleId};
-use crate::metadata::MetadataImport;
+use crate::metadata::{MetadataEmit, MetadataImport};
 use crate::runtime::{Info, Result};
-use crate::sys::{Hresult, IMetaDataImport2, Interface, ModuleFlags};
+use crate::sys::{Hresult, IMetaDataEmit2, IMetaDataImport2, Interface, ModuleFlags, OpenFlags};
 
 /// Answer of `GetModuleInfo2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,6 +127,33 @@ impl<'rt> Info<'rt> {
         }
         // SAFETY: on success the runtime gave a reference to the interface that was asked for.
         complete(answer.ok()).map(|done| done.and_then(|()| unsafe { MetadataImport::new(found) }))
+    }
+
+    /// The metadata of a module, for writing (`GetModuleMetaData` with `ofWrite`, synchronous).
+    /// `None`: the runtime has not got so far yet, or the module is going; also when the module has
+    /// no metadata.
+    ///
+    /// The runtime turns the module's metadata into a form that can be written, for good: it is
+    /// larger, and each look-up takes a lock. Ask for it only where IL is really changed.
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_module_meta_data_emit<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) -> Result<Option<MetadataEmit<'rt>>> {
+        let mut found = core::ptr::null_mut();
+        let flags = OpenFlags::WRITE.bits();
+        let answer = call!(
+            self,
+            get_module_meta_data(module.raw(), flags, &IMetaDataEmit2::IID, &mut found)
+        );
+        if answer == Hresult::S_FALSE {
+            return Ok(None);
+        }
+        // SAFETY: on success the runtime gave a reference to the interface that was asked for.
+        complete(answer.ok()).map(|done| done.and_then(|()| unsafe { MetadataEmit::new(found) }))
     }
 
     /// Every module that is loaded (`EnumModules`, synchronous, may trigger a GC).

@@ -182,3 +182,23 @@ com_interface! {
         }
     }
 }
+
+com_interface! {
+    /// Adds to the manifest of a module: what it refers to.
+    ///
+    /// Source: `cor.h`.
+    pub interface IMetaDataAssemblyEmit, IMetaDataAssemblyEmitVtbl {
+        version IMetaDataAssemblyEmit = "211EF15B-5317-4438-B196-DEC87B887693" {
+            3 DefineAssembly define_assembly(pb_public_key: *const c_void, cb_public_key: u32, ul_hash_alg_id: u32, sz_name: *const u16, p_meta_data: *const AssemblyMetadata, dw_assembly_flags: u32, pma: *mut MdToken) -> Hresult;
+            4 DefineAssemblyRef define_assembly_ref(pb_public_key_or_token: *const c_void, cb_public_key_or_token: u32, sz_name: *const u16, p_meta_data: *const AssemblyMetadata, pb_hash_value: *const c_void, cb_hash_value: u32, dw_assembly_ref_flags: u32, pmdar: *mut MdToken) -> Hresult;
+            5 DefineFile define_file(sz_name: *const u16, pb_hash_value: *const c_void, cb_hash_value: u32, dw_file_flags: u32, pmdf: *mut MdToken) -> Hresult;
+            6 DefineExportedType define_exported_type(sz_name: *const u16, tk_implementation: MdToken, tk_type_def: MdToken, dw_exported_type_flags: u32, pmdct: *mut MdToken) -> Hresult;
+            7 DefineManifestResource define_manifest_resource(sz_name: *const u16, tk_implementation: MdToken, dw_offset: u32, dw_resource_flags: u32, pmdmr: *mut MdToken) -> Hresult;
+            8 SetAssemblyProps set_assembly_props(pma: MdToken, pb_public_key: *const c_void, cb_public_key: u32, ul_hash_alg_id: u32, sz_name: *const u16, p_meta_data: *const AssemblyMetadata, dw_assembly_flags: u32) -> Hresult;
+            9 SetAssemblyRefProps set_assembly_ref_props(ar: MdToken, pb_public_key_or_token: *const c_void, cb_public_key_or_token: u32, sz_name: *const u16, p_meta_data: *const AssemblyMetadata, pb_hash_value: *const c_void, cb_hash_value: u32, dw_assembly_ref_flags: u32) -> Hresult;
+            10 SetFileProps set_file_props(file: MdToken, pb_hash_value: *const c_void, cb_hash_value: u32, dw_file_flags: u32) -> Hresult;
+            11 SetExportedTypeProps set_exported_type_props(ct: MdToken, tk_implementation: MdToken, tk_type_def: MdToken, dw_exported_type_flags: u32) -> Hresult;
+            12 SetManifestResourceProps set_manifest_resource_props(mr: MdToken, tk_implementation: MdToken, dw_offset: u32, dw_resource_flags: u32) -> Hresult;
+        }
+    }
+}
