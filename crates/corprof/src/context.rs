@@ -52,6 +52,14 @@ pub trait MayTriggerGc: Synchronous {}
 )]
 pub trait NativeThread: MayTriggerGc {}
 
+/// The thread is one for requests to compile methods again, of a profiler that may make them.
+#[diagnostic::on_unimplemented(
+    message = "this CLR call is made on a thread of `Rejit::spawn` only, not in the context `{Self}`",
+    label = "it makes the thread one of the runtime's, which takes part in suspensions from then on",
+    note = "`corprof::enable_rejit` gives the `Rejit` that makes such a thread"
+)]
+pub trait MayRejit: MayTriggerGc {}
+
 /// Objects stay where they are: the thread is in cooperative mode, in which no collection can
 /// begin, and the call does not leave it.
 #[diagnostic::on_unimplemented(
@@ -113,6 +121,8 @@ contexts! {
     Attach walks NoTrigger: Synchronous MayTriggerGc Initializing MayLock;
     /// On a thread that [`crate::spawn_agent_thread`] made.
     AgentThread walks NoTrigger: Synchronous MayTriggerGc NativeThread MayLock;
+    /// On a thread that [`crate::Rejit::spawn`] made.
+    RejitThread walks NoTrigger: Synchronous MayTriggerGc MayRejit MayLock;
 }
 /// Ties a value to one runtime: invariant, so that two runtimes' values never unify.
 pub(crate) type Brand<'rt> = PhantomData<fn(&'rt ()) -> &'rt ()>;

@@ -20,8 +20,8 @@
 //! - What the runtime has not got so far (`CORPROF_E_DATAINCOMPLETE`) is `Ok(None)`; every other
 //!   failure is an [`Hresult`] with its name, or an error type where the answer matters
 //!   ([`WalkError`], [`SuspendError`]).
-//! - IL is read, changed and written by [`il`], which needs no runtime. [`MetadataEmit`]
-//!   gives the tokens that it needs.
+//! - IL is read, changed and written by [`il`], which needs no runtime. [`enable_rejit`] says how it
+//!   gets into a program that runs; [`MetadataEmit`] gives the tokens that it needs.
 //! - What is missing is in [`sys`], the raw contract, with the table of the rules in [`sys::rules`].
 //!
 //! # A profiler
@@ -94,6 +94,7 @@ mod lock;
 mod metadata;
 mod meter;
 mod objects;
+mod rejit;
 mod runtime;
 mod snapshot;
 mod suspension;
@@ -114,10 +115,11 @@ pub use metadata::{
 };
 pub use meter::{CallbackKind, Calls};
 pub use objects::{AssemblyReferences, FunctionControl};
+pub use rejit::{PreparedBodies, PreparedBody, Rejit, RejitCx, RejitRefused, enable_rejit};
 pub use runtime::{Capabilities, Info, Result, Runtime};
 pub use snapshot::{
     FrameInfo, Registers, Seed, SeedRefused, SnapshotFrame, StackSnapshots, WalkError, Walked,
 };
 pub use suspension::{SuspendError, Suspension};
-pub use sys::{EventMaskHigh, EventMaskLow, Guid, Hresult, ModuleFlags};
+pub use sys::{CodegenFlags, EventMaskHigh, EventMaskLow, Guid, Hresult, ModuleFlags, RejitFlags};
 pub use thread::{AgentCx, spawn_agent_thread};

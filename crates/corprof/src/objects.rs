@@ -7,8 +7,8 @@ use core::ptr::NonNull;
 use crate::context::Brand;
 use crate::runtime::Result;
 use crate::sys::{
-    CodegenFlags, CorPrfAssemblyReferenceInfo, Hresult, ICorProfilerAssemblyReferenceProvider,
-    ICorProfilerFunctionControl,
+    CodegenFlags, CorIlMap, CorPrfAssemblyReferenceInfo, Hresult,
+    ICorProfilerAssemblyReferenceProvider, ICorProfilerFunctionControl,
 };
 
 macro_rules! lent {
@@ -64,6 +64,27 @@ impl FunctionControl<'_> {
                 self.pointer.as_ptr(),
                 length,
                 il.as_ptr(),
+            )
+        }
+        .ok()
+    }
+}
+
+impl FunctionControl<'_> {
+    /// How the new IL maps to the original, for debuggers and stack traces
+    /// (`SetILInstrumentedCodeMap`); the runtime copies the map.
+    ///
+    /// # Errors
+    /// `CORPROF_E_DEBUGGING_DISABLED` when the runtime runs without a debugger interface: the new IL
+    /// is as good without.
+    pub fn set_il_instrumented_code_map(&self, map: &[CorIlMap]) -> Result<()> {
+        let length = u32::try_from(map.len()).map_err(|_| Hresult::E_INVALIDARG)?;
+        // SAFETY: the object is lent for the lifetime of `self`; the map has the stated length.
+        unsafe {
+            ICorProfilerFunctionControl::set_il_instrumented_code_map(
+                self.pointer.as_ptr(),
+                length,
+                map.as_ptr(),
             )
         }
         .ok()

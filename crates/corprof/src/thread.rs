@@ -47,14 +47,20 @@ pub fn spawn_agent_thread<R: Send + 'static>(
     name: &str,
     f: impl FnOnce(&mut AgentCx) -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
+    spawn_native_thread(name, move || {
+        f(&mut AgentCx {
+            not_send: PhantomData,
+        })
+    })
+}
+
+/// A thread on which the signals are blocked, as [`spawn_agent_thread`] says.
+pub(crate) fn spawn_native_thread<R: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<JoinHandle<R>> {
     let mask = BlockedSignals::new();
-    let handle = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            f(&mut AgentCx {
-                not_send: PhantomData,
-            })
-        });
+    let handle = std::thread::Builder::new().name(name.to_owned()).spawn(f);
     drop(mask);
     handle
 }

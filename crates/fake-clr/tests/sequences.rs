@@ -253,7 +253,7 @@ fn synchronous<'rt, C: Synchronous>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) 
     }
 }
 
-const TRIGGERING: u8 = 13;
+const TRIGGERING: u8 = 12;
 fn triggering<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) {
     let info = cx.info();
     let function = info.id(keys.function).unwrap();
@@ -292,9 +292,6 @@ fn triggering<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) 
             let _ = info.get_app_domains_containing_module(cx, module);
         }
         10 => {
-            let _ = info.request_rejit(cx, &[(module, Token(0x0600_0001))]);
-        }
-        11 => {
             let _ = info.apply_meta_data(cx, module);
         }
         _ => {

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{bytes, call, complete};
-use crate::context::{Brand, Cx, MayTriggerGc, Synchronous};
+use crate::context::{Brand, Cx, MayRejit, MayTriggerGc, Synchronous};
 use crate::id::{FunctionId, ModuleId, Token};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorIlMap, CorPrfMethod, Hresult, IMethodMalloc, RejitFlags};
@@ -158,11 +158,19 @@ impl<'rt> Info<'rt> {
     }
 
     /// Asks for methods to be compiled again with new IL (`RequestReJIT`, synchronous, may trigger a
-    /// GC). [`crate::Callbacks::get_rejit_parameters`] is called for each before it runs next.
+    /// GC): many at once are one request. [`crate::Callbacks::get_rejit_parameters`] is called once
+    /// for each, on the thread that calls it next; calls that run now go on in the old code.
+    ///
+    /// A method is all its generic instances, those to come too. It is not inlined any more; copies
+    /// that are inlined already stay as they are. What cannot be compiled again is told by
+    /// [`crate::Callbacks::rejit_error`], not by the answer, or, for a method of a collectible module
+    /// or without IL, by nothing at all.
+    ///
+    /// The runtime keeps the IL and the code of each request for good: do not make them in a loop.
     ///
     /// # Errors
     /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for none.
-    pub fn request_rejit<C: MayTriggerGc>(
+    pub fn request_rejit<C: MayRejit>(
         self,
         _: &mut Cx<'rt, C>,
         methods: &[(ModuleId<'rt>, Token)],
@@ -175,12 +183,15 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// As [`Info::request_rejit`], and also recompiles what the methods were inlined into
-    /// (`RequestReJITWithInliners`, synchronous, may trigger a GC).
+    /// As [`Info::request_rejit`], and also recompiles what the methods were inlined into, with its
+    /// own IL (`RequestReJITWithInliners`, synchronous, may trigger a GC).
+    ///
+    /// Before .NET 7 it crashes the program where such a caller is precompiled and not loaded yet:
+    /// ask [`Info::inliners_are_safe`].
     ///
     /// # Errors
     /// `E_INVALIDARG` without [`RejitFlags::BLOCK_INLINING`].
-    pub fn request_rejit_with_inliners<C: MayTriggerGc>(
+    pub fn request_rejit_with_inliners<C: MayRejit>(
         self,
         _: &mut Cx<'rt, C>,
         flags: RejitFlags,
@@ -194,12 +205,13 @@ impl<'rt> Info<'rt> {
         .ok()
     }
 
-    /// Goes back to the original IL (`RequestRevert`, synchronous, may trigger a GC); one answer for
-    /// each method.
+    /// Goes back to the original IL, and to the code that it had, from the next call on
+    /// (`RequestRevert`, synchronous, may trigger a GC); one answer for each method. Callers that
+    /// were compiled again for [`Info::request_rejit_with_inliners`] stay as they are.
     ///
     /// # Errors
     /// `CORPROF_E_REJIT_NOT_ENABLED` without the event mask's flag; `E_INVALIDARG` for none.
-    pub fn request_revert<C: MayTriggerGc>(
+    pub fn request_revert<C: MayRejit>(
         self,
         _: &mut Cx<'rt, C>,
         methods: &[(ModuleId<'rt>, Token)],

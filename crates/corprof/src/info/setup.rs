@@ -97,6 +97,9 @@ impl<'rt> Info<'rt> {
     /// Asks the runtime to let the profiler go (`RequestProfilerDetach`, synchronous, may trigger a
     /// GC); [`crate::Callbacks::profiler_detach_succeeded`] tells when it has.
     ///
+    /// It is over for good with a flag of `IMMUTABLE`, a hook, IL that was set, or ReJIT
+    /// ([`crate::enable_rejit`]), even when the flag was cleared again.
+    ///
     /// Stop the profiler's own threads and signal handlers first: the runtime unloads the library
     /// and waits for its own callbacks only.
     ///

@@ -71,6 +71,8 @@ pub enum Bound {
     ObjectsStay,
     /// [`crate::context::MayTriggerGc`].
     MayTriggerGc,
+    /// [`crate::context::MayRejit`].
+    MayRejit,
     /// [`crate::context::NativeThread`].
     NativeThread,
     /// [`crate::context::Startup`] itself.
@@ -85,6 +87,7 @@ impl Bound {
             Self::Synchronous => "Synchronous",
             Self::ObjectsStay => "ObjectsStay",
             Self::MayTriggerGc => "MayTriggerGc",
+            Self::MayRejit => "MayRejit",
             Self::NativeThread => "NativeThread",
             Self::Startup => "Startup",
         }
@@ -281,8 +284,8 @@ pub static RULES: [CallRule; 112] = [
     rule(70, "GetModuleInfo2", 3, [A, A, A], ATTACH | LOCKS, Typed::Method(Bound::Context), ""),
     rule(71, "EnumThreads", 4, [S, S, S], ATTACH | LOCKS, Typed::As(Bound::Synchronous, "enum_threads"), ""),
     rule(72, "InitializeCurrentThread", 4, [S, S, S], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), ""),
-    rule(73, "RequestReJIT", 4, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
-    rule(74, "RequestRevert", 4, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
+    rule(73, "RequestReJIT", 4, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayRejit), "it makes the thread one of the runtime\'s, and needs ENABLE_REJIT"),
+    rule(74, "RequestRevert", 4, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayRejit), "it makes the thread one of the runtime\'s, and needs ENABLE_REJIT"),
     rule(75, "GetCodeInfo3", 4, [ST, ST, S], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
     rule(76, "GetFunctionFromIP2", 4, [ST, ST, S], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
     rule(77, "GetReJITIDs", 4, [S, S, ST], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
@@ -304,7 +307,7 @@ pub static RULES: [CallRule; 112] = [
     rule(93, "EnumerateObjectReferences", 10, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
     rule(94, "IsFrozenObject", 10, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
     rule(95, "GetLOHObjectSizeThreshold", 10, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
-    rule(96, "RequestReJITWithInliners", 10, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
+    rule(96, "RequestReJITWithInliners", 10, [ST, ST, ST], ATTACH | MAIN | LOCKS, Typed::Method(Bound::MayRejit), "it makes the thread one of the runtime\'s, and needs ENABLE_REJIT"),
     rule(97, "SuspendRuntime", 10, [ST, ST, AT], ATTACH | LOCKS, Typed::As(Bound::NativeThread, "suspend_runtime"), "a thread that runs managed code must not suspend the runtime"),
     rule(98, "ResumeRuntime", 10, [ST, ST, AT], ATTACH | LOCKS, Typed::As(Bound::NativeThread, "Suspension::resume"), "it ends what SuspendRuntime began"),
     rule(99, "GetEnvironmentVariable", 11, [A, A, A], ATTACH, Typed::Method(Bound::Synchronous), "it takes a lock and allocates"),

@@ -1,0 +1,13 @@
+//! Rule 32: the proof of the thread for requests stays there.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn share(rejit: Rejit) {
+    let _ = rejit.spawn("rejit", |cx| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| cx.enter(|_| ()));
+        });
+    });
+}
+fn main() {}

@@ -1,0 +1,9 @@
+//! Rule 32: methods are not compiled again at the request of a thread of the program.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn callback<'rt>(cx: &mut Cx<'rt, Callback>, module: ModuleId<'rt>) {
+    let _ = cx.info().request_rejit(cx, &[(module, Token(0x0600_0001))]);
+}
+fn main() {}

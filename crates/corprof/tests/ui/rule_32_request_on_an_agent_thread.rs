@@ -1,0 +1,9 @@
+//! Rule 32: nor on a thread that is to stay native.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn agent<'rt>(cx: &mut Cx<'rt, AgentThread>, module: ModuleId<'rt>) {
+    let _ = cx.info().request_revert(cx, &[(module, Token(0x0600_0001))]);
+}
+fn main() {}
