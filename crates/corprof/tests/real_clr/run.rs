@@ -33,7 +33,7 @@ impl Run {
     }
 }
 
-fn library(example: &str) -> PathBuf {
+pub(crate) fn library(example: &str) -> PathBuf {
     // Beside `deps`, where this test is: built with it by `cargo test -p corprof`.
     let path = std::env::current_exe()
         .unwrap()
@@ -54,10 +54,27 @@ pub(crate) fn run(
     program: &str,
     argument: &str,
 ) -> Run {
+    run_with(
+        runtime,
+        example,
+        program,
+        argument,
+        &[("CORPROF_PROBE", mode)],
+    )
+}
+
+/// With these variables in its environment.
+pub(crate) fn run_with(
+    runtime: &Runtime,
+    example: &str,
+    program: &str,
+    argument: &str,
+    variables: &[(&str, &str)],
+) -> Run {
     // Under plain `cargo test` several tests of one process may run the same program.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let out = std::env::temp_dir().join(format!(
-        "corprof-{example}-{mode}-{program}-{}-{}-{}",
+        "corprof-{example}-{program}-{}-{}-{}",
         runtime.version,
         std::process::id(),
         RUNS.fetch_add(1, Ordering::Relaxed)
@@ -70,14 +87,15 @@ pub(crate) fn run(
             .env("CORECLR_PROFILER", "{DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21}")
             .env("CORECLR_PROFILER_PATH", library(example))
             .env("MINIMAL_OUT", &out)
-            .env("CORPROF_PROBE", mode)
-            .env("CORPROF_PROBE_OUT", &out);
+            .env("COUNTS_OUT", &out)
+            .env("CORPROF_PROBE_OUT", &out)
+            .envs(variables.iter().copied());
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{program} on {} with {example} {mode}: {}\n{text}{}",
+        "{program} on {} with {example} {variables:?}: {}\n{text}{}",
         runtime.version,
         output.status,
         String::from_utf8_lossy(&output.stderr)

@@ -1,0 +1,451 @@
+//! A profiler that counts how often methods are called, and how they end, by rewriting their IL in
+//! the running program (ReJIT), and takes it back.
+//!
+//! ```sh
+//! cargo build -p corprof --example counts
+//! CORECLR_ENABLE_PROFILING=1 \
+//! CORECLR_PROFILER={DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21} \
+//! CORECLR_PROFILER_PATH=$PWD/target/debug/examples/libcounts.so \
+//! COUNTS_MODULE=app.dll COUNTS_METHOD=App.Cart.Checkout COUNTS_OUT=/tmp/counts.txt dotnet app.dll
+//! ```
+//!
+//! - `COUNTS_METHOD`: `Namespace.Type.Method`; all methods of the module where there is none.
+//! - `COUNTS_REVERT_AFTER`: after so many calls in all the original code runs again.
+//! - `COUNTS_AGAIN`: so many times it is taken back then and put in again.
+//! - `COUNTS_CALL`: how the probes are called: `c` (the usual), `no-transition` (.NET 6 on) or
+//!   `managed`.
+//! - `COUNTS_INLINERS`: also compiles again what methods are inlined into, where that is safe.
+//! - `COUNTS_BESIDE`: comes as a profiler for notifications, which has no ReJIT: it says so.
+//!
+//! A line `method NAME ENTERED RETURNED THREW` for each method, `refused NAME REASON` for those that
+//! are not wrapped.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use corprof::context::{Callback, RejitThread, Startup};
+use corprof::il::{
+    Body, LocalSignature, MethodSignature, Probe, ProbeCall, Probes, Type, TypeToken,
+    probe_signature,
+};
+use corprof::{
+    Callbacks, ClassRequest, Cx, EventMaskHigh, EventMaskLow, FunctionControl, FunctionId, Guid,
+    Hresult, MetadataEmit, MetadataImport, ModuleId, ModuleKey, PreparedBodies, PreparedBody,
+    RejitCx, RejitFlags, Result, Token, enable_rejit,
+};
+
+const CLSID: Guid = Guid::new("DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21");
+
+corprof::export_profiler!(create);
+
+fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
+    if request.clsid != CLSID {
+        return Err(Hresult::CLASS_E_CLASSNOTAVAILABLE);
+    }
+    Ok(Box::new(Counts::default()))
+}
+
+/// What one method was seen to do. The probes know it by its address, a constant in the method's
+/// code, so it is never freed.
+#[derive(Default)]
+struct Method {
+    name: String,
+    entered: AtomicU64,
+    returned: AtomicU64,
+    threw: AtomicU64,
+}
+
+/// All methods, by the number that the enter probe gets.
+static METHODS: Mutex<Vec<&'static Method>> = Mutex::new(Vec::new());
+/// Calls of all methods, and after how many of them the code is to be taken back.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static REVERT_AFTER: OnceLock<u64> = OnceLock::new();
+static COMMANDS: OnceLock<Sender<Command>> = OnceLock::new();
+
+fn methods() -> std::sync::MutexGuard<'static, Vec<&'static Method>> {
+    METHODS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The enter probe. What it returns the others get.
+extern "C" fn enter(number: i32) -> i64 {
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    let Some(method) = methods().get(index).copied() else {
+        return 0;
+    };
+    method.entered.fetch_add(1, Ordering::Relaxed);
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
+    if REVERT_AFTER.get() == Some(&calls)
+        && let Some(commands) = COMMANDS.get()
+    {
+        // The usual call of a probe may block, as a P/Invoke may.
+        let (done, wait) = sync_channel(0);
+        if commands.send(Command::Revert(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+    core::ptr::from_ref(method).addr() as i64
+}
+
+/// The method that a token stands for; `None` for the 0 of a call that was not counted.
+fn method_of(token: i64) -> Option<&'static Method> {
+    let method = core::ptr::with_exposed_provenance::<Method>(token as usize);
+    // SAFETY: `enter` gave the address of a method, which is never freed, or 0.
+    unsafe { method.as_ref() }
+}
+
+/// The leave probe.
+extern "C" fn leave(token: i64) {
+    if let Some(method) = method_of(token) {
+        method.returned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The fault probe.
+extern "C" fn fault(token: i64) {
+    if let Some(method) = method_of(token) {
+        method.threw.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the thread for requests is told; each answers when it is done.
+enum Command {
+    Module(ModuleKey, SyncSender<()>),
+    Revert(SyncSender<()>),
+    End,
+}
+
+#[derive(Default)]
+struct Counts {
+    bodies: Arc<PreparedBodies>,
+    commands: OnceLock<Sender<Command>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    errors: AtomicU64,
+    seen: AtomicBool,
+}
+
+impl Counts {
+    fn tell(&self, command: Command) -> Result<()> {
+        let commands = self.commands.get().ok_or(Hresult::E_UNEXPECTED)?;
+        commands.send(command).map_err(|_| Hresult::E_UNEXPECTED)
+    }
+}
+
+impl Callbacks for Counts {
+    fn load_as_notification_only(&self) -> Result<bool> {
+        Ok(env::var_os("COUNTS_BESIDE").is_some())
+    }
+
+    fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> Result<()> {
+        let rejit = enable_rejit(
+            cx,
+            EventMaskLow::MONITOR_MODULE_LOADS,
+            EventMaskHigh::empty(),
+        )
+        .map_err(|reason| {
+            say(&format!("no-rejit {reason:?}"));
+            Hresult::E_FAIL
+        })?;
+        let after = env::var("COUNTS_REVERT_AFTER").ok();
+        if let Some(after) = after.and_then(|after| after.parse().ok()) {
+            let _ = REVERT_AFTER.set(after);
+        }
+        let (sender, receiver) = channel();
+        let _ = COMMANDS.set(sender.clone());
+        self.commands
+            .set(sender)
+            .map_err(|_| Hresult::E_UNEXPECTED)?;
+        let bodies = Arc::clone(&self.bodies);
+        let thread = rejit
+            .spawn("counts", move |rejit| requests(rejit, &bodies, &receiver))
+            .map_err(|_| Hresult::E_FAIL)?;
+        *self.thread.lock().map_err(|_| Hresult::E_FAIL)? = Some(thread);
+        Ok(())
+    }
+
+    fn module_load_finished<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        status: Hresult,
+    ) -> Result<()> {
+        let info = cx.info();
+        let Some(about) = info.get_module_info2(cx, module)? else {
+            return Ok(());
+        };
+        let wanted = env::var("COUNTS_MODULE").map_err(|_| Hresult::E_INVALIDARG)?;
+        let name = about.path.rsplit('/').next().unwrap_or_default();
+        if status.is_err() || name != wanted || self.seen.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Nothing of the module runs before this returns, so not even a first call is missed.
+        let (done, wait) = sync_channel(0);
+        self.tell(Command::Module(info.key(module), done))?;
+        wait.recv().map_err(|_| Hresult::E_FAIL)
+    }
+
+    fn get_rejit_parameters<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        method: Token,
+        control: FunctionControl<'rt>,
+    ) -> Result<()> {
+        self.bodies.answer(cx, module, method, &control).map(drop)
+    }
+
+    fn rejit_error<'rt>(
+        &self,
+        _: &mut Cx<'rt, Callback>,
+        _: ModuleId<'rt>,
+        _: Token,
+        _: Option<FunctionId<'rt>>,
+        _: Hresult,
+    ) -> Result<()> {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn shutdown<'rt>(&self, _: &mut Cx<'rt, Callback>) -> Result<()> {
+        self.tell(Command::End)?;
+        let thread = self.thread.lock().map_err(|_| Hresult::E_FAIL)?.take();
+        if let Some(thread) = thread {
+            thread.join().map_err(|_| Hresult::E_FAIL)?;
+        }
+        let errors = self.errors.load(Ordering::Relaxed);
+        say(&format!("errors {errors}"));
+        for method in methods().iter() {
+            let [entered, returned, threw] = [&method.entered, &method.returned, &method.threw]
+                .map(|count| count.load(Ordering::Relaxed));
+            say(&format!(
+                "method {} {entered} {returned} {threw}",
+                method.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line.
+fn say(line: &str) {
+    static PATH: OnceLock<Option<OsString>> = OnceLock::new();
+    let Some(path) = PATH.get_or_init(|| env::var_os("COUNTS_OUT")) else {
+        return;
+    };
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
+    if let Ok(mut file) = file {
+        let _ = writeln!(file, "{line}");
+    }
+}
+
+/// The thread for requests.
+fn requests(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command>) {
+    let mut traced: Vec<(ModuleKey, Token)> = Vec::new();
+    for command in commands {
+        match command {
+            Command::End => return,
+            Command::Module(module, done) => {
+                let requested = rejit.enter(|cx| request(cx, bodies, module));
+                match requested {
+                    Ok(tokens) => traced.extend(tokens.into_iter().map(|token| (module, token))),
+                    Err(error) => say(&format!("failed {error}")),
+                }
+                let _ = done.send(());
+            }
+            Command::Revert(done) => {
+                let again = env::var("COUNTS_AGAIN").ok();
+                for _ in 0..again.and_then(|times| times.parse().ok()).unwrap_or(0) {
+                    let again = rejit.enter(|cx| {
+                        let info = cx.info();
+                        revert(cx, &traced)?;
+                        // Their new bodies are still there.
+                        let ids = ids(cx, &traced);
+                        info.request_rejit(cx, &ids)
+                    });
+                    say(&format!("again {}", again.is_ok()));
+                }
+                if env::var_os("COUNTS_AGAIN").is_some() {
+                    let _ = done.send(());
+                    continue;
+                }
+                let reverted = rejit.enter(|cx| revert(cx, &traced));
+                match reverted {
+                    Ok(answers) => {
+                        let good = answers.iter().filter(|answer| answer.is_ok()).count();
+                        say(&format!("reverted {good} of {}", answers.len()));
+                    }
+                    Err(error) => say(&format!("failed {error}")),
+                }
+                // It is over with ReJIT, whatever was taken back.
+                let detached = rejit.enter(|cx| {
+                    let info = cx.info();
+                    info.request_profiler_detach(cx, Duration::from_millis(100))
+                });
+                if let Err(error) = detached {
+                    say(&format!("detach {error}"));
+                }
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+fn ids<'rt>(
+    cx: &Cx<'rt, RejitThread>,
+    traced: &[(ModuleKey, Token)],
+) -> Vec<(ModuleId<'rt>, Token)> {
+    let info = cx.info();
+    let ids = traced.iter();
+    ids.filter_map(|(module, token)| Some((info.id(*module)?, *token)))
+        .collect()
+}
+
+fn revert<'rt>(
+    cx: &mut Cx<'rt, RejitThread>,
+    traced: &[(ModuleKey, Token)],
+) -> Result<Vec<Hresult>> {
+    let ids = ids(cx, traced);
+    cx.info().request_revert(cx, &ids)
+}
+
+/// Prepares every method that is wanted, and asks for all of them at once.
+fn request<'rt>(
+    cx: &mut Cx<'rt, RejitThread>,
+    bodies: &PreparedBodies,
+    key: ModuleKey,
+) -> Result<Vec<Token>> {
+    let info = cx.info();
+    let module = info.id(key).ok_or(Hresult::E_INVALIDARG)?;
+    // Writing first: it changes the form of the metadata.
+    let emit = info.get_module_meta_data_emit(cx, module)?;
+    let emit = emit.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?;
+    let import = info.get_module_meta_data(cx, module)?;
+    let import = import.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?;
+    let signatures = Signatures::new(&emit)?;
+    info.apply_meta_data(cx, module)?;
+    let wanted = env::var("COUNTS_METHOD").ok();
+    let mut tokens = Vec::new();
+    for class in import.enum_type_defs()? {
+        let class_name = import.get_type_def_props(class)?.name;
+        for token in import.enum_methods(class)? {
+            let props = import.get_method_props(token)?;
+            let name = format!("{class_name}.{}", props.name);
+            if wanted.as_ref().is_some_and(|wanted| *wanted != name) {
+                continue;
+            }
+            let il = match info.get_il_function_body(cx, module, token) {
+                Ok(Some(il)) => il,
+                Ok(None) | Err(Hresult::CORPROF_E_FUNCTION_NOT_IL) => continue,
+                Err(error) => return Err(error),
+            };
+            match signatures.wrap(&il, &props.signature, (&import, &emit), &name) {
+                Ok(body) => {
+                    bodies.insert(key, token, body);
+                    tokens.push(token);
+                }
+                Err(reason) => say(&format!("refused {name} {reason}")),
+            }
+        }
+    }
+    if !tokens.is_empty() {
+        let methods: Vec<_> = tokens.iter().map(|token| (module, *token)).collect();
+        let mut safe = env::var_os("COUNTS_INLINERS").is_some();
+        for token in &tokens {
+            safe = safe && info.inliners_are_safe(cx, module, *token)?;
+        }
+        if safe {
+            info.request_rejit_with_inliners(cx, RejitFlags::BLOCK_INLINING, &methods)?;
+        } else {
+            info.request_rejit(cx, &methods)?;
+        }
+        say(&format!("inliners {safe}"));
+    }
+    Ok(tokens)
+}
+
+/// The probes' signatures, as tokens of one module.
+struct Signatures {
+    enter: Token,
+    leave: Token,
+}
+
+impl Signatures {
+    fn new(emit: &MetadataEmit<'_>) -> Result<Self> {
+        let call = match env::var("COUNTS_CALL").as_deref() {
+            Ok("managed") => ProbeCall::Managed,
+            Ok("no-transition") => ProbeCall::CWithoutTransition(modifier(emit)?),
+            _ => ProbeCall::C,
+        };
+        let enter = probe_signature(call, Type::INT64, vec![Type::INT32]);
+        let leave = probe_signature(call, Type::VOID, vec![Type::INT64]);
+        Ok(Self {
+            enter: emit.calli(&enter)?,
+            leave: emit.calli(&leave)?,
+        })
+    }
+
+    /// A method's new body, or why there is none.
+    fn wrap(
+        &self,
+        il: &[u8],
+        signature: &[u8],
+        (import, emit): (&MetadataImport<'_>, &MetadataEmit<'_>),
+        name: &str,
+    ) -> std::result::Result<PreparedBody, Box<dyn std::error::Error>> {
+        let body = Body::read(il)?;
+        let signature = MethodSignature::read(signature)?;
+        let locals = match body.locals {
+            Some(token) => LocalSignature::read(&import.get_sig_from_token(token)?)?,
+            None => LocalSignature::default(),
+        };
+        if let Some(refusal) = body.refusal(&signature) {
+            return Err(refusal.into());
+        }
+        let method = Box::leak(Box::new(Method {
+            name: name.to_owned(),
+            ..Method::default()
+        }));
+        core::ptr::from_ref(method).expose_provenance();
+        let number = {
+            let mut methods = methods();
+            methods.push(method);
+            i32::try_from(methods.len() - 1)?
+        };
+        let function = |function: extern "C" fn(i64)| function as usize;
+        let probes = Probes {
+            enter: Probe::calli(
+                0,
+                &[number],
+                enter as extern "C" fn(i32) -> i64 as usize,
+                self.enter,
+            ),
+            leave: Probe::calli(1, &[], function(leave), self.leave),
+            fault: Probe::calli(1, &[], function(fault), self.leave),
+            token: Some(Type::INT64),
+        };
+        let wrapped = body.wrap(&signature, &locals, &probes)?;
+        let token = match wrapped.locals() {
+            Some(locals) => emit.locals(locals)?,
+            None => Token(0),
+        };
+        Ok(PreparedBody::new(wrapped.with_locals(token).write()?))
+    }
+}
+
+/// A reference to the type that makes an unmanaged call one without a transition. The module may know
+/// no assembly that has it (`netstandard` has not), so it gets a reference to the one that does.
+fn modifier(emit: &MetadataEmit<'_>) -> Result<TypeToken> {
+    const KEY: [u8; 8] = [0x7c, 0xec, 0x85, 0xd7, 0xbe, 0xa7, 0x79, 0x8e];
+    let core = emit.define_assembly_ref("System.Private.CoreLib", [4, 0, 0, 0], KEY)?;
+    let name = "System.Runtime.CompilerServices.CallConvSuppressGCTransition";
+    let token = emit.define_type_ref_by_name(core, name)?;
+    TypeToken::new(token).ok_or(Hresult::E_UNEXPECTED)
+}
