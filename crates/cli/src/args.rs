@@ -10,6 +10,7 @@ use recording::Event;
 
 use crate::candidates;
 use crate::console::Color;
+use crate::diff::DiffArgs;
 use crate::output::{Destination, Kind};
 use crate::units;
 
@@ -74,6 +75,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Report(ReportArgs),
     Convert(ConvertArgs),
+    Diff(DiffArgs),
     Inspect(InspectArgs),
     Top(TopArgs),
     List(ListArgs),

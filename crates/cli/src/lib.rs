@@ -9,6 +9,7 @@
 mod args;
 mod candidates;
 mod console;
+mod diff;
 mod doctor;
 mod dump;
 mod help;
@@ -74,6 +75,7 @@ pub fn run(
         Command::Record(args) => record::run(&args, carried, &console),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Diff(args) => diff::run(&args, &console),
         Command::Doctor(args) => doctor::run(&args, carried),
         Command::Top(args) => record::run_top(&args, carried, &console),
         Command::List(args) => list::run(&args, &console).map(|()| ExitCode::SUCCESS),

@@ -89,7 +89,7 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
 
 /// With signatures in names where they are wanted there, and without what is not wanted: native frames, what is too far from
 /// the leaf.
-fn viewed(profile: Profile, view: &View) -> Result<Profile> {
+pub(crate) fn viewed(profile: Profile, view: &View) -> Result<Profile> {
     let profile = match view.names.signatures {
         true => profile::ops::with_signatures(profile),
         false => profile,
@@ -140,7 +140,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
 ///
 /// # Errors
 /// The recording has no samples of it.
-fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()> {
+pub(crate) fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()> {
     let Some(asked) = asked else { return Ok(()) };
     let events = profile::ops::events(profile);
     if events.iter().any(|(event, _)| *event == asked) {

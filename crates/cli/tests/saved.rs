@@ -47,7 +47,7 @@ fn all_shown(folder: &Path, cases: &[&[&str]]) -> String {
 #[test]
 fn help() {
     let folder = folder();
-    for verb in ["record", "report", "convert", "inspect"] {
+    for verb in ["record", "report", "convert", "diff", "inspect"] {
         insta::assert_snapshot!(
             format!("help-{verb}"),
             shown(folder.path(), &[verb, "--help"])
@@ -229,6 +229,43 @@ fn events_can_be_chosen() {
         "Shop.Program.Main;Shop.Catalog.Load;generation_2 9300000\n\
          Shop.Program.Main;Shop.Order.Parse;generation_0 700000\n"
     );
+}
+
+/// Another program than `tiny`: what was of one is gone, what is of the other is new.
+#[test]
+fn recordings_are_compared() {
+    let folder = folder();
+    let file = profile::testing::awaits().file();
+    std::fs::write(folder.path().join("other.swk"), file).unwrap();
+    let cases: [&[&str]; 8] = [
+        &["diff", "tiny.swk", "tiny.swk"],
+        &["diff", "tiny.swk", "other.swk", "--all", "--top", "4"],
+        &[
+            "diff",
+            "tiny.swk",
+            "other.swk",
+            "-q",
+            "--fail-on",
+            "+5% Shop.*",
+            "--json",
+            "-o",
+            "diff.json",
+        ],
+        &["diff", "tiny.swk", "tiny.swk", "-e", "exception"],
+        &["diff", "tiny.swk"],
+        &["diff", "tiny.swk", "missing.swk"],
+        &["diff", "tiny.swk", "tiny.swk", "--fail-on", "5% x"],
+        &["report", "tiny.swk", "other.swk", "--by", "recording"],
+    ];
+    insta::assert_snapshot!(all_shown(folder.path(), &cases));
+    let text = std::fs::read(folder.path().join("diff.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(json["before"]["recordings"][0], "tiny.swk");
+    for side in ["before", "after"] {
+        let rows = json["rows"].as_array().unwrap().iter();
+        let sum: f64 = rows.map(|row| row["self"][side].as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{side}: {sum}");
+    }
 }
 
 #[test]

@@ -42,7 +42,11 @@ pub fn text(
         ("before", diff.sides[0], names.before),
         ("after ", diff.sides[1], names.after),
     ] {
-        let mut says = format!("{:.3} s, {}", side.seconds, plural(side.weight.samples, "sample"));
+        let mut says = format!(
+            "{:.3} s, {}",
+            side.seconds,
+            plural(side.weight.samples, "sample")
+        );
         if side.weight.value != side.weight.samples {
             says.push_str(&format!(", {}", amount(side.weight.value, unit)));
         }
@@ -74,7 +78,10 @@ pub fn text(
     if rows.len() > shown.top {
         writeln!(out, "… and {} more", rows.len() - shown.top)?;
     }
-    let callers = diff.rows.iter().filter(|row| row.total.certain && !row.own.certain);
+    let callers = diff
+        .rows
+        .iter()
+        .filter(|row| row.total.certain && !row.own.certain);
     let callers = callers.count() as u64;
     if callers > 0 && !shown.all {
         writeln!(
@@ -93,9 +100,18 @@ pub fn text(
 
 fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Result<()> {
     let mut cells = vec![
-        ["self before", "after", "change", "", "total before", "after", "change", ""]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "self before",
+            "after",
+            "change",
+            "",
+            "total before",
+            "after",
+            "change",
+            "",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
     for row in rows {
         let mut line = compared(row.own, question);
@@ -107,7 +123,9 @@ fn table(rows: &[&Change], question: Question, out: &mut impl Write) -> io::Resu
         widths.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..8).map(width).collect();
-    let names = rows.iter().map(|row| visible(&row.group.label).into_owned());
+    let names = rows
+        .iter()
+        .map(|row| visible(&row.group.label).into_owned());
     let names = [question.by.name().to_owned()].into_iter().chain(names);
     for (line, name) in cells.iter().zip(names) {
         for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {

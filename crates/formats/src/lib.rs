@@ -7,6 +7,7 @@
 
 pub mod collapsed;
 mod cost;
+pub mod diff;
 mod dump;
 pub mod firefox;
 mod forest;

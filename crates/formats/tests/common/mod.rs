@@ -61,6 +61,7 @@ pub(crate) fn profile_of(names: &[&str], threads: u32, samples: &[Taken]) -> Pro
             start_ns: 1_000,
             end_ns: 5_000_000_000,
             ended: nth == 0,
+            recording: 0,
         })
         .collect();
     b.profile.runtimes = (0..processes)

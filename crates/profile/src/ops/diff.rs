@@ -109,7 +109,7 @@ pub struct Change {
 pub struct Diff {
     /// Before and after.
     pub sides: [Side; 2],
-    /// What has samples on any side: the certain changes first, what grew most of its own at the front; then the others.
+    /// What has samples on any side: the certain changes first, what grew most of its own at the front; then the others, by how much they differ.
     pub rows: Vec<Change>,
     /// Comparisons that were made.
     pub tested: usize,
@@ -292,11 +292,11 @@ pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
         .collect();
     let tested = hold(&mut rows, question.error);
     let order = |row: &Change| {
-        (
-            !row.own.certain,
-            -row.own.difference(),
-            -row.total.difference(),
-        )
+        let (own, total) = (row.own.difference(), row.total.difference());
+        match row.own.certain {
+            true => (false, -own, -total),
+            false => (true, -own.abs(), -total.abs()),
+        }
     };
     rows.sort_by(|a, b| {
         let (a_rest, a_own, a_total) = order(a);
