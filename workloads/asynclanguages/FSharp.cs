@@ -135,20 +135,9 @@ namespace Workloads
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnFs() => Burn(3) + 1;
+        private static long BurnFs() => Spin.For(3, Turns) + 1;
 
         [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long BurnFsText() => Burn(4) + 1;
-
-        [MethodImpl(MethodImplOptions.NoInlining)]
-        private static long Burn(long x)
-        {
-            for (int i = 0; i < Turns; i++)
-            {
-                x = x * 31 + i;
-                x ^= x >> 7;
-            }
-            return x;
-        }
+        private static long BurnFsText() => Spin.For(4, Turns) + 1;
     }
 }

@@ -475,6 +475,7 @@ mod tests {
         circumstances(
             &mut rng,
             seed.is_multiple_of(2),
+            1,
             &mut words,
             &mut inner,
             &mut title,
