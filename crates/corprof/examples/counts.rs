@@ -13,7 +13,7 @@
 //! - `COUNTS_REVERT_AFTER`: after so many calls in all the original code runs again.
 //! - `COUNTS_AGAIN`: so many times it is taken back then and put in again.
 //! - `COUNTS_CALL`: how the probes are called: `c` (the usual), `no-transition` (.NET 6 on) or
-//!   `managed`.
+//!   `managed`; with `count-only` nothing is called, and only calls are counted.
 //! - `COUNTS_INLINERS`: also compiles again what methods are inlined into, where that is safe.
 //! - `COUNTS_BESIDE`: comes as a profiler for notifications, which has no ReJIT: it says so.
 //!
@@ -23,9 +23,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -61,21 +62,39 @@ struct Method {
     threw: AtomicU64,
 }
 
-/// All methods, by the number that the enter probe gets.
-static METHODS: Mutex<Vec<&'static Method>> = Mutex::new(Vec::new());
+/// All methods, by the number that the enter probe gets. Probes that are called without a transition
+/// may take no lock.
+static METHODS: [AtomicPtr<Method>; 1 << 16] = [const { AtomicPtr::new(null_mut()) }; 1 << 16];
+/// How many there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Calls of all methods, and after how many of them the code is to be taken back.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static REVERT_AFTER: OnceLock<u64> = OnceLock::new();
 static COMMANDS: OnceLock<Sender<Command>> = OnceLock::new();
 
-fn methods() -> std::sync::MutexGuard<'static, Vec<&'static Method>> {
-    METHODS.lock().unwrap_or_else(PoisonError::into_inner)
+/// The method with this number.
+fn method(number: usize) -> Option<&'static Method> {
+    let method = METHODS.get(number)?.load(Ordering::Acquire); // pairs with `add`
+    // SAFETY: null, or a method that `add` put there and that is never freed.
+    unsafe { method.as_ref() }
+}
+
+/// Keeps a method and tells its number; `None` when there are too many.
+fn add(method: Method) -> Option<(i32, &'static Method)> {
+    let number = COUNT.load(Ordering::Relaxed);
+    let place = METHODS.get(number)?;
+    let method = Box::into_raw(Box::new(method));
+    place.store(method, Ordering::Release); // pairs with `method`
+    COUNT.store(number + 1, Ordering::Relaxed);
+    method.expose_provenance();
+    // SAFETY: just made, and never freed.
+    Some((i32::try_from(number).ok()?, unsafe { &*method }))
 }
 
 /// The enter probe. What it returns the others get.
 extern "C" fn enter(number: i32) -> i64 {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
-    let Some(method) = methods().get(index).copied() else {
+    let Some(method) = method(index) else {
         return 0;
     };
     method.entered.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +238,7 @@ impl Callbacks for Counts {
         }
         let errors = self.errors.load(Ordering::Relaxed);
         say(&format!("errors {errors}"));
-        for method in methods().iter() {
+        for method in (0..).map_while(method) {
             let [entered, returned, threw] = [&method.entered, &method.returned, &method.threw]
                 .map(|count| count.load(Ordering::Relaxed));
             say(&format!(
@@ -264,11 +283,10 @@ fn requests(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Co
                 let again = env::var("COUNTS_AGAIN").ok();
                 for _ in 0..again.and_then(|times| times.parse().ok()).unwrap_or(0) {
                     let again = rejit.enter(|cx| {
-                        let info = cx.info();
                         revert(cx, &traced)?;
                         // Their new bodies are still there.
                         let ids = ids(cx, &traced);
-                        info.request_rejit(cx, &ids)
+                        request_all(cx, &ids)
                     });
                     say(&format!("again {}", again.is_ok()));
                 }
@@ -316,6 +334,24 @@ fn revert<'rt>(
     cx.info().request_revert(cx, &ids)
 }
 
+/// Asks for methods that are prepared, all at once.
+fn request_all<'rt>(
+    cx: &mut Cx<'rt, RejitThread>,
+    methods: &[(ModuleId<'rt>, Token)],
+) -> Result<()> {
+    let info = cx.info();
+    let mut safe = env::var_os("COUNTS_INLINERS").is_some();
+    for (module, token) in methods {
+        safe = safe && info.inliners_are_safe(cx, *module, *token)?;
+    }
+    say(&format!("inliners {safe}"));
+    if safe {
+        info.request_rejit_with_inliners(cx, RejitFlags::BLOCK_INLINING, methods)
+    } else {
+        info.request_rejit(cx, methods)
+    }
+}
+
 /// Prepares every method that is wanted, and asks for all of them at once.
 fn request<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
@@ -357,16 +393,7 @@ fn request<'rt>(
     }
     if !tokens.is_empty() {
         let methods: Vec<_> = tokens.iter().map(|token| (module, *token)).collect();
-        let mut safe = env::var_os("COUNTS_INLINERS").is_some();
-        for token in &tokens {
-            safe = safe && info.inliners_are_safe(cx, module, *token)?;
-        }
-        if safe {
-            info.request_rejit_with_inliners(cx, RejitFlags::BLOCK_INLINING, &methods)?;
-        } else {
-            info.request_rejit(cx, &methods)?;
-        }
-        say(&format!("inliners {safe}"));
+        request_all(cx, &methods)?;
     }
     Ok(tokens)
 }
@@ -409,16 +436,16 @@ impl Signatures {
         if let Some(refusal) = body.refusal(&signature) {
             return Err(refusal.into());
         }
-        let method = Box::leak(Box::new(Method {
+        let (number, method) = add(Method {
             name: name.to_owned(),
             ..Method::default()
-        }));
-        core::ptr::from_ref(method).expose_provenance();
-        let number = {
-            let mut methods = methods();
-            methods.push(method);
-            i32::try_from(methods.len() - 1)?
-        };
+        })
+        .ok_or("there are too many methods")?;
+        if env::var("COUNTS_CALL").as_deref() == Ok("count-only") {
+            let entered = method.entered.as_ptr().expose_provenance();
+            let counted = body.with_enter(&Probe::count_at(entered));
+            return Ok(PreparedBody::new(counted.write()?));
+        }
         let function = |function: extern "C" fn(i64)| function as usize;
         let probes = Probes {
             enter: Probe::calli(
