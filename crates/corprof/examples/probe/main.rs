@@ -25,6 +25,7 @@ use corprof::{
 };
 
 mod pins;
+mod tokens;
 mod walks;
 
 use pins::Pinned;
@@ -493,7 +494,7 @@ impl Callbacks for Probe {
             "slow" => slow,
             "walk" => slow | EventMaskLow::MONITOR_JIT_COMPILATION,
             "exceptions" => events | EventMaskLow::MONITOR_EXCEPTIONS,
-            "suspend" => events | EventMaskLow::MONITOR_JIT_COMPILATION,
+            "suspend" | "tokens" => events | EventMaskLow::MONITOR_JIT_COMPILATION,
             _ => events,
         };
         let proof = info.enable_stack_snapshots(cx, low, EventMaskHigh::BASIC_GC)?;
@@ -542,6 +543,14 @@ impl Callbacks for Probe {
     ) -> Result<()> {
         if self.0.mode == "walk" && self.0.name(cx, function) == "Workloads.Mixed.D" {
             self.0.while_compiling(cx);
+        }
+        if self.0.mode == "tokens" && self.0.name(cx, function) == "Workloads.Calls.Main" {
+            let about = cx.info().get_function_info2(cx, function)?;
+            let module = about.and_then(|about| about.module);
+            let module = module.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?;
+            if let Err(error) = tokens::define(cx, module, &|line| self.0.say(line)) {
+                self.0.say(format_args!("failed {error}"));
+            }
         }
         Ok(())
     }

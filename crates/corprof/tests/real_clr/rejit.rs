@@ -178,6 +178,30 @@ fn a_profiler_for_notifications_gets_no_rejit() {
     }
 }
 
+#[test]
+fn metadata_is_written_and_read_back() {
+    for runtime in Runtime::all() {
+        let run = crate::run::run_both(&runtime, "probe", "tokens", "calls");
+        assert!(run.of("failed").is_empty(), "{:?}", run.lines);
+        let expected = [
+            "calli 0x11 [1, 1, 10, 8]",
+            "same true",
+            "locals 0x11 [7, 2, 10, 24]",
+            "assembly 0x23 ()",
+            "type 0x01 (\"Probes.Probe\", true)",
+            "listed true",
+            "nested 0x01 (\"Inner\", true)",
+            "member 0x0a (\"Enter\", true)",
+            "method-spec 0x2b ()",
+            "type-spec 0x1b [29, 14]",
+            "module 0x1a \"libprobe\"",
+            "text 0x70 ()",
+            "applied Some(())",
+        ];
+        assert_eq!(run.of("token"), expected, "{}", runtime.version);
+    }
+}
+
 /// Every method of each program: generics, exceptions of all kinds, structs, iterators, async
 /// methods, recursion, threads.
 #[test]
