@@ -1,5 +1,7 @@
 //! What can be typed. Only shapes and texts; what they do is elsewhere.
 
+mod diff;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +12,10 @@ use recording::Event;
 
 use crate::candidates;
 use crate::console::Color;
-use crate::diff::DiffArgs;
 use crate::output::{Destination, Kind};
 use crate::units;
+
+pub(crate) use diff::DiffArgs;
 
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";

@@ -1,0 +1,162 @@
+//! What can be typed behind `sidewalk diff`, and the rules among it. What they do is elsewhere.
+//!
+//! The invariant: a rule holds only by a change that is certain.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use profile::ops::{By, Change, Compared, Per};
+use recording::Event;
+use regex::Regex;
+
+use super::View;
+use crate::candidates;
+use crate::units;
+
+/// Say what has changed between recordings, and whether it is more than chance
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "sidewalk diff [OPTIONS] BEFORE AFTER\n       sidewalk diff [OPTIONS] --before FILE... --after FILE...",
+    after_help = "Examples:
+  sidewalk diff before.swk after.swk
+  sidewalk diff before.swk after.swk --fail-on '+5% Shop.*' --json -o diff.json
+  sidewalk diff --before a1.swk a2.swk a3.swk --after b1.swk b2.swk b3.swk
+
+With three recordings or more on both sides, runs are compared with runs; with fewer, slices of
+time, which do not tell how much one run differs from the next.
+
+Exit code: 0; 3 where a rule of --fail-on holds."
+)]
+pub(crate) struct DiffArgs {
+    /// The recording (.swk) before and the one after
+    #[arg(value_names = ["BEFORE", "AFTER"], num_args = 2, required_unless_present_all = ["before", "after"], add = candidates::recordings())]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// More recordings of before
+    #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
+    pub(crate) before: Vec<PathBuf>,
+
+    /// More recordings of after
+    #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
+    pub(crate) after: Vec<PathBuf>,
+
+    /// Write to OUT instead of stdout
+    #[arg(short, long, value_name = "OUT", add = candidates::files())]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// End with 3 if this has changed: '+5% Shop.*' (takes a twentieth more than before), '-10% *' (a tenth less); of its own
+    /// or with what it calls; may be given several times
+    #[arg(long, value_name = "RULE", value_parser = Rule::parse)]
+    pub(crate) fail_on: Vec<Rule>,
+
+    /// The event to compare [default: the one sampled by time, else the one with most samples]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events())]
+    pub(crate) event: Option<Event>,
+
+    /// What a row is: method, line, module
+    #[arg(long, value_name = "WHAT", default_value = "method", value_parser = by)]
+    pub(crate) by: By,
+
+    /// What amounts are compared: whole (parts of all that was sampled: for runs that did not do the same work), second (what was sampled in
+    /// a second: for services under the same load)
+    #[arg(long, value_name = "WHAT", default_value = "whole", value_parser = per)]
+    pub(crate) per: Per,
+
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) top: usize,
+
+    /// Show what may be chance too, marked by ?
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) view: View,
+}
+
+fn by(text: &str) -> Result<By, String> {
+    let known = [By::Method, By::Line, By::Module];
+    let found = known.into_iter().find(|by| by.name() == text);
+    found.ok_or_else(|| "expected one of method, line, module".to_owned())
+}
+
+fn per(text: &str) -> Result<Per, String> {
+    match text {
+        "whole" => Ok(Per::Whole),
+        "second" => Ok(Per::Second),
+        _ => Err("expected whole or second".to_owned()),
+    }
+}
+
+/// A rule of `--fail-on`.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) text: String,
+    /// Grew, or shrank.
+    grew: bool,
+    /// By so large a part of what it was.
+    least: f64,
+    name: Regex,
+}
+
+impl Rule {
+    fn parse(text: &str) -> Result<Rule, String> {
+        let wrong = || "expected a sign, percent and a name, such as '+5% Shop.*'".to_owned();
+        let (amount, name) = text.trim().split_once('%').ok_or_else(wrong)?;
+        let grew = match amount.chars().next() {
+            Some('+') => true,
+            Some('-') => false,
+            _ => return Err(wrong()),
+        };
+        let percent: f64 = amount[1..].trim().parse().map_err(|_| wrong())?;
+        let name = name.trim();
+        if name.is_empty() || !percent.is_finite() || percent < 0.0 {
+            return Err(wrong());
+        }
+        let parts: Vec<String> = name.split('*').map(regex::escape).collect();
+        let name =
+            Regex::new(&format!("^{}$", parts.join(".*"))).map_err(|error| error.to_string())?;
+        Ok(Rule {
+            text: text.trim().to_owned(),
+            grew,
+            least: percent / 100.0,
+            name,
+        })
+    }
+
+    pub(crate) fn holds(&self, row: &Change) -> bool {
+        let both = [row.own, row.total];
+        let by = |relative: f64| if self.grew { relative } else { -relative };
+        let enough = |of: &Compared| of.certain && by(of.relative()) >= self.least;
+        self.name.is_match(&row.group.label) && both.iter().any(enough)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules() {
+        for (text, name, is_match) in [
+            ("+5% Shop.*", "Shop.Cart.Checkout", true),
+            ("+5% Shop.*", "Shopping.Cart", false),
+            ("+5% *.Checkout", "Shop.Cart.Checkout", true),
+            ("- 10 % *", "anything", true),
+            ("+0.5%Shop.Cart<int>.Add", "Shop.Cart<int>.Add", true),
+            ("+0.5%Shop.Cart<int>.Add", "ShopXCart<int>.Add", false),
+        ] {
+            let rule = Rule::parse(text).unwrap();
+            assert_eq!(rule.name.is_match(name), is_match, "{text} {name}");
+        }
+        for text in [
+            "", "5% x", "+x% y", "+5%", "+5 Shop", "+-5% x", "+inf% x", "é5% x",
+        ] {
+            assert!(Rule::parse(text).is_err(), "{text}");
+        }
+    }
+}
