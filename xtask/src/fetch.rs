@@ -57,6 +57,30 @@ pub(crate) const CORE_3_1: Wheel = Wheel {
     executable: "dotnet",
 };
 
+/// The linker of releases, which has the symbols of old glibcs.
+pub(crate) const ZIG: Wheel = Wheel {
+    what: "zig 0.17.1",
+    folder: "zig-0.17.1",
+    package: "ziglang",
+    version: "0.17.1",
+    sha256: "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54",
+    megabytes: 97,
+    part: "ziglang",
+    executable: "zig",
+};
+
+/// What has cargo link by zig.
+pub(crate) const ZIGBUILD: Wheel = Wheel {
+    what: "cargo-zigbuild 0.24.0",
+    folder: "cargo-zigbuild-0.24.0",
+    package: "cargo-zigbuild",
+    version: "0.24.0",
+    sha256: "484412e39e4c6039474535ce97ee75a22bab22d58233056f8ec8a8f9034bb957",
+    megabytes: 2,
+    part: "bin",
+    executable: "cargo-zigbuild",
+};
+
 /// A real app on .NET 10.0.12, CoreCLR linked into its executable.
 pub(crate) const APP_10: Wheel = Wheel {
     what: ".NET 10.0.12 single-file app",

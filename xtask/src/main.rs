@@ -14,6 +14,7 @@ mod bench_switch;
 mod bench_walkers;
 mod bench_ways;
 mod demo;
+mod dist;
 mod faults;
 mod fetch;
 mod picture;
@@ -63,6 +64,8 @@ Usage: cargo xtask COMMAND
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
                   [--write] (docs/overhead.md)
+  dist [--try]    what users download, in target/dist: the same bytes from the same commit
+                  (--try: then installs each where nothing else is, and records with it)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
@@ -94,6 +97,8 @@ fn run(arguments: &[String]) -> Result<()> {
         ["setup", "--all"] => setup::run(true, roots).map(drop),
         ["demo"] => demo::run_demo(roots),
         ["test"] => test::all(roots),
+        ["dist"] => dist::run(),
+        ["dist", "--try"] => dist::run().and_then(|()| dist::try_out()),
         ["stress"] => test::stress(60.0, roots),
         ["stress", "--minutes", minutes] => match minutes.parse() {
             Ok(minutes) => test::stress_events(minutes, roots),

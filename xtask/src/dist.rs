@@ -1,0 +1,124 @@
+//! `cargo xtask dist`: what users download, in `target/dist`: an archive, a `.deb`, a wheel, NuGet's
+//! packages, their checksums.
+//!
+//! The invariants: two runs on the same commit, in two folders, write the same bytes; and nothing is
+//! written whose binaries need more than glibc 2.17, hold a path of this machine, or whose agent is
+//! linked otherwise than it must be.
+
+mod archive;
+mod binaries;
+mod packages;
+mod parts;
+mod tryout;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use self::packages::Release;
+use crate::process::run_quietly;
+
+/// Builds and packs all.
+pub(crate) fn run() -> Result<()> {
+    let repository = testkit::repository();
+    let of_commit = |format: &str| -> Result<String> {
+        let mut git = Command::new("git");
+        git.args(["log", "-1", format]).current_dir(repository);
+        Ok(run_quietly(&mut git)?.trim().to_owned())
+    };
+    let time: u64 = of_commit("--format=%ct")?
+        .parse()
+        .context("the time of the commit")?;
+    let built = binaries::build(time, &of_commit("--format=%H")?)?;
+    let say = |arguments: &[&str]| -> Result<Vec<u8>> {
+        let mut command = Command::new(&built.sidewalk);
+        Ok(run_quietly(command.args(arguments))?.into_bytes())
+    };
+    let mut pages = vec![("sidewalk.1".to_owned(), say(&["man"])?)];
+    for verb in VERBS {
+        pages.push((format!("sidewalk-{verb}.1"), say(&["man", verb])?));
+    }
+    let parts = parts::of(&["sidewalk", "libsidewalk", "runsxs"])?;
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let release = Release {
+        time,
+        sidewalk: fs::read(&built.sidewalk)?,
+        runsxs: fs::read(&built.runsxs)?,
+        pages,
+        completions: vec![
+            ("bash", say(&["completions", "bash"])?),
+            ("zsh", say(&["completions", "zsh"])?),
+            ("fish", say(&["completions", "fish"])?),
+        ],
+        readme: fs::read_to_string(repository.join("docs/install.md"))?,
+        licence: fs::read_to_string(repository.join("LICENSE-MIT"))?,
+        licences: parts::licences(&parts),
+        bill: parts::bill(&parts, &version)?,
+        version,
+    };
+    let mut files = vec![
+        packages::tarball(&release)?,
+        packages::deb(&release)?,
+        packages::wheel(&release)?,
+    ];
+    files.extend(packages::nuget(&release)?);
+    files.sort();
+    let folder = testkit::target_dir().join("dist");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let mut sums = String::new();
+    for (name, content) in &files {
+        fs::write(folder.join(name), content)?;
+        sums += &format!("{}  {name}\n", hex(&Sha256::digest(content)));
+    }
+    fs::write(folder.join("SHA256SUMS"), &sums)?;
+    print!("{sums}");
+    eprintln!("wrote {}", shown(&folder));
+    Ok(())
+}
+
+/// Installs what has been packed, and records a program with each.
+pub(crate) fn try_out() -> Result<()> {
+    tryout::run(&testkit::target_dir().join("dist"))
+}
+
+/// The one file in a folder with that ending.
+fn only(folder: &Path, ending: &str) -> Result<String> {
+    let entries = fs::read_dir(folder).context("run cargo xtask dist first")?;
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names = names.filter(|name| name.ends_with(ending));
+    match (names.next(), names.next()) {
+        (Some(name), None) => Ok(name),
+        _ => bail!("{} has no one file {ending}", shown(folder)),
+    }
+}
+
+/// The verbs that have a page.
+const VERBS: [&str; 11] = [
+    "record",
+    "report",
+    "convert",
+    "inspect",
+    "top",
+    "list",
+    "doctor",
+    "dump",
+    "help",
+    "completions",
+    "man",
+];
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
