@@ -39,7 +39,7 @@ const SHOWN: &str = "What is shown";
   sidewalk record -o flame.html -- dotnet app.dll
 
 sidewalk help VERB explains a verb; sidewalk help events, walkers, engines or outputs what it
-records, and how."
+records, and how. sidewalk --version --verbose says which build this is, and what it needs."
 )]
 pub(crate) struct Cli {
     /// Print results and errors only

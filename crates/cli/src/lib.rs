@@ -22,6 +22,7 @@ mod target;
 mod top;
 mod topics;
 mod units;
+mod version;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -51,6 +52,9 @@ pub fn run(
             let _ = error.print();
             return ExitCode::FAILURE;
         }
+    }
+    if version::is_asked(&arguments) {
+        return printed(version::text(carried));
     }
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
@@ -92,6 +96,17 @@ pub fn run(
         console.error(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Prints a result, or says why there is none.
+fn printed(text: anyhow::Result<String>) -> ExitCode {
+    match text.and_then(|text| Ok(io::stdout().write_all(text.as_bytes())?)) {
+        Err(error) if !is_broken_pipe(&error) => {
+            Console::new(false, console::Color::Auto).error(&error);
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {

@@ -136,6 +136,14 @@ fn nothing_beside() {
     let agents = installed.path("cache/sidewalk/agents");
     let expected = format!("agent              {}/", agents.to_str().unwrap());
     assert!(text.contains(&expected), "{text}");
+    let output = answer(installed.command(&agent()).args(["--version", "--verbose"]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let name = installed.agents().concat();
+    let hash = name
+        .trim_start_matches("libsidewalk-")
+        .trim_end_matches(".so");
+    assert!(text.contains(&format!("\nagent     {hash}, ")), "{text}");
+    assert!(text.contains("\nglibc     sidewalk 2."), "{text}");
 }
 
 /// A process maps the agent of an older `sidewalk` when a newer one comes.

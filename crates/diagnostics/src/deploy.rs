@@ -172,11 +172,17 @@ impl Deployed {
     }
 }
 
+/// The hash by which a library of that content is named.
+pub fn hash_of(content: &[u8]) -> String {
+    let digits = Sha256::digest(content);
+    let mut hash: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    hash.truncate(DIGITS);
+    hash
+}
+
 /// The name of a library of that content.
 fn name_by(content: &[u8]) -> String {
-    let digits = Sha256::digest(content);
-    let hash: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{}.so", hash.get(..DIGITS).unwrap_or(&hash))
+    format!("{PREFIX}{}.so", hash_of(content))
 }
 
 /// Folders that were tried, and what is wrong with each.

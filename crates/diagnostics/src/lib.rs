@@ -22,7 +22,7 @@ mod target;
 
 pub use answer::Answer;
 pub use client::{Attach, Diagnostics, PerfMap};
-pub use deploy::{DeployError, Deployed, UnpackError, Unpacked};
+pub use deploy::{DeployError, Deployed, UnpackError, Unpacked, hash_of};
 pub use error::Error;
 pub use info::{Generation, ProcessInfo};
 pub use reach::{Reach, Refusal, Way};

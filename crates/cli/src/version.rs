@@ -1,0 +1,77 @@
+//! `sidewalk --version --verbose`: which build this is, its agent, and what both need.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use diagnostics::newest_glibc;
+
+use crate::console::shown;
+use crate::record::{Agent, Carried};
+
+/// Releases of .NET that recording is made for.
+const RUNTIMES: &str = "3.1, 5, 6, 7, 8, 9, 10 (CoreCLR, Linux, x86-64)";
+
+/// Whether that is what was typed, and no more. `--version` alone is clap's.
+pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
+    let words = arguments.get(1..).unwrap_or_default();
+    let has = |names: &[&str]| {
+        words
+            .iter()
+            .any(|word| names.iter().any(|name| word == name))
+    };
+    words.len() == 2 && has(&["--version", "-V"]) && has(&["--verbose"])
+}
+
+/// What is printed.
+///
+/// # Errors
+/// There is no agent.
+pub(crate) fn text(carried: Carried) -> Result<String> {
+    let agent = Agent::find(carried)?;
+    let here = std::env::current_exe().context("cannot find out where sidewalk itself lies")?;
+    let hash = diagnostics::hash_of(&fs::read(agent.path())?);
+    let build = option_env!("SIDEWALK_COMMIT").unwrap_or("not a release");
+    let mut text = String::new();
+    for (what, value) in [
+        ("sidewalk", env!("CARGO_PKG_VERSION").to_owned()),
+        ("build", build.to_owned()),
+        ("agent", format!("{hash}, {}", shown(agent.path()))),
+        (
+            "glibc",
+            format!("sidewalk {}, agent {}", needed(&here), needed(agent.path())),
+        ),
+        (".NET", RUNTIMES.to_owned()),
+    ] {
+        let _ = writeln!(text, "{what:<9} {value}");
+    }
+    Ok(text)
+}
+
+/// The oldest glibc that a file works with.
+fn needed(file: &Path) -> String {
+    newest_glibc(file).map_or_else(
+        || "unknown".to_owned(),
+        |(major, minor)| format!("{major}.{minor}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_words_and_no_others() {
+        let asked = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            is_asked(&words)
+        };
+        assert!(asked(&["sidewalk", "--version", "--verbose"]));
+        assert!(asked(&["sidewalk", "--verbose", "-V"]));
+        assert!(!asked(&["sidewalk", "--version"]));
+        assert!(!asked(&["sidewalk", "record", "--version", "--verbose"]));
+        assert!(!asked(&["sidewalk", "--version", "--version"]));
+    }
+}
