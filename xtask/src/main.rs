@@ -65,7 +65,7 @@ Usage: cargo xtask COMMAND
                   [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
                   [--write] (docs/overhead.md)
   dist [--try]    what users download, in target/dist: the same bytes from the same commit
-                  (--try: then installs each where nothing else is, and records with it)
+                  (--try: installs each of them where nothing else is, and records with it)
   setup [--all]   find or fetch the .NET runtimes and compile workloads/
                   (--all: what only tests need too)
 
@@ -98,7 +98,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["demo"] => demo::run_demo(roots),
         ["test"] => test::all(roots),
         ["dist"] => dist::run(),
-        ["dist", "--try"] => dist::run().and_then(|()| dist::try_out()),
+        ["dist", "--try"] => dist::try_out(),
         ["stress"] => test::stress(60.0, roots),
         ["stress", "--minutes", minutes] => match minutes.parse() {
             Ok(minutes) => test::stress_events(minutes, roots),
