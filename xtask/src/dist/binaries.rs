@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use object::read::elf::{Dyn as _, ElfFile64};
 use object::{Object as _, ObjectSymbol as _, elf};
 
-use crate::fetch::{Cache, ZIG, ZIGBUILD};
+use crate::fetch::{Cache, Wheel, ZIG, ZIGBUILD};
 use crate::process::run;
 use crate::test::cargo;
 
@@ -28,9 +28,16 @@ pub(super) struct Built {
 /// Builds the agent, then the tool that carries it; in a target folder of their own. `time` is the
 /// commit's, which `sidewalk --version --verbose` names.
 pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
-    let cache = Cache::open()?;
-    let zig = cache.wheel(&ZIG)?.join(ZIG.executable);
-    let zigbuild = cache.wheel(&ZIGBUILD)?.join(ZIGBUILD.executable);
+    let (zig, zigbuild) = {
+        // Nobody else gets anything from it while it is open.
+        let cache = Cache::open()?;
+        let path = |wheel: &Wheel| {
+            cache
+                .wheel(wheel)
+                .map(|folder| folder.join(wheel.executable))
+        };
+        (path(&ZIG)?, path(&ZIGBUILD)?)
+    };
     let folder = testkit::target_dir().join("release-for-users");
     let built = folder.join(TARGET).join("release");
     let agent = built.join("libsidewalk.so");
