@@ -38,7 +38,8 @@ pub(crate) fn run() -> Result<()> {
         Ok(run_quietly(command.args(arguments))?.into_bytes())
     };
     let mut pages = vec![("sidewalk.1".to_owned(), say(&["man"])?)];
-    for verb in VERBS {
+    let help = String::from_utf8(say(&["--help"])?)?;
+    for verb in verbs(&help) {
         pages.push((format!("sidewalk-{verb}.1"), say(&["man", verb])?));
     }
     let parts = parts::of(&["sidewalk", "libsidewalk", "runsxs"])?;
@@ -100,20 +101,13 @@ fn only(folder: &Path, ending: &str) -> Result<String> {
     }
 }
 
-/// The verbs that have a page.
-const VERBS: [&str; 11] = [
-    "record",
-    "report",
-    "convert",
-    "inspect",
-    "top",
-    "list",
-    "doctor",
-    "dump",
-    "help",
-    "completions",
-    "man",
-];
+/// The verbs, each of which has a page.
+fn verbs(help: &str) -> Vec<&str> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty()).collect()
+}
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
@@ -121,4 +115,15 @@ fn shown(path: &Path) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_are_those_of_the_help() {
+        let help = "About\n\nCommands:\n  record  Record\n          a program\n  man     Print\n\nOptions:\n  -q\n";
+        assert_eq!(verbs(help), ["record", "man"]);
+    }
 }

@@ -1,8 +1,8 @@
 //! What is in the binaries beside our own code: each crate with its licence's text, and the same as a
 //! CycloneDX bill of materials.
 //!
-//! Read from `cargo metadata` and the sources that were compiled. The invariant: a crate without a
-//! licence, or without its text, is an error and not a gap.
+//! Read from `cargo metadata` and the sources that were compiled. The invariant: a crate that does not say
+//! its licence is an error, and one that comes without its text is named as such.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
