@@ -25,6 +25,10 @@ use crate::soak_plan::Plan;
 const BARE_LIMIT: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(180);
 
+/// How often a program that a signal has ended runs without us, to see whether it ends so by itself: one that does so in a tenth of its
+/// runs shows it in all but one of 500 such series.
+const AGAIN: u32 = 60;
+
 /// What a workload measures: different in each run.
 const MEASURED: [&str; 4] = ["measured", "share", "allocated", "line"];
 
@@ -64,6 +68,14 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
         )?),
         Some(_) => None,
     };
+    let by_itself = match &recorded {
+        Some(recorded)
+            if recorded.code.is_some_and(|code| code > 128) && recorded.code != bare.code =>
+        {
+            times_ended_so(plan, recorded, folder)?
+        }
+        _ => 0,
+    };
     drop(burners);
     drop(machine);
     let mut outcome = Outcome {
@@ -73,13 +85,29 @@ pub(crate) fn run(plan: &Plan, folder: &Path) -> Result<Outcome> {
         broken: 0,
         took: start.elapsed(),
     };
-    if let Some(recorded) = recorded {
+    if let Some(code) = recorded.as_ref().and_then(|ended| ended.code)
+        && by_itself > 0
+    {
+        let why = format!("it ends with {code} in {by_itself} of {AGAIN} more runs");
+        outcome.bare_failed = Some(why);
+    } else if let Some(recorded) = recorded {
         let unrecorded = compare(plan, &bare, &recorded, &mut outcome.differences);
         if !unrecorded && recorded.code.is_some() {
             look_into(plan, &recording, &mut outcome);
         }
     }
     Ok(outcome)
+}
+
+/// In how many of [`AGAIN`] runs without us the program ends as it did with us: runtimes have faults of their own, which not every run
+/// meets.
+fn times_ended_so(plan: &Plan, recorded: &Ended, folder: &Path) -> Result<u32> {
+    let mut times = 0;
+    for _ in 0..AGAIN {
+        let again = ended(&plan.bare(), &folder.join("bare-again"), BARE_LIMIT)?;
+        times += u32::from(again.code == recorded.code);
+    }
+    Ok(times)
 }
 
 /// Why the program's own run is no measure.
