@@ -15,7 +15,7 @@ use crate::console::Color;
 use crate::output::{Destination, Kind};
 use crate::units;
 
-pub(crate) use diff::DiffArgs;
+pub(crate) use diff::{DiffArgs, Written};
 
 /// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Report(ReportArgs),
     Convert(ConvertArgs),
+    Open(OpenArgs),
     Diff(DiffArgs),
     Inspect(InspectArgs),
     Top(TopArgs),
@@ -193,6 +194,10 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) format: Option<Format>,
 
+    /// Show the flame graph in a browser when it is over
+    #[arg(long, help_heading = KEPT)]
+    pub(crate) open: bool,
+
     /// Stop recording after TIME (30s, 5m); the program goes on
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
@@ -222,7 +227,7 @@ pub(crate) struct RecordArgs {
         long,
         requires_all = ["pids", "events"],
         conflicts_with_all = [
-            "outputs", "format", "duration", "frequency", "interval", "engine", "walker",
+            "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
             "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
         ],
         help_heading = RUNNING
@@ -380,6 +385,25 @@ pub(crate) struct ConvertArgs {
 
     /// The event of outputs that hold one, and the one that others show first [default: the one
     /// sampled by time, else the one with most samples]
+    #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
+    pub(crate) event: Option<Event>,
+
+    #[command(flatten)]
+    pub(crate) view: View,
+}
+
+/// Show a recording in a browser: its flame graph, in a temporary file
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk open sidewalk-app-4711.swk
+
+Without a display the path of the page is printed. BROWSER names another program than xdg-open.")]
+pub(crate) struct OpenArgs {
+    /// The recording (.swk); several are one: a fleet's, a day's
+    #[arg(value_name = "FILE", required = true, add = candidates::recordings())]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The event that is shown first [default: the one sampled by time, else the one with most samples]
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
 

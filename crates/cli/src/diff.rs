@@ -2,15 +2,16 @@
 //!
 //! Composition only: what differs by more than chance is `profile::ops::diff`'s to say, how it looks `formats::diff`'s.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use formats::diff::Shown;
 use profile::Profile;
 use profile::ops::{self, Question};
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, Written};
 use crate::console::{Console, shown};
 use crate::output::{Old, write_whole};
 use crate::saved;
@@ -46,22 +47,31 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         error: ops::ERROR,
     };
     let diff = ops::diff(&profile, first_after, question);
-    let mut text = Vec::new();
-    if args.json {
-        formats::diff::json(&profile, &diff, question, &mut text)?;
-    } else {
-        let shown = Shown {
-            top: args.top,
-            all: args.all,
-        };
-        formats::diff::text(&profile, &diff, question, shown, &mut text)?;
+    let table = Shown {
+        top: args.top,
+        all: args.all,
+    };
+    let write = |written: Written, out: &mut dyn Write| match written {
+        Written::Text => formats::diff::text(&profile, &diff, question, table, out),
+        Written::Json => formats::diff::json(&profile, &diff, question, out),
+        Written::Html => formats::diff::html(&profile, &diff, question, out),
+    };
+    for output in &args.outputs {
+        write_whole(&output.path, Old::Kept, |out| {
+            Ok(write(output.written, out)?)
+        })
+        .with_context(|| format!("cannot write {}", shown(&output.path)))?;
+        console.note(format_args!("wrote {}", shown(&output.path)));
     }
-    match &args.output {
-        None => saved::print(&String::from_utf8_lossy(&text))?,
-        Some(path) => {
-            write_whole(path, Old::Kept, |out| Ok(out.write_all(&text)?))?;
-            console.note(format_args!("wrote {}", shown(path)));
-        }
+    if args.json || args.outputs.is_empty() {
+        let mut text = Vec::new();
+        let written = if args.json {
+            Written::Json
+        } else {
+            Written::Text
+        };
+        write(written, &mut text)?;
+        saved::print(&String::from_utf8_lossy(&text))?;
     }
     let mut code = ExitCode::SUCCESS;
     for rule in &args.fail_on {

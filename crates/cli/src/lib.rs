@@ -14,6 +14,7 @@ mod doctor;
 mod dump;
 mod help;
 mod list;
+mod open;
 mod output;
 mod record;
 mod running;
@@ -79,6 +80,7 @@ pub fn run(
         Command::Record(args) => record::run(&args, carried, &console),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
+        Command::Open(args) => open::run(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Diff(args) => diff::run(&args, &console),
         Command::Doctor(args) => doctor::run(&args, carried),
         Command::Top(args) => record::run_top(&args, carried, &console),

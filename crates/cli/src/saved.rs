@@ -44,7 +44,7 @@ pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<L
 ///
 /// # Errors
 /// Those of [`load`], for the first that cannot be read.
-fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -> Result<Profile> {
+pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut all = Vec::with_capacity(paths.len());
     for path in paths {
         let name = shown(path).to_string();

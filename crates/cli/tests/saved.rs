@@ -47,7 +47,7 @@ fn all_shown(folder: &Path, cases: &[&[&str]]) -> String {
 #[test]
 fn help() {
     let folder = folder();
-    for verb in ["record", "report", "convert", "diff", "inspect"] {
+    for verb in ["record", "report", "convert", "open", "diff", "inspect"] {
         insta::assert_snapshot!(
             format!("help-{verb}"),
             shown(folder.path(), &[verb, "--help"])
@@ -247,7 +247,6 @@ fn recordings_are_compared() {
             "-q",
             "--fail-on",
             "+5% Shop.*",
-            "--json",
             "-o",
             "diff.json",
         ],

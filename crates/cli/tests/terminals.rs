@@ -256,7 +256,7 @@ proptest! {
             let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
             run(folder.path(), &words)
         };
-        for by in ["method", "line", "module", "runtime", "thread", "process", "event", "detail"] {
+        for by in ["method", "line", "module", "runtime", "thread", "process", "event", "detail", "recording"] {
             for more in [&["--tree", "--no-native"][..], &["--json", "--tree"]] {
                 let output = run(&[&["report", "--by", by, &recorded], more].concat());
                 prop_assert_eq!(output.status.code(), Some(0));
@@ -271,6 +271,10 @@ proptest! {
             if ending != "pb.gz" {
                 check(&out, &std::fs::read(folder.path().join(&out)).unwrap());
             }
+        }
+        for more in [&["--all"][..], &["--json"], &["--fail-on", "+0% *"]] {
+            let output = run(&[&["diff", &recorded, &recorded], more].concat());
+            prop_assert_eq!(output.status.code(), Some(0));
         }
         // Errors and notes.
         let missing = format!("./missing{file}/x.html");

@@ -35,6 +35,9 @@ const CLR_HUES = [205, 25, 285, 95, 345, 165];
 
 const SHADES = 5;
 
+/** Colours from half of before to twice of it. */
+const CHANGES = 21;
+
 /** Colours of one scheme. */
 class Palette {
   constructor(dark) {
@@ -48,12 +51,23 @@ class Palette {
     this.faded = GROUPS.map((g) => shades(g.hue, g.sat * 0.25, dark ? 23 : 88));
     this.hit = shades(312, dark ? 62 : 78, dark ? 46 : 74);
     this.clr = CLR_HUES.map((hue) => `hsl(${hue} 85% ${dark ? 62 : 42}%)`);
+    this.change = Array.from({ length: CHANGES }, (_, at) => {
+      const change = at * 2 / (CHANGES - 1) - 1;
+      const much = Math.sqrt(Math.abs(change));
+      const light = dark ? 26 + 22 * much : 90 - 26 * much;
+      return `hsl(${change < 0 ? 214 : 6} ${Math.round((dark ? 62 : 82) * much)}% ${light.toFixed(1)}%)`;
+    });
     this.root = dark ? "hsl(220 8% 30%)" : "hsl(220 12% 84%)";
     this.rest = dark ? "hsl(220 6% 19%)" : "hsl(220 12% 93%)";
     this.text = dark ? "#f2f4f6" : "#14181c";
     this.fadedText = dark ? "#8b929a" : "#6a7178";
     this.background = dark ? "#15181b" : "#ffffff";
   }
+}
+
+/** The colour of a change, from -1 to 1. */
+function changeColor(palette, change) {
+  return palette.change[Math.round((change + 1) / 2 * (CHANGES - 1))];
 }
 
 /** The colour of a CLR's stripe; `clr` from 1. */

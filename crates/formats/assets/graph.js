@@ -279,6 +279,8 @@ class Graph {
       if (this.matches[key]) return palette.hit[shade];
       return palette.faded[this.group(node)][shade];
     }
+    const { nodes, weights } = this.layout.tree;
+    if (weights.compares) return changeColor(palette, weights.change(nodes.weight[node], nodes.after[node]));
     return (above ? palette.faded : palette.fill)[this.group(node)][shade];
   }
 

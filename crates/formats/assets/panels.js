@@ -11,6 +11,14 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+/** How something has changed, in words. */
+function changed(before, after) {
+  if (!(before > 0)) return after > 0 ? "new" : "";
+  if (!(after > 0)) return "gone";
+  const change = (after / before - 1) * 100;
+  return `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)} %`;
+}
+
 /** The box beside the pointer that says all about one node. */
 class Tip {
   constructor(element) {
@@ -66,6 +74,11 @@ class Tip {
       row(name, percent(weight, weights.all), counts, valued ? amount(value, event.unit) : "");
     };
     line("total", nodes.weight[node], nodes.samples[node], nodes.value[node]);
+    if (weights.compares && node !== ROOT) {
+      const [before, after] = weights.shares(nodes.weight[node], nodes.after[node]);
+      row("before", percent(before, 1), "", "");
+      row("after", percent(after, 1), changed(before, after), "");
+    }
     if (node === ROOT && nodes.own[node] > 0) {
       line("no frame shown", nodes.own[node], nodes.ownSamples[node], nodes.ownValue[node]);
     }
@@ -138,6 +151,18 @@ class Tip {
  */
 function showLegend(element, view, groups, palette) {
   const { profile, weights } = view;
+  if (weights.compares) {
+    const { names } = profile.head.sides;
+    const item = (change, text) => {
+      const swatch = make("i", { class: "swatch" });
+      swatch.style.backgroundColor = changeColor(palette, change);
+      return make("span", {}, swatch, text);
+    };
+    element.replaceChildren(
+      make("span", {}, `before: ${names[0]}; after: ${names[1]}; each half of the width`),
+      item(-1, "half or less"), item(-0.3, "less"), item(0, "as before"), item(0.3, "more"), item(1, "twice or more"));
+    return;
+  }
   const { frames } = profile.head;
   const share = new Float64Array(GROUPS.length);
   const seen = new Uint8Array(GROUPS.length);
@@ -259,6 +284,7 @@ class Table {
         text: (k) => keys.module[k] > 0 ? baseName(strings[keys.module[k] - 1]) : "",
       },
     ];
+    if (weights.compares) this.compare(columns, rows, view);
     const column = columns.find((c) => c.id === this.column) ?? columns[0];
     let order = [];
     for (let key = 0; key < keys.count; key++) {
@@ -308,6 +334,35 @@ class Table {
       }, `${hidden.toLocaleString("en")} more`));
     }
     this.element.replaceChildren(...parts);
+  }
+
+  /** Columns of a comparison in place of shares and amounts; a change that may be chance has a `?`. */
+  compare(columns, rows, { profile, weights, keys }) {
+    const certain = [new Set(profile.head.sides.own), new Set(profile.head.sides.total)];
+    const of = (kind, word, known) => {
+      const shares = (k) => weights.shares(rows[kind][k], rows[`${kind}After`][k]);
+      const id = `${kind}Change`;
+      rows[id] = Float64Array.from(rows[kind], (_, k) => {
+        const [before, after] = shares(k);
+        return after - before;
+      });
+      return [
+        { id: `${kind}Before`, name: `${word} before`, text: (k) => percent(shares(k)[0], 1) },
+        { id: `${kind}After`, name: "after", text: (k) => percent(shares(k)[1], 1) },
+        {
+          id, name: "change",
+          text: (k) => changed(...shares(k)) + (rows[kind][k] > 0 && !known.has(keys.name[k]) ? " ?" : ""),
+        },
+      ];
+    };
+    const numbers = (kind) => {
+      rows[`${kind}Before`] = Float64Array.from(rows[kind], (weight, k) => weight - rows[`${kind}After`][k]);
+    };
+    numbers("own");
+    numbers("total");
+    const kept = columns.filter((c) => ["ownSamples", "name", "kind", "module"].includes(c.id));
+    columns.splice(0, columns.length, ...of("own", "self", certain[0]), ...of("total", "total", certain[1]), ...kept);
+    if (!columns.some((c) => c.id === this.column)) this.column = "ownChange";
   }
 
   sort(column, text) {

@@ -19,6 +19,15 @@ class Weights {
     this.ownValue = new Float64Array(profile.count);
     this.sumSamples = new Float64Array(profile.count + 1);
     this.sumValue = new Float64Array(profile.count + 1);
+    // Where two sides are compared: by process, 1 for after.
+    this.sides = profile.head.sides?.of ?? null;
+    this.compares = false;
+    if (this.sides) {
+      this.ownSide = [new Float64Array(profile.count), new Float64Array(profile.count)];
+      this.ownBoth = new Float64Array(profile.count);
+      this.sumBoth = new Float64Array(profile.count + 1);
+      this.sumAfter = new Float64Array(profile.count + 1);
+    }
   }
 
   /** Hides frames of the kinds (by index) that `isHidden`. Fill again after this. */
@@ -78,6 +87,60 @@ class Weights {
     this.own = byValue ? this.ownValue : this.ownSamples;
     this.nobodys = byValue ? this.nobodysValue : this.nobodysSamples;
     this.sum = byValue ? this.sumValue : this.sumSamples;
+    if (this.sides) this.compare(event, accepts, byValue);
+  }
+
+  /** Both sides weigh the same, whatever was sampled of each: half of all. */
+  compare(event, accepts, byValue) {
+    const { threads } = this.profile.head;
+    const nobodys = [0, 0];
+    const all = [0, 0];
+    for (const own of this.ownSide) own.fill(0);
+    for (const group of event ? event.groups : []) {
+      if (!accepts(group.thread)) continue;
+      const side = this.sides[threads[group.thread].process];
+      const weights = byValue ? group.value : group.samples;
+      for (let i = 0; i < group.node.length; i++) {
+        const node = this.shown[group.node[i]];
+        all[side] += weights[i];
+        if (node < 0) nobodys[side] += weights[i];
+        else this.ownSide[side][node] += weights[i];
+      }
+    }
+    this.compares = all[0] > 0 && all[1] > 0;
+    if (!this.compares) return;
+    const scale = all.map((sum) => (all[0] + all[1]) / 2 / sum);
+    const [before, after] = this.ownSide;
+    for (let i = 0; i < this.profile.count; i++) {
+      after[i] *= scale[1];
+      this.ownBoth[i] = before[i] * scale[0] + after[i];
+      this.sumBoth[i + 1] = this.sumBoth[i] + this.ownBoth[i];
+      this.sumAfter[i + 1] = this.sumAfter[i] + after[i];
+    }
+    this.own = this.ownBoth;
+    this.ownAfter = after;
+    this.nobodysAfter = nobodys[1] * scale[1];
+    this.nobodys = nobodys[0] * scale[0] + this.nobodysAfter;
+    this.sum = this.sumBoth;
+    // What ten samples weigh: less than that is no change to look at.
+    this.little = 10 * this.all / this.allSamples;
+  }
+
+  /** The part of a subtree's weight that is of after. */
+  totalAfter(node) {
+    return this.compares ? this.sumAfter[this.profile.end[node]] - this.sumAfter[node] : 0;
+  }
+
+  /** By how much something has changed: -1 for half of before or less, 1 for twice or more. */
+  change(weight, after) {
+    const change = Math.log2((after + this.little) / (weight - after + this.little));
+    return Math.max(-1, Math.min(1, change));
+  }
+
+  /** The parts of their side that are before and after, in a weight. */
+  shares(weight, after) {
+    const half = this.all / 2;
+    return [(weight - after) / half, after / half];
   }
 
   total(node) {
@@ -194,9 +257,10 @@ class Tree {
       first: Int32Array, count: Int32Array, from: Int32Array, to: Int32Array,
       x: Float64Array, weight: Float64Array, samples: Float64Array, value: Float64Array,
       own: Float64Array, ownSamples: Float64Array, ownValue: Float64Array, tier: Uint8Array,
+      after: Float64Array,
     });
     this.places = new Columns({
-      node: Int32Array, weight: Float64Array, samples: Float64Array, value: Float64Array,
+      node: Int32Array, weight: Float64Array, samples: Float64Array, value: Float64Array, after: Float64Array,
     });
     const n = this.nodes;
     n.add();
@@ -204,6 +268,7 @@ class Tree {
     n.parent[ROOT] = -1;
     n.first[ROOT] = -1;
     n.weight[ROOT] = weights.all;
+    n.after[ROOT] = weights.all / 2;
     n.samples[ROOT] = weights.allSamples;
     n.value[ROOT] = weights.allValue;
     n.own[ROOT] = weights.nobodys;
@@ -237,7 +302,8 @@ class Tree {
       if (node === ROOT) {
         for (let i = 0; i < profile.count; i++) {
           if (weights.own[i] > 0) {
-            this.gather(groups, i, weights.own[i], weights.ownSamples[i], weights.ownValue[i]);
+            const after = weights.compares ? weights.ownAfter[i] : 0;
+            this.gather(groups, i, weights.own[i], weights.ownSamples[i], weights.ownValue[i], after);
           }
         }
       } else {
@@ -245,7 +311,7 @@ class Tree {
         for (let at = this.nodes.from[node]; at < this.nodes.to[node]; at++) {
           const caller = weights.caller(p.node[at]);
           if (caller >= 0) {
-            this.gather(groups, caller, p.weight[at], p.samples[at], p.value[at]);
+            this.gather(groups, caller, p.weight[at], p.samples[at], p.value[at], p.after[at]);
           } else {
             this.nodes.own[node] += p.weight[at];
             this.nodes.ownSamples[node] += p.samples[at];
@@ -277,32 +343,34 @@ class Tree {
       next = this.profile.end[place];
       const weight = w.total(place);
       if (weight > 0) {
-        this.gather(groups, place, weight, w.totalSamples(place), w.totalValue(place));
+        this.gather(groups, place, weight, w.totalSamples(place), w.totalValue(place), w.totalAfter(place));
       }
     }
   }
 
-  gather(groups, place, weight, samples, value) {
+  gather(groups, place, weight, samples, value, after) {
     const frame = this.profile.frame[place];
     const key = this.keys.of[frame];
     let group = groups.get(key);
     if (group === undefined) {
       group = {
-        key, weight: 0, samples: 0, value: 0, places: new Map(), tiers: new Float64Array(16),
+        key, weight: 0, samples: 0, value: 0, after: 0, places: new Map(), tiers: new Float64Array(16),
       };
       groups.set(key, group);
     }
     group.weight += weight;
     group.samples += samples;
     group.value += value;
+    group.after += after;
     group.tiers[this.profile.head.frames.tier[frame]] += weight;
     const known = group.places.get(place);
     if (known === undefined) {
-      group.places.set(place, [weight, samples, value]);
+      group.places.set(place, [weight, samples, value, after]);
     } else {
       known[0] += weight;
       known[1] += samples;
       known[2] += value;
+      known[3] += after;
     }
   }
 
@@ -327,15 +395,17 @@ class Tree {
       nodes.weight[node] = group.weight;
       nodes.samples[node] = group.samples;
       nodes.value[node] = group.value;
+      nodes.after[node] = group.after;
       nodes.tier[node] = group.tiers.reduce((best, w, i) => w > group.tiers[best] ? i : best, 0);
       x += group.weight;
       nodes.from[node] = places.length;
-      for (const [place, [weight, samples, value]] of group.places) {
+      for (const [place, [weight, samples, value, after]] of group.places) {
         const at = places.add();
         places.node[at] = place;
         places.weight[at] = weight;
         places.samples[at] = samples;
         places.value[at] = value;
+        places.after[at] = after;
         if (!this.reverse) {
           nodes.own[node] += weights.own[place];
           nodes.ownSamples[node] += weights.ownSamples[place];
@@ -452,6 +522,7 @@ function tally(profile, weights, keys, tops) {
   const rows = {
     own: new Float64Array(keys.count), ownSamples: new Float64Array(keys.count),
     ownValue: new Float64Array(keys.count), calls: new Float64Array(keys.count), total: new Float64Array(keys.count),
+    ownAfter: new Float64Array(keys.count), totalAfter: new Float64Array(keys.count),
     totalSamples: new Float64Array(keys.count), totalValue: new Float64Array(keys.count),
   };
   const open = new Int32Array(keys.count);
@@ -476,10 +547,12 @@ function tally(profile, weights, keys, tops) {
       rows.own[key] += weights.own[i];
       rows.ownSamples[key] += weights.ownSamples[i];
       rows.ownValue[key] += weights.ownValue[i];
+      if (weights.compares) rows.ownAfter[key] += weights.ownAfter[i];
       if (open[key] === 0) {
         rows.total[key] += weights.total(i);
         rows.totalSamples[key] += weights.totalSamples(i);
         rows.totalValue[key] += weights.totalValue(i);
+        rows.totalAfter[key] += weights.totalAfter(i);
       }
       open[key]++;
       path.push(i);

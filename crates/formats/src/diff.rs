@@ -1,4 +1,4 @@
-//! What has changed between recordings, as a table and as JSON.
+//! What has changed between recordings, as a table, as JSON and as a flame graph.
 //!
 //! For people and for programs. The invariants: what may be chance is never in the table unless it is asked for, and what is there says
 //! whether it is; every name is one cell of one line.
@@ -11,6 +11,7 @@ use profile::ops::{Change, Compared, Diff, Per, Question, Side};
 use serde::Serialize;
 
 use crate::health::honest_line;
+use crate::options::{Options, Sides};
 use crate::select::unit_name;
 use crate::text::notes;
 use crate::visible::visible;
@@ -184,6 +185,30 @@ impl Names {
             after: shown(after),
         }
     }
+}
+
+/// Writes a flame graph of both sides, each half of its width, coloured by how they differ.
+///
+/// # Errors
+/// Those of `out`.
+pub fn html(profile: &Profile, diff: &Diff, question: Question, out: impl Write) -> io::Result<()> {
+    let names = Names::new(profile, diff);
+    let changed = |is: fn(&Change) -> bool| {
+        let rows = diff.rows.iter().filter(|row| is(row));
+        rows.map(|row| row.group.label.clone()).collect()
+    };
+    let options = Options {
+        title: Some(format!("{} → {}", names.before, names.after)),
+        event: Some(question.event),
+        sides: Some(Sides {
+            first_after: diff.sides[0].recordings,
+            own: changed(|row| row.own.certain),
+            total: changed(|row| row.total.certain),
+            names: [names.before, names.after],
+        }),
+        ..Options::default()
+    };
+    crate::html::write(profile, &options, out)
 }
 
 #[derive(Serialize)]

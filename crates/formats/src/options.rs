@@ -46,6 +46,21 @@ pub struct Options {
     pub stacks: Stacks,
     /// `text`: JSON instead of a table.
     pub json: bool,
+    /// `html`: recordings are compared, of which the profile was made.
+    pub sides: Option<Sides>,
+}
+
+/// What a page that compares recordings has to know beside the profile of all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sides {
+    /// Number of the first recording of after.
+    pub first_after: usize,
+    /// What the sides are called.
+    pub names: [String; 2],
+    /// Methods that take more or less of their own for certain.
+    pub own: Vec<String>,
+    /// Those that do with what they call.
+    pub total: Vec<String>,
 }
 
 impl Default for Options {
@@ -63,6 +78,7 @@ impl Default for Options {
             details: true,
             stacks: Stacks::Logical,
             json: false,
+            sides: None,
         }
     }
 }

@@ -275,6 +275,51 @@ fn large() -> Profile {
     profile
 }
 
+/// A program before and after: one method takes more of it, one is new, one is gone, one is as it was.
+fn compared() -> PathBuf {
+    use profile::model::Tier;
+    use profile::testing::Scene;
+    let side = |takes: [(&'static str, u32); 4]| {
+        let mut scene = Scene::new(4711, &["dotnet", "app.dll"]);
+        let clr = scene.runtime("8.0.4");
+        let module = scene.managed_module(clr, "/app/app.dll");
+        let thread = scene.thread(1, "main", true);
+        let frame = |scene: &mut Scene, name| {
+            let method = scene.method(clr, module, "App.Shop", name);
+            scene.managed(method, Tier::Tier1, 0)
+        };
+        let main = frame(&mut scene, "Main");
+        let stacks = takes.map(|(name, count)| {
+            let leaf = frame(&mut scene, name);
+            (scene.stack(&[main, leaf]), count)
+        });
+        // Evenly over the time: what comes in one piece may be chance.
+        for _ in 0..200 {
+            for (stack, count) in stacks {
+                scene.samples(thread, stack, count);
+            }
+        }
+        scene.end();
+        scene.profile()
+    };
+    let before = side([("Same", 4), ("More", 4), ("Gone", 2), ("Least", 10)]);
+    let after = side([("Same", 4), ("More", 6), ("New", 1), ("Least", 9)]);
+    let named = |name: &str, profile| vec![(name.to_owned(), profile)];
+    let (profile, first_after) = ops::both(named("before.swk", before), named("after.swk", after));
+    let question = ops::Question {
+        event: Event::Cpu,
+        by: By::Method,
+        per: ops::Per::Whole,
+        error: ops::ERROR,
+    };
+    let diff = ops::diff(&profile, first_after, question);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("viewers-compared.html");
+    let mut out = Vec::new();
+    formats::diff::html(&profile, &diff, question, &mut out).expect("a Vec");
+    std::fs::write(&path, out).expect("the folder for tests' files takes files");
+    path
+}
+
 /// In a real browser, as somebody at the screen would. Pictures are left beside the page.
 #[test]
 fn the_page_can_be_used_in_a_browser() {
@@ -289,7 +334,8 @@ fn the_page_can_be_used_in_a_browser() {
             .arg(testkit::chromium())
             .arg(page)
             .arg(pictures)
-            .arg(awaits),
+            .arg(awaits)
+            .arg(compared()),
     );
 }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use profile::ops::{By, Change, Compared, Per};
 use recording::Event;
 use regex::Regex;
@@ -40,11 +41,12 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "FILE", num_args = 1.., add = candidates::recordings())]
     pub(crate) after: Vec<PathBuf>,
 
-    /// Write to OUT instead of stdout
-    #[arg(short, long, value_name = "OUT", add = candidates::files())]
-    pub(crate) output: Option<PathBuf>,
+    /// Write OUT in the format of its ending: .html (a flame graph of both) .json .txt; may be given
+    /// several times [default: the table on stdout]
+    #[arg(short, long = "output", value_name = "OUT", value_parser = Output::parser(), add = candidates::files())]
+    pub(crate) outputs: Vec<Output>,
 
-    /// Write JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -89,6 +91,36 @@ fn per(text: &str) -> Result<Per, String> {
         "whole" => Ok(Per::Whole),
         "second" => Ok(Per::Second),
         _ => Err("expected whole or second".to_owned()),
+    }
+}
+
+/// What a comparison is written as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    Text,
+    Json,
+    Html,
+}
+
+/// A file that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) path: PathBuf,
+    pub(crate) written: Written,
+}
+
+impl Output {
+    fn parser() -> impl TypedValueParser<Value = Output> {
+        PathBufValueParser::new().try_map(|path| {
+            let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+            let written = match ending.as_ref().and_then(|ending| ending.to_str()) {
+                Some("html") => Written::Html,
+                Some("json") => Written::Json,
+                Some("txt") => Written::Text,
+                _ => return Err("the ending says the format: .html, .json, .txt"),
+            };
+            Ok(Output { path, written })
+        })
     }
 }
 

@@ -40,6 +40,7 @@ use self::sink::Sink;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
+use crate::open;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
 use crate::target::{self, Target};
@@ -444,6 +445,9 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         console.note(format_args!("wrote {}", shown(sink.path())));
     } else {
         console.note(formats::honest_line(&profile.health));
+    }
+    if args.open {
+        open::page(&profile, &formats::Options::default(), console)?;
     }
     written.and_then(|()| check_runtimes(args, &profile))
 }

@@ -9,13 +9,13 @@
 use serde::Serialize;
 
 use profile::Profile;
-use profile::model::{Event, Frame, FrameId, FrameKind, Location, Tier};
+use profile::model::{Event, Frame, FrameId, FrameKind, Location, Process, Tier};
 use profile::ops::{self, Runtimes, Stacks, Weight};
 
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
-use crate::options::Options;
+use crate::options::{Options, Sides};
 use crate::select::{Selection, events, unit_name};
 use crate::text::notes;
 use crate::visible::visible;
@@ -45,6 +45,9 @@ struct Head {
     /// Where samples have two stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     views: Option<Views>,
+    /// Where recordings are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sides: Option<SidesHead>,
     /// Names of kinds and tiers, which frames refer to by index.
     kinds: Vec<&'static str>,
     tiers: Vec<&'static str>,
@@ -60,6 +63,38 @@ struct Views {
     names: [&'static str; 2],
     /// By event, of the other one: values are multiples of this.
     scales: Vec<u64>,
+}
+
+/// The two sides of a comparison.
+#[derive(Serialize)]
+struct SidesHead {
+    names: [String; 2],
+    /// By process: 0 before, 1 after.
+    of: Vec<u8>,
+    /// Names that have changed for certain: of their own, with what they call.
+    own: Vec<String>,
+    total: Vec<String>,
+}
+
+impl SidesHead {
+    fn new(profile: &Profile, sides: &Sides) -> Self {
+        let shown = |names: &[String]| {
+            names
+                .iter()
+                .map(|name| visible(name).into_owned())
+                .collect()
+        };
+        let after = |process: &Process| u8::from(process.recording >= sides.first_after);
+        Self {
+            names: sides
+                .names
+                .each_ref()
+                .map(|name| visible(name).into_owned()),
+            of: profile.processes.iter().map(after).collect(),
+            own: shown(&sides.own),
+            total: shown(&sides.total),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -323,6 +358,10 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             tiers.chain(is_async.then_some(AWAITING)).collect()
         },
         views,
+        sides: options
+            .sides
+            .as_ref()
+            .map(|sides| SidesHead::new(profile, sides)),
         strings: strings.list,
         frames,
         nodes: nodes.list.len(),

@@ -1,5 +1,5 @@
-// Uses the flame graph in a real browser: `node browser.mjs CHROMIUM FILE FOLDER ASYNC`. What is seen is
-// asserted, and pictures of it are left in FOLDER. ASYNC is a page with async methods.
+// Uses the flame graph in a real browser: `node browser.mjs CHROMIUM FILE FOLDER ASYNC COMPARED`. What is seen
+// is asserted, and pictures of it are left in FOLDER. ASYNC is a page with async methods, COMPARED one of two recordings.
 //
 // Chromium is spoken to over its DevTools pipe (descriptors 3 and 4, messages ended by a zero), so
 // nothing need be installed but the browser.
@@ -11,7 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [chromium, file, folder, asyncFile] = process.argv.slice(2);
+const [chromium, file, folder, asyncFile, comparedFile] = process.argv.slice(2);
 const profile = mkdtempSync(join(tmpdir(), "sidewalk-browser-"));
 const browser = spawn(chromium, ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic",
   "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -307,6 +307,45 @@ const tests = {
     await page.picture("physical");
     await page.choose("stacks", "0");
     assert.deepEqual(await names(), logical);
+  },
+
+  async "how two recordings differ"(page) {
+    await page.go(pathToFileURL(comparedFile).href);
+    const changes = await page.eval(`Object.fromEntries([...app.graph.layout.boxes.node.slice(0, app.graph.layout.boxes.length)]
+      .map((node) => [app.tree.name(node), app.weights.change(app.tree.nodes.weight[node], app.tree.nodes.after[node])]))`);
+    assert.equal(changes["App.Shop.New"], 1);
+    assert.equal(changes["App.Shop.Gone"], -1);
+    assert.ok(Math.abs(changes["App.Shop.More"] - Math.log2(1.5)) < 0.02, JSON.stringify(changes));
+    assert.ok(Math.abs(changes["App.Shop.Same"]) < 0.02 && Math.abs(changes["App.Shop.Main"]) < 0.02, JSON.stringify(changes));
+    assert.match(await page.text("legend"), /before: before.swk; after: after.swk/);
+    await page.picture("compared");
+    const more = await page.boxOf(await page.eval(`app.tree.find([...app.keys.name.keys()]
+      .filter((key) => ["App.Shop.Main", "App.Shop.More"].includes(app.keys.name[key]))
+      .sort((a, b) => app.keys.name[a] < app.keys.name[b] ? -1 : 1))`));
+    await page.call("Input.dispatchMouseEvent", { type: "mouseMoved", x: more.x, y: more.y });
+    await page.drawn();
+    assert.match(await page.text("tip"), /before20.00 %.*after30.00 %\+50.0 %/);
+    await page.picture("compared-tip");
+    // From the leaves it is the same.
+    await page.key("r");
+    await page.clickOn("#tab-table");
+    const rows = await page.eval(`[...document.querySelectorAll("#table tbody tr")].map((row) =>
+      [...row.querySelectorAll("td")].map((td) => td.textContent))`);
+    const own = rows.map(([before, after, change, , , , , name]) => [name, before, after, change]);
+    assert.deepEqual(own.filter(([name]) => name !== "App.Shop.Main"), [
+      ["App.Shop.More", "20.00 %", "30.00 %", "+50.0 %"],
+      ["App.Shop.New", "0.00 %", "5.00 %", "new"],
+      ["App.Shop.Same", "20.00 %", "20.00 %", "+0.0 % ?"],
+      ["App.Shop.Least", "50.00 %", "45.00 %", "−10.0 %"],
+      ["App.Shop.Gone", "10.00 %", "0.00 %", "gone"],
+    ]);
+    await page.picture("compared-table");
+    await page.clickOn("#theme");
+    await page.clickOn("#tab-graph");
+    await page.picture("compared-dark");
+    // One side alone is no comparison.
+    await page.choose("process", "1");
+    assert.doesNotMatch(await page.text("legend"), /before/);
   },
 
   async "managed code only fills the width"(page) {

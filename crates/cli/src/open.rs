@@ -1,0 +1,86 @@
+//! `sidewalk open`, and `record --open`: the page of a recording in a browser.
+//!
+//! Composition only: the page is `formats::html`'s. The invariants: the page is its owner's alone, in a file that nobody could have put there
+//! before; whether or not a browser opens, somebody is told where it is.
+
+use std::env::{self, var_os};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use formats::Options;
+use profile::Profile;
+
+use crate::args::OpenArgs;
+use crate::console::{Console, shown};
+use crate::saved;
+
+/// Runs the verb.
+pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
+    let size = args.view.limits.size.max_size;
+    // The page has a switch for signatures.
+    let profile = saved::load_all(&args.files, size, true)?;
+    saved::check_event(&profile, args.event)?;
+    saved::tell_notes(&profile, console);
+    let profile = saved::viewed(profile, &args.view)?;
+    let options = Options {
+        event: args.event,
+        stacks: args.view.stacks.stacks,
+        ..Options::default()
+    };
+    page(&profile, &options, console)
+}
+
+/// Writes the page into a file of its own and has a browser open it; without a display, or a browser, its path is printed.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn page(profile: &Profile, options: &Options, console: &Console) -> Result<()> {
+    let path = write(profile, options)
+        .with_context(|| format!("cannot write a page into {}", shown(env::temp_dir())))?;
+    match start_browser(&path) {
+        Ok(()) => console.note(format_args!("opened {}", shown(&path))),
+        Err(why) => {
+            console.note(format_args!("{why}: open this file in a browser"));
+            saved::print(&format!("{}\n", shown(&path)))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(profile: &Profile, options: &Options) -> io::Result<PathBuf> {
+    let file = tempfile::Builder::new()
+        .prefix("sidewalk-")
+        .suffix(".html")
+        .tempfile()?;
+    let mut out = BufWriter::new(file.as_file());
+    formats::html::write(profile, options, &mut out)?;
+    out.flush()?;
+    drop(out);
+    Ok(file.into_temp_path().keep()?)
+}
+
+/// Starts what opens pages here, and does not wait for it: some come back when the window is closed.
+fn start_browser(path: &Path) -> Result<(), String> {
+    let has = |name: &str| var_os(name).is_some_and(|value| !value.is_empty());
+    if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
+        return Err("there is no display".to_owned());
+    }
+    let browser = var_os("BROWSER").filter(|browser| !browser.is_empty());
+    let browser = browser.unwrap_or_else(|| OsString::from("xdg-open"));
+    let started = Command::new(&browser)
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Ctrl-C at our terminal is not for it.
+        .process_group(0)
+        .spawn();
+    match started {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{} does not start ({error})", shown(&browser))),
+    }
+}
