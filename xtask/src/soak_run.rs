@@ -428,9 +428,14 @@ mod tests {
             hang.contains("sleep 1000") && hang.contains("SigBlk"),
             "{hang}"
         );
-        // It is gone, or nobody has asked how it ended yet.
+        // It is gone, or nobody has asked how it ended yet; who was killed takes a moment to die.
         let path = format!("/proc/{}/stat", ended.stdout.trim());
-        let stat = fs::read_to_string(path).unwrap_or_default();
-        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        let is_over = || {
+            let stat = fs::read_to_string(&path).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !is_over() {
+            std::thread::yield_now();
+        }
     }
 }

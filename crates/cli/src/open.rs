@@ -31,17 +31,8 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
         stacks: args.view.stacks.stacks,
         ..Options::default()
     };
-    page(&profile, &options, console)
-}
-
-/// Writes the page into a file of its own and has a browser open it; without a display, or a browser, its path is printed.
-///
-/// # Errors
-/// The file cannot be written.
-pub(crate) fn page(profile: &Profile, options: &Options, console: &Console) -> Result<()> {
-    let path = write(profile, options)
-        .with_context(|| format!("cannot write a page into {}", shown(env::temp_dir())))?;
-    match start_browser(&path) {
+    let (path, opened) = page(&profile, &options)?;
+    match opened {
         Ok(()) => console.note(format_args!("opened {}", shown(&path))),
         Err(why) => {
             console.note(format_args!("{why}: open this file in a browser"));
@@ -49,6 +40,29 @@ pub(crate) fn page(profile: &Profile, options: &Options, console: &Console) -> R
         }
     }
     Ok(())
+}
+
+/// What `record --open` does in the end. Stdout is the program's.
+pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()> {
+    let (path, opened) = page(profile, &Options::default())?;
+    match opened {
+        Ok(()) => console.note(format_args!("opened {}", shown(&path))),
+        Err(why) => {
+            console.warning(format_args!("{why}: open {} in a browser", shown(&path)));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the page into a file of its own and has a browser open it. Answers where it is, and why no browser opens it.
+///
+/// # Errors
+/// The file cannot be written.
+fn page(profile: &Profile, options: &Options) -> Result<(PathBuf, Result<(), String>)> {
+    let path = write(profile, options)
+        .with_context(|| format!("cannot write a page into {}", shown(env::temp_dir())))?;
+    let opened = start_browser(&path);
+    Ok((path, opened))
 }
 
 fn write(profile: &Profile, options: &Options) -> io::Result<PathBuf> {

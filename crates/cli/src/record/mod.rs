@@ -447,7 +447,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         console.note(formats::honest_line(&profile.health));
     }
     if args.open {
-        open::page(&profile, &formats::Options::default(), console)?;
+        open::after_recording(&profile, console)?;
     }
     written.and_then(|()| check_runtimes(args, &profile))
 }

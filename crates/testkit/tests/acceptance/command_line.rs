@@ -89,6 +89,32 @@ fn stdin_and_stdout_are_the_programs() {
 }
 
 #[test]
+fn a_browser_opens_what_was_recorded() {
+    let record = script("open", "\"$@\"", "shares", "0.5").options(["--open"]);
+    let folder = testkit::test_folder("browser");
+    let (told, browser) = (folder.join("told"), folder.join("browser"));
+    let made = Command::new("mkfifo").arg(&told).status().unwrap();
+    assert!(made.success());
+    let text = format!("#!/bin/sh\necho \"$1\" > '{}'\n", told.to_str().unwrap());
+    std::fs::write(&browser, text).unwrap();
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let recorded = record
+        .environment("DISPLAY", ":9")
+        .environment("BROWSER", browser.to_str().unwrap())
+        .environment("TMPDIR", folder.to_str().unwrap())
+        .run();
+    recorded.answer.assert_complete();
+    let path = std::fs::read_to_string(&told).unwrap();
+    let page = std::fs::read_to_string(path.trim_end()).unwrap();
+    assert!(page.contains("shares.dll"), "{path}");
+    let said = &recorded.answer.stderr;
+    assert!(
+        said.contains(&format!("opened {}", path.trim_end())),
+        "{said}"
+    );
+}
+
+#[test]
 fn every_report_ends_with_the_honest_line() {
     let recorded = script("honest", "\"$@\"", "shares", "0.5").run();
     let report = testkit::run_sidewalk(["report".as_ref(), recorded.recording.as_os_str()]);
