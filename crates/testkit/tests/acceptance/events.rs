@@ -175,8 +175,9 @@ fn exception_that_ends_the_program(runtime: &Runtime) {
     assert_eq!(stacks.total(), 1);
 }
 
-/// Bytes by type, within 5 % and the deviation of so many samples.
-fn assert_allocated(runtime: &Runtime, workload: &str) {
+/// Bytes by type, within 5 % and the deviation of so many samples; `by_ticks` in place of the 5 %
+/// where the runtime tells of allocations by ticks.
+fn assert_allocated(runtime: &Runtime, workload: &str, by_ticks: f64) {
     let recorded = record(
         runtime,
         workload,
@@ -186,11 +187,14 @@ fn assert_allocated(runtime: &Runtime, workload: &str) {
     let rows = details(&recorded, "alloc");
     let types = recorded.answer.lines("allocated");
     assert!(!types.is_empty());
+    let inspected = recorded.inspect();
+    let ticks = inspected.json.to_string().contains("AllocationTick");
+    let share = if ticks { by_ticks } else { 0.05 };
     for words in types {
         let counted: f64 = words[1].parse().unwrap();
         let (found, samples) = value_of(&rows, words[0]);
         let error = (found - counted).abs() / counted;
-        let limit = 0.05 + 3.0 / samples.max(1.0).sqrt();
+        let limit = share + 3.0 / samples.max(1.0).sqrt();
         println!("{}: {counted} counted, {found} recorded", words[0]);
         assert!(
             error < limit,
@@ -202,17 +206,17 @@ fn assert_allocated(runtime: &Runtime, workload: &str) {
     let event = totals(&recorded, "alloc");
     let found = number(&event, "value");
     assert!((found - total).abs() / total < 0.05, "{found} of {total}");
-    recorded
-        .inspect()
-        .assert_honest(broken_limit(runtime), LOST_LIMIT);
+    inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
 }
 
 fn allocation_by_type(runtime: &Runtime) {
-    assert_allocated(runtime, "alloc");
+    assert_allocated(runtime, "alloc", 0.05);
 }
 
+/// Arrays nearly as large as the interval of ticks, always in the same order, beside small objects:
+/// what ticks tell least well of (docs/events.md).
 fn gc_allocation_by_type(runtime: &Runtime) {
-    assert_allocated(runtime, "gc");
+    assert_allocated(runtime, "gc", 0.25);
 }
 
 fn contention(runtime: &Runtime) {
