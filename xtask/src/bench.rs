@@ -131,6 +131,7 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
         setup.runtimes.retain(|runtime| runtime.version == *version);
     }
     test::build()?;
+    crate::bench_ways::build_silent()?;
     let runtime = setup
         .runtimes
         .first()

@@ -30,6 +30,7 @@ pub(crate) struct Program {
 const COMPILER: &[Way] = &[
     Way::None,
     Way::NoneAgain,
+    Way::Told,
     Way::Sidewalk("-F 99"),
     Way::Sidewalk("-F 99 --engine timer"),
     Way::Sidewalk("-F 99 --engine perf"),
@@ -43,6 +44,7 @@ const COMPILER: &[Way] = &[
 const CHURN: &[Way] = &[
     Way::None,
     Way::NoneAgain,
+    Way::Told,
     Way::Sidewalk("-F 99"),
     Way::Sidewalk("-F 999"),
     Way::Sidewalk("-e exception"),

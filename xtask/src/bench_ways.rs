@@ -7,9 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Result;
 use testkit::Runtime;
 
-use crate::process::on_path;
+use crate::process::{on_path, run};
+use crate::test::cargo;
 
 /// One way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(crate) enum Way {
     None,
     /// Bare once more: how far two equal runs are apart.
     NoneAgain,
+    /// By a profiler that is told of methods, modules and threads and does nothing (corprof's example `silent`).
+    Told,
     /// By Sidewalk, with these options.
     Sidewalk(&'static str),
     /// The runtime's own sampler, into a file: what `dotnet-trace collect` asks for.
@@ -35,6 +39,7 @@ impl Way {
         match self {
             Way::None => "none".to_owned(),
             Way::NoneAgain => "none again".to_owned(),
+            Way::Told => "a profiler that is told and does nothing".to_owned(),
             Way::Sidewalk(options) => format!("sidewalk {options}"),
             Way::EventPipe => "EventPipe sampler".to_owned(),
             Way::Perf => "perf -F 99 -g, perf map".to_owned(),
@@ -51,6 +56,14 @@ impl Way {
         let out = |ending: &str| -> PathBuf { folder.join(format!("watched.{ending}")) };
         match self {
             Way::None | Way::NoneAgain => runtime.command(dll),
+            Way::Told => {
+                let mut command = runtime.command(dll);
+                command
+                    .env("CORECLR_ENABLE_PROFILING", "1")
+                    .env("CORECLR_PROFILER", "{0B1A3A52-5C0E-4E0B-9E6F-7C6A1D2F4B11}")
+                    .env("CORECLR_PROFILER_PATH", silent());
+                command
+            }
             Way::Sidewalk(options) => {
                 let mut command = Command::new(testkit::sidewalk());
                 command.args(["record", "--quiet"]);
@@ -83,4 +96,21 @@ impl Way {
             }
         }
     }
+}
+
+/// The profiler of [`Way::Told`], as [`build_silent`] leaves it.
+fn silent() -> PathBuf {
+    testkit::target_dir().join("release/examples/libsilent.so")
+}
+
+/// Builds it.
+pub(crate) fn build_silent() -> Result<()> {
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "corprof",
+        "--example",
+        "silent",
+    ]))
 }
