@@ -6,8 +6,9 @@
 //!
 //! Two structures, because the two kinds of code differ: modules are few and large, so they lie
 //! in one sorted array; JIT bodies are many and small and come all the time, so they lie in
-//! chunks of 64 KiB of address space, each with its own small sorted array. Adding a body copies
-//! one such array and stores one pointer.
+//! chunks of 64 KiB of address space, each with its own small sorted array. A body that comes behind
+//! the others of its chunk is added in place; any other change copies one such array and stores one
+//! pointer.
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
@@ -18,6 +19,10 @@ use crate::{cfi, jit, pe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+mod bucket;
+
+use bucket::{Bucket, Place};
 
 const CHUNK_SHIFT: u32 = 16;
 
@@ -100,41 +105,6 @@ impl Code {
 pub(crate) struct Entry {
     pub(crate) region: Region,
     pub(crate) code: Code,
-}
-
-/// A place in a [`Bucket`].
-#[derive(Clone, Copy)]
-struct Place {
-    start: u64,
-    end: u64,
-    entry: *const Entry,
-}
-
-/// A sorted array of disjoint places. Immutable once published.
-struct Bucket(Box<[Place]>);
-
-// SAFETY: a `Place` points to an `Entry`, which is immutable, `Send` and `Sync`, and outlives
-// every published bucket that names it (retired together, freed after a grace period).
-unsafe impl Send for Bucket {}
-
-impl Bucket {
-    fn bytes(&self) -> usize {
-        size_of_val(&*self.0) + size_of::<Self>()
-    }
-
-    /// The place that contains `address`.
-    fn find(&self, address: u64) -> Option<Place> {
-        let behind = self.0.partition_point(|place| place.start <= address);
-        let place = self.0.get(behind.checked_sub(1)?)?;
-        (address < place.end).then_some(*place)
-    }
-
-    /// The places that have an address in common with `range`.
-    fn overlapping(&self, range: &Range<u64>) -> &[Place] {
-        let first = self.0.partition_point(|place| place.end <= range.start);
-        let last = self.0.partition_point(|place| place.start < range.end);
-        self.0.get(first..last).unwrap_or_default()
-    }
 }
 
 /// One chunk of the address space.
@@ -247,10 +217,11 @@ impl CodeMap {
             region,
             code: Code::Jit(body),
         }));
+        let place = Place { start, end, entry };
         for chunk in chunks_of(&(start..end)) {
-            self.change_chunk(&mut writer, chunk, |places| {
-                insert(places, start, end, entry)
-            });
+            if !self.append(&writer, chunk, place) {
+                self.change_chunk(&mut writer, chunk, |places| insert(places, place));
+            }
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
@@ -465,6 +436,17 @@ impl CodeMap {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds a place behind the others of a chunk, where that is its place and there is room.
+    fn append(&self, _writer: &Writer, chunk: u64, place: Place) -> bool {
+        // SAFETY: as in `replace`, for the table and its buckets.
+        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() };
+        let slot = table.and_then(|table| table.slot(chunk));
+        // SAFETY: as above.
+        let bucket = slot.and_then(|slot| unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() });
+        // SAFETY: the writers' mutex is held, as whoever has the `Writer` holds it.
+        bucket.is_some_and(|bucket| unsafe { bucket.append(place) })
+    }
+
     /// Replaces the bucket of one chunk by what `edit` makes of it.
     fn change_chunk(&self, writer: &mut Writer, chunk: u64, edit: impl FnOnce(&mut Vec<Place>)) {
         let table = self.table_with_room(writer);
@@ -489,15 +471,16 @@ impl CodeMap {
         // SAFETY: only writers free buckets, after they unpublish them, and the caller holds the
         // writers' mutex: `old` lives.
         let mut places = unsafe { old.as_ref() }.map_or(Vec::new(), |bucket| {
-            let mut places = Vec::with_capacity(bucket.0.len() + 1);
-            places.extend_from_slice(&bucket.0);
+            let mut places = Vec::with_capacity(bucket.places().len() + 1);
+            places.extend_from_slice(bucket.places());
             places
         });
         edit(&mut places);
         let new = if places.is_empty() {
             std::ptr::null_mut()
         } else {
-            let bucket = Bucket(places.into_boxed_slice());
+            // Room to double: as many bodies again are added without a copy.
+            let bucket = Bucket::new(&places, places.len().max(4));
             memory.bytes += bucket.bytes();
             Box::into_raw(Box::new(bucket))
         };
@@ -606,7 +589,8 @@ impl CodeMap {
         writer.memory.bytes += size_of::<Entry>() + code.bytes();
         let entry = Box::into_raw(Box::new(Entry { region, code }));
         self.replace(&mut writer.memory, &self.modules, |places| {
-            insert(places, range.start, range.end, entry);
+            let Range { start, end } = range;
+            insert(places, Place { start, end, entry });
         });
         true
     }
@@ -616,7 +600,7 @@ impl CodeMap {
         // SAFETY: as in `replace`; a published place's entry lives as long as its bucket.
         let gone: Vec<Place> = unsafe {
             let modules = self.modules.load(Ordering::Relaxed).as_ref();
-            let places = modules.map_or(&[][..], |bucket| &bucket.0);
+            let places = modules.map_or(&[][..], Bucket::places);
             places
                 .iter()
                 .filter(|place| which(&(*place.entry).region))
@@ -696,9 +680,9 @@ impl Region {
     }
 }
 
-fn insert(places: &mut Vec<Place>, start: u64, end: u64, entry: *const Entry) {
-    let at = places.partition_point(|place| place.start < start);
-    places.insert(at, Place { start, end, entry });
+fn insert(places: &mut Vec<Place>, new: Place) {
+    let at = places.partition_point(|place| place.start < new.start);
+    places.insert(at, new);
 }
 
 /// The chunks that a range touches.
