@@ -19,7 +19,12 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
             .frames
             .iter()
             .filter_map(|frame| match frame.location {
-                Location::Svma(_) => profile.modules.get(frame.module?.0 as usize),
+                Location::Svma(_) => {
+                    let module = profile.modules.get(frame.module?.0 as usize)?;
+                    let name = profile.strings.get(frame.name.0 as usize)?;
+                    // Named ones are asked for only where there is more to have than a name.
+                    start_in_name(name, module).map(|_| module)
+                }
                 _ => None,
             });
         symbolizer.open(&distinct(looked_up));
@@ -91,6 +96,14 @@ fn expand(
         .and_then(|id| profile.modules.get(id.0 as usize));
     match (frame.location, module) {
         (Location::Svma(svma), Some(module)) if options.native => {
+            // The recording may have a name and no line; somebody may have got the lines since.
+            let is_named = start_in_name(&strings.all[frame.name.0 as usize], module).is_none();
+            if is_named && !symbolizer.is_fetched(module) {
+                return vec![Frame {
+                    location: Location::None,
+                    ..frame.clone()
+                }];
+            }
             let symbols = symbolizer.native(module, svma);
             let outermost = symbols.len().saturating_sub(1);
             let expanded: Vec<Frame> = symbols
@@ -105,10 +118,13 @@ fn expand(
                     ..frame.clone()
                 })
                 .collect();
-            if expanded.is_empty() {
-                vec![unnamed(frame, module, svma, symbolizer, strings)]
-            } else {
-                expanded
+            match expanded.is_empty() {
+                false => expanded,
+                true if is_named => vec![Frame {
+                    location: Location::None,
+                    ..frame.clone()
+                }],
+                true => vec![unnamed(frame, module, svma, symbolizer, strings)],
             }
         }
         (Location::None, Some(module)) if options.native && !module.managed => {
@@ -179,7 +195,9 @@ fn unnamed(
     symbolizer: &mut Symbolizer,
     strings: &mut Strings,
 ) -> Frame {
-    match symbolizer.function_start(module, svma) {
+    // Where the file is not here, the recorder may have told.
+    let recorded = start_in_name(&strings.all[frame.name.0 as usize], module);
+    match symbolizer.function_start(module, svma).or(recorded) {
         Some(start) => Frame {
             name: strings.intern(&place(module, start)),
             location: Location::Svma(start),

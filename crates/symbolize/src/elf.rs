@@ -6,13 +6,16 @@
 //! dozen exports for megabytes of code).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use gimli::{EndianArcSlice, RunTimeEndian};
 use object::elf::{FileHeader32, FileHeader64, SHF_EXECINSTR};
 use object::read::elf::{ElfFile, FileHeader, Sym, SymbolTable};
-use object::read::{CompressionFormat, Object, ObjectSection, ObjectSymbol, ReadCacheRange};
+use object::read::{
+    CompressionFormat, Object, ObjectSection, ObjectSymbol, ReadCacheRange, ReadRef,
+};
 use object::{Endianness, FileKind, SectionFlags, SectionKind, SymbolKind, SymbolSection};
 
 use crate::demangle::demangle;
@@ -22,6 +25,21 @@ use crate::symbolizer::NativeSymbol;
 
 /// A section larger than this, once unpacked, is not read.
 pub(crate) const LARGEST_SECTION: u64 = 1 << 30;
+
+/// What the sections of a small file may unpack to.
+const SMALLEST_BUDGET: u64 = 64 << 20;
+/// What those of a large one may.
+const LARGEST_BUDGET: u64 = 4 << 30;
+/// Debug information packs to a third or a tenth.
+const MOST_PACKED: u64 = 32;
+
+/// What the packed sections of a file of this length may unpack to, all together: one that claims more
+/// was made to fill the memory of who reads it.
+fn budget(length: u64) -> u64 {
+    length
+        .saturating_mul(MOST_PACKED)
+        .clamp(SMALLEST_BUDGET, LARGEST_BUDGET)
+}
 
 /// One function of a symbol table.
 struct Function {
@@ -41,6 +59,8 @@ pub(crate) struct Elf {
     pub(crate) debug_link: Option<String>,
     /// It has a full symbol table, not only dynamic symbols.
     pub(crate) has_symbol_table: bool,
+    /// It has a section for DWARF, whether that was read or not.
+    pub(crate) claims_debug_information: bool,
     /// Addresses of code. Functions that the linker dropped keep their DWARF, at address 0 or so.
     code: Vec<Range<u64>>,
     /// By start, not overlapping unless the file's symbols do.
@@ -85,6 +105,9 @@ impl Elf {
             .filter(is_code)
             .map(|section| section.address()..section.address().saturating_add(section.size()))
             .collect();
+        let claims_debug_information = elf
+            .section_by_name(".debug_info")
+            .is_some_and(|section| section.kind() != SectionKind::UninitializedData);
         let functions = symbol_functions(&elf, has_symbol_table);
         let exported = symbol_functions(&elf, false);
         let unwind_tables = UnwindTables::of(&elf);
@@ -93,12 +116,52 @@ impl Elf {
             build_id,
             debug_link,
             has_symbol_table,
+            claims_debug_information,
             code,
             functions,
             exported,
             unwind_tables,
             dwarf,
         })
+    }
+
+    /// Whether `file` is all there, and does not unpack to more than is sane.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check(file: &PartialFile) -> Result<(), String> {
+        let data = file.range();
+        match FileKind::parse(data).map_err(|e| e.to_string())? {
+            FileKind::Elf64 => Self::check_sections::<FileHeader64<Endianness>>(data),
+            FileKind::Elf32 => Self::check_sections::<FileHeader32<Endianness>>(data),
+            other => Err(format!("not an ELF file but {other:?}")),
+        }
+    }
+
+    fn check_sections<'data, H>(data: ReadCacheRange<'data, Source>) -> Result<(), String>
+    where
+        H: FileHeader<Endian = Endianness>,
+    {
+        let elf = ElfFile::<'data, H, ReadCacheRange<'data, Source>>::parse(data)
+            .map_err(|e| e.to_string())?;
+        let length = data.len().map_err(|()| "it has no length".to_owned())?;
+        let mut unpacked = 0u64;
+        for section in elf.sections() {
+            let Some((start, size)) = section.file_range() else {
+                continue;
+            };
+            if start.checked_add(size).is_none_or(|end| end > length) {
+                return Err("it is cut short".to_owned());
+            }
+            let packed = section.compressed_file_range().map_err(|e| e.to_string())?;
+            if packed.format != CompressionFormat::None {
+                unpacked = unpacked.saturating_add(packed.uncompressed_size);
+            }
+        }
+        if unpacked > budget(length) {
+            return Err(format!("{length} bytes that unpack to {unpacked}"));
+        }
+        Ok(())
     }
 
     /// It has DWARF for at least one unit.
@@ -355,11 +418,15 @@ const ASKED: [gimli::SectionId; 10] = [
     gimli::SectionId::DebugStrOffsets,
 ];
 
-/// A section's bytes, unpacked where it is packed, in memory that they stay in.
-fn unpacked<'data>(section: &impl ObjectSection<'data>) -> Option<Arc<[u8]>> {
+/// A section's bytes, unpacked where it is packed, in memory that they stay in; `budget` is what of the
+/// file may still be unpacked.
+fn unpacked<'data>(section: &impl ObjectSection<'data>, budget: &Cell<u64>) -> Option<Arc<[u8]>> {
     let packed = section.compressed_data().ok()?;
     if packed.uncompressed_size > LARGEST_SECTION {
         return None;
+    }
+    if packed.format != CompressionFormat::None {
+        budget.set(budget.get().checked_sub(packed.uncompressed_size)?);
     }
     if packed.format != CompressionFormat::Zlib {
         return packed.decompress().ok().map(|bytes| Arc::from(&*bytes));
@@ -386,13 +453,14 @@ where
     H: FileHeader<Endian = Endianness>,
 {
     let endian = endian(elf);
+    let budget = Cell::new(budget(elf.data().len().ok()?));
     let load = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
         let section = elf
             .section_by_name(id.name())
             .filter(|_| ASKED.contains(&id))
             .filter(|section| section.kind() != SectionKind::UninitializedData);
         let bytes = section
-            .and_then(|section| unpacked(&section))
+            .and_then(|section| unpacked(&section, &budget))
             .unwrap_or_else(|| Arc::from(&[][..]));
         Ok(EndianArcSlice::new(bytes, endian))
     };

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod check;
 mod debug_file;
 mod demangle;
 mod eh_frame;
@@ -23,8 +24,12 @@ mod stepping;
 mod symbolizer;
 
 pub use apply::{place, symbolize};
+pub use check::{Refusal, check};
 pub use demangle::demangle;
-pub use symbolizer::{ManagedLine, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer};
+pub use pe::PdbId;
+pub use symbolizer::{
+    ManagedLine, Missing, ModuleReport, NativeSymbol, Report, SymbolSource, Symbolizer,
+};
 
 use std::path::PathBuf;
 
@@ -41,6 +46,9 @@ pub struct Options {
     pub signatures: bool,
     /// Folders with separate debug files, laid out as `/usr/lib/debug` is.
     pub debug_folders: Vec<PathBuf>,
+    /// The folder of what servers gave: `ID/debuginfo` by build-id, as other tools keep it, and
+    /// `ID/pdb`.
+    pub fetched: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -51,6 +59,7 @@ impl Default for Options {
             managed_lines: true,
             signatures: false,
             debug_folders: vec![PathBuf::from("/usr/lib/debug")],
+            fetched: None,
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::metadata::{Bytes, Metadata};
 
 /// `IMAGE_DEBUG_TYPE` 17: a portable PDB inside the module.
 const EMBEDDED_PORTABLE_PDB: DebugType = DebugType(17);
+/// `IMAGE_DEBUG_TYPE` 19: what the PDB's bytes sum up to.
+const PDB_CHECKSUM: DebugType = DebugType(19);
 /// Minor version of a CodeView entry that names a portable PDB: "PM".
 const PORTABLE: u16 = 0x504d;
 /// More debug entries than any compiler writes.
@@ -31,7 +33,7 @@ const LARGEST_METADATA: u32 = 256 << 20;
 const LARGEST_PDB: u64 = 256 << 20;
 
 /// The twenty bytes that tie a portable PDB to its module: GUID and stamp.
-pub(crate) type PdbId = [u8; 20];
+pub type PdbId = [u8; 20];
 
 /// What a module says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(crate) struct ModuleDebug {
     pub(crate) code_view: Option<(String, PdbId)>,
     /// A portable PDB inside the module, unpacked.
     pub(crate) embedded: Option<Vec<u8>>,
+    /// Checksums of the PDB's bytes: the algorithm's name, and the sum.
+    pub(crate) checksums: Vec<(String, Vec<u8>)>,
 }
 
 impl ModuleDebug {
@@ -151,6 +155,7 @@ impl ModuleDebug {
                     found.code_view = content(1 << 16)
                         .and_then(|bytes| code_view(bytes, entry.time_date_stamp.get(LE)));
                 }
+                PDB_CHECKSUM => found.checksums.extend(content(1 << 10).and_then(checksum)),
                 EMBEDDED_PORTABLE_PDB => {
                     found.embedded = content(LARGEST_PDB).and_then(unpack);
                 }
@@ -174,6 +179,19 @@ fn code_view(bytes: &[u8], stamp: u32) -> Option<(String, PdbId)> {
     id[..16].copy_from_slice(guid);
     id[16..].copy_from_slice(&stamp.to_le_bytes());
     Some((path, id))
+}
+
+/// The algorithm's name, a zero, the sum.
+fn checksum(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    let name = std::str::from_utf8(bytes.get(..end)?).ok()?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_name.then(|| {
+        (
+            name.to_owned(),
+            bytes.get(end + 1..).unwrap_or_default().to_vec(),
+        )
+    })
 }
 
 /// `MPDB`, the unpacked size, then raw deflate.

@@ -43,6 +43,16 @@ impl PortablePdb {
             .ok()
     }
 
+    /// Its bytes as checksums count them: with zeros for the id, which is made of a checksum.
+    pub(crate) fn without_id(&self) -> Option<Vec<u8>> {
+        let pdb = Metadata::parse(&self.bytes)?.pdb?;
+        let id = pdb.get(..20)?.as_ptr_range();
+        let start = (id.start as usize).checked_sub(self.bytes.as_ptr() as usize)?;
+        let mut bytes = self.bytes.clone();
+        bytes.get_mut(start..start.checked_add(20)?)?.fill(0);
+        Some(bytes)
+    }
+
     /// Source file and line of the code at `il_offset` of the method with `token`: of the last
     /// visible sequence point at or before it, else (compiler's own code before the first
     /// statement) of the first one.

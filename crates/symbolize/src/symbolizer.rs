@@ -15,12 +15,12 @@ use crate::debug_file;
 use crate::elf::Elf;
 use crate::file::{PartialFile, read_limited};
 use crate::metadata::Metadata;
-use crate::pe::ModuleDebug;
+use crate::pe::{ModuleDebug, PdbId};
 use crate::portable_pdb::PortablePdb;
 use crate::signatures::signature;
 
 /// Larger PDB files are not read.
-const LARGEST_PDB_FILE: u64 = 512 << 20;
+pub(crate) const LARGEST_PDB_FILE: u64 = 512 << 20;
 
 /// A native function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,66 @@ pub struct ModuleReport {
     pub found: u64,
 }
 
+/// A file with names or lines that is not here, and by what it is known elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The debug file of an ELF file.
+    DebugFile {
+        /// The ELF file's path.
+        of: String,
+        /// Its build-id: 2 to 64 bytes.
+        build_id: Vec<u8>,
+    },
+    /// The portable PDB of a .NET module.
+    Pdb {
+        /// The module's path.
+        of: String,
+        /// What the module calls it; whatever somebody wrote there.
+        name: String,
+        /// Its id.
+        id: PdbId,
+        /// What the module says its bytes sum up to: the algorithm's name, and the sum.
+        checksums: Vec<(String, Vec<u8>)>,
+    },
+}
+
+impl Missing {
+    /// The path of what it is of.
+    #[must_use]
+    pub fn of(&self) -> &str {
+        match self {
+            Self::DebugFile { of, .. } | Self::Pdb { of, .. } => of,
+        }
+    }
+
+    /// Its id in hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match self {
+            Self::DebugFile { build_id, .. } => hex(build_id),
+            Self::Pdb { id, .. } => hex(id),
+        }
+    }
+
+    /// Where it is looked for in the folder of what servers gave ([`Options::fetched`]). Made of digits
+    /// alone: no name that a stranger gave a file is part of a path.
+    #[must_use]
+    pub fn place(&self) -> PathBuf {
+        let kind = match self {
+            Self::DebugFile { .. } => "debuginfo",
+            Self::Pdb { .. } => "pdb",
+        };
+        Path::new(&self.id()).join(kind)
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Build-ids of other lengths are asked of nobody.
+const BUILD_ID_LENGTHS: std::ops::RangeInclusive<usize> = 2..=64;
+
 /// What came of all lookups, in the order in which modules were first asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -98,12 +158,16 @@ struct Key {
 struct Native {
     /// In order of preference: the debug file, then the file itself.
     files: Vec<Elf>,
+    missing: Option<Missing>,
+    /// The first of the files came from a server.
+    is_fetched: bool,
     report: ModuleReport,
     cache: HashMap<u64, Vec<NativeSymbol>>,
 }
 
 struct Managed {
     pdb: Option<PortablePdb>,
+    missing: Option<Missing>,
     report: ModuleReport,
     cache: HashMap<(u32, Place), Option<ManagedLine>>,
 }
@@ -182,14 +246,9 @@ impl Symbolizer {
     /// The native function at `svma` of `module`, preceded by those inlined there, innermost
     /// first. Empty where nothing is known.
     pub fn native(&mut self, module: &Module, svma: u64) -> &[NativeSymbol] {
-        let order = &mut self.order;
-        let options = &self.options;
-        let native = self.native.entry(key(module)).or_insert_with(|| {
-            order.push((false, key(module)));
-            open_native(module, options)
-        });
-        native.report.asked += 1;
         let inlined = self.options.inlined;
+        let native = self.native_of(module);
+        native.report.asked += 1;
         let found = native.cache.entry(svma).or_insert_with(|| {
             let mut found = native
                 .files
@@ -242,11 +301,7 @@ impl Symbolizer {
     }
 
     fn line_of(&mut self, module: &Module, token: u32, place: Place) -> Option<&ManagedLine> {
-        let order = &mut self.order;
-        let managed = self.managed.entry(key(module)).or_insert_with(|| {
-            order.push((true, key(module)));
-            open_managed(module)
-        });
+        let managed = self.managed(module);
         managed.report.asked += 1;
         let pdb = &managed.pdb;
         let found = managed.cache.entry((token, place)).or_insert_with(|| {
@@ -271,6 +326,43 @@ impl Symbolizer {
             (recorded.is_none() || version == recorded).then(|| bytes.to_vec())
         });
         signature(&Metadata::parse(bytes.as_deref()?)?, token)
+    }
+
+    /// What is not here of a module, though somebody else may have it: the debug file of a native one
+    /// without debug information, a managed one's PDB.
+    pub fn missing(&mut self, module: &Module) -> Option<&Missing> {
+        if module.managed {
+            self.managed(module).missing.as_ref()
+        } else {
+            self.native_of(module).missing.as_ref()
+        }
+    }
+
+    /// Whether a server gave a debug file of this native module, since its names may have been looked up.
+    pub(crate) fn is_fetched(&mut self, module: &Module) -> bool {
+        // Nothing is opened for a file of which there is none.
+        let fetched = self.options.fetched.as_deref();
+        let is_there = fetched.is_some_and(|folder| {
+            !module.id_bytes.is_empty()
+                && fetched_debug_file(folder, &module.path, &module.id_bytes).exists()
+        });
+        is_there && self.native_of(module).is_fetched
+    }
+
+    fn native_of(&mut self, module: &Module) -> &mut Native {
+        let (order, options) = (&mut self.order, &self.options);
+        self.native.entry(key(module)).or_insert_with(|| {
+            order.push((false, key(module)));
+            open_native(module, options)
+        })
+    }
+
+    fn managed(&mut self, module: &Module) -> &mut Managed {
+        let (order, options) = (&mut self.order, &self.options);
+        self.managed.entry(key(module)).or_insert_with(|| {
+            order.push((true, key(module)));
+            open_managed(module, options)
+        })
     }
 
     /// What came of all lookups so far.
@@ -298,12 +390,31 @@ fn key(module: &Module) -> Key {
 }
 
 fn open_native(module: &Module, options: &Options) -> Native {
-    let (files, source) = match native_files(module, options) {
-        Ok(found) => found,
-        Err(source) => (Vec::new(), source),
+    let Opened {
+        files,
+        source,
+        build_id,
+        is_fetched,
+    } = native_files(module, options);
+    let is_complete = match &source {
+        SymbolSource::DebugInformation(_) => true,
+        // All that is wanted of the C library.
+        SymbolSource::SymbolTable(found_at) => found_at != Path::new(&module.path),
+        _ => false,
     };
+    // `[vdso]` is no file.
+    let has_file = module.path.starts_with('/');
+    let missing =
+        (!is_complete && has_file && BUILD_ID_LENGTHS.contains(&build_id.len())).then(|| {
+            Missing::DebugFile {
+                of: module.path.clone(),
+                build_id,
+            }
+        });
     Native {
         files,
+        missing,
+        is_fetched,
         report: ModuleReport {
             path: module.path.clone(),
             managed: false,
@@ -315,10 +426,24 @@ fn open_native(module: &Module, options: &Options) -> Native {
     }
 }
 
-fn native_files(
-    module: &Module,
-    options: &Options,
-) -> Result<(Vec<Elf>, SymbolSource), SymbolSource> {
+/// The files of a native module.
+struct Opened {
+    files: Vec<Elf>,
+    source: SymbolSource,
+    build_id: Vec<u8>,
+    is_fetched: bool,
+}
+
+/// Where the debug file of the ELF file at `of` lies that a server gave.
+fn fetched_debug_file(folder: &Path, of: &str, build_id: &[u8]) -> PathBuf {
+    let missing = Missing::DebugFile {
+        of: of.to_owned(),
+        build_id: build_id.to_vec(),
+    };
+    folder.join(missing.place())
+}
+
+fn native_files(module: &Module, options: &Options) -> Opened {
     let path = Path::new(&module.path);
     let own = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
@@ -332,20 +457,25 @@ fn native_files(
         Err(why) => Err(SymbolSource::Unreadable(why)),
     };
     let build_id = match &own {
-        Ok(own) => &own.build_id,
-        Err(_) => &module.id_bytes,
+        Ok(own) => own.build_id.clone(),
+        Err(_) => module.id_bytes.clone(),
     };
     let link = own.as_ref().ok().and_then(|own| own.debug_link.as_deref());
 
     let separate = if build_id.is_empty() || own.as_ref().is_ok_and(Elf::has_debug_information) {
         None
     } else {
-        debug_file::candidates(path, build_id, link, &options.debug_folders)
+        let fetched = options.fetched.as_deref();
+        let fetched = fetched.map(|folder| fetched_debug_file(folder, &module.path, &build_id));
+        debug_file::candidates(path, &build_id, link, &options.debug_folders)
             .into_iter()
-            .find_map(|candidate| {
+            .map(|candidate| (candidate, false))
+            .chain(fetched.map(|candidate| (candidate, true)))
+            .find_map(|(candidate, is_fetched)| {
                 let file = PartialFile::open(&candidate, 0).ok()?;
                 let elf = Elf::read(&file, !is_c_library(path)).ok()?;
-                (elf.build_id == *build_id && elf.has_symbols()).then_some((candidate, elf))
+                (elf.build_id == build_id && elf.has_symbols())
+                    .then_some((candidate, elf, is_fetched))
             })
     };
 
@@ -360,16 +490,23 @@ fn native_files(
             SymbolSource::NoSymbols
         }
     };
-    match (separate, own) {
-        (Some((found_at, elf)), own) => {
+    let (files, source, is_fetched) = match (separate, own) {
+        (Some((found_at, elf, is_fetched)), own) => {
             let source = describe(&elf, &found_at);
-            Ok((std::iter::once(elf).chain(own.ok()).collect(), source))
+            let files = std::iter::once(elf).chain(own.ok()).collect();
+            (files, source, is_fetched)
         }
         (None, Ok(own)) => {
             let source = describe(&own, path);
-            Ok((vec![own], source))
+            (vec![own], source, false)
         }
-        (None, Err(source)) => Err(source),
+        (None, Err(source)) => (Vec::new(), source, false),
+    };
+    Opened {
+        files,
+        source,
+        build_id,
+        is_fetched,
     }
 }
 
@@ -382,13 +519,11 @@ fn is_c_library(path: &Path) -> bool {
         .any(|library| name.starts_with(library))
 }
 
-fn open_managed(module: &Module) -> Managed {
-    let (pdb, source) = match find_pdb(module) {
-        Ok((pdb, source)) => (Some(pdb), source),
-        Err(source) => (None, source),
-    };
+fn open_managed(module: &Module, options: &Options) -> Managed {
+    let (source, pdb, missing) = find_pdb(module, options);
     Managed {
         pdb,
+        missing,
         report: ModuleReport {
             path: module.path.clone(),
             managed: true,
@@ -400,16 +535,23 @@ fn open_managed(module: &Module) -> Managed {
     }
 }
 
-fn find_pdb(module: &Module) -> Result<(PortablePdb, SymbolSource), SymbolSource> {
+/// Its PDB, or why there is none, and which one would be it.
+fn find_pdb(
+    module: &Module,
+    options: &Options,
+) -> (SymbolSource, Option<PortablePdb>, Option<Missing>) {
     let path = Path::new(&module.path);
     let debug = PartialFile::open(path, module.file_offset)
         .map_err(|error| error.to_string())
-        .and_then(|file| ModuleDebug::read(&file))
-        .map_err(SymbolSource::Unreadable)?;
+        .and_then(|file| ModuleDebug::read(&file));
+    let debug = match debug {
+        Ok(debug) => debug,
+        Err(why) => return (SymbolSource::Unreadable(why), None, None),
+    };
     if let Ok(recorded) = <[u8; 16]>::try_from(module.id_bytes.as_slice())
         && debug.mvid.is_some_and(|mvid| mvid != recorded)
     {
-        return Err(SymbolSource::Changed);
+        return (SymbolSource::Changed, None, None);
     }
     let expected = debug.code_view.as_ref().map(|(_, id)| *id);
     // An embedded PDB is part of the module that was just checked; a CodeView entry beside it
@@ -417,32 +559,46 @@ fn find_pdb(module: &Module) -> Result<(PortablePdb, SymbolSource), SymbolSource
     if let Some(pdb) = debug.embedded.and_then(PortablePdb::new)
         && (expected.is_none() || pdb.id() == expected)
     {
-        return Ok((pdb, SymbolSource::EmbeddedPdb));
+        return (SymbolSource::EmbeddedPdb, Some(pdb), None);
     }
     let Some((recorded_path, id)) = debug.code_view else {
-        return Err(SymbolSource::NoSymbols);
+        return (SymbolSource::NoSymbols, None, None);
     };
+    let missing = Missing::Pdb {
+        of: module.path.clone(),
+        name: name_in(&recorded_path).to_owned(),
+        id,
+        checksums: debug.checksums,
+    };
+    let fetched = options.fetched.as_deref();
+    let fetched = fetched.map(|folder| folder.join(missing.place()));
+    let candidates = pdb_candidates(path, &recorded_path);
     let mut other_build = None;
-    for candidate in pdb_candidates(path, &recorded_path) {
+    for candidate in candidates.into_iter().chain(fetched) {
         let Ok(bytes) = read_limited(&candidate, LARGEST_PDB_FILE) else {
             continue;
         };
         match PortablePdb::new(bytes) {
             Some(pdb) if pdb.id() == Some(id) => {
-                return Ok((pdb, SymbolSource::Pdb(candidate)));
+                return (SymbolSource::Pdb(candidate), Some(pdb), None);
             }
             _ => other_build = Some(candidate),
         }
     }
-    Err(other_build.map_or(SymbolSource::NoSymbols, SymbolSource::PdbOfOtherBuild))
+    let source = other_build.map_or(SymbolSource::NoSymbols, SymbolSource::PdbOfOtherBuild);
+    (source, None, Some(missing))
+}
+
+/// The name at the end of a path that was written on Windows or here.
+fn name_in(recorded: &str) -> &str {
+    recorded.rsplit(['/', '\\']).next().unwrap_or(recorded)
 }
 
 /// Beside the module under the recorded name, beside it under its own name, then the path that
 /// the compiler wrote to.
 fn pdb_candidates(module: &Path, recorded: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // Compiled on Windows or here: either separator.
-    let name = recorded.rsplit(['/', '\\']).next().unwrap_or(recorded);
+    let name = name_in(recorded);
     if let Some(folder) = module.parent()
         && !name.is_empty()
         && name != ".."

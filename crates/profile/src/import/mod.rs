@@ -53,6 +53,8 @@ pub struct Import {
     last: usize,
     modules: HashMap<(String, bool, Vec<u8>, u64), ModuleId>,
     symbols: HashMap<FrameId, Symbols>,
+    /// Native functions that the recording names without a line can be looked up again.
+    keeps_places: bool,
     /// Of frames that are not [`Role::Plain`].
     roles: HashMap<FrameId, Role>,
     chains_cut: BTreeMap<String, u64>,
@@ -106,6 +108,22 @@ impl Import {
     /// [`crate::model::Health::notes`].
     pub fn read<R: io::Read>(mut reader: Reader<R>) -> io::Result<Profile> {
         let mut import = Import::new();
+        while let Some(item) = reader.next_item()? {
+            import.item(&item);
+        }
+        Ok(import.finish())
+    }
+
+    /// The same for a reader that may have symbols which the recorder had not: native functions whose
+    /// lines the recording does not tell keep their place, to be looked up again.
+    ///
+    /// # Errors
+    /// Those of [`Import::read`].
+    pub fn read_keeping_places<R: io::Read>(mut reader: Reader<R>) -> io::Result<Profile> {
+        let mut import = Import {
+            keeps_places: true,
+            ..Import::default()
+        };
         while let Some(item) = reader.next_item()? {
             import.item(&item);
         }
@@ -573,6 +591,7 @@ impl Import {
             builder,
             symbols,
             roles,
+            keeps_places,
             ..
         } = self;
         let mut builder = builder;
@@ -582,10 +601,9 @@ impl Import {
             let replacements = symbols
                 .into_iter()
                 .map(|(id, found)| {
-                    (
-                        id,
-                        symbolized(builder.profile.frame(id), &found.innermost_first),
-                    )
+                    let frame = builder.profile.frame(id);
+                    let frames = symbolized(frame, &found.innermost_first, keeps_places);
+                    (id, frames)
                 })
                 .map(|(id, frames)| (id, Replacement::Frames(frames)))
                 .collect();
@@ -597,7 +615,7 @@ impl Import {
 
 /// The frames that a frame is once its symbols are known, innermost first. A managed frame has one
 /// symbol, for its line, and keeps its name.
-fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
+fn symbolized(frame: &Frame, symbols: &[Symbol], keeps_places: bool) -> Vec<Frame> {
     if let (FrameKind::Managed, [symbol, ..]) = (frame.kind, symbols) {
         let (file, line) = (symbol.file, symbol.line);
         // Its line needs no more looking up; what tells which method it is stays.
@@ -617,13 +635,17 @@ fn symbolized(frame: &Frame, symbols: &[Symbol]) -> Vec<Frame> {
             ..frame.clone()
         }];
     }
+    let location = match symbols {
+        [Symbol { line: 0, .. }] if keeps_places => frame.location,
+        _ => Location::None,
+    };
     let last = symbols.len() - 1;
     let each = symbols.iter().enumerate().map(|(index, symbol)| Frame {
         name: symbol.name,
         file: symbol.file,
         line: symbol.line,
         inlined: index != last,
-        location: Location::None,
+        location,
         ..frame.clone()
     });
     each.collect()

@@ -83,6 +83,8 @@ fn the_agent_stays_small() {
         "tokio",
         "profile",
         "symbolize",
+        "symbolserver",
+        "ureq",
         "formats",
     ] {
         assert!(
@@ -116,6 +118,7 @@ fn dependencies_go_one_way() {
         "v2-agent",
         "profile",
         "symbolize",
+        "symbolserver",
         "formats",
         "sidewalk",
         "testkit",
@@ -130,7 +133,7 @@ fn dependencies_go_one_way() {
         "recording",
     ];
     let with_agent = [&parts[..], &["agent"]].concat();
-    let table: [(&str, &[&str]); 16] = [
+    let table: [(&str, &[&str]); 17] = [
         ("control", &[]),
         ("corprof", &[]),
         ("sampler", &[]),
@@ -145,6 +148,7 @@ fn dependencies_go_one_way() {
         ("v2-agent", &["corprof"]),
         ("profile", &["recording"]),
         ("symbolize", &["profile", "recording"]),
+        ("symbolserver", &["profile", "recording", "symbolize"]),
         ("formats", &["profile", "recording"]),
         (
             "sidewalk",
@@ -154,6 +158,7 @@ fn dependencies_go_one_way() {
                 "diagnostics",
                 "profile",
                 "symbolize",
+                "symbolserver",
                 "formats",
             ],
         ),

@@ -1,0 +1,91 @@
+//! Whether a file that a stranger gave is the one that was asked for.
+//!
+//! It is judged before anybody reads names out of it, and without unpacking anything. The invariant: what
+//! passes has the id that was asked for, is as long as its own tables say, and does not unpack to more
+//! than its length explains.
+
+use std::fmt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256, Sha384, Sha512};
+
+use crate::elf::Elf;
+use crate::file::{PartialFile, read_limited};
+use crate::portable_pdb::PortablePdb;
+use crate::symbolizer::{LARGEST_PDB_FILE, Missing, hex};
+
+/// Why a file is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is not whole, or no file of its kind; why.
+    Damaged(String),
+    /// It is of another build, which has this id.
+    OtherBuild(String),
+    /// The module says that its PDB sums up to something else.
+    WrongSum,
+    /// It has neither symbols nor debug information.
+    NoNames,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(why) => write!(f, "it is damaged or no such file ({why})"),
+            Self::OtherBuild(id) if id.is_empty() => f.write_str("it has no id"),
+            Self::OtherBuild(id) => write!(f, "it belongs to another build, {id}"),
+            Self::WrongSum => f.write_str("its bytes are not those that the module names"),
+            Self::NoNames => f.write_str("it holds no names"),
+        }
+    }
+}
+
+/// Holds the file at `path` against what was asked for.
+///
+/// # Errors
+/// It is not it.
+pub fn check(path: &Path, wanted: &Missing) -> Result<(), Refusal> {
+    match wanted {
+        Missing::DebugFile { build_id, .. } => {
+            let damaged = |why: String| Refusal::Damaged(why);
+            let file = PartialFile::open(path, 0).map_err(|error| damaged(error.to_string()))?;
+            Elf::check(&file).map_err(damaged)?;
+            let elf = Elf::read(&file, false).map_err(damaged)?;
+            if elf.build_id != *build_id {
+                return Err(Refusal::OtherBuild(hex(&elf.build_id)));
+            }
+            let has_names = elf.has_symbols() || elf.claims_debug_information;
+            if has_names {
+                Ok(())
+            } else {
+                Err(Refusal::NoNames)
+            }
+        }
+        Missing::Pdb { id, checksums, .. } => {
+            let bytes = read_limited(path, LARGEST_PDB_FILE)
+                .map_err(|error| Refusal::Damaged(error.to_string()))?;
+            let pdb = PortablePdb::new(bytes)
+                .ok_or_else(|| Refusal::Damaged("no portable PDB".to_owned()))?;
+            let found = pdb.id().unwrap_or_default();
+            if found != *id {
+                return Err(Refusal::OtherBuild(hex(&found)));
+            }
+            let known = checksums.iter().find_map(|(algorithm, sum)| {
+                let bytes = pdb.without_id()?;
+                let found = match algorithm.to_ascii_uppercase().as_str() {
+                    "SHA256" => Sha256::digest(&bytes).to_vec(),
+                    "SHA384" => Sha384::digest(&bytes).to_vec(),
+                    "SHA512" => Sha512::digest(&bytes).to_vec(),
+                    // Another one says nothing to us.
+                    _ => return None,
+                };
+                Some(found == *sum)
+            });
+            if known == Some(false) {
+                Err(Refusal::WrongSum)
+            } else {
+                Ok(())
+            }
+        }
+    }
+}

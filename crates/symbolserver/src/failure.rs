@@ -1,0 +1,152 @@
+//! Why a server gave no file, in words that say what to do.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use symbolize::Refusal;
+use ureq::{Error, Timeout};
+
+/// Why a server gave no file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It has none.
+    NotFound,
+    /// It answers with this number.
+    Status(u16),
+    /// It cannot be reached.
+    Unreachable(String),
+    /// It said nothing for so long.
+    Silent(Duration),
+    /// It sends too slowly to get the file within this time; how many bytes are kept.
+    Slow(Duration, u64),
+    /// The connection ended in the middle: so many bytes are here, of so many where that is known.
+    Broken(u64, Option<u64>),
+    /// The file has more bytes than are allowed.
+    TooLarge(u64),
+    /// What it says contradicts itself.
+    Confused(String),
+    /// The file is not the one that was asked for.
+    Refused(Refusal),
+    /// It cannot be kept.
+    Disk(io::Error),
+    /// Another process is getting it now.
+    Busy,
+    /// Somebody wants no more of it.
+    Stopped,
+}
+
+impl Failure {
+    /// Asking the same server for another file would end the same way.
+    pub(crate) fn is_of_the_server(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::Silent(_) | Self::Status(401 | 403 | 407)
+        )
+    }
+
+    /// What has been got is worth keeping, to go on from there.
+    pub(crate) fn can_go_on(&self) -> bool {
+        matches!(
+            self,
+            Self::Broken(..)
+                | Self::Slow(..)
+                | Self::Silent(_)
+                | Self::Unreachable(_)
+                | Self::Stopped
+        )
+    }
+}
+
+/// What went wrong before an answer was there, or while one was read.
+pub(crate) fn of(error: Error, silence: Duration) -> Failure {
+    match error {
+        Error::Timeout(Timeout::Resolve) => {
+            Failure::Unreachable("its name was not resolved in time".into())
+        }
+        Error::Timeout(Timeout::Connect) => {
+            Failure::Unreachable(format!("no connection within {} s", silence.as_secs_f32()))
+        }
+        Error::Timeout(_) => Failure::Silent(silence),
+        Error::HostNotFound => Failure::Unreachable("there is no host of that name".into()),
+        Error::ConnectProxyFailed(why) => {
+            Failure::Unreachable(format!("the proxy refuses: {}", why.trim()))
+        }
+        Error::RequireHttpsOnly(_) => {
+            Failure::Confused("it sends us on to an address that is not https".into())
+        }
+        Error::TooManyRedirects => Failure::Confused("it sends us on and on".into()),
+        Error::LargeResponseHeader(..) => Failure::Confused("its answer has no end".into()),
+        Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Failure::Silent(silence),
+        Error::Io(error) => Failure::Unreachable(error.to_string()),
+        Error::Protocol(why) => Failure::Confused(why.to_string()),
+        Error::BadUri(_) => Failure::Confused("it sends us on to what is no address".into()),
+        other => Failure::Unreachable(other.to_string()),
+    }
+}
+
+/// An address without the user and password that may be in it.
+pub(crate) fn without_user(address: &str) -> String {
+    let (scheme, rest) = match address.split_once("//") {
+        Some((scheme, rest)) => (format!("{scheme}//"), rest),
+        None => (String::new(), address),
+    };
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    format!("{scheme}{rest}")
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("it has no such file"),
+            Self::Status(status @ (401 | 403)) => {
+                write!(
+                    f,
+                    "it refuses ({status}): only servers that ask for no password are asked"
+                )
+            }
+            Self::Status(407) => f.write_str("the proxy asks for a password (407)"),
+            Self::Status(status @ (429 | 503)) => {
+                write!(f, "it is busy ({status}): try again later")
+            }
+            Self::Status(status) => write!(f, "it answers {status}"),
+            Self::Unreachable(why) => write!(
+                f,
+                "it cannot be reached ({why}); behind a proxy, set HTTPS_PROXY"
+            ),
+            Self::Silent(time) => write!(
+                f,
+                "it said nothing for {} s: try again later, or give it more time with \
+                 DEBUGINFOD_TIMEOUT=SECONDS",
+                time.as_secs_f32()
+            ),
+            Self::Slow(time, bytes) => write!(
+                f,
+                "it is too slow: {bytes} bytes in {} s, which are kept; the next try goes on from \
+                 there, DEBUGINFOD_MAXTIME=SECONDS gives it longer",
+                time.as_secs_f32()
+            ),
+            Self::Broken(bytes, Some(total)) => write!(
+                f,
+                "the connection ended after {bytes} of {total} bytes, which are kept; the next try \
+                 goes on from there"
+            ),
+            Self::Broken(bytes, None) => {
+                write!(f, "the connection ended after {bytes} bytes: try again")
+            }
+            Self::TooLarge(limit) => write!(
+                f,
+                "the file has more than {limit} bytes: DEBUGINFOD_MAXSIZE=BYTES allows more"
+            ),
+            Self::Confused(why) => write!(f, "its answer makes no sense: {why}"),
+            Self::Refused(why) => write!(f, "what it gave is not kept: {why}"),
+            Self::Disk(error) => write!(
+                f,
+                "the file cannot be kept ({error}): DEBUGINFOD_CACHE_PATH names another folder"
+            ),
+            Self::Busy => f.write_str("another process is getting it now"),
+            Self::Stopped => f.write_str("stopped; the next try goes on from there"),
+        }
+    }
+}

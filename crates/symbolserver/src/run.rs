@@ -1,0 +1,297 @@
+//! Several files from several servers.
+//!
+//! A server that cannot be reached is left alone for the rest of the run. Whoever waits is asked several
+//! times a second whether to go on; when not, downloads are abandoned where they are, and what they have got
+//! is kept for the next run.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symbolize::Missing;
+use ureq::Agent;
+
+use crate::download::download;
+use crate::failure::Failure;
+use crate::partial::Partial;
+use crate::{Limits, Server, agent, folder};
+
+/// Files that are got at once.
+const WORKERS: usize = 4;
+/// How often whoever waits is asked.
+const TURN: Duration = Duration::from_millis(100);
+
+/// What to get, from whom, and where to.
+pub struct Fetch {
+    /// Asked in this order, until one has the file.
+    pub servers: Vec<Server>,
+    /// The folder of what servers gave.
+    pub folder: PathBuf,
+    /// What it may cost.
+    pub limits: Limits,
+}
+
+/// Where a file is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// It was there.
+    Here,
+    /// This server gave it; bytes.
+    From(String, u64),
+}
+
+/// What came of one file.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The file.
+    pub wanted: Missing,
+    /// Where it is from, or what each server (by address) answered. A server that could not be reached
+    /// says so once.
+    pub result: Result<Fetched, Vec<(String, Failure)>>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Files that are done, whatever came of them.
+    pub done: usize,
+    /// Files in all.
+    pub files: usize,
+    /// Bytes that have come.
+    pub bytes: u64,
+}
+
+/// What workers tell.
+enum Told {
+    Bytes(usize, u64),
+    Done(usize, Result<Fetched, Vec<(String, Failure)>>),
+}
+
+/// What workers share.
+struct Work {
+    wanted: Vec<Missing>,
+    servers: Vec<(Server, Result<Agent, String>)>,
+    down: Vec<AtomicBool>,
+    folder: PathBuf,
+    limits: Limits,
+    next: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Fetch {
+    /// Gets the files. `variable` reads the environment, for proxies; `watch` is called several times a
+    /// second.
+    pub fn run(
+        &self,
+        wanted: Vec<Missing>,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Vec<Outcome> {
+        let servers = self.servers.iter().map(|server| {
+            let agent = agent::new(server, self.limits, variable);
+            (server.clone(), agent)
+        });
+        let work = Arc::new(Work {
+            servers: servers.collect(),
+            down: self
+                .servers
+                .iter()
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            folder: self.folder.clone(),
+            limits: self.limits,
+            next: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            wanted,
+        });
+        let mut results: Vec<Option<Result<_, _>>> = work.wanted.iter().map(|_| None).collect();
+        let (sender, told) = mpsc::channel();
+        for _ in 0..WORKERS.min(work.wanted.len()) {
+            let (work, sender) = (Arc::clone(&work), sender.clone());
+            // Not waited for when somebody wants no more: a server may keep it in a read.
+            std::thread::spawn(move || work.run(&sender));
+        }
+        drop(sender);
+        let mut progress = Progress {
+            files: work.wanted.len(),
+            ..Progress::default()
+        };
+        let mut bytes: HashMap<usize, u64> = HashMap::new();
+        loop {
+            match told.recv_timeout(TURN) {
+                Ok(Told::Bytes(file, count)) => drop(bytes.insert(file, count)),
+                Ok(Told::Done(file, result)) => {
+                    if let Some(slot) = results.get_mut(file) {
+                        *slot = Some(result);
+                    }
+                    progress.done += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            progress.bytes = bytes.values().sum();
+            if watch(progress).is_break() {
+                work.stop.store(true, Ordering::Relaxed);
+                break;
+            }
+        }
+        let outcomes = work
+            .wanted
+            .iter()
+            .zip(results)
+            .map(|(wanted, result)| Outcome {
+                wanted: wanted.clone(),
+                result: result.unwrap_or_else(|| Err(vec![(String::new(), Failure::Stopped)])),
+            });
+        outcomes.collect()
+    }
+}
+
+impl Work {
+    fn run(&self, sender: &Sender<Told>) {
+        loop {
+            let file = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(wanted) = self.wanted.get(file) else {
+                return;
+            };
+            let last = Mutex::new(0);
+            let watch = |count: u64, _: Option<u64>| {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                // Not at each piece.
+                if count.abs_diff(*last) > 1 << 18 {
+                    *last = count;
+                    let _ = sender.send(Told::Bytes(file, count));
+                }
+                !self.stop.load(Ordering::Relaxed)
+            };
+            let result = self.get(wanted, &watch);
+            if sender.send(Told::Done(file, result)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn get(
+        &self,
+        wanted: &Missing,
+        watch: &dyn Fn(u64, Option<u64>) -> bool,
+    ) -> Result<Fetched, Vec<(String, Failure)>> {
+        let place = self.folder.join(wanted.place());
+        if symbolize::check(&place, wanted).is_ok() {
+            return Ok(Fetched::Here);
+        }
+        let opened = place
+            .parent()
+            .map_or(Ok(()), folder::make)
+            .map_err(Failure::Disk)
+            .and_then(|()| Partial::open(&place));
+        let mut partial = match opened {
+            Ok(partial) => partial,
+            Err(failure) => return Err(vec![(String::new(), failure)]),
+        };
+        let headers = checksums(wanted);
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let mut failures = Vec::new();
+        let mut goes_on = false;
+        for ((server, agent), down) in self.servers.iter().zip(&self.down) {
+            let Some(address) = server.address_of(wanted) else {
+                continue;
+            };
+            if down.load(Ordering::Relaxed) {
+                continue;
+            }
+            let agent = match agent {
+                Ok(agent) => agent,
+                Err(why) => {
+                    if !down.swap(true, Ordering::Relaxed) {
+                        let failure = Failure::Unreachable(why.clone());
+                        failures.push((server.address().to_owned(), failure));
+                    }
+                    continue;
+                }
+            };
+            let got = download(agent, &address, &headers, &mut partial, self.limits, watch);
+            let got = got
+                .and_then(|()| symbolize::check(partial.path(), wanted).map_err(Failure::Refused));
+            match got {
+                Ok(()) => {
+                    let bytes = partial.length();
+                    return match partial.keep_as(&place) {
+                        Ok(()) => Ok(Fetched::From(server.address().to_owned(), bytes)),
+                        Err(error) => Err(vec![(String::new(), Failure::Disk(error))]),
+                    };
+                }
+                Err(failure) => {
+                    let was_down = failure.is_of_the_server() && down.swap(true, Ordering::Relaxed);
+                    goes_on |= failure.can_go_on();
+                    let ends = matches!(failure, Failure::Stopped | Failure::Disk(_));
+                    if !was_down {
+                        failures.push((server.address().to_owned(), failure));
+                    }
+                    if ends {
+                        break;
+                    }
+                }
+            }
+        }
+        if goes_on && partial.length() > 0 {
+            drop(partial);
+        } else {
+            partial.remove();
+            // Not the folder of an id that nobody knows; one that has something in it stays.
+            let _ = place.parent().map(std::fs::remove_dir);
+        }
+        Err(failures)
+    }
+}
+
+/// What a server is told of a PDB, beside its id: some give it only to who can tell it from others.
+fn checksums(wanted: &Missing) -> Vec<(&'static str, String)> {
+    let Missing::Pdb { checksums, .. } = wanted else {
+        return Vec::new();
+    };
+    if checksums.is_empty() {
+        return Vec::new();
+    }
+    let all = checksums.iter().map(|(algorithm, sum)| {
+        let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{algorithm}:{sum}")
+    });
+    let all: Vec<String> = all.collect();
+    vec![
+        ("SymbolChecksum", all.join(";")),
+        ("SymbolChecksumValidationSupported", "1".to_owned()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_told() {
+        let fetch = Fetch {
+            servers: Vec::new(),
+            folder: PathBuf::from("/proc/none"),
+            limits: Limits::default(),
+        };
+        let wanted = Missing::DebugFile {
+            of: "/x.so".into(),
+            build_id: vec![1; 20],
+        };
+        let outcomes = fetch.run(vec![wanted], &|_| None, &mut |_| ControlFlow::Continue(()));
+        let Err(failures) = &outcomes[0].result else {
+            panic!("{outcomes:?}");
+        };
+        let text = failures[0].1.to_string();
+        assert!(
+            text.contains("DEBUGINFOD_CACHE_PATH names another folder"),
+            "{text}"
+        );
+    }
+}
