@@ -85,6 +85,7 @@ pub(crate) enum Command {
     List(ListArgs),
     Doctor(DoctorArgs),
     Dump(DumpArgs),
+    Symbols(SymbolsArgs),
     Help(HelpArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -202,6 +203,11 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
 
+    /// Get debug files and PDBs that are not here from symbol servers when it is over: see sidewalk
+    /// symbols fetch
+    #[arg(long, help_heading = KEPT)]
+    pub(crate) symbols: bool,
+
     #[command(flatten)]
     pub(crate) native: Native,
 
@@ -229,6 +235,7 @@ pub(crate) struct RecordArgs {
         conflicts_with_all = [
             "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
             "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
+            "symbols",
         ],
         help_heading = RUNNING
     )]
@@ -591,6 +598,46 @@ pub(crate) struct DumpArgs {
 
     #[command(flatten)]
     pub(crate) native: Native,
+
+    #[command(flatten)]
+    pub(crate) size: Size,
+}
+
+/// Get debug files and PDBs that are not here from symbol servers
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk symbols fetch sidewalk-app-4711.swk")]
+pub(crate) struct SymbolsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: SymbolsVerb,
+}
+
+/// What can be done with symbols.
+#[derive(Subcommand, Debug)]
+pub(crate) enum SymbolsVerb {
+    Fetch(FetchArgs),
+}
+
+/// Get what a recording or a process needs for names and lines of native code, and lines of managed code
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk symbols fetch sidewalk-app-4711.swk
+  DEBUGINFOD_URLS=https://debuginfod.example sidewalk symbols fetch 4711
+
+Asked are Microsoft's symbol server, or those of SIDEWALK_SYMBOL_SERVERS instead, and those of
+DEBUGINFOD_URLS. They learn which builds you run. What they give is checked by its id and kept where
+debuginfod's clients keep it (DEBUGINFOD_CACHE_PATH); reports look there. DEBUGINFOD_TIMEOUT,
+DEBUGINFOD_MAXTIME and DEBUGINFOD_MAXSIZE limit it; HTTPS_PROXY and NO_PROXY are honoured.
+
+Exit code: 1 when a server could not be asked or gave what is wrong; that none has a file is no failure.")]
+pub(crate) struct FetchArgs {
+    /// A recording (.swk), or the number of a process
+    #[arg(value_name = "FILE|PID", add = candidates::processes_and_recordings())]
+    pub(crate) what: OsString,
+
+    /// Ask this server, which speaks as Microsoft's does, instead of it; may be given several times
+    #[arg(long = "server", value_name = "URL")]
+    pub(crate) servers: Vec<String>,
 
     #[command(flatten)]
     pub(crate) size: Size,

@@ -14,11 +14,13 @@ mod doctor;
 mod dump;
 mod help;
 mod list;
+mod names;
 mod open;
 mod output;
 mod record;
 mod running;
 mod saved;
+mod symbols;
 mod target;
 mod top;
 mod topics;
@@ -34,7 +36,7 @@ use clap::{CommandFactory, Parser};
 
 pub use record::AGENT_CLSID;
 
-use crate::args::{Cli, Command, HelpArgs, apply_format};
+use crate::args::{Cli, Command, HelpArgs, SymbolsVerb, apply_format};
 use crate::console::Console;
 use crate::record::Carried;
 
@@ -89,6 +91,9 @@ pub fn run(
         Command::Help(args) => help::about(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => help::completions(&args).map(|()| ExitCode::SUCCESS),
         Command::Man(args) => help::man(&args).map(|()| ExitCode::SUCCESS),
+        Command::Symbols(args) => match args.verb {
+            SymbolsVerb::Fetch(args) => symbols::fetch(&args, &console),
+        },
         Command::Dump(args) => dump::run(&args, carried, &console).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -13,6 +13,7 @@ use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs, View};
 use crate::console::{Console, shown};
+use crate::names;
 use crate::output::{Destination, Kind, Old, write_whole};
 
 /// How often a recording says what is wrong with it before the rest is counted only.
@@ -31,10 +32,10 @@ pub(crate) struct Loaded {
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
 pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Loaded> {
-    let mut profile = read(path, size)?;
+    let mut profile = read_to_look_up(path, size)?;
     let options = symbolize::Options {
         signatures,
-        ..symbolize::Options::default()
+        ..names::options()
     };
     let looked_up = symbolize::symbolize(&mut profile, &options);
     Ok(Loaded { profile, looked_up })
@@ -58,6 +59,22 @@ pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -
 /// # Errors
 /// As those of [`load`].
 pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
+    read_by(path, size, Import::read)
+}
+
+/// The same, for who looks names up.
+///
+/// # Errors
+/// As those of [`load`].
+pub(crate) fn read_to_look_up(path: &Path, size: Option<u64>) -> Result<Profile> {
+    read_by(path, size, Import::read_keeping_places)
+}
+
+fn read_by(
+    path: &Path,
+    size: Option<u64>,
+    import: fn(Reader<BufReader<File>>) -> io::Result<Profile>,
+) -> Result<Profile> {
     let read = || -> Result<Profile> {
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
@@ -67,7 +84,7 @@ pub(crate) fn read(path: &Path, size: Option<u64>) -> Result<Profile> {
         if let Some(size) = size {
             reader = reader.allow(size);
         }
-        Import::read(reader).map_err(|error| match error.kind() {
+        import(reader).map_err(|error| match error.kind() {
             // Not the file system's: it does not refuse to read.
             io::ErrorKind::FileTooLarge => {
                 anyhow!("{error}.\nIf it is one of yours, say --max-size 1g to read it")

@@ -54,6 +54,8 @@ fn help() {
         );
     }
     insta::assert_snapshot!("help", shown(folder.path(), &["--help"]));
+    let fetch = shown(folder.path(), &["symbols", "fetch", "--help"]);
+    insta::assert_snapshot!("help-symbols-fetch", fetch);
 }
 
 #[test]

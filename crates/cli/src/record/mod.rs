@@ -40,9 +40,11 @@ use self::sink::Sink;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
+use crate::names;
 use crate::open;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
+use crate::symbols as servers;
 use crate::target::{self, Target};
 use crate::top::Top;
 
@@ -60,6 +62,9 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
     let Some((program, arguments)) = args.command.split_first() else {
         bail!("there is no command to start");
     };
+    if args.symbols {
+        servers::check()?;
+    }
     for output in &args.outputs {
         output.check_writable()?;
     }
@@ -102,7 +107,7 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
 
     // From here on the program runs: no `?` before it has ended.
     let recorded = session.record(&mut sink, args.duration).and_then(|ended| {
-        let written = finish(args, sink, &name, session.processes, console);
+        let written = finish(args, sink, &name, session.processes, &signals, console);
         if ended != Ended::Program {
             tell_it_goes_on(pid, ended, console);
         }
@@ -156,6 +161,9 @@ fn run_attached(
     for output in &args.outputs {
         output.check_writable()?;
     }
+    if args.symbols {
+        servers::check()?;
+    }
     let agent = Agent::find(carried)?;
     let targets = attach::targets(&args.pids)?;
     let mut sink = make_sink(args)?;
@@ -199,23 +207,32 @@ fn run_attached(
     let top = session.top.take().map(|top| top.keeps());
     // Closes what is left of the streams.
     drop(session);
+    let leave = || {
+        for target in &joined {
+            if args.stay {
+                console.note(format_args!(
+                    "the agent stays in process {} and does nothing",
+                    target.pid()
+                ));
+            } else {
+                attach::tell(target.pid(), &attach::leave(target), console);
+            }
+        }
+    };
+    // Servers may take their time; the programs have nothing to do with that.
+    if args.symbols {
+        leave();
+    }
     let written = match top {
-        None => finish(args, sink, &name, processes, console),
+        None => finish(args, sink, &name, processes, &signals, console),
         Some(true) => keep(sink, &name, console),
         Some(false) => {
             sink.discard();
             Ok(())
         }
     };
-    for target in joined {
-        if args.stay {
-            console.note(format_args!(
-                "the agent stays in process {} and does nothing",
-                target.pid()
-            ));
-        } else {
-            attach::tell(target.pid(), &attach::leave(target), console);
-        }
+    if !args.symbols {
+        leave();
     }
     signals.release();
     written.map(|()| {
@@ -371,6 +388,7 @@ fn finish(
     mut sink: Sink,
     name: &str,
     processes: u32,
+    signals: &Signals,
     console: &Console,
 ) -> Result<()> {
     let failure = sink.failure().map(|error| {
@@ -384,6 +402,9 @@ fn finish(
         return Err(failure.unwrap_or_else(|| nothing_recorded(processes)));
     }
     if failure.is_none() {
+        if args.symbols {
+            servers::fetch_for(sink.path(), console, &|| signals.wants_end());
+        }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
     let made = make_outputs(args, &sink, console);
@@ -407,7 +428,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         let options = symbolize::Options {
             native: sink.failure().is_some(),
             signatures,
-            ..symbolize::Options::default()
+            ..names::options()
         };
         symbolize::symbolize(&mut profile, &options);
     }

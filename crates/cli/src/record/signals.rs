@@ -238,6 +238,19 @@ impl Signals {
         }
     }
 
+    /// Whether a signal that ends programs has arrived. It stays where it is, for [`Signals::next`], or to
+    /// end the tool when the signals are released.
+    pub(super) fn wants_end(&self) -> bool {
+        let ending = ENDING
+            .iter()
+            .fold(0, |mask, signal| mask | 1 << (*signal as i32 - 1));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        // Of this thread, and of the process.
+        ["SigPnd:", "ShdPnd:"]
+            .iter()
+            .any(|of| mask_in(&status, of) & ending != 0)
+    }
+
     /// Lets signals end the tool again: nothing is left to protect.
     pub(super) fn release(&self) {
         self.released.store(true, Ordering::Relaxed);
@@ -248,9 +261,12 @@ impl Signals {
 /// The signals ignored by this process, bit 0 for signal 1.
 fn ignored_signals() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let ignored = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    Ok(ignored.unwrap_or_default())
+    Ok(mask_in(&status, "SigIgn:"))
+}
+
+/// The mask on the line of `/proc/PID/status` that begins with `label`.
+fn mask_in(status: &str, label: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(label));
+    let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or_default()
 }

@@ -10,9 +10,10 @@ use std::io::BufReader;
 use anyhow::Result;
 use profile::model::Module;
 use recording::{Frame, Item, ModuleKind, ProcessKey, Pushed, Reader, Record, Writer};
-use symbolize::{NativeSymbol, Options, Symbolizer};
+use symbolize::{NativeSymbol, Symbolizer};
 
 use super::sink::Sink;
+use crate::names;
 
 /// Frames of one process whose names or lines can be looked up, as the recording defines them.
 #[derive(Default)]
@@ -37,7 +38,7 @@ enum Place {
 /// # Errors
 /// The recording cannot be read back.
 pub(super) fn append(sink: &mut Sink) -> Result<()> {
-    let mut symbolizer = Symbolizer::new(Options::default());
+    let mut symbolizer = Symbolizer::new(names::options());
     let processes = read(sink)?;
     let mut opened = HashSet::new();
     let modules = processes.iter().flat_map(|(process, lookups)| {

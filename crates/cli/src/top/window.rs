@@ -11,6 +11,8 @@ use profile::model::{Event, Frame, FrameId, FrameKind, Location, Profile, Thread
 use recording::{Reader, file_header};
 use symbolize::Symbolizer;
 
+use crate::names;
+
 /// What the window shows, computed at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Picture {
@@ -115,7 +117,7 @@ impl Window {
         let header = VecDeque::from(file_header("sidewalk top"));
         let options = symbolize::Options {
             inlined: false,
-            ..symbolize::Options::default()
+            ..names::options()
         };
         Ok(Window {
             // What has been shown is forgotten, so the whole may be of any size.

@@ -5,6 +5,7 @@
 //! It has its own `main` for that.
 
 mod player;
+mod servers;
 mod terminal;
 mod tests;
 

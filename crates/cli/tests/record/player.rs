@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode};
 
-use recording::{Event, Frame, MethodKind, ProcessKey, Record, Tier, WalkEnd, Writer};
+use recording::{Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, WalkEnd, Writer};
 
 /// First argument of a test program that is to play.
 pub(crate) const PLAY: &str = "--play";
@@ -56,6 +56,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
                     agent.samples(value.parse().unwrap());
                 }
             }
+            "library" => agent.as_mut().unwrap().library(value),
             "end" => {
                 if let Some(mut agent) = agent.take() {
                     agent.end();
@@ -293,6 +294,49 @@ impl Agent {
             });
         }
         self.flush()
+    }
+
+    /// A sample at each address (in hexadecimal digits) of `PATH@BUILD-ID@ADDRESS@…`.
+    fn library(&mut self, value: &str) {
+        let mut parts = value.split('@');
+        let path = parts.next().unwrap();
+        let id = parts.next().unwrap();
+        let id: Vec<u8> = (0..id.len() / 2)
+            .map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap())
+            .collect();
+        self.push(&Record::Module {
+            module: 0,
+            kind: ModuleKind::Native,
+            runtime: None,
+            path: path.into(),
+            bias: 0x7f00_0000_0000,
+            id_bytes: id.into(),
+            file_offset: 0,
+        });
+        for (number, address) in (1..).zip(parts) {
+            let svma = u64::from_str_radix(address, 16).unwrap();
+            let (frame, stack) = (number, number);
+            self.push(&Record::Frame {
+                frame,
+                value: Frame::Native { module: 0, svma },
+            });
+            self.push(&Record::Stack {
+                stack,
+                parent: Some(0),
+                frame,
+            });
+            self.push(&Record::Sample {
+                thread: 0,
+                stack,
+                time_ns: 2_000,
+                event: Event::Cpu,
+                value: 10_101_010,
+                end: WalkEnd::Root,
+                detail: None,
+                logical: None,
+            });
+        }
+        self.flush().unwrap();
     }
 
     fn samples(&mut self, count: u64) {

@@ -88,6 +88,7 @@ pub(crate) fn all() -> Vec<Trial> {
         a_planted_link_is_not_followed();
         Ok(())
     });
+    trials.extend(crate::servers::all());
     trials.push(planted.with_ignored_flag(!rustix::process::geteuid().is_root()));
     trials
 }
@@ -100,10 +101,10 @@ pub(crate) struct Scene {
 
 /// What a run gave.
 pub(crate) struct Ran {
-    folder: TempDir,
-    status: ExitStatus,
-    stdout: String,
-    stderr: String,
+    pub(crate) folder: TempDir,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 pub(crate) fn this_program() -> PathBuf {
@@ -139,7 +140,7 @@ fn bare_scene(options: &[&str]) -> Scene {
 }
 
 impl Scene {
-    fn run(mut self) -> Ran {
+    pub(crate) fn run(mut self) -> Ran {
         let Output {
             status,
             stdout,
@@ -153,7 +154,7 @@ impl Scene {
         }
     }
 
-    fn start(mut self) -> Running {
+    pub(crate) fn start(mut self) -> Running {
         let mut child = self
             .command
             .stdout(Stdio::piped())
@@ -187,11 +188,11 @@ impl Running {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
     }
 
-    fn finish(mut self) -> Ran {
+    pub(crate) fn finish(mut self) -> Ran {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();
         let output = self.child.wait_with_output().unwrap();

@@ -1,0 +1,328 @@
+//! `sidewalk symbols fetch`, and the same at the end of `record --symbols`: debug files and PDBs that are not
+//! here are got from symbol servers.
+//!
+//! Only where a user asks for it, because it tells servers which builds one runs. The invariant: whatever
+//! comes of it, a recording and its reports are at worst what they were before.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use profile::Profile;
+use profile::model::{Location, Module};
+use symbolize::{Missing, Symbolizer};
+use symbolserver::{Failure, Fetch, Fetched, Limits, Outcome, Progress, Server};
+
+use crate::args::FetchArgs;
+use crate::console::{Console, shown};
+use crate::{names, saved, units};
+
+/// Who has the runtimes' debug files and PDBs.
+const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
+/// Addresses of servers that speak as Microsoft's does, instead of it, with blanks between.
+const STORES: &str = "SIDEWALK_SYMBOL_SERVERS";
+/// The same of debuginfod servers, as all its clients have it.
+const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
+/// How often a recording says what could not be got.
+const MOST_WARNINGS: usize = 5;
+
+/// Runs `sidewalk symbols fetch`.
+pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
+    let fetch = fetcher(&args.servers)?;
+    let modules = match args.what.to_str().and_then(|word| word.parse().ok()) {
+        Some(pid) => of_process(pid)?,
+        None => {
+            let size = args.size.max_size;
+            of_profile(&saved::read_to_look_up(Path::new(&args.what), size)?)
+        }
+    };
+    let outcomes = run(&fetch, modules, console, &|| false);
+    saved::print(&listed(&outcomes))?;
+    let failed = outcomes.iter().any(|outcome| is_failure(outcome).is_some());
+    match outcomes.is_empty() {
+        true => console.note("nothing is missing here"),
+        false => console.note(format_args!(
+            "in {}, where reports look",
+            shown(&fetch.folder)
+        )),
+    }
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Gets what the recording at `path` needs; `stop` says whether the user wants no more of it. What goes wrong
+/// is said and is no failure of the recording.
+pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
+    let outcomes = fetcher(&[]).and_then(|fetch| {
+        // Whatever its size: it is ours.
+        let modules = of_profile(&saved::read_to_look_up(path, Some(u64::MAX))?);
+        Ok(run(&fetch, modules, console, stop))
+    });
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(error) => return console.warning(format_args!("--symbols got nothing: {error:#}")),
+    };
+    let failures: Vec<String> = outcomes
+        .iter()
+        .filter_map(|outcome| {
+            Some(format!(
+                "{}: {}",
+                named(&outcome.wanted),
+                is_failure(outcome)?
+            ))
+        })
+        .collect();
+    for failure in failures.iter().take(MOST_WARNINGS) {
+        console.warning(failure);
+    }
+    if failures.len() > MOST_WARNINGS {
+        let more = failures.len() - MOST_WARNINGS;
+        console.warning(format_args!(
+            "{more} more: sidewalk symbols fetch lists them"
+        ));
+    }
+    let fetched = outcomes
+        .iter()
+        .filter(|outcome| outcome.result.is_ok())
+        .count();
+    console.note(format_args!(
+        "symbols: {fetched} of {} missing files fetched",
+        outcomes.len()
+    ));
+}
+
+/// Whether [`fetch_for`] would have anybody to ask, before a program is recorded for it.
+///
+/// # Errors
+/// The environment names what is no server, or no folder.
+pub(crate) fn check() -> Result<()> {
+    fetcher(&[]).map(drop)
+}
+
+fn fetcher(stores: &[String]) -> Result<Fetch> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let told = variable(STORES);
+    let stores: Vec<(&str, &str)> = match (stores, &told) {
+        ([], Some(told)) => words(told).map(|word| (STORES, word)).collect(),
+        ([], None) => vec![("", MICROSOFT)],
+        (stores, _) => stores
+            .iter()
+            .map(|store| ("--server", store.as_str()))
+            .collect(),
+    };
+    let debuginfod = variable(DEBUGINFOD).unwrap_or_default();
+    // Newer clients know words that are no addresses, such as ima:enforcing.
+    let debuginfod = words(&debuginfod).filter(|word| word.contains("://"));
+    let mut servers = Vec::new();
+    let named = |from: &str, word: &str, why: String| anyhow!("{from} names {word}: {why}");
+    for (from, word) in stores {
+        servers.push(Server::symbol_store(word).map_err(|why| named(from, word, why))?);
+    }
+    for word in debuginfod {
+        servers.push(Server::debuginfod(word).map_err(|why| named(DEBUGINFOD, word, why))?);
+    }
+    if servers.is_empty() {
+        bail!("there is no server to ask: name one with --server URL, {STORES} or {DEBUGINFOD}");
+    }
+    Ok(Fetch {
+        servers,
+        folder: names::fetched()
+            .context("there is no folder to keep files in: set DEBUGINFOD_CACHE_PATH to one")?,
+        limits: limits(variable)?,
+    })
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace()
+}
+
+/// What debuginfod's clients let a server cost, by their variables.
+fn limits(variable: impl Fn(&str) -> Option<String>) -> Result<Limits> {
+    let number = |name: &str| -> Result<Option<u64>> {
+        let Some(text) = variable(name).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        match text.parse() {
+            Ok(0) | Err(_) => bail!("{name} is {text}, which is no number above 0"),
+            Ok(number) => Ok(Some(number)),
+        }
+    };
+    let seconds = |name: &str, usual: Duration| -> Result<Duration> {
+        Ok(number(name)?.map_or(usual, Duration::from_secs))
+    };
+    let usual = Limits::default();
+    Ok(Limits {
+        bytes: number("DEBUGINFOD_MAXSIZE")?.unwrap_or(usual.bytes),
+        silence: seconds("DEBUGINFOD_TIMEOUT", usual.silence)?,
+        time: seconds("DEBUGINFOD_MAXTIME", usual.time)?,
+    })
+}
+
+/// Gets what is missing of these modules.
+fn run(
+    fetch: &Fetch,
+    modules: Vec<Module>,
+    console: &Console,
+    stop: &dyn Fn() -> bool,
+) -> Vec<Outcome> {
+    let mut symbolizer = Symbolizer::new(names::options());
+    let native: Vec<&Module> = modules.iter().filter(|module| !module.managed).collect();
+    symbolizer.open(&native);
+    let mut wanted: Vec<Missing> = Vec::new();
+    for module in &modules {
+        if let Some(missing) = symbolizer.missing(module)
+            && !wanted.iter().any(|other| other.place() == missing.place())
+        {
+            wanted.push(missing.clone());
+        }
+    }
+    let variable = |name: &str| -> Option<OsString> { std::env::var_os(name) };
+    let outcomes = fetch.run(wanted, &variable, &mut |progress| {
+        let Progress { done, files, bytes } = progress;
+        console.progress(format_args!(
+            "{done} of {files} debug files and PDBs, {}",
+            units::bytes(bytes)
+        ));
+        match stop() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    console.end_progress();
+    outcomes
+}
+
+/// The modules of which a recording has frames without names or lines.
+fn of_profile(profile: &Profile) -> Vec<Module> {
+    let mut seen = HashSet::new();
+    let frames = profile.frames.iter().filter(|frame| match frame.location {
+        // What the recording has a line for has no place any more.
+        Location::Svma(_) | Location::Await { .. } => true,
+        Location::Il { .. } => frame.line == 0,
+        _ => false,
+    });
+    frames
+        .filter_map(|frame| frame.module.filter(|module| seen.insert(*module)))
+        .map(|module| profile.module(module).clone())
+        .collect()
+}
+
+/// The files that a process has mapped to run them, as it sees them.
+fn of_process(pid: u32) -> Result<Vec<Module>> {
+    let root = format!("/proc/{pid}/root");
+    let process = i32::try_from(pid)
+        .map_err(|_| anyhow!("there is no process {pid}"))
+        .and_then(|pid| Ok(procfs::process::Process::new(pid)?))
+        .with_context(|| format!("cannot look at process {pid}"))?;
+    let maps = process.maps().with_context(|| {
+        format!("cannot read what process {pid} has mapped: be root or the user that it runs as")
+    })?;
+    let mut seen = HashSet::new();
+    let mut modules = Vec::new();
+    for map in maps.iter() {
+        let procfs::process::MMapPath::Path(path) = &map.pathname else {
+            continue;
+        };
+        let managed = path
+            .extension()
+            .is_some_and(|ending| ending.eq_ignore_ascii_case("dll"));
+        let is_run = map.perms.contains(procfs::process::MMPermissions::EXECUTE);
+        if (managed || is_run) && seen.insert(path.clone()) {
+            modules.push(Module {
+                path: format!("{root}{}", path.to_string_lossy()),
+                managed,
+                id_bytes: Vec::new(),
+                bias: 0,
+                file_offset: 0,
+            });
+        }
+    }
+    Ok(modules)
+}
+
+/// One line for each file.
+fn listed(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for outcome in outcomes {
+        let name = named(&outcome.wanted);
+        let line = match &outcome.result {
+            Ok(Fetched::Here) => format!("here      {name}"),
+            Ok(Fetched::From(server, bytes)) => {
+                format!("fetched   {name}, {} from {server}", units::bytes(*bytes))
+            }
+            Err(_) => match is_failure(outcome) {
+                Some(why) => format!("failed    {name}: {why}"),
+                None => format!("not found {name}"),
+            },
+        };
+        // To a `String`, it does not fail.
+        let _ = writeln!(text, "{}", formats::visible(&line));
+    }
+    text
+}
+
+/// What it is, and by which id: `libcoreclr.so 1f3c…`.
+fn named(missing: &Missing) -> String {
+    let of = missing.of().rsplit('/').next().unwrap_or_default();
+    let what = match missing {
+        Missing::DebugFile { .. } => "",
+        Missing::Pdb { .. } => "the PDB of ",
+    };
+    format!("{what}{} ({})", formats::visible(of), missing.id())
+}
+
+/// What went wrong, where something did: that no server has a file is nobody's failure.
+fn is_failure(outcome: &Outcome) -> Option<String> {
+    let failures = outcome.result.as_ref().err()?;
+    let told = failures
+        .iter()
+        .filter(|(_, failure)| !matches!(failure, Failure::NotFound))
+        .map(|(server, failure)| match server.is_empty() {
+            true => failure.to_string(),
+            false => format!("{server}: {failure}"),
+        });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_debuginfods() {
+        let of = |set: &[(&str, &str)]| {
+            limits(|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[]).unwrap(), Limits::default());
+        let set = [
+            ("DEBUGINFOD_TIMEOUT", "5"),
+            ("DEBUGINFOD_MAXTIME", "60"),
+            ("DEBUGINFOD_MAXSIZE", "1000"),
+        ];
+        let expected = Limits {
+            bytes: 1000,
+            silence: Duration::from_secs(5),
+            time: Duration::from_secs(60),
+        };
+        assert_eq!(of(&set).unwrap(), expected);
+        for text in ["0", "-1", "soon"] {
+            let error = of(&[("DEBUGINFOD_TIMEOUT", text)]).unwrap_err().to_string();
+            assert!(
+                error.contains(text) && error.contains("DEBUGINFOD_TIMEOUT"),
+                "{error}"
+            );
+        }
+    }
+}
