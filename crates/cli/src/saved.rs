@@ -111,7 +111,7 @@ pub(crate) fn viewed(profile: Profile, view: &View) -> Result<Profile> {
         true => profile::ops::with_signatures(profile),
         false => profile,
     };
-    let profile = with_or_without(profile, &view.native);
+    let profile = with_or_without(profile::ops::with_runtime_work(profile), &view.native);
     match view.limits.max_depth {
         Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
         None => Ok(profile),

@@ -6,7 +6,7 @@ use profile::model::{
 };
 use profile::ops::{
     By, Direction, Filter, Stacks, Tree, Weight, cut, events, has_details, has_logical, main_event,
-    seen_by, texts, totals, with_details, without_native,
+    seen_by, texts, totals, with_details, with_runtime_work, without_native,
 };
 use profile::{Builder, testing};
 use proptest::prelude::*;
@@ -174,6 +174,100 @@ fn what_events_are_about() {
     // Nothing is about anything: nothing changes.
     let tiny = testing::tiny().profile();
     assert_eq!(with_details(tiny.clone()), tiny);
+}
+
+/// Each sample's thread and stack, root first.
+fn stacks(profile: &Profile) -> Vec<String> {
+    let of = |stack| {
+        let frames: Vec<_> = profile
+            .frames_of(stack)
+            .map(|frame| profile.name(frame))
+            .collect();
+        frames.into_iter().rev().collect::<Vec<_>>().join(" ")
+    };
+    profile
+        .samples
+        .iter()
+        .map(|sample| of(sample.stack))
+        .collect()
+}
+
+#[test]
+fn what_the_runtime_is_at_is_named_where_it_is_known() {
+    let mut scene = testing::Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.33");
+    let core = scene.native_module("/d/libcoreclr.so");
+    let jit = scene.native_module("/d/libclrjit.so");
+    let gc = scene.native_module("/d/libclrgc.so");
+    let app = scene.managed_module(runtime, "/app/app.dll");
+    let main = scene.method(runtime, app, "App", "Main");
+    let main = scene.managed(main, recording::Tier::Tier1, 0);
+    let [r, s] = [0x10, 0x20].map(|at| {
+        scene.frame(recording::Frame::Native {
+            module: core,
+            svma: at,
+        })
+    });
+    let [j, k] = [0x10, 0x20].map(|at| {
+        scene.frame(recording::Frame::Native {
+            module: jit,
+            svma: at,
+        })
+    });
+    let g = scene.frame(recording::Frame::Native {
+        module: gc,
+        svma: 0x10,
+    });
+    let programs = scene.thread(1, "main", true);
+    let tiering = scene.thread(2, ".NET Tiered Com", false);
+    let server = scene.thread(3, ".NET Server GC", false);
+    for (thread, frames) in [
+        (programs, &[main, r, j, k][..]),
+        // Back in the runtime on the compiler's behalf, and managed code from there.
+        (programs, &[main, r, j, s, k, main, r, j]),
+        (programs, &[main, r, s]),
+        (programs, &[r, g]),
+        (tiering, &[r, s, j]),
+        (tiering, &[r, s]),
+        (server, &[r, g]),
+        (server, &[r, main, s]),
+    ] {
+        let stack = scene.stack(frames);
+        scene.samples(thread, stack, 1);
+    }
+    let before = scene.profile();
+    let profile = with_runtime_work(before.clone());
+    let short = |text: String| {
+        let text = text
+            .replace("libcoreclr.so+0x10", "r")
+            .replace("libcoreclr.so+0x20", "s");
+        let text = text
+            .replace("libclrjit.so+0x10", "j")
+            .replace("libclrjit.so+0x20", "k");
+        text.replace("libclrgc.so+0x10", "g")
+            .replace("App.Main", "main")
+    };
+    let found: Vec<String> = stacks(&profile).into_iter().map(short).collect();
+    assert_eq!(
+        found,
+        [
+            "main r [JIT compiler] j k",
+            "main r [JIT compiler] j s k main r [JIT compiler] j",
+            "main r s",
+            "r [GC] g",
+            "[tiered compilation] r s [JIT compiler] j",
+            "[tiered compilation] r s",
+            "[GC] r g",
+            "r main s",
+        ]
+    );
+    let weights = |profile: &Profile| -> Vec<u64> {
+        profile.samples.iter().map(|sample| sample.value).collect()
+    };
+    assert_eq!(weights(&profile), weights(&before));
+    // Nothing to name, nothing changed.
+    let other = testing::two_runtimes().profile();
+    assert_eq!(with_runtime_work(other.clone()), other);
 }
 
 #[test]

@@ -436,6 +436,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     for note in &profile.health.notes {
         console.note(formats::visible(note));
     }
+    let profile = profile::ops::with_runtime_work(profile);
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
     for output in recordings {

@@ -12,6 +12,7 @@ mod seen;
 mod signatures;
 mod totals;
 mod tree;
+mod work;
 
 pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
@@ -22,6 +23,7 @@ pub use seen::{Stacks, has_logical, seen_by};
 pub use signatures::with_signatures;
 pub use totals::{Row, events, main_event, order, totals};
 pub use tree::{Direction, Node, Tree};
+pub use work::with_runtime_work;
 
 /// How much was sampled: the number of samples and the sum of their values, in the unit of their
 /// event. A sum over several events has no meaning as value.

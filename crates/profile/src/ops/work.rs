@@ -1,0 +1,177 @@
+//! What the runtime is at, where that can be known without its symbols.
+//!
+//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Two things are sure without
+//! names: code of the JIT's own library compiles, code of a garbage collector's own library collects; and the
+//! runtime's own threads, which run no managed code, do what they are named after. So a frame that says so is
+//! put above such code. Nothing is guessed: a collection or the loading of a type on a thread of the program
+//! stays a number. The invariants: samples, values and the frames that there were stay.
+
+use crate::builder::Builder;
+use crate::model::{Frame, FrameId, FrameKind, Profile, Stack, StackId};
+
+/// A kind of work that has a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    Compiling,
+    Collecting,
+    Tiering,
+}
+
+impl Work {
+    const ALL: [Work; 3] = [Work::Compiling, Work::Collecting, Work::Tiering];
+
+    fn name(self) -> &'static str {
+        match self {
+            Work::Compiling => "[JIT compiler]",
+            Work::Collecting => "[GC]",
+            Work::Tiering => "[tiered compilation]",
+        }
+    }
+
+    /// What all code in a file does.
+    fn of_file(name: &str) -> Option<Work> {
+        match name {
+            "libclrjit.so" => Some(Work::Compiling),
+            "libclrgc.so" | "libclrgcexp.so" => Some(Work::Collecting),
+            _ => None,
+        }
+    }
+
+    /// What a thread of the runtime's does; the kernel keeps 15 bytes of a name.
+    fn of_thread(name: &str) -> Option<Work> {
+        match name {
+            // The last is .NET Core 3.1's ".NET Background GC".
+            ".NET Server GC" | ".NET BGC" | ".NET Background" | ".NET Background GC" => {
+                Some(Work::Collecting)
+            }
+            ".NET Tiered Com" | ".NET Tiered Compilation Worker" => Some(Work::Tiering),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of an old stack.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// Managed code is in it.
+    is_managed: bool,
+    /// What its frames since the last managed one are known to do.
+    work: Option<Work>,
+    /// Its frame that is nearest to the root and the runtime's.
+    runtime: Option<FrameId>,
+}
+
+/// The profile with a frame above code of which it is known what it does for the runtime.
+#[must_use]
+pub fn with_runtime_work(mut profile: Profile) -> Profile {
+    let of_frame: Vec<Option<Work>> = profile
+        .frames
+        .iter()
+        .map(|frame| {
+            let module = frame.module.filter(|_| frame.kind == FrameKind::Runtime)?;
+            Work::of_file(profile.module(module).file_name())
+        })
+        .collect();
+    let of_thread: Vec<Option<Work>> = profile
+        .threads
+        .iter()
+        .map(|thread| Work::of_thread(&thread.name))
+        .collect();
+    if of_frame.iter().chain(&of_thread).all(Option::is_none) {
+        return profile;
+    }
+    let stacks = std::mem::take(&mut profile.stacks);
+    let mut samples = std::mem::take(&mut profile.samples);
+    let mut known: Vec<Known> = Vec::with_capacity(stacks.len());
+    for stack in &stacks {
+        let mut now = stack
+            .parent
+            .map_or(Known::default(), |at| known[at.0 as usize]);
+        let frame = profile.frame(stack.frame);
+        match frame.kind {
+            FrameKind::Managed => (now.is_managed, now.work) = (true, None),
+            FrameKind::Runtime => now.runtime = now.runtime.or(Some(stack.frame)),
+            _ => {}
+        }
+        now.work = of_frame[stack.frame.0 as usize].or(now.work);
+        known.push(now);
+    }
+
+    let mut rewrite = Rewrite {
+        builder: Builder::from_profile(profile),
+        stacks,
+        known,
+        moved: Default::default(),
+    };
+    for sample in &mut samples {
+        let of_thread = of_thread[sample.thread.0 as usize];
+        for stack in std::iter::once(&mut sample.stack).chain(&mut sample.logical) {
+            let known = rewrite.known[stack.0 as usize];
+            // Whatever it is called, a thread with managed code in it may do anything.
+            let is_runtimes = !known.is_managed && known.runtime.is_some();
+            *stack = rewrite.moved(*stack, of_thread.filter(|_| is_runtimes));
+        }
+    }
+    let mut builder = rewrite.builder;
+    builder.profile.samples = samples;
+    builder.finish()
+}
+
+struct Rewrite {
+    builder: Builder,
+    stacks: Vec<Stack>,
+    known: Vec<Known>,
+    /// By what stands at the root (nothing, or a kind of work), then by old stack.
+    moved: [Vec<Option<StackId>>; 1 + Work::ALL.len()],
+}
+
+impl Rewrite {
+    /// The stack that is now in place of `old`, with `root` at its root.
+    fn moved(&mut self, old: StackId, root: Option<Work>) -> StackId {
+        let list = root.map_or(0, |work| 1 + work as usize);
+        if self.moved[list].is_empty() {
+            self.moved[list] = vec![None; self.stacks.len()];
+        }
+        // From the leaf up to where it has been done already; deep stacks want no recursion.
+        let mut path = Vec::new();
+        let mut at = Some(old);
+        let mut parent = None;
+        while let Some(id) = at {
+            parent = self.moved[list][id.0 as usize];
+            if parent.is_some() {
+                break;
+            }
+            path.push(id);
+            at = self.stacks[id.0 as usize].parent;
+        }
+        if let (None, Some(work)) = (parent, root) {
+            let leaf = self.known[old.0 as usize];
+            parent = Some(self.mark(None, work, leaf.runtime));
+        }
+        for id in path.into_iter().rev() {
+            let stack = self.stacks[id.0 as usize];
+            let before = stack.parent.and_then(|at| self.known[at.0 as usize].work);
+            let now = self.known[id.0 as usize].work;
+            if let Some(work) = now.filter(|now| before != Some(*now) && root != Some(*now)) {
+                parent = Some(self.mark(parent, work, Some(stack.frame)));
+            }
+            let new = self.builder.stack(parent, stack.frame);
+            self.moved[list][id.0 as usize] = Some(new);
+            parent = Some(new);
+        }
+        // `old` was in the path, or found.
+        parent.unwrap_or(old)
+    }
+
+    /// A frame that says what the code below it does; it is of the same file and runtime as `like`.
+    fn mark(&mut self, parent: Option<StackId>, work: Work, like: Option<FrameId>) -> StackId {
+        let like = like.map(|id| self.builder.profile.frame(id).clone());
+        let name = self.builder.string(work.name());
+        let frame = self.builder.frame(Frame {
+            module: like.as_ref().and_then(|like| like.module),
+            runtime: like.as_ref().and_then(|like| like.runtime),
+            ..Frame::new(name, FrameKind::Runtime)
+        });
+        self.builder.stack(parent, frame)
+    }
+}
