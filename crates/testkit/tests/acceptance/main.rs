@@ -73,6 +73,7 @@ mod tiers;
 mod top;
 mod truncated;
 mod unseen;
+mod versions;
 mod walkers;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no
