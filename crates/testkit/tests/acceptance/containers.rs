@@ -29,7 +29,7 @@ fn behind(mut starter: Command, program: &Command) -> Command {
 }
 
 /// Starts it in pid and mount namespaces of its own, after the commands of a shell.
-fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
+pub(crate) fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
     let mut unshare = Command::new("unshare");
     unshare
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])

@@ -60,6 +60,7 @@ mod list;
 mod mixed;
 mod names;
 mod outputs;
+mod recipes;
 mod refusals;
 mod rules;
 mod shadow;
