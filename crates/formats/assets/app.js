@@ -9,7 +9,16 @@ class App {
     this.take(profile);
     this.graph = new Graph(by("graph"), by("space"), by("canvas"), by("mark"));
     this.tip = new Tip(by("tip"));
-    this.table = new Table(by("table"), (key) => this.searchFor(this.keys.name[key], true));
+    this.table = new Table(by("table"), (key) => this.searchFor(this.keys.name[key], true), (key) => this.openMethod(key));
+    this.method = new MethodView(this);
+    this.time = new Time(profile.head);
+    this.strip = new Strip(by("strip"), by("strip-canvas"), this.time,
+      (range) => this.setRange(range), (thread) => this.pickThread(thread));
+    // What all views are of; null: all the time.
+    this.range = null;
+    // The method of the view of one, by key, and those before it.
+    this.subject = -1;
+    this.subjects = [];
     this.tab = "graph";
     this.byValue = profile.head.by_value;
     this.accepts = () => true;
@@ -23,10 +32,15 @@ class App {
     this.hits = [];
     this.hit = -1;
     this.setTheme(rememberedTheme() ?? matchMedia("(prefers-color-scheme: dark)").matches);
-    this.fillControls();
+    fillControls(this);
+    // Times of two recordings beside each other say nothing of both.
+    by("time").hidden = Boolean(profile.head.sides);
+    this.usual = Object.fromEntries(Object.values(LINKED).map((id) => [id, by(id).value]));
+    this.usual.event = this.event.name;
     this.listen();
     this.setKeys();
-    this.refill();
+    if (location.hash.length > 1) openLink(this, location.hash.slice(1));
+    else this.refill();
   }
 
   /** Shows `profile`: the original, or a form of it with the same events. */
@@ -44,8 +58,26 @@ class App {
     this.keys = new Keys(this.profile, by("detail").value, this.signatures);
   }
 
+  /** Other frames are one than before. A method that is shown is another key then. */
+  changeKeys() {
+    const name = this.subject >= 0 ? this.keys.name[this.subject] : null;
+    this.setKeys();
+    this.subject = name === null ? -1 : this.keys.name.indexOf(name);
+    this.subjects = [];
+    // Recursion is merged by keys.
+    this.setCode();
+  }
+
   refill() {
-    this.weights.fill(this.event, this.accepts, this.byValue);
+    this.weights.fill(this.event, this.accepts, this.byValue, this.range);
+    this.recount = true;
+    this.regrow();
+  }
+
+  /** Shows a part of the time; null: all of it. */
+  setRange(range) {
+    this.range = range && range.to > range.from ? range : null;
+    this.weights.fill(this.event, this.accepts, this.byValue, this.range);
     this.regrow();
   }
 
@@ -66,20 +98,29 @@ class App {
     this.graph.matches = this.matches;
     // First: its height is the graph's.
     showLegend(by("legend"), this, this.groups, this.palette);
+    showRange(this);
     const isGraph = this.tab === "graph";
     by("graph").hidden = !isGraph;
-    by("table").hidden = isGraph;
+    by("table").hidden = this.tab !== "table";
+    by("method").hidden = this.tab !== "method";
+    by("path").hidden = this.tab === "method";
+    // Before the graph, whose height depends on it.
+    if (!by("time").hidden) this.strip.show(this, this.recount);
+    this.recount = false;
     // The table is of what is zoomed into, too.
     showPath(by("path"), this, (node) => this.zoom(node));
     if (isGraph) {
       this.graph.show(this.tree, this.focus, this.part, this.groups, this.palette, toRoot);
       this.graph.outline(this.selected);
-    } else {
+    } else if (this.tab === "table") {
       this.table.show(this);
+    } else {
+      this.method.show(this);
     }
     const empty = this.weights.allSamples === 0;
     by("message").hidden = !empty;
-    by("message").textContent = "No samples here.";
+    by("message").textContent = this.range ? "No samples in this range of time." : "No samples here.";
+    keepLink(this);
   }
 
   zoom(node) {
@@ -104,6 +145,44 @@ class App {
     this.select(-1);
     this.findHits();
     this.show(true);
+  }
+
+  /** Shows who calls a method and what it calls. */
+  openMethod(key) {
+    if (this.tab === "method" && this.subject >= 0 && this.subject !== key) this.subjects.push(this.subject);
+    this.subject = key;
+    this.setTab("method");
+    this.show(false);
+  }
+
+  /** Back to the method before, or to the graph. */
+  closeMethod() {
+    const before = this.subjects.pop();
+    if (before === undefined) this.setTab("graph");
+    else this.subject = before;
+    this.show(false);
+  }
+
+  /** The key of what is selected: a box, a row, else the method that is shown; -1 where nothing is. */
+  get selectedKey() {
+    if (this.tab === "graph") return this.selected > ROOT ? this.tree.nodes.key[this.selected] : -1;
+    return this.tab === "table" ? this.table.key : this.subject;
+  }
+
+  openSelected() {
+    const key = this.selectedKey;
+    this.tip.hide();
+    if (key >= 0) {
+      this.openMethod(key);
+    } else {
+      this.setTab("method");
+      this.show(false);
+    }
+  }
+
+  copySelected() {
+    const key = this.selectedKey;
+    if (key >= 0) copy(this.keys.name[key]);
   }
 
   select(node) {
@@ -195,79 +274,43 @@ class App {
 
   // Controls.
 
-  fillControls() {
-    const { head } = this.profile;
-    document.title = head.title;
-    // Folders are for the tooltip.
-    by("title").textContent = head.title.replace(/(^| )\/[^ ]*\/(?=[^ ])/g, "$1");
-    by("facts").textContent = by("facts").title = facts(head);
-    by("title").title = head.title;
-    by("honest").textContent = head.honest;
-    by("notes").replaceChildren(...head.notes.map((note) => make("p", {}, `Note: ${note}`)));
-    const option = (value, text) => make("option", { value }, text);
-    by("event").replaceChildren(...head.events.map((event, at) =>
-      option(at, `${event.name} (${event.samples.toLocaleString("en")})`)));
-    by("event").value = head.event;
-    by("event-box").hidden = head.events.length < 2;
-    by("process").replaceChildren(option("", "all"),
-      ...head.processes.map((process, at) => option(at, process.name)));
-    by("process-box").hidden = head.processes.length < 2;
-    by("stacks").replaceChildren(...(head.views?.names ?? []).map((name, at) =>
-      option(at, name === "logical" ? "async: who awaits" : "async: thread's stack")));
-    by("stacks").value = 0;
-    by("stacks").hidden = !head.views;
-    by("signatures").hidden = !head.frames.signature.some((signature) => signature > 0);
-    this.fillMeasure();
-    this.fillThreads();
-    this.fillAbout();
+  /** Shows the event at a place of the head's list; the filters are to be set behind this. */
+  takeEvent(at) {
+    this.event = this.profile.head.events[at];
+    this.byValue = hasValue(this.event);
+    fillMeasure(this);
+    fillThreads(this);
+    fillAbout(this);
   }
 
-  fillMeasure() {
-    const { unit, name } = this.event;
-    const word = { bytes: "bytes", nanoseconds: `${name} time`, count: `${name}s` }[unit];
-    const choices = hasValue(this.event)
-      ? [["value", word], ["samples", "samples"]]
-      : [["samples", "samples"]];
-    by("measure").replaceChildren(...choices.map(([id, text]) => make("option", { value: id }, text)));
-    if (choices.length === 1) this.byValue = false;
-    by("measure").value = this.byValue ? "value" : "samples";
+  /** Shows one thread alone, or all again. */
+  pickThread(thread) {
+    const value = `id:${thread}`;
+    by("thread").value = by("thread").value === value ? "" : value;
+    this.setFilter();
   }
 
-  /** Threads that have samples, most first; those of one name also as one choice. */
-  fillThreads() {
-    const { head } = this.profile;
-    const process = by("process").value;
-    const threads = this.event.groups
-      .map((group) => ({ ...head.threads[group.thread], id: group.thread, samples: group.allSamples }))
-      .filter((thread) => process === "" || thread.process === Number(process))
-      .sort((a, b) => b.samples - a.samples || a.tid - b.tid);
-    const names = new Map();
-    for (const { name, samples } of threads) {
-      const known = names.get(name) ?? { count: 0, samples: 0 };
-      known.count++;
-      known.samples += samples;
-      names.set(name, known);
-    }
-    const shared = [...names].filter(([, known]) => known.count > 1)
-      .sort((a, b) => b[1].samples - a[1].samples);
-    const choices = [make("option", { value: "" }, `all (${threads.length})`)];
-    if (shared.length > 0) {
-      choices.push(make("optgroup", { label: "By name" }, ...shared.map(([name, known]) =>
-        make("option", { value: `name:${name}` },
-          `${name}: ${known.count} threads, ${known.samples.toLocaleString("en")} samples`))));
-    }
-    choices.push(make("optgroup", { label: "Threads" }, ...threads.map((thread) =>
-      make("option", { value: `id:${thread.id}` },
-        `${thread.name} (tid ${thread.tid}), ${thread.samples.toLocaleString("en")} samples`))));
-    const chosen = by("thread").value;
-    by("thread").replaceChildren(...choices);
-    by("thread").value = chosen;
-    if (by("thread").value !== chosen) by("thread").value = "";
-    by("thread-box").hidden = threads.length < 2 && head.threads.length < 2;
-    by("roots").hidden = by("thread-box").hidden;
+  setLane(lane) {
+    by("lane").value = this.strip.lane = lane;
+    this.recount = true;
+    this.show(false);
   }
 
-  setFilter() {
+  setClock(wall) {
+    this.time.wall = wall;
+    by("clock").setAttribute("aria-pressed", wall);
+  }
+
+  /** A range out of the two fields. */
+  typeRange() {
+    const at = (id, otherwise) => by(id).value.trim() === "" ? otherwise : this.time.parse(by(id).value);
+    const [from, to] = [at("from", 0), at("to", this.time.end)];
+    const wrong = from === null || to === null || from >= to;
+    by("range").classList[wrong ? "add" : "remove"]("wrong");
+    if (!wrong) this.setRange(from === 0 && to === this.time.end ? null : { from, to });
+  }
+
+  setFilter(refills = true) {
     const { threads } = this.profile.head;
     const process = by("process").value;
     const thread = by("thread").value;
@@ -275,7 +318,7 @@ class App {
       (process === "" || threads[id].process === Number(process)) &&
       (thread === "" || (thread.startsWith("id:") ? thread === `id:${id}`
         : thread === `name:${threads[id].name}`));
-    this.refill();
+    if (refills) this.refill();
   }
 
   /** Shows who awaits async methods, or what was on the threads' stacks. */
@@ -295,32 +338,35 @@ class App {
   /** Hides kinds of code. What says that a stack is not whole stays. */
   setCode() {
     const { kinds } = this.profile.head;
-    const all = by("code").value === "all";
     const shown = ["managed", "pseudo", "async", "thread", "detail"];
-    this.weights.hide((kind) => (!all && !shown.includes(kinds[kind])) ||
-      (!this.about && kinds[kind] === "detail"));
+    const hides = {
+      all: () => false, folded: () => false,
+      runtime: (kind) => kind === "runtime" || kind === "stub",
+      managed: (kind) => !shown.includes(kind),
+    }[by("code").value];
+    const folds = (kind) => by("code").value === "folded" && ["runtime", "stub", "native"].includes(kind);
+    this.weights.hide((kind) => hides(kinds[kind]) || (!this.about && kinds[kind] === "detail"),
+      (kind) => folds(kinds[kind]), by("recursion").value === "merged" ? this.keys : null);
+    this.weights.only(Number(by("runtime").value));
     this.refill();
+  }
+
+  chooseCode(code) {
+    by("code").value = code;
+    this.setCode();
   }
 
   /** Shows what events are about, or not. */
   toggleAbout() {
-    this.about = !this.about;
-    by("about").setAttribute("aria-pressed", this.about);
+    this.press("about", !this.about);
     this.setCode();
-  }
-
-  /** Only some events are about something. */
-  fillAbout() {
-    const { head, frame } = this.profile;
-    const about = head.kinds.indexOf("detail");
-    by("about").hidden = !this.event.groups.some((group) =>
-      group.node.some((node) => head.frames.kind[frame[node]] === about));
   }
 
   setTab(tab) {
     this.tab = tab;
     by("tab-graph").setAttribute("aria-selected", tab === "graph");
     by("tab-table").setAttribute("aria-selected", tab === "table");
+    by("tab-method").setAttribute("aria-selected", tab === "method");
     this.tip.hide();
   }
 
@@ -337,19 +383,22 @@ class App {
     this.show(false);
   }
 
+  /** A switch is on or off. */
+  press(name, on) {
+    this[name] = on;
+    by(name).setAttribute("aria-pressed", on);
+  }
+
   toggleReverse() {
-    this.reverse = !this.reverse;
-    by("reverse").setAttribute("aria-pressed", this.reverse);
+    this.press("reverse", !this.reverse);
     this.setTab("graph");
     this.regrow();
   }
 
   /** Tells overloads apart, or not. */
   toggleSignatures() {
-    this.signatures = !this.signatures;
-    by("signatures").setAttribute("aria-pressed", this.signatures);
-    this.setKeys();
-    this.regrow();
+    this.press("signatures", !this.signatures);
+    this.changeKeys();
   }
 
   toggleIcicle() {
@@ -363,18 +412,20 @@ class App {
     const on = (id, event, action) => by(id).addEventListener(event, action);
     on("tab-graph", "click", () => { this.setTab("graph"); this.show(true); });
     on("tab-table", "click", () => { this.setTab("table"); this.show(false); });
-    on("event", "change", () => {
-      this.event = this.profile.head.events[Number(by("event").value)];
-      this.byValue = hasValue(this.event);
-      this.fillMeasure();
-      this.fillThreads();
-      this.fillAbout();
-      this.setFilter();
-    });
-    on("process", "change", () => { this.fillThreads(); this.setFilter(); });
+    on("tab-method", "click", () => this.openSelected());
+    on("event", "change", () => { this.takeEvent(Number(by("event").value)); this.setFilter(); });
+    on("runtime", "change", () => this.setCode());
+    on("recursion", "change", () => this.setCode());
+    on("lane", "change", () => this.setLane(by("lane").value));
+    on("clock", "click", () => { this.setClock(!this.time.wall); this.show(false); });
+    on("from", "change", () => this.typeRange());
+    on("to", "change", () => this.typeRange());
+    on("range-clear", "click", () => this.setRange(null));
+    on("range-zoom", "click", () => this.strip.zoom(this.range));
+    on("process", "change", () => { fillThreads(this); this.setFilter(); });
     on("thread", "change", () => this.setFilter());
     on("measure", "change", () => { this.byValue = by("measure").value === "value"; this.refill(); });
-    on("detail", "change", () => { this.setKeys(); this.regrow(); });
+    on("detail", "change", () => this.changeKeys());
     on("order", "change", () => this.regrow());
     on("code", "change", () => this.setCode());
     on("roots", "change", () => this.setRoots());
@@ -397,8 +448,16 @@ class App {
       const node = this.nodeAt(e);
       if (node !== -1) this.zoom(node);
     });
-    document.addEventListener("keydown", (e) => this.key(e));
-    new ResizeObserver(() => { if (this.tab === "graph") this.show(false); }).observe(by("graph"));
+    on("graph", "contextmenu", (e) => {
+      const node = e.button === 2 ? this.nodeAt(e) : this.selected;
+      if (node > ROOT) openMenu(this, this.tree.nodes.key[node], e);
+    });
+    document.addEventListener("keydown", (e) => pressed(this, e));
+    // The address was changed by hand, or a link to this page was followed.
+    window.addEventListener("hashchange", () => {
+      if (location.hash.slice(1) !== (this.link ?? "")) openLink(this, location.hash.slice(1));
+    });
+    new ResizeObserver(() => { if (this.tab !== "table") this.show(false); }).observe(by("content"));
     on("next", "click", () => this.goToHit(1));
     on("previous", "click", () => this.goToHit(-1));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => {
@@ -425,97 +484,9 @@ class App {
     this.tip.show(this, node, e.clientX, e.clientY);
   }
 
-  key(e) {
-    if (by("help").open) return;
-    const find = e.key === "/" || (e.key === "f" && (e.ctrlKey || e.metaKey));
-    const field = e.target instanceof HTMLInputElement || e.target instanceof HTMLSelectElement;
-    if (e.key === "Escape") {
-      if (e.target === by("search") || this.matches) {
-        by("search").value = "";
-        by("search").blur();
-        this.search();
-        this.show(false);
-      } else {
-        this.back();
-      }
-      return;
-    }
-    if (e.key === "Enter" && e.target === by("search")) {
-      this.goToHit(e.shiftKey ? -1 : 1);
-      return;
-    }
-    if (find && !(field && e.key === "/")) {
-      by("search").focus();
-      by("search").select();
-      e.preventDefault();
-      return;
-    }
-    if (field || e.ctrlKey || e.metaKey || e.altKey) return;
-    const actions = {
-      r: () => this.toggleReverse(),
-      i: () => this.toggleIcicle(),
-      m: () => {
-        by("code").value = by("code").value === "all" ? "managed" : "all";
-        this.setCode();
-      },
-      a: () => { if (!by("about").hidden) this.toggleAbout(); },
-      l: () => {
-        if (by("stacks").hidden) return;
-        by("stacks").value = 1 - by("stacks").value;
-        this.setStacks();
-      },
-      d: () => this.toggleTheme(),
-      t: () => { this.setTab(this.tab === "table" ? "graph" : "table"); this.show(true); },
-      s: () => {
-        if (this.selected > ROOT) this.searchFor(this.tree.name(this.selected), false);
-      },
-      n: () => this.goToHit(1),
-      N: () => this.goToHit(-1),
-      "?": () => by("help").showModal(),
-      Backspace: () => this.back(),
-      Home: () => this.zoom(ROOT),
-      Enter: () => {
-        // A button or a row has its own Enter.
-        if (e.target === document.body || e.target === by("graph")) this.zoom(this.selected);
-      },
-      ArrowUp: () => this.step(this.graph.icicle ? "caller" : "callee"),
-      ArrowDown: () => this.step(this.graph.icicle ? "callee" : "caller"),
-      ArrowLeft: () => this.step("before"),
-      ArrowRight: () => this.step("behind"),
-    };
-    const action = this.tab === "graph" || ["t", "d", "?", "r", "i", "m", "a", "l"].includes(e.key)
-      ? actions[e.key] : undefined;
-    if (!action) return;
-    if (e.key !== "Enter") e.preventDefault();
-    action();
-  }
-
   /** Moves the selection by one box. */
   step(where) {
-    const { nodes } = this.tree;
-    const layout = this.graph.layout;
-    if (this.selected === -1) {
-      this.pointOut(this.focus);
-      return;
-    }
-    const at = layout.where(this.selected);
-    if (!at) return;
-    let next = -1;
-    if (where === "caller") {
-      next = nodes.parent[isRest(this.selected) ? restOf(this.selected) : this.selected];
-    } else if (where === "callee") {
-      if (isRest(this.selected)) return;
-      const first = nodes.first[this.selected];
-      for (let c = first; first >= 0 && c < first + nodes.count[this.selected]; c++) {
-        if (layout.where(c) && (next < 0 || nodes.weight[c] > nodes.weight[next])) next = c;
-      }
-      if (at.row < layout.focusRow) next = layout.boxes.node[layout.rowStart[at.row + 1]];
-    } else {
-      const box = at.box + (where === "before" ? -1 : 1);
-      if (box >= layout.rowStart[at.row] && box < layout.rowEnd(at.row)) {
-        next = layout.boxes.node[box];
-      }
-    }
+    const next = this.selected === -1 ? this.focus : this.graph.beside(this.selected, where);
     if (next !== -1) this.pointOut(next);
   }
 
@@ -559,21 +530,9 @@ function literal(text) {
   return text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 }
 
-function facts(head) {
-  const parts = [];
-  if (head.start > 0) {
-    parts.push(new Date(head.start).toISOString().replace("T", " ").replace(/\..*/, " UTC"));
-  }
-  parts.push(amount(head.duration, "nanoseconds"));
-  if (head.interval > 0) parts.push(`every ${amount(head.interval, "nanoseconds")}`);
-  if (head.runtimes.length > 0) parts.push(`.NET ${head.runtimes.join(", ")}`);
-  if (head.processes.length > 1) parts.push(`${head.processes.length} processes`);
-  parts.push(`${head.threads.length} ${head.threads.length === 1 ? "thread" : "threads"}`);
-  return parts.join(" · ");
-}
-
 payloadOf(by("profile")).then((bytes) => {
   const app = new App(decode(bytes));
+  performance.mark("ready");
   document.documentElement.dataset.ready = "true";
   return app;
 }).catch((error) => {

@@ -38,6 +38,9 @@ const SHADES = 5;
 /** Colours from half of before to twice of it. */
 const CHANGES = 21;
 
+/** Colours of the heatmap. */
+const HEATS = 24;
+
 /** Colours of one scheme. */
 class Palette {
   constructor(dark) {
@@ -62,6 +65,18 @@ class Palette {
     this.text = dark ? "#f2f4f6" : "#14181c";
     this.fadedText = dark ? "#8b929a" : "#6a7178";
     this.background = dark ? "#15181b" : "#ffffff";
+    this.soft = dark ? "#9aa3ac" : "#58616a";
+    this.grid = dark ? "#2a2f35" : "#e6e9ec";
+    this.veil = dark ? "rgb(21 24 27 / 0.78)" : "rgb(255 255 255 / 0.8)";
+    this.shade = dark ? "rgb(21 24 27 / 0.72)" : "rgb(246 247 248 / 0.76)";
+    this.edge = dark ? "#7db7f5" : "#1769c2";
+    this.cold = dark ? "#1c2126" : "#f3f5f7";
+    // From little to much: paler to deeper on white, darker to brighter on black.
+    this.heat = Array.from({ length: HEATS }, (_, at) => {
+      const much = at / (HEATS - 1);
+      const light = dark ? 20 + 52 * much : 90 - 58 * much;
+      return `hsl(${(214 - 8 * much + (dark ? -30 : 60) * much).toFixed(0)} ${(45 + 40 * much).toFixed(0)}% ${light.toFixed(1)}%)`;
+    });
   }
 }
 

@@ -19,6 +19,24 @@ class Reader {
     }
   }
 
+  /** As many numbers as `column` has, into it. */
+  column(column) {
+    const { bytes } = this;
+    let { at } = this;
+    for (let i = 0; i < column.length; i++) {
+      let byte = bytes[at++];
+      let value = byte & 127;
+      for (let place = 128; byte > 127; place *= 128) {
+        byte = bytes[at++];
+        value += (byte & 127) * place;
+      }
+      column[i] = value;
+    }
+    if (at > bytes.length) throw new Error("the profile in this file is cut");
+    this.at = at;
+    return column;
+  }
+
   take(length) {
     const part = this.bytes.subarray(this.at, this.at + length);
     this.at += length;
@@ -50,42 +68,82 @@ function decode(bytes) {
   const reader = new Reader(bytes);
   const head = JSON.parse(new TextDecoder().decode(reader.take(reader.varint())));
   const count = head.nodes;
-  const parent = new Int32Array(count);
-  const frame = new Int32Array(count);
-  for (let i = 0; i < count; i++) parent[i] = i - 1 - reader.varint();
-  for (let i = 0; i < count; i++) frame[i] = reader.varint();
-  const readEvent = (event) => {
-    event.groups = [];
-    event.samples = 0;
-    event.value = 0;
-    for (let thread = reader.varint(); thread !== 0; thread = reader.varint()) {
-      const length = reader.varint();
-      const group = {
-        thread: thread - 1,
-        node: new Int32Array(length),
-        samples: new Float64Array(length),
-        value: new Float64Array(length),
-        allSamples: 0,
-        allValue: 0,
-      };
-      let node = 0;
-      for (let i = 0; i < length; i++) group.node[i] = node += reader.varint();
-      for (let i = 0; i < length; i++) group.allSamples += group.samples[i] = reader.varint();
-      for (let i = 0; i < length; i++) {
-        group.allValue += group.value[i] = reader.varint() * event.scale;
-      }
-      event.samples += group.allSamples;
-      event.value += group.allValue;
-      event.groups.push(group);
-    }
-  };
-  const { views } = head;
-  // The same samples at other nodes.
-  const others = views?.scales.map((scale, at) => ({ ...head.events[at], scale }));
-  for (const event of [...head.events, ...others ?? []]) readEvent(event);
+  const parent = reader.column(new Int32Array(count));
+  for (let i = 0; i < count; i++) parent[i] = i - 1 - parent[i];
+  const frame = reader.column(new Int32Array(count));
+  const nodes = [];
+  const stacks = reader.varint();
+  for (let view = 0; view < (head.views ? 2 : 1); view++) nodes.push(reader.column(new Int32Array(stacks)));
+  for (const event of head.events) readEvent(reader, event, nodes);
   const profile = withEnds({ head, count, parent, frame });
+  // The same samples at other nodes.
+  const others = head.views && head.events.map((event) => ({
+    ...event, groups: event.groups.map((group) => ({ ...group, node: group.other })),
+  }));
   profile.other = others ? { ...profile, head: { ...head, events: others } } : null;
   return profile;
+}
+
+/**
+ * Adds to `event` its samples: `groups`, one a thread, with a `node` for each of its stacks and what
+ * that has of samples and value, and for each sample, by time, its `time` and its `stack` of these.
+ */
+function readEvent(reader, event, nodes) {
+  const { scale, constant } = event;
+  const threads = [];
+  let all = 0;
+  for (let thread = reader.varint(); thread !== 0; thread = reader.varint()) {
+    const length = reader.varint();
+    threads.push({ thread: thread - 1, from: all, to: all + length });
+    all += length;
+  }
+  const time = reader.column(new Uint32Array(all));
+  const stack = reader.column(new Uint32Array(all));
+  const values = constant === undefined ? reader.column(new Float64Array(all)) : null;
+  Object.assign(event, { samples: 0, value: 0 });
+  // By stack: its number among the current thread's, plus one.
+  const number = new Uint32Array(nodes[0].length);
+  event.groups = threads.map(({ thread, from, to }) => {
+    const used = [];
+    let now = 0;
+    for (let i = from; i < to; i++) {
+      time[i] = now += time[i];
+      const at = stack[i];
+      if (number[at] === 0) number[at] = used.push(at);
+      stack[i] = number[at] - 1;
+    }
+    for (const at of used) number[at] = 0;
+    const group = {
+      thread,
+      node: Int32Array.from(used, (at) => nodes[0][at]),
+      other: nodes[1] ? Int32Array.from(used, (at) => nodes[1][at]) : null,
+      time: time.subarray(from, to),
+      stack: stack.subarray(from, to),
+      values: values ? values.subarray(from, to) : null,
+      constant: (constant ?? 0) * scale,
+      samples: new Float64Array(used.length),
+      value: new Float64Array(used.length),
+    };
+    if (values) for (let i = from; i < to; i++) values[i] *= scale;
+    addUp(group, 0, to - from, group.samples, group.value, 1);
+    group.allSamples = to - from;
+    group.allValue = group.value.reduce((sum, value) => sum + value, 0);
+    event.samples += group.allSamples;
+    event.value += group.allValue;
+    return group;
+  });
+}
+
+/** Adds the samples of a group from one to another to what its stacks have: `sign` times. */
+function addUp(group, from, to, samples, value, sign) {
+  const { stack, values, constant } = group;
+  for (let i = from; i < to; i++) samples[stack[i]] += sign;
+  if (values) {
+    for (let i = from; i < to; i++) value[stack[i]] += sign * values[i];
+  } else {
+    // What was counted has the constant value each.
+    for (let at = 0; at < samples.length; at++) value[at] = samples[at] * constant;
+  }
 }
 
 /** Adds `end` to a profile: nodes are in preorder, so a subtree is a range. */

@@ -32,7 +32,7 @@ class Layout {
     let whole = n.weight[focus];
     if (part >= 0) whole = n.x[last] + n.weight[last] - begin;
     // Stacks in which nothing is shown would leave the place above the root empty.
-    else if (focus === ROOT && !tree.reverse && n.count[ROOT] > 0) whole -= n.own[ROOT];
+    else if (focus === ROOT && tree.of < 0 && !tree.reverse && n.count[ROOT] > 0) whole -= n.own[ROOT];
     let scale = whole > 0 ? width / whole : 0;
     // Where even then all are too small, as many as can be seen, and a box for those behind them.
     let stop = last + 1;
@@ -345,6 +345,29 @@ class Graph {
     this.mark.style.height = `${ROW - 1}px`;
   }
 
+  /** The box beside a selected one: its caller, its heaviest callee, the one before or behind it; -1 where there is none. */
+  beside(selected, where) {
+    const { layout } = this;
+    const { nodes } = layout.tree;
+    const at = layout.where(selected);
+    let next = -1;
+    if (!at) return next;
+    if (where === "caller") {
+      next = nodes.parent[isRest(selected) ? restOf(selected) : selected];
+    } else if (where === "callee") {
+      if (isRest(selected)) return -1;
+      const first = nodes.first[selected];
+      for (let c = first; first >= 0 && c < first + nodes.count[selected]; c++) {
+        if (layout.where(c) && (next < 0 || nodes.weight[c] > nodes.weight[next])) next = c;
+      }
+      if (at.row < layout.focusRow) next = layout.boxes.node[layout.rowStart[at.row + 1]];
+    } else {
+      const box = at.box + (where === "before" ? -1 : 1);
+      if (box >= layout.rowStart[at.row] && box < layout.rowEnd(at.row)) next = layout.boxes.node[box];
+    }
+    return next;
+  }
+
   /** Scrolls until a node's row is seen. */
   reveal(node) {
     const where = this.layout?.where(node);
@@ -357,6 +380,7 @@ class Graph {
 }
 
 function rootLabel(tree) {
+  if (tree.of >= 0) return tree.name(ROOT);
   if (tree.reverse) return "all, from the leaves";
   const without = tree.nodes.own[ROOT];
   return without > 0 ? `all; ${percent(without, tree.nodes.weight[ROOT])} is in stacks without this code` : "all";

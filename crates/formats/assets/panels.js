@@ -240,9 +240,11 @@ function showPath(element, view, zoom) {
 
 /** The hottest methods, sortable; as many rows as one asks for. */
 class Table {
-  constructor(element, pick) {
-    this.element = element;
-    this.pick = pick;
+  /** `pick` is told the key of a row that was clicked, `open` that of one whose callers are asked for. */
+  constructor(element, pick, open) {
+    Object.assign(this, { element, pick, open });
+    // The row that has the focus.
+    this.key = -1;
     this.column = "own";
     this.down = true;
     this.limit = 100;
@@ -306,13 +308,24 @@ class Table {
       scope: "col", class: rows[c.id] ? "number" : null,
       "aria-sort": c.id !== this.column ? null : this.down ? "descending" : "ascending",
     }, make("button", { type: "button", onclick: () => this.sort(c.id, !rows[c.id]) }, c.name))));
-    const body = order.map((key) => make("tr", { onclick: () => this.pick(key) },
+    this.key = -1;
+    const body = order.map((key) => make("tr", {
+      tabindex: 0, onclick: () => this.pick(key), onfocus: () => { this.key = key; },
+      oncontextmenu: (e) => openMenu(view, key, e), onkeydown: (e) => this.press(e, key),
+    },
       ...columns.map((c) => {
         const cell = make("td", { class: rows[c.id] ? "number" : c.id }, c.text(key));
         if (c.id === "own" || c.id === "total") {
           const share = rows[c.id][key] / (weights.all || 1);
           cell.append(make("i", { class: `meter ${c.id}` }));
           cell.lastChild.style.width = `${Math.min(100, share * 100)}%`;
+        }
+        if (c.id === "name") {
+          cell.append(make("button", {
+            type: "button", class: "open", title: "Callers, callees and lines (c)", tabindex: -1,
+            onclick: (e) => { e.stopPropagation(); this.open(key); },
+            "aria-label": "Callers, callees and lines",
+          }));
         }
         if (c.id === "module" && keys.module[key] > 0) cell.title = strings[keys.module[key] - 1];
         return cell;
@@ -334,6 +347,17 @@ class Table {
       }, `${hidden.toLocaleString("en")} more`));
     }
     this.element.replaceChildren(...parts);
+  }
+
+  /** Keys in a row: Enter picks it, arrows go to the next one. */
+  press(e, key) {
+    const row = e.currentTarget;
+    if (e.key === "Enter") this.pick(key);
+    else if (e.key === "ArrowDown") row.nextSibling?.focus();
+    else if (e.key === "ArrowUp") row.previousSibling?.focus();
+    else return;
+    e.preventDefault();
+    e.stopPropagation();
   }
 
   /** Columns of a comparison in place of shares and amounts; a change that may be chance has a `?`. */

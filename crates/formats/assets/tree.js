@@ -1,221 +1,4 @@
-// Adds up samples and builds the tree that is drawn, as far as it is seen.
-
-/**
- * Self of every node under a filter, and sums over subtrees by difference of prefix sums.
- *
- * Kinds of code can be hidden: what is self of a hidden node is self of its nearest caller that
- * is shown, or of nobody.
- */
-class Weights {
-  constructor(profile) {
-    this.profile = profile;
-    // By node: itself, or the nearest caller that is shown; -1 where there is none.
-    this.shown = new Int32Array(profile.count);
-    this.hide(() => false);
-    // Calls counted exactly, where the recording has them.
-    this.callEvent = profile.head.events.find((event) => event.name === "call");
-    this.ownCalls = this.callEvent ? new Float64Array(profile.count) : null;
-    this.ownSamples = new Float64Array(profile.count);
-    this.ownValue = new Float64Array(profile.count);
-    this.sumSamples = new Float64Array(profile.count + 1);
-    this.sumValue = new Float64Array(profile.count + 1);
-    // Where two sides are compared: by process, 1 for after.
-    this.sides = profile.head.sides?.of ?? null;
-    this.compares = false;
-    if (this.sides) {
-      this.ownSide = [new Float64Array(profile.count), new Float64Array(profile.count)];
-      this.ownBoth = new Float64Array(profile.count);
-      this.sumBoth = new Float64Array(profile.count + 1);
-      this.sumAfter = new Float64Array(profile.count + 1);
-    }
-  }
-
-  /** Hides frames of the kinds (by index) that `isHidden`. Fill again after this. */
-  hide(isHidden) {
-    const { profile, shown } = this;
-    const { frames, kinds } = profile.head;
-    const hidden = kinds.map((_, kind) => isHidden(kind));
-    for (let i = 0; i < profile.count; i++) {
-      const parent = profile.parent[i];
-      shown[i] = !hidden[frames.kind[profile.frame[i]]] ? i : parent < 0 ? -1 : shown[parent];
-    }
-  }
-
-  isShown(node) {
-    return this.shown[node] === node;
-  }
-
-  /** The nearest caller that is shown, or -1. */
-  caller(node) {
-    const parent = this.profile.parent[node];
-    return parent < 0 ? -1 : this.shown[parent];
-  }
-
-  /** Counts `event`'s samples on threads that `accepts`. `byValue`: what `own` and `sum` are. */
-  fill(event, accepts, byValue) {
-    this.ownSamples.fill(0);
-    this.ownValue.fill(0);
-    this.nobodysSamples = 0;
-    this.nobodysValue = 0;
-    for (const group of event ? event.groups : []) {
-      if (!accepts(group.thread)) continue;
-      for (let i = 0; i < group.node.length; i++) {
-        const node = this.shown[group.node[i]];
-        if (node < 0) {
-          this.nobodysSamples += group.samples[i];
-          this.nobodysValue += group.value[i];
-        } else {
-          this.ownSamples[node] += group.samples[i];
-          this.ownValue[node] += group.value[i];
-        }
-      }
-    }
-    if (this.ownCalls) {
-      this.ownCalls.fill(0);
-      for (const group of this.callEvent.groups) {
-        if (!accepts(group.thread)) continue;
-        for (let i = 0; i < group.node.length; i++) {
-          const node = group.node[i];
-          if (this.shown[node] === node) this.ownCalls[node] += group.value[i];
-        }
-      }
-    }
-    for (let i = 0; i < this.profile.count; i++) {
-      this.sumSamples[i + 1] = this.sumSamples[i] + this.ownSamples[i];
-      this.sumValue[i + 1] = this.sumValue[i] + this.ownValue[i];
-    }
-    this.own = byValue ? this.ownValue : this.ownSamples;
-    this.nobodys = byValue ? this.nobodysValue : this.nobodysSamples;
-    this.sum = byValue ? this.sumValue : this.sumSamples;
-    if (this.sides) this.compare(event, accepts, byValue);
-  }
-
-  /** Both sides weigh the same, whatever was sampled of each: half of all. */
-  compare(event, accepts, byValue) {
-    const { threads } = this.profile.head;
-    const nobodys = [0, 0];
-    const all = [0, 0];
-    for (const own of this.ownSide) own.fill(0);
-    for (const group of event ? event.groups : []) {
-      if (!accepts(group.thread)) continue;
-      const side = this.sides[threads[group.thread].process];
-      const weights = byValue ? group.value : group.samples;
-      for (let i = 0; i < group.node.length; i++) {
-        const node = this.shown[group.node[i]];
-        all[side] += weights[i];
-        if (node < 0) nobodys[side] += weights[i];
-        else this.ownSide[side][node] += weights[i];
-      }
-    }
-    this.compares = all[0] > 0 && all[1] > 0;
-    if (!this.compares) return;
-    const scale = all.map((sum) => (all[0] + all[1]) / 2 / sum);
-    const [before, after] = this.ownSide;
-    for (let i = 0; i < this.profile.count; i++) {
-      after[i] *= scale[1];
-      this.ownBoth[i] = before[i] * scale[0] + after[i];
-      this.sumBoth[i + 1] = this.sumBoth[i] + this.ownBoth[i];
-      this.sumAfter[i + 1] = this.sumAfter[i] + after[i];
-    }
-    this.own = this.ownBoth;
-    this.ownAfter = after;
-    this.nobodysAfter = nobodys[1] * scale[1];
-    this.nobodys = nobodys[0] * scale[0] + this.nobodysAfter;
-    this.sum = this.sumBoth;
-    // What ten samples weigh: less than that is no change to look at.
-    this.little = 10 * this.all / this.allSamples;
-  }
-
-  /** The part of a subtree's weight that is of after. */
-  totalAfter(node) {
-    return this.compares ? this.sumAfter[this.profile.end[node]] - this.sumAfter[node] : 0;
-  }
-
-  /** By how much something has changed: -1 for half of before or less, 1 for twice or more. */
-  change(weight, after) {
-    const change = Math.log2((after + this.little) / (weight - after + this.little));
-    return Math.max(-1, Math.min(1, change));
-  }
-
-  /** The parts of their side that are before and after, in a weight. */
-  shares(weight, after) {
-    const half = this.all / 2;
-    return [(weight - after) / half, after / half];
-  }
-
-  total(node) {
-    return this.sum[this.profile.end[node]] - this.sum[node];
-  }
-
-  totalSamples(node) {
-    return this.sumSamples[this.profile.end[node]] - this.sumSamples[node];
-  }
-
-  totalValue(node) {
-    return this.sumValue[this.profile.end[node]] - this.sumValue[node];
-  }
-
-  get all() {
-    return this.sum[this.profile.count] + this.nobodys;
-  }
-
-  get allSamples() {
-    return this.sumSamples[this.profile.count] + this.nobodysSamples;
-  }
-
-  get allValue() {
-    return this.sumValue[this.profile.count] + this.nobodysValue;
-  }
-}
-
-/** Which frames are one frame: `detail` is method, tier or line. */
-class Keys {
-  constructor(profile, detail, signatures) {
-    const { frames, strings } = profile.head;
-    const known = new Map();
-    this.of = new Int32Array(frames.name.length);
-    this.name = [];
-    this.kind = [];
-    this.module = [];
-    this.clr = [];
-    for (let f = 0; f < frames.name.length; f++) {
-      let id = `${frames.name[f]} ${frames.kind[f]} ${frames.module[f]}`;
-      if (detail === "tier") id += ` ${frames.tier[f]} ${frames.inlined[f]}`;
-      if (signatures) id += ` ${frames.signature[f]}`;
-      // Names say which CLR a frame is of, so frames of one name are of one.
-      if (detail === "line") id += ` ${frames.file[f]} ${frames.line[f]} ${frames.text[f]}`;
-      let key = known.get(id);
-      if (key === undefined) {
-        key = this.name.length;
-        known.set(id, key);
-        let name = strings[frames.name[f]];
-        if (signatures && frames.signature[f] > 0) name += strings[frames.signature[f] - 1];
-        if (detail === "line" && frames.line[f] > 0) {
-          const file = frames.file[f] > 0 ? baseName(strings[frames.file[f] - 1]) : "";
-          name += `  ${file}:${frames.line[f]}`;
-        }
-        // Or several boxes would have one name.
-        const tier = profile.head.tiers[frames.tier[f]];
-        if (detail === "tier" && tier !== "") name += `  (${tier})`;
-        if (detail === "tier" && frames.inlined[f]) name += "  (inlined)";
-        if (detail === "line" && frames.text[f] > 0) name += `  ${strings[frames.text[f] - 1]}`;
-        this.name.push(name);
-        this.kind.push(frames.kind[f]);
-        this.module.push(frames.module[f]);
-        this.clr.push(frames.clr[f]);
-      }
-      this.of[f] = key;
-    }
-  }
-
-  get count() {
-    return this.name.length;
-  }
-}
-
-function baseName(path) {
-  return path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1);
-}
+// Builds the tree that is drawn, as far as it is seen, and the rows of the table.
 
 /** Typed arrays that grow together. */
 class Columns {
@@ -248,10 +31,12 @@ const ROOT = 0;
  *
  * Forwards a place is a stack node and counts with its whole subtree. In reverse, a place is a
  * caller of some leaf and counts what those leaves have of their own.
+ *
+ * With `of`, a key, the root is that method: below it is what it calls, in reverse who calls it.
  */
 class Tree {
-  constructor(profile, weights, keys, reverse, order) {
-    Object.assign(this, { profile, weights, keys, reverse, order });
+  constructor(profile, weights, keys, reverse, order, of = -1) {
+    Object.assign(this, { profile, weights, keys, reverse, order, of });
     this.nodes = new Columns({
       key: Int32Array, parent: Int32Array, depth: Int32Array,
       first: Int32Array, count: Int32Array, from: Int32Array, to: Int32Array,
@@ -264,9 +49,13 @@ class Tree {
     });
     const n = this.nodes;
     n.add();
-    n.key[ROOT] = -1;
+    n.key[ROOT] = of;
     n.parent[ROOT] = -1;
     n.first[ROOT] = -1;
+    if (of >= 0) {
+      this.takeSubject();
+      return;
+    }
     n.weight[ROOT] = weights.all;
     n.after[ROOT] = weights.all / 2;
     n.samples[ROOT] = weights.allSamples;
@@ -276,8 +65,51 @@ class Tree {
     n.ownValue[ROOT] = weights.nobodysValue;
   }
 
+  /** The root is a method: the places where it is called by another one. */
+  takeSubject() {
+    const { profile, weights, keys, nodes: n, of } = this;
+    this.subject = [];
+    let behind = 0;
+    for (let i = 0; i < profile.count; i++) {
+      if (keys.of[profile.frame[i]] !== of || !weights.isShown(i) || weights.totalSamples(i) === 0) continue;
+      if (!this.reverse) {
+        n.own[ROOT] += weights.own[i];
+        n.ownSamples[ROOT] += weights.ownSamples[i];
+        n.ownValue[ROOT] += weights.ownValue[i];
+      }
+      // Called by itself: counted above.
+      if (i < behind) continue;
+      behind = profile.end[i];
+      this.subject.push(i);
+      n.weight[ROOT] += weights.total(i);
+      n.samples[ROOT] += weights.totalSamples(i);
+      n.value[ROOT] += weights.totalValue(i);
+      n.after[ROOT] += weights.totalAfter(i);
+    }
+  }
+
+  /** The children of a root that is a method. */
+  gatherSubject(groups) {
+    const { profile, weights, nodes: n } = this;
+    for (const place of this.subject) {
+      if (!this.reverse) {
+        this.gatherRange(groups, place + 1, profile.end[place]);
+        continue;
+      }
+      const caller = weights.caller(place);
+      const [weight, samples, value] = [weights.total(place), weights.totalSamples(place), weights.totalValue(place)];
+      if (caller >= 0) {
+        this.gather(groups, caller, weight, samples, value, weights.totalAfter(place));
+      } else {
+        n.own[ROOT] += weight;
+        n.ownSamples[ROOT] += samples;
+        n.ownValue[ROOT] += value;
+      }
+    }
+  }
+
   name(node) {
-    return node === ROOT ? "all" : this.keys.name[this.nodes.key[node]];
+    return node === ROOT && this.of < 0 ? "all" : this.keys.name[this.nodes.key[node]];
   }
 
   isManaged(node) {
@@ -298,7 +130,9 @@ class Tree {
     if (this.nodes.first[node] >= 0) return;
     const groups = new Map();
     const { profile, weights } = this;
-    if (this.reverse) {
+    if (node === ROOT && this.of >= 0) {
+      this.gatherSubject(groups);
+    } else if (this.reverse) {
       if (node === ROOT) {
         for (let i = 0; i < profile.count; i++) {
           if (weights.own[i] > 0) {
@@ -352,25 +186,32 @@ class Tree {
     const frame = this.profile.frame[place];
     const key = this.keys.of[frame];
     let group = groups.get(key);
+    const tier = this.profile.head.frames.tier[frame];
     if (group === undefined) {
-      group = {
-        key, weight: 0, samples: 0, value: 0, after: 0, places: new Map(), tiers: new Float64Array(16),
-      };
+      // In reverse a place may come again; forwards it does not.
+      const known = this.reverse ? new Map() : null;
+      group = { key, weight: 0, samples: 0, value: 0, after: 0, places: [], known, tier, tiers: null };
       groups.set(key, group);
     }
     group.weight += weight;
     group.samples += samples;
     group.value += value;
     group.after += after;
-    group.tiers[this.profile.head.frames.tier[frame]] += weight;
-    const known = group.places.get(place);
-    if (known === undefined) {
-      group.places.set(place, [weight, samples, value, after]);
+    if (group.tiers === null && tier !== group.tier) {
+      group.tiers = new Float64Array(16);
+      group.tiers[group.tier] = group.weight - weight;
+    }
+    if (group.tiers !== null) group.tiers[tier] += weight;
+    const { places, known } = group;
+    const at = known?.get(place);
+    if (at === undefined) {
+      known?.set(place, places.length);
+      places.push(place, weight, samples, value, after);
     } else {
-      known[0] += weight;
-      known[1] += samples;
-      known[2] += value;
-      known[3] += after;
+      places[at + 1] += weight;
+      places[at + 2] += samples;
+      places[at + 3] += value;
+      places[at + 4] += after;
     }
   }
 
@@ -396,16 +237,18 @@ class Tree {
       nodes.samples[node] = group.samples;
       nodes.value[node] = group.value;
       nodes.after[node] = group.after;
-      nodes.tier[node] = group.tiers.reduce((best, w, i) => w > group.tiers[best] ? i : best, 0);
+      nodes.tier[node] = group.tiers === null ? group.tier
+        : group.tiers.reduce((best, w, i) => w > group.tiers[best] ? i : best, 0);
       x += group.weight;
       nodes.from[node] = places.length;
-      for (const [place, [weight, samples, value, after]] of group.places) {
+      for (let of = 0; of < group.places.length; of += 5) {
+        const place = group.places[of];
         const at = places.add();
         places.node[at] = place;
-        places.weight[at] = weight;
-        places.samples[at] = samples;
-        places.value[at] = value;
-        places.after[at] = after;
+        places.weight[at] = group.places[of + 1];
+        places.samples[at] = group.places[of + 2];
+        places.value[at] = group.places[of + 3];
+        places.after[at] = group.places[of + 4];
         if (!this.reverse) {
           nodes.own[node] += weights.own[place];
           nodes.ownSamples[node] += weights.ownSamples[place];

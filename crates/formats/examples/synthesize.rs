@@ -1,5 +1,9 @@
-//! Writes a made-up profile with many stacks, to try viewers with:
-//! `cargo run -p formats --example synthesize -- STACKS FILE…`
+//! Writes a made-up profile with many stacks, or with many samples, to try viewers with:
+//! `cargo run --release -p formats --example synthesize -- STACKS [SAMPLES] FILE…`
+//!
+//! With SAMPLES, a web service of 24 threads at 999 Hz: requests of 40 kinds, each with stacks of its own of which
+//! few are frequent; a stack stays for two and a half samples in the middle; load comes and goes; every
+//! three seconds all wait for a collection.
 //!
 //! Not a benchmark and not a test; the names are like those of a web service. The same STACKS
 //! makes the same files always.
@@ -97,7 +101,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         .next()
         .ok_or("usage: synthesize STACKS FILE…")?
         .parse()?;
-    let profile = synthesize(stacks);
+    let mut args = args.peekable();
+    let samples = args.next_if(|arg| arg.parse::<usize>().is_ok());
+    let profile = match samples {
+        Some(samples) => long(stacks, samples.parse()?),
+        None => synthesize(stacks),
+    };
     eprintln!(
         "{} stack nodes, {} samples",
         profile.stacks.len(),
@@ -185,6 +194,89 @@ fn synthesize(wanted: usize) -> Profile {
         ..Health::default()
     };
     b.finish()
+}
+
+/// A service under load for as long as it takes to have `wanted` samples.
+fn long(stacks: usize, wanted: usize) -> Profile {
+    const KINDS: usize = 40;
+    const INTERVAL: u64 = 1_001_001;
+    let mut profile = synthesize(stacks);
+    let samples = std::mem::take(&mut profile.samples);
+    let mut seen = HashSet::new();
+    let mut known: Vec<_> = samples.iter().map(|sample| sample.stack).collect();
+    known.retain(|stack| seen.insert(*stack));
+    let of_kind = known.len() / KINDS;
+    profile.threads.truncate(1);
+    for nth in 1..24 {
+        profile.threads.push(Thread {
+            tid: 4242 + nth,
+            name: if nth < 4 {
+                ".NET Server GC"
+            } else {
+                ".NET TP Worker"
+            }
+            .into(),
+            ..profile.threads[0].clone()
+        });
+    }
+    let mut random = Random(0xA11_0C8);
+    // Kind of request and stack of each thread.
+    let mut now = vec![(0, 0); profile.threads.len()];
+    let begin = 1_000_000_000_u64;
+    let mut time = begin;
+    let sample = |thread: usize, time_ns, stack, event, value| Sample {
+        thread: ThreadId(thread as u32),
+        stack,
+        time_ns,
+        event,
+        value,
+        end: WalkEnd::Root,
+        logical: None,
+        detail: None,
+    };
+    while profile.samples.len() < wanted {
+        time += INTERVAL;
+        let second = (time - begin) / 1_000_000_000;
+        let load = 40 + 25 * (second / 20 % 3);
+        let waits = (time - begin) % 3_000_000_000 < 40_000_000;
+        if waits && (time - begin) % 3_000_000_000 < INTERVAL {
+            profile.samples.push(sample(
+                1,
+                time + 40_000_000,
+                known[3],
+                Event::Gc,
+                40_000_000,
+            ));
+        }
+        for (thread, (kind, stack)) in now.iter_mut().enumerate() {
+            let is_collector = (1..4).contains(&thread);
+            if is_collector != waits || (!waits && (thread as u64 * 100 / 24) > load) {
+                continue;
+            }
+            if random.below(50) == 0 {
+                *kind = random.skewed(KINDS as u64) as usize;
+            }
+            if random.below(5) < 2 {
+                // The smaller, the more frequent.
+                let at = random.skewed(of_kind as u64);
+                *stack = *kind * of_kind + random.skewed(1 + at) as usize;
+            }
+            let jitter = random.below(30_000);
+            let stack = if is_collector {
+                known[thread]
+            } else {
+                known[*stack]
+            };
+            profile
+                .samples
+                .push(sample(thread, time + jitter, stack, Event::Cpu, INTERVAL));
+        }
+    }
+    profile.samples.sort_by_key(|sample| sample.time_ns);
+    profile.processes[0].end_ns = time;
+    profile.health.samples = profile.samples.len() as u64;
+    profile.health.interval_ns = INTERVAL;
+    profile
 }
 
 fn frames(b: &mut Builder, random: &mut Random) -> Vec<FrameId> {

@@ -332,8 +332,8 @@ fn the_page_can_be_used_in_a_browser() {
     stdout_of(
         browser
             .arg(testkit::chromium())
-            .arg(page)
             .arg(pictures)
+            .arg(page)
             .arg(awaits)
             .arg(compared()),
     );
@@ -354,7 +354,9 @@ fn the_page_draws_the_profile() {
         let profile = ops::seen_by(profile, stacks);
         let mut page = node(&tools, "page.mjs");
         page.arg(path).arg(stacks.name());
-        page.args(["decode.js", "threads.js", "tree.js"].map(|script| assets.join(script)));
+        page.args(
+            ["decode.js", "threads.js", "weights.js", "tree.js"].map(|script| assets.join(script)),
+        );
         let text = stdout_of(&mut page);
         let (managed, text): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with("managed "));

@@ -6,6 +6,7 @@
 //! script and this style, by their hashes, so nothing is fetched and nothing injected runs.
 
 mod payload;
+mod samples;
 #[cfg(test)]
 mod tests;
 
@@ -22,15 +23,26 @@ use crate::labels::Labels;
 use crate::options::Options;
 
 const PAGE: &str = include_str!("../../assets/page.html");
-const STYLE: &str = include_str!("../../assets/page.css");
+const STYLE: &str = concat!(
+    include_str!("../../assets/page.css"),
+    include_str!("../../assets/views.css")
+);
 /// In the order in which they run: a later one uses what an earlier one declares.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 15] = [
     include_str!("../../assets/decode.js"),
     include_str!("../../assets/threads.js"),
+    include_str!("../../assets/weights.js"),
     include_str!("../../assets/tree.js"),
     include_str!("../../assets/colors.js"),
     include_str!("../../assets/graph.js"),
     include_str!("../../assets/panels.js"),
+    include_str!("../../assets/time.js"),
+    include_str!("../../assets/strip.js"),
+    include_str!("../../assets/menu.js"),
+    include_str!("../../assets/method.js"),
+    include_str!("../../assets/controls.js"),
+    include_str!("../../assets/link.js"),
+    include_str!("../../assets/keys.js"),
     include_str!("../../assets/app.js"),
 ];
 

@@ -1,22 +1,22 @@
 //! The profile as the page's script reads it (`assets/decode.js`).
 //!
 //! Bytes: a varint with the length of a JSON object, the object (strings and small tables), then
-//! varints: nodes (parents, then frames), then the samples by event and thread, and where samples have two stacks
-//! all of them again, at the other one. Varints are
+//! varints: nodes (parents, then frames), then the samples (`samples`). Varints are
 //! little-endian groups of seven bits. Nodes are in preorder, so a chain of callers costs one
 //! byte and a subtree is a range. Frames that look alike are one frame: addresses are left out.
 
 use serde::Serialize;
 
 use profile::Profile;
-use profile::model::{Event, Frame, FrameId, FrameKind, Location, Process, Tier};
-use profile::ops::{self, Runtimes, Stacks, Weight};
+use profile::model::{Frame, FrameId, FrameKind, Location, Process, Tier};
+use profile::ops::{self, Runtimes, Stacks};
 
+use super::samples::{self, EventHead};
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::{Options, Sides};
-use crate::select::{Selection, events, unit_name};
+use crate::select::Selection;
 use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::duration_ns;
@@ -29,8 +29,10 @@ struct Head {
     notes: Vec<String>,
     /// Nanoseconds, as a float: a page needs no more than 53 bits of it.
     duration: f64,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970 when time 0 was.
     start: f64,
+    /// Nanoseconds of one step of time: samples are told apart no finer.
+    tick: f64,
     interval: f64,
     /// Versions of the recorded CLRs.
     runtimes: Vec<String>,
@@ -42,9 +44,9 @@ struct Head {
     /// Shown first: index into `events`, and by value or by samples.
     event: usize,
     by_value: bool,
-    /// Where samples have two stacks.
+    /// What the two stacks of samples in async methods are called, the first one shown first; where there are two.
     #[serde(skip_serializing_if = "Option::is_none")]
-    views: Option<Views>,
+    views: Option<[&'static str; 2]>,
     /// Where recordings are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     sides: Option<SidesHead>,
@@ -54,15 +56,6 @@ struct Head {
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
-}
-
-/// The two stacks of samples in async methods.
-#[derive(Serialize)]
-struct Views {
-    /// What they are called: that of `events`, then the other one.
-    names: [&'static str; 2],
-    /// By event, of the other one: values are multiples of this.
-    scales: Vec<u64>,
 }
 
 /// The two sides of a comparison.
@@ -108,14 +101,6 @@ struct ThreadHead {
     name: String,
     tid: u32,
     process: u32,
-}
-
-#[derive(Serialize)]
-struct EventHead {
-    name: &'static str,
-    unit: &'static str,
-    /// Values are multiples of this.
-    scale: u64,
 }
 
 #[derive(Serialize, Default)]
@@ -281,23 +266,12 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
     for &(_, key) in &nodes.list {
         varint(&mut bytes, u64::from(number[key as usize]));
     }
-    let mut heads = Vec::new();
-    let events = events(profile);
-    for &(event, _) in &events {
-        let scale = push_event(&mut bytes, profile, &nodes.of_stack, first, event);
-        heads.push(EventHead {
-            name: event.name(),
-            unit: unit_name(event.unit()),
-            scale,
-        });
-    }
-    let views = second.map(|second| Views {
-        names: [first.name(), second.name()],
-        scales: events
-            .iter()
-            .map(|&(event, _)| push_event(&mut bytes, profile, &nodes.of_stack, second, event))
-            .collect(),
-    });
+    let begin = ops::begin_ns(profile);
+    let tick = samples::tick(profile.samples.len(), duration_ns(profile));
+    let stacks = [Some(first), second];
+    let heads: Vec<EventHead> =
+        samples::push(&mut bytes, profile, &nodes.of_stack, stacks, (begin, tick));
+    let views = second.map(|second| [first.name(), second.name()]);
 
     // A hostile recording may have such frames anywhere.
     let is_async = views.is_some()
@@ -311,10 +285,8 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         honest: honest_line(&profile.health),
         notes: notes(profile),
         duration: duration_ns(profile) as f64,
-        start: profile
-            .processes
-            .first()
-            .map_or(0.0, |p| (p.start_unix_ns / 1_000_000) as f64),
+        start: ops::begin_unix_ns(profile).map_or(0.0, |ns| (ns / 1_000_000) as f64),
+        tick: tick as f64,
         interval: if profile.health.is_slower_than_asked() {
             profile.health.achieved_ns
         } else {
@@ -406,55 +378,7 @@ fn push_frame(
     to.text.push(strings.optional(labels.text(frame)));
 }
 
-/// Samples of one event: for each thread its number plus one, how many stacks it has, then their
-/// places as steps, their counts, their values; 0 behind the last thread. Returns the scale of
-/// the values.
-fn push_event(
-    bytes: &mut Vec<u8>,
-    profile: &Profile,
-    place: &[u32],
-    stacks: Stacks,
-    event: Event,
-) -> u64 {
-    let mut sums: std::collections::BTreeMap<(u32, u32), Weight> = Default::default();
-    for sample in profile.samples.iter().filter(|s| s.event == event) {
-        let logical = sample.logical.filter(|_| stacks == Stacks::Logical);
-        let stack = logical.unwrap_or(sample.stack);
-        let at = (sample.thread.0, place[stack.0 as usize]);
-        *sums.entry(at).or_default() += Weight::of(sample.value);
-    }
-    let scale = sums
-        .values()
-        .fold(0, |scale, sum| gcd(scale, sum.value))
-        .max(1);
-    let sums: Vec<((u32, u32), Weight)> = sums.into_iter().collect();
-    for group in sums.chunk_by(|a, b| a.0.0 == b.0.0) {
-        varint(bytes, u64::from(group[0].0.0) + 1);
-        varint(bytes, group.len() as u64);
-        let mut before = 0;
-        for ((_, place), _) in group {
-            varint(bytes, u64::from(place - before));
-            before = *place;
-        }
-        for (_, sum) in group {
-            varint(bytes, sum.samples);
-        }
-        for (_, sum) in group {
-            varint(bytes, sum.value / scale);
-        }
-    }
-    varint(bytes, 0);
-    scale
-}
-
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
-fn varint(to: &mut Vec<u8>, mut value: u64) {
+pub(super) fn varint(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         to.push(value as u8 | 0x80);
         value >>= 7;
@@ -513,37 +437,42 @@ mod tests {
             ));
         }
         let events = head["events"].as_array().expect("events");
-        let mut passes = vec![(
-            "",
-            events
-                .iter()
-                .map(|event| &event["scale"])
-                .collect::<Vec<_>>(),
-        )];
-        if let Some(scales) = head["views"]["scales"].as_array() {
-            passes.push((" in the other view", scales.iter().collect()));
-        }
-        for (view, scales) in passes {
-            for (event, scale) in events.iter().zip(scales) {
-                let scale = scale.as_u64().expect("a scale");
-                loop {
-                    let thread = varint();
-                    if thread == 0 {
-                        break;
-                    }
-                    let count = varint();
-                    let mut node = 0;
-                    let mut row = || -> Vec<u64> { (0..count).map(|_| varint()).collect() };
-                    let (steps, samples, values) = (row(), row(), row());
-                    for ((step, samples), value) in steps.into_iter().zip(samples).zip(values) {
-                        node += step;
-                        lines.push(format!(
-                            "{} thread {}{view}: node {node}, {samples} samples, {}",
-                            event["name"],
-                            thread - 1,
-                            value * scale
-                        ));
-                    }
+        let both = head["views"].is_array();
+        let count = varint();
+        let mut row = |count: u64| -> Vec<u64> { (0..count).map(|_| varint()).collect() };
+        let first = row(count);
+        let second = if both { row(count) } else { Vec::new() };
+        for event in events {
+            let mut threads = Vec::new();
+            loop {
+                let thread = row(1)[0];
+                if thread == 0 {
+                    break;
+                }
+                threads.push((thread - 1, row(1)[0]));
+            }
+            let all = threads.iter().map(|(_, count)| count).sum();
+            let (steps, stacks) = (row(all), row(all));
+            let values = match event["constant"].as_u64() {
+                Some(value) => vec![value; all as usize],
+                None => row(all),
+            };
+            let scale = event["scale"].as_u64().expect("a scale");
+            let mut at = 0;
+            for (thread, count) in threads {
+                let mut time = 0;
+                for _ in 0..count {
+                    time += steps[at];
+                    let stack = stacks[at] as usize;
+                    let other = second.get(stack).map(|node| format!(" or {node}"));
+                    lines.push(format!(
+                        "{} thread {thread}: at {time}, node {}{}, {}",
+                        event["name"],
+                        first[stack],
+                        other.unwrap_or_default(),
+                        values[at] * scale
+                    ));
+                    at += 1;
                 }
             }
         }

@@ -49,6 +49,13 @@ class Element {
   showModal() { this.open = true; }
 
   getContext() {
+    // Of other pictures than the graph nothing is looked at here.
+    const none = () => {};
+    const calls = ["setTransform", "save", "restore", "beginPath", "rect", "clip", "moveTo", "lineTo", "stroke", "fill",
+      "fillRect", "fillText", "strokeRect"];
+    if (this.id !== "canvas") {
+      return Object.assign(Object.fromEntries(calls.map((name) => [name, none])), { measureText: () => ({ width: 9 }) });
+    }
     const context = {
       fillRect: (x, y, w, h) => {
         if (h === HEIGHT) drawn = [];
@@ -92,13 +99,14 @@ function settle() {
 const elements = new Map();
 const byId = (id) => {
   if (!html.includes(`id="${id}"`)) throw new Error(`the page has no ${id}`);
-  if (!elements.has(id)) elements.set(id, new Element("div"));
+  if (!elements.has(id)) elements.set(id, Object.assign(new Element("div"), { id }));
   return elements.get(id);
 };
 const space = byId("space");
 for (const [, id, value] of html.matchAll(/<select id="([a-z]+)"[^>]*>\s*<option value="([a-z]+)"/g)) {
   byId(id).value = value;
 }
+for (const [, id] of html.matchAll(/<[a-z]+ id="([a-z-]+)"[^>]* hidden>/g)) byId(id).hidden = true;
 const payload = byId("profile");
 payload.text = inner(/<script type="text\/plain" id="profile"[^>]*>([^<]*)<\/script>/);
 payload.dataset.encoding = inner(/data-encoding="([a-z-]+)"/);
@@ -111,7 +119,8 @@ const page = {
     body: new Element("body"), title: "",
     addEventListener: (type, action) => keyboard.addEventListener(type, action),
   },
-  window: { devicePixelRatio: 2 }, innerWidth: WIDTH, innerHeight: HEIGHT,
+  window: { devicePixelRatio: 2, addEventListener() {} }, location: { hash: "", pathname: "/page.html", search: "" },
+  history: { replaceState() {} }, URLSearchParams, performance, innerWidth: WIDTH, innerHeight: HEIGHT,
   matchMedia: () => ({ matches: false, addEventListener() {} }),
   requestAnimationFrame: (action) => frames.push(action),
   setTimeout: (action) => timers.push(action), clearTimeout: () => { timers = []; },

@@ -97,6 +97,22 @@ impl Filter {
     }
 }
 
+/// When the first thing of a profile was, nanoseconds of CLOCK_MONOTONIC: from there offsets are counted.
+#[must_use]
+pub fn begin_ns(profile: &Profile) -> u64 {
+    let processes = profile.processes.iter().map(|process| process.start_ns);
+    let samples = profile.samples.iter().map(|sample| sample.time_ns);
+    processes.chain(samples).min().unwrap_or(0)
+}
+
+/// The same by the clock on the wall, nanoseconds since 1970; `None` without a process.
+#[must_use]
+pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
+    let first = profile.processes.iter().min_by_key(|p| p.start_ns)?;
+    let before = first.start_ns - begin_ns(profile);
+    Some(first.start_unix_ns.saturating_sub(before))
+}
+
 fn is_version(label: &str, wanted: &str) -> bool {
     label
         .strip_prefix(wanted)

@@ -1,0 +1,41 @@
+// How long a page takes to open, and to show a range of time: `node measure.mjs CHROMIUM FOLDER FILE`.
+// docs/outputs.md has the figures.
+
+import { statSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import { Page, run } from "./chromium.mjs";
+
+const [file] = process.argv.slice(4);
+const url = pathToFileURL(file).href;
+
+await run({
+  async "opens and answers"(page) {
+    const opened = [];
+    for (let nth = 0; nth < 5; nth++) {
+      await page.go(url);
+      // From the begin of the navigation until the picture is drawn.
+      await page.drawn();
+      opened.push(await page.eval(`performance.getEntriesByName("ready")[0].startTime`));
+    }
+    const ranges = await page.eval(`(async () => {
+      const times = [];
+      const { end } = app.time;
+      for (let nth = 0; nth < 40; nth++) {
+        const from = Math.floor(end * (nth * 7 % 40) / 40);
+        const to = Math.floor(from + (end - from) * (1 + nth % 4) / 4);
+        const begin = performance.now();
+        app.setRange({ from, to });
+        // The picture is painted in the next frame's turn: paint it now, so that it is counted.
+        app.graph.paint();
+        times.push(performance.now() - begin);
+        await new Promise(requestAnimationFrame);
+      }
+      return times;
+    })()`);
+    const sorted = (list) => [...list].sort((a, b) => a - b);
+    const say = (list) => `median ${sorted(list)[list.length >> 1].toFixed(0)} ms, most ${Math.max(...list).toFixed(0)} ms`;
+    console.log(`file: ${(statSync(file).size / 1e6).toFixed(2)} MB`);
+    console.log(`open (${opened.length} times): ${say(opened)}`);
+    console.log(`range (${ranges.length} of them): ${say(ranges)}`);
+  },
+}, url);
