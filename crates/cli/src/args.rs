@@ -432,6 +432,21 @@ pub(crate) struct View {
 
     #[command(flatten)]
     pub(crate) limits: Limits,
+
+    #[command(flatten)]
+    pub(crate) range: Range,
+}
+
+/// Which part of the time is shown.
+#[derive(Args, Debug)]
+pub(crate) struct Range {
+    /// Only what was from here on: a time since the begin of the recording (2s, 500ms, 1.5m)
+    #[arg(long, value_name = "TIME", value_parser = units::offset, help_heading = SHOWN)]
+    pub(crate) from: Option<Duration>,
+
+    /// Only what was before this
+    #[arg(long, value_name = "TIME", value_parser = units::offset, help_heading = SHOWN)]
+    pub(crate) to: Option<Duration>,
 }
 
 /// Which stacks samples in async methods have.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use formats::{Format, Options};
@@ -11,7 +12,7 @@ use profile::Profile;
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
-use crate::args::{ConvertArgs, InspectArgs, Native, ReportArgs, View};
+use crate::args::{ConvertArgs, InspectArgs, Native, Range, ReportArgs, View};
 use crate::console::{Console, shown};
 use crate::names;
 use crate::output::{Destination, Kind, Old, write_whole};
@@ -111,11 +112,37 @@ pub(crate) fn viewed(profile: Profile, view: &View) -> Result<Profile> {
         true => profile::ops::with_signatures(profile),
         false => profile,
     };
+    let profile = in_range(profile, &view.range)?;
     let profile = with_or_without(profile::ops::with_runtime_work(profile), &view.native);
     match view.limits.max_depth {
         Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
         None => Ok(profile),
     }
+}
+
+/// With only what was in a range of time.
+///
+/// # Errors
+/// The range is empty.
+fn in_range(profile: Profile, range: &Range) -> Result<Profile> {
+    if range.from.is_none() && range.to.is_none() {
+        return Ok(profile);
+    }
+    if let (Some(from), Some(to)) = (range.from, range.to)
+        && from >= to
+    {
+        bail!("--from must be before --to");
+    }
+    let begin = profile::ops::begin_ns(&profile);
+    let at = |offset: Duration| {
+        begin.saturating_add(u64::try_from(offset.as_nanos()).unwrap_or(u64::MAX))
+    };
+    let filter = profile::ops::Filter {
+        from_ns: range.from.map(at),
+        until_ns: range.to.map(at),
+        ..profile::ops::Filter::default()
+    };
+    Ok(filter.apply(profile))
 }
 
 /// Says on stderr what a reader of the results should know of the recording.

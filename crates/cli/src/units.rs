@@ -28,6 +28,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(ns))
 }
 
+/// A time since some begin, such as `0`, `30s` or `500ms`; a bare number is seconds.
+pub(crate) fn offset(text: &str) -> Result<Duration, String> {
+    nanoseconds(text, Some(1_000_000_000)).map(Duration::from_nanos)
+}
+
 /// The time between two samples, nanoseconds.
 pub(crate) fn interval(text: &str) -> Result<u64, String> {
     let ns = nanoseconds(text, None)?;

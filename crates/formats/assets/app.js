@@ -420,6 +420,7 @@ class App {
     on("clock", "click", () => { this.setClock(!this.time.wall); this.show(false); });
     on("from", "change", () => this.typeRange());
     on("to", "change", () => this.typeRange());
+    for (const id of ["from", "to"]) on(id, "focus", () => by(id).select());
     on("range-clear", "click", () => this.setRange(null));
     on("range-zoom", "click", () => this.strip.zoom(this.range));
     on("process", "change", () => { fillThreads(this); this.setFilter(); });

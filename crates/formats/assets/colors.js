@@ -74,8 +74,8 @@ class Palette {
     // From little to much: paler to deeper on white, darker to brighter on black.
     this.heat = Array.from({ length: HEATS }, (_, at) => {
       const much = at / (HEATS - 1);
-      const light = dark ? 20 + 52 * much : 90 - 58 * much;
-      return `hsl(${(214 - 8 * much + (dark ? -30 : 60) * much).toFixed(0)} ${(45 + 40 * much).toFixed(0)}% ${light.toFixed(1)}%)`;
+      const light = dark ? 20 + 50 * much : 92 - 57 * much;
+      return `hsl(${(dark ? 214 - 28 * much : 205 + 12 * much).toFixed(0)} ${(50 + 28 * much).toFixed(0)}% ${light.toFixed(1)}%)`;
     });
   }
 }

@@ -74,7 +74,7 @@ function decode(bytes) {
   const nodes = [];
   const stacks = reader.varint();
   for (let view = 0; view < (head.views ? 2 : 1); view++) nodes.push(reader.column(new Int32Array(stacks)));
-  for (const event of head.events) readEvent(reader, event, nodes);
+  for (const event of head.events) readEvent(reader, event, nodes, head.tick);
   const profile = withEnds({ head, count, parent, frame });
   // The same samples at other nodes.
   const others = head.views && head.events.map((event) => ({
@@ -88,7 +88,7 @@ function decode(bytes) {
  * Adds to `event` its samples: `groups`, one a thread, with a `node` for each of its stacks and what
  * that has of samples and value, and for each sample, by time, its `time` and its `stack` of these.
  */
-function readEvent(reader, event, nodes) {
+function readEvent(reader, event, nodes, tick) {
   const { scale, constant } = event;
   const threads = [];
   let all = 0;
@@ -121,6 +121,9 @@ function readEvent(reader, event, nodes) {
       stack: stack.subarray(from, to),
       values: values ? values.subarray(from, to) : null,
       constant: (constant ?? 0) * scale,
+      // A sample with a value from this on stands for the time before it.
+      lasts: event.lasts ?? Infinity,
+      tick,
       samples: new Float64Array(used.length),
       value: new Float64Array(used.length),
     };

@@ -73,14 +73,17 @@ class Strip {
       this.most = this.cells.reduce((most, cell) => Math.max(most, cell), 0);
     } else if (this.lane === "tracks") {
       this.tracks = this.makeTracks();
+      // One scale for all of them.
+      const most = this.tracks.reduce((most, { area }) => Math.max(most, area?.most ?? 0), 0);
+      for (const { area } of this.tracks) if (area) area.most = most;
     } else {
       this.area = this.areaOf(counted);
     }
     this.marks = MARKED.map((kind) => this.marksOf(kind)).filter((kind) => kind.list.length > 0);
-    by("marks").replaceChildren(...this.marks.map(({ name, hue, list }) => {
+    by("marks").replaceChildren(...this.marks.map(({ name, one, hue, list }) => {
       const swatch = make("i", { class: "swatch" });
       swatch.style.backgroundColor = markColor(app.palette, hue);
-      return make("span", {}, swatch, `${list.length.toLocaleString("en")} ${name}`);
+      return make("span", {}, swatch, `${list.length.toLocaleString("en")} ${list.length === 1 ? one : name}`);
     }));
     const tracks = this.tracks.reduce((sum, track) => sum + (track.group ? TRACK : HEADER), 0);
     this.height = AXIS + MARKS + ({ heatmap: CELLS * CELL, tracks }[this.lane] ?? AREA) + 2;

@@ -82,16 +82,34 @@ class Time {
 
 /** What lies in `view` (ticks) of a group's samples, in `count` bins, by the `colors` of its stacks: `into[bin * width + color]`. */
 function addBins(group, view, count, byValue, colors, width, into) {
-  const { time, stack, values, constant } = group;
   const scale = count / (view.to - view.from);
+  addTimes(group, view, byValue, colors, scale, count, (bin, color, much) => { into[bin * width + color] += much; });
+}
+
+/**
+ * Tells `add` what is in which bin of `view`, `scale` bins a tick. What stands for the time before it is in all bins
+ * of that.
+ */
+function addTimes(group, view, byValue, colors, scale, count, add) {
+  const { time, stack, values, constant, lasts, tick } = group;
+  const isLong = byValue && Number.isFinite(lasts);
   const from = firstAt(group, view.from);
-  const to = firstAt(group, view.to);
+  const to = Math.min(time.length, firstAt(group, view.to) + (isLong ? REACH : 0));
   const one = byValue ? constant : 1;
   for (let i = from; i < to; i++) {
     const color = colors[stack[i]];
     if (color === 255) continue;
-    const bin = Math.min(count - 1, Math.floor((time[i] - view.from) * scale));
-    into[bin * width + color] += byValue && values ? values[i] : one;
+    const much = byValue && values ? values[i] : one;
+    const end = (time[i] - view.from) * scale;
+    if (!isLong || much < lasts) {
+      if (end < count) add(Math.floor(end), color, much);
+      continue;
+    }
+    const begin = Math.max(0, end - much / tick * scale);
+    const stop = Math.min(end, count);
+    for (let bin = Math.floor(begin); bin < stop; bin++) {
+      add(bin, color, (Math.min(stop, bin + 1) - Math.max(begin, bin)) / scale * tick);
+    }
   }
 }
 
@@ -107,13 +125,6 @@ function heatmapOf(time, view, most, interval) {
 
 /** Adds a group's samples to the cells of a heatmap: `into[column * CELLS + row]`. */
 function addCells(group, map, byValue, colors, into) {
-  const { time, stack, values, constant } = group;
-  const begin = map.first * map.column;
-  const from = firstAt(group, begin);
-  const to = firstAt(group, begin + map.columns * map.column);
-  const one = byValue ? constant : 1;
-  for (let i = from; i < to; i++) {
-    if (colors[stack[i]] === 255) continue;
-    into[Math.floor((time[i] - begin) / map.cell)] += byValue && values ? values[i] : one;
-  }
+  const view = { from: map.first * map.column, to: (map.first + map.columns) * map.column };
+  addTimes(group, view, byValue, colors, 1 / map.cell, into.length, (cell, _, much) => { into[cell] += much; });
 }

@@ -94,7 +94,7 @@ class Weights {
     this.nobodysSamples = 0;
     this.nobodysValue = 0;
     // Where each sample has the same value it is not added up one by one.
-    const constant = event?.groups.every((group) => !group.values) ? event.groups[0]?.constant ?? 0 : null;
+    const constant = event?.groups.every((group) => !group.values && group.lasts === Infinity) ? event.groups[0]?.constant ?? 0 : null;
     for (const group of event ? event.groups : []) {
       if (accepts(group.thread)) this.add(group, sumsIn(group, range), constant === null);
     }
@@ -285,22 +285,56 @@ function firstAt(group, time) {
   return low;
 }
 
+/** What the value of a group's sample is. */
+const valueOf = (group, i) => group.values ? group.values[i] : group.constant;
+
+/** How long before its time a sample began, ticks. */
+function lengthOf(group, i) {
+  const value = valueOf(group, i);
+  return value >= group.lasts ? value / group.tick : 0;
+}
+
+/** So many samples behind an instant may have begun before it: a thread waits at one place at a time. */
+const REACH = 4;
+
 /** Samples and value by stack of a group from `range.from` to before `range.to`; of all of it without one. */
 function sumsIn(group, range) {
   const { length } = group.time;
-  const from = range ? firstAt(group, range.from) : 0;
-  const to = range ? firstAt(group, range.to) : length;
-  if (from === 0 && to === length) return group;
+  if (!range) return group;
+  const from = firstAt(group, range.from);
+  const to = firstAt(group, range.to);
+  const isLong = Number.isFinite(group.lasts);
+  if (from === 0 && to === length && !isLong) return group;
+  let sums;
   // What is less: to add what is in it, or to take away what is not.
   if (to - from <= length / 2) {
-    const sums = { samples: new Float64Array(group.node.length), value: new Float64Array(group.node.length) };
+    sums = { samples: new Float64Array(group.node.length), value: new Float64Array(group.node.length) };
     addUp(group, from, to, sums.samples, sums.value, 1);
-    return sums;
+  } else {
+    sums = { samples: group.samples.slice(), value: group.value.slice() };
+    addUp(group, 0, from, sums.samples, sums.value, -1);
+    addUp(group, to, length, sums.samples, sums.value, -1);
   }
-  const sums = { samples: group.samples.slice(), value: group.value.slice() };
-  addUp(group, 0, from, sums.samples, sums.value, -1);
-  addUp(group, to, length, sums.samples, sums.value, -1);
+  if (isLong) cutLong(group, range, from, to, sums);
   return sums;
+}
+
+/** Of samples that stand for the time before them, takes what is not in the range, and adds what is. */
+function cutLong(group, range, from, to, { samples, value }) {
+  const { time, stack, tick } = group;
+  for (let i = from; i < Math.min(to, from + REACH); i++) {
+    const early = range.from - (time[i] - lengthOf(group, i));
+    if (lengthOf(group, i) === 0 || early <= 0) continue;
+    value[stack[i]] -= Math.min(early * tick, valueOf(group, i));
+    // Nothing of it is in the range.
+    if (early * tick >= valueOf(group, i)) samples[stack[i]]--;
+  }
+  for (let i = to; i < Math.min(time.length, to + REACH); i++) {
+    const begin = Math.max(range.from, time[i] - lengthOf(group, i));
+    if (lengthOf(group, i) === 0 || begin >= range.to) continue;
+    value[stack[i]] += (range.to - begin) * tick;
+    samples[stack[i]]++;
+  }
 }
 
 function baseName(path) {

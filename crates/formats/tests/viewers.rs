@@ -339,6 +339,109 @@ fn the_page_can_be_used_in_a_browser() {
     );
 }
 
+/// Two seconds in one method, one in which it waits, two in another one that calls itself; a collection every
+/// half second, exceptions, another process, lines. Times are exact.
+fn phased() -> Profile {
+    use profile::model::{Sample, StringId, Tier, WalkEnd};
+    use profile::testing::Scene;
+    const MS: u64 = 1_000_000;
+    let mut scene = Scene::new(4711, &["dotnet", "app.dll"]);
+    let clr = scene.runtime("8.0.4");
+    let module = scene.managed_module(clr, "/app/app.dll");
+    let coreclr = scene.native_module("/usr/share/dotnet/libcoreclr.so");
+    let thread = scene.thread(1, "main", true);
+    let collector = scene.thread(2, "collector", true);
+    let method = |scene: &mut Scene, name| {
+        let method = scene.method(clr, module, "App.Phases", name);
+        scene.managed(method, Tier::Tier1, 0)
+    };
+    let frames = ["Main", "BurnFirst", "Inner", "Wait", "BurnSecond"];
+    let [main, first, inner, wait, second] = frames.map(|name| method(&mut scene, name));
+    let enter = scene.native(coreclr, 64, "CallDescrWorkerInternal");
+    let more = scene.native(coreclr, 128, "MethodDescCallSite::CallTargetWorker");
+    for stack in [
+        vec![main, first, inner],
+        vec![main, wait, enter, more],
+        vec![main, second, second, second, inner],
+    ] {
+        let stack = scene.stack(&stack);
+        scene.sample(thread, stack, Event::Wall, 10 * MS, WalkEnd::Root);
+    }
+    let collected = scene.stack(&[main]);
+    let induced = scene.detail(Event::Gc, "gen 2", "Induced");
+    scene.about(collector, collected, Event::Gc, 5 * MS, induced);
+    let thrown = scene.detail(Event::Exception, "System.FormatException", "what was that?");
+    scene.about(thread, collected, Event::Exception, 1, thrown);
+    scene.end();
+    scene.process(4712, 4711, &["dotnet", "worker.dll"]);
+    let clr = scene.runtime("9.0.1");
+    let module = scene.managed_module(clr, "/app/worker.dll");
+    let thread = scene.thread(1, "idle", true);
+    let method = scene.method(clr, module, "App.Worker", "Idle");
+    let idle = scene.managed(method, Tier::Tier1, 0);
+    let idle = scene.stack(&[idle]);
+    scene.sample(thread, idle, Event::Wall, 10 * MS, WalkEnd::Root);
+    scene.end();
+    let mut profile = scene.profile();
+    let kinds = std::mem::take(&mut profile.samples);
+    let begin = profile.processes[0].start_ns;
+    for process in &mut profile.processes {
+        process.start_ns = begin;
+        process.end_ns = begin + 5_000 * MS;
+        // Twenty to two in the afternoon.
+        process.start_unix_ns = 1_795_009_200_000 * MS;
+    }
+    let mut take = |kind: &Sample, ms: u64| {
+        let time_ns = begin + ms * MS;
+        profile.samples.push(Sample { time_ns, ..*kind });
+    };
+    for ms in (0..5_000).step_by(10) {
+        take(&kinds[[0, 0, 1, 2, 2][ms as usize / 1000]], ms);
+        if ms % 100 == 0 {
+            take(kinds.last().expect("that of the other process"), ms);
+        }
+        if ms % 500 == 250 {
+            take(&kinds[3], ms);
+        }
+        if ms == 4_100 {
+            take(&kinds[4], ms);
+        }
+    }
+    profile.strings.push("/src/app/Phases.cs".to_owned());
+    let file = StringId(profile.strings.len() as u32 - 1);
+    for at in 0..profile.frames.len() {
+        let name = profile.string(profile.frames[at].name).to_owned();
+        let lines = [
+            "App.Phases.Main",
+            "App.Phases.BurnFirst",
+            "App.Phases.Inner",
+        ];
+        if let Some(line) = lines.iter().position(|line| *line == name) {
+            profile.frames[at].file = Some(file);
+            profile.frames[at].line = 10 * (line as u32 + 1);
+        }
+    }
+    profile.health.interval_ns = 10 * MS;
+    profile
+}
+
+/// A range of time, the heatmap, tracks, callers and callees, links: by mouse and by keyboard.
+#[test]
+fn the_page_shows_time_and_methods_in_a_browser() {
+    let page = file("browser-phased", Format::Html, &phased());
+    let inert = file("browser-hostile", Format::Html, &hostile());
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    std::fs::create_dir_all(&pictures).expect("the folder for tests' files takes folders");
+    let mut browser = node(&Tools::get(), "time.mjs");
+    stdout_of(
+        browser
+            .arg(testkit::chromium())
+            .arg(pictures)
+            .arg(page)
+            .arg(inert),
+    );
+}
+
 /// The trees and the table that the page draws are those that the library computes.
 #[test]
 fn the_page_draws_the_profile() {

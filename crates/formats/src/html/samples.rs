@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use profile::Profile;
 use profile::model::{Event, Sample};
-use profile::ops::Stacks;
+use profile::ops::{self, Stacks};
 use serde::Serialize;
 
 use super::payload::varint;
@@ -30,6 +30,9 @@ pub(super) struct EventHead {
     /// What all values are, in units of `scale`, where that is one number.
     #[serde(skip_serializing_if = "Option::is_none")]
     constant: Option<u64>,
+    /// Values from this on, in the event's unit, are time that passed before the sample's: a thread waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lasts: Option<u64>,
 }
 
 /// Nanoseconds of a step of time: finer where there is less to tell apart.
@@ -115,6 +118,7 @@ pub(super) fn push(
                 unit: unit_name(event.unit()),
                 scale,
                 constant: constant.then_some(first / scale),
+                lasts: ops::lasts_from(profile, event),
             }
         })
         .collect()

@@ -1,7 +1,7 @@
 //! Profiles with less in them.
 //!
 //! The invariant: samples are left out, never changed (but for the frames that
-//! [`without_native`] takes out). `health` stays what the recording said: the honest line is about
+//! [`without_native`] takes out, and for long ones of which a part is in a range of time). `health` stays what the recording said: the honest line is about
 //! the recording, not about what one looks at.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use regex::Regex;
 
 use super::group::runtime_labels;
-use crate::model::{Event, FrameId, FrameKind, Profile, RuntimeId, StackId};
+use crate::model::{Event, FrameId, FrameKind, Profile, RuntimeId, Sample, StackId};
 use crate::rewrite::{Replacement, replace_frames};
 
 /// Which samples to keep: those to which everything that is set applies.
@@ -28,7 +28,8 @@ pub struct Filter {
     pub frame: Option<Regex>,
     /// Without any frame whose name matches.
     pub no_frame: Option<Regex>,
-    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC.
+    /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits stands for
+    /// the time before it ([`lasts_from`]): what of that is in the range stays, and is its value.
     pub from_ns: Option<u64>,
     /// Taken before this time, nanoseconds of CLOCK_MONOTONIC.
     pub until_ns: Option<u64>,
@@ -82,11 +83,11 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|stacks| stacks[stack.0 as usize])
         };
+        let lasts = lasts_from(&profile, Event::Wall);
         let mut samples = std::mem::take(&mut profile.samples);
-        samples.retain(|sample| {
+        samples.retain_mut(|sample| {
             self.event.is_none_or(|event| event == sample.event)
-                && self.from_ns.is_none_or(|from| sample.time_ns >= from)
-                && self.until_ns.is_none_or(|until| sample.time_ns < until)
+                && self.takes_time_of(sample, lasts)
                 && threads[sample.thread.0 as usize]
                 && has(&with_runtime, sample.stack)
                 && has(&with_frame, sample.stack)
@@ -111,6 +112,40 @@ pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
     let first = profile.processes.iter().min_by_key(|p| p.start_ns)?;
     let before = first.start_ns - begin_ns(profile);
     Some(first.start_unix_ns.saturating_sub(before))
+}
+
+impl Filter {
+    /// The sample is in the range of time; of one that lasts, what is in it is left.
+    fn takes_time_of(&self, sample: &mut Sample, lasts: Option<u64>) -> bool {
+        let from = self.from_ns.unwrap_or(0);
+        let until = self.until_ns.unwrap_or(u64::MAX);
+        let is_long = |least| sample.event == Event::Wall && sample.value >= least;
+        if !lasts.is_some_and(is_long) {
+            return (from..until).contains(&sample.time_ns);
+        }
+        let begin = sample.time_ns.saturating_sub(sample.value);
+        let cut = from.saturating_sub(begin) + sample.time_ns.saturating_sub(until);
+        sample.value = sample.value.saturating_sub(cut);
+        sample.value > 0
+    }
+}
+
+/// From which value on a sample of an event stands for time that passed before it: twice the interval. A thread
+/// that waits is not sampled again and again; one sample comes when it moves, or after a second. `None` for
+/// events of which no sample does.
+#[must_use]
+pub fn lasts_from(profile: &Profile, event: Event) -> Option<u64> {
+    if event != Event::Wall {
+        return None;
+    }
+    let health = &profile.health;
+    let source = health.sources.iter().find(|source| source.event == event);
+    let interval = match source {
+        Some(source) => source.interval,
+        None if health.event == Some(event) => health.interval_ns,
+        None => 0,
+    };
+    (interval > 0).then_some(2 * interval)
 }
 
 fn is_version(label: &str, wanted: &str) -> bool {

@@ -17,7 +17,7 @@ mod work;
 pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
 pub use diff::{Change, Compared, Diff, ERROR, Per, Question, Side, both, diff};
-pub use filter::{Filter, begin_ns, begin_unix_ns, without_native};
+pub use filter::{Filter, begin_ns, begin_unix_ns, lasts_from, without_native};
 pub use group::{By, Group, Groups, Runtimes, runtime_labels};
 pub use seen::{Stacks, has_logical, seen_by};
 pub use signatures::with_signatures;

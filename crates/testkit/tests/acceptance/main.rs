@@ -60,6 +60,7 @@ mod list;
 mod mixed;
 mod names;
 mod outputs;
+mod pages;
 mod recipes;
 mod refusals;
 mod rules;

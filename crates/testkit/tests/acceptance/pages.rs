@@ -1,0 +1,26 @@
+//! The page of a real program in a real browser.
+
+use std::process::Command;
+
+use testkit::{Record, Runtime, Tools, chromium, repository, stdout_of};
+
+/// A program burns in one method, waits in another, burns in a third, and collects garbage every half second.
+#[test]
+fn a_range_of_the_page_is_a_phase_of_the_program() {
+    let recorded = Record::workload(&Runtime::net8(), "phases", &[])
+        .options(["-e", "wall,gc"])
+        .frequency(199)
+        .run_complete();
+    let page = recorded.convert("phases.html");
+    let folder = page.parent().expect("a file has a folder");
+    let mut node = Command::new(Tools::get().node);
+    node.arg(repository().join("crates/formats/tests/viewers/phases.mjs"))
+        .arg(chromium())
+        .arg(folder)
+        .arg(&page)
+        .arg(recorded.answer.measured("collections").to_string());
+    for phase in recorded.answer.lines("phase") {
+        node.args(phase);
+    }
+    println!("{}", stdout_of(&mut node));
+}
