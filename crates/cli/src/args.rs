@@ -396,6 +396,9 @@ pub(crate) struct ConvertArgs {
     pub(crate) event: Option<Event>,
 
     #[command(flatten)]
+    pub(crate) text: Text,
+
+    #[command(flatten)]
     pub(crate) view: View,
 }
 
@@ -413,6 +416,9 @@ pub(crate) struct OpenArgs {
     /// The event that is shown first [default: the one sampled by time, else the one with most samples]
     #[arg(short, long, value_name = "NAME", value_parser = units::event, add = candidates::events(), help_heading = SHOWN)]
     pub(crate) event: Option<Event>,
+
+    #[command(flatten)]
+    pub(crate) text: Text,
 
     #[command(flatten)]
     pub(crate) view: View,
@@ -435,6 +441,15 @@ pub(crate) struct View {
 
     #[command(flatten)]
     pub(crate) range: Range,
+}
+
+/// What a page has beside the profile.
+#[derive(Args, Debug)]
+pub(crate) struct Text {
+    /// Put source text into the page (.html), around lines with samples, from files that are here: who gets
+    /// the page can read it
+    #[arg(long, help_heading = SHOWN)]
+    pub(crate) sources: bool,
 }
 
 /// Which part of the time is shown.

@@ -20,6 +20,7 @@ mod output;
 mod record;
 mod running;
 mod saved;
+mod sources;
 mod symbols;
 mod target;
 mod top;

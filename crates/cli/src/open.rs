@@ -17,6 +17,7 @@ use profile::Profile;
 use crate::args::OpenArgs;
 use crate::console::{Console, shown};
 use crate::saved;
+use crate::sources;
 
 /// Runs the verb.
 pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
@@ -29,6 +30,10 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     let options = Options {
         event: args.event,
         stacks: args.view.stacks.stacks,
+        sources: match args.text.sources {
+            true => sources::read(&profile),
+            false => Default::default(),
+        },
         ..Options::default()
     };
     let (path, opened) = page(&profile, &options)?;

@@ -16,6 +16,7 @@ use crate::args::{ConvertArgs, InspectArgs, Native, Range, ReportArgs, View};
 use crate::console::{Console, shown};
 use crate::names;
 use crate::output::{Destination, Kind, Old, write_whole};
+use crate::sources;
 
 /// How often a recording says what is wrong with it before the rest is counted only.
 const MOST_NOTES: usize = 5;
@@ -239,6 +240,10 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
     let options = Options {
         event: args.event,
         stacks: view.stacks.stacks,
+        sources: match args.text.sources {
+            true => sources::read(&profile),
+            false => Default::default(),
+        },
         ..Options::default()
     };
     write_outputs(&profile, &options, &args.outputs, console)

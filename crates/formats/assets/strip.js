@@ -376,7 +376,9 @@ class Strip {
     const { context: c, view, time, app: { palette } } = this;
     const step = time.step(view.to - view.from, Math.max(2, this.width / 90));
     const digits = Math.min(6, Time.digits(time.seconds(step)));
-    for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
+    // Round times, also by the clock.
+    const before = time.wall ? time.start * 1e6 / time.tick % step : 0;
+    for (let at = Math.ceil((view.from + before) / step) * step - before; at <= view.to; at += step) {
       const x = Math.round(this.x(at));
       c.fillStyle = palette.grid;
       c.fillRect(x, 0, 1, this.height);

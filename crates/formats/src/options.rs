@@ -48,6 +48,8 @@ pub struct Options {
     pub json: bool,
     /// `html`: recordings are compared, of which the profile was made.
     pub sides: Option<Sides>,
+    /// `html`: source text by file, as frames name it. The page gets what is around lines with samples.
+    pub sources: std::collections::BTreeMap<String, String>,
 }
 
 /// What a page that compares recordings has to know beside the profile of all of them.
@@ -79,6 +81,7 @@ impl Default for Options {
             stacks: Stacks::Logical,
             json: false,
             sides: None,
+            sources: std::collections::BTreeMap::new(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use common::{HOSTILE, INTERVAL, Taken, awaited, profile_of};
 use formats::{By, Format, Options, Profile, Stacks, Weight};
 use profile::model::{Event, ThreadId};
+use profile::ops;
 use proptest::prelude::*;
 
 fn written(format: Format, profile: &Profile, options: &Options) -> String {
@@ -234,6 +235,45 @@ proptest! {
             let report: serde_json::Value = serde_json::from_str(&text).unwrap();
             let rows = report["rows"].as_array().unwrap();
             prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
+        }
+    }
+
+    /// A range of time adds up to the same in every format: what was in it, and of samples that stand for the time
+    /// before them the part that is in it. Two ranges beside each other have the time of both.
+    #[test]
+    fn a_range_of_time(profile in any_profile(), from in 0_u64..70, length in 1_u64..70) {
+        const MS: u64 = 1_000_000;
+        let range = |from: u64, until: u64| ops::Filter {
+            from_ns: Some(from * MS), until_ns: Some(until * MS), ..ops::Filter::default()
+        };
+        let within = range(from, from + length).apply(profile.clone());
+        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
+            let long = |value: u64| event == Event::Wall && value >= 2 * INTERVAL;
+            let part = |time: u64, value: u64| if long(value) {
+                let (time, value) = (i128::from(time), i128::from(value));
+                let [from, until] = [from * MS, (from + length) * MS].map(i128::from);
+                (time.min(until) - (time - value).max(from)).max(0) as u64
+            } else if (from * MS..(from + length) * MS).contains(&time) { value } else { 0 };
+            let taken = profile.samples.iter().filter(|sample| sample.event == event);
+            let all: u64 = taken.map(|sample| part(sample.time_ns, sample.value)).sum();
+            let options = Options {
+                event: Some(event), weight: Weight::Value, json: true, by: Some(By::Method), top: 1000, ..Options::default()
+            };
+            prop_assert_eq!(collapsed_total(&written(Format::Collapsed, &within, &options)), all);
+            let file: serde_json::Value =
+                serde_json::from_str(&written(Format::Speedscope, &within, &options)).unwrap();
+            let profiles = file["profiles"].as_array().unwrap().iter();
+            prop_assert_eq!(profiles.map(|p| p["endValue"].as_u64().unwrap()).sum::<u64>(), all);
+            let report: serde_json::Value =
+                serde_json::from_str(&written(Format::Text, &within, &options)).unwrap();
+            let rows = report["rows"].as_array().unwrap();
+            prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
+            let behind = range(from + length, 200).apply(profile.clone());
+            let both = range(from, 200).apply(profile.clone());
+            prop_assert_eq!(
+                total(&both, event, Weight::Value),
+                all + total(&behind, event, Weight::Value)
+            );
         }
     }
 

@@ -425,10 +425,91 @@ fn phased() -> Profile {
     profile
 }
 
+/// The same, where a thread that waits has a sample in half a second, for all that has passed.
+fn waiting() -> Profile {
+    const MS: u64 = 1_000_000;
+    let mut profile = phased();
+    let begin = profile.processes[0].start_ns;
+    let idle = profile.threads.iter().position(|t| t.name == "idle");
+    let idle = idle.expect("a thread waits") as u32;
+    profile.samples.retain_mut(|sample| {
+        let at = sample.time_ns - begin;
+        if sample.thread.0 == idle {
+            sample.value = (500 * MS).min(at);
+        }
+        sample.thread.0 != idle || at % (500 * MS) == 400 * MS
+    });
+    profile.health.sources = vec![profile::model::Source {
+        event: Event::Wall,
+        source: "ticks".to_owned(),
+        walker: "signal".to_owned(),
+        interval: 10 * MS,
+        by_time: true,
+    }];
+    profile
+}
+
+/// What a range of time leaves in the page is what it leaves in a report.
+#[test]
+fn a_range_of_the_page_is_that_of_the_report() {
+    let tools = Tools::get();
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    let all = [("phased", phased()), ("waiting", waiting())];
+    for (scene, profile) in all.into_iter().chain(scenes()) {
+        let path = file(&format!("range-{scene}"), Format::Html, &profile);
+        let begin = ops::begin_ns(&profile);
+        let last = profile.samples.iter().map(|s| s.time_ns).max();
+        let end = (last.expect("there are samples") - begin) / 1_000 + 1;
+        for (from, to) in [
+            (0, end),
+            (0, end / 3),
+            (end / 3, end / 2),
+            (end * 2 / 5, end * 3 / 5),
+            (end / 10, end),
+        ] {
+            let filter = ops::Filter {
+                from_ns: Some(begin + from * 1_000),
+                until_ns: Some(begin + to * 1_000),
+                ..ops::Filter::default()
+            };
+            let mut page = node(&tools, "page.mjs");
+            page.arg(&path).arg("logical").arg(format!("{from}-{to}"));
+            page.args(
+                ["decode.js", "threads.js", "weights.js", "tree.js"]
+                    .map(|script| assets.join(script)),
+            );
+            let text = stdout_of(&mut page);
+            let mut seen: Vec<&str> = text.lines().collect();
+            let event = ops::main_event(&profile).expect("there are samples");
+            let within = ops::seen_by(filter.apply(profile.clone()), Stacks::Logical);
+            let table = ops::totals(&within, By::Method, |sample| sample.event == event);
+            let mut expected: Vec<String> = table
+                .into_iter()
+                .map(|row| {
+                    let (own, total) = (row.own, row.total);
+                    let name = visible(&row.group.label).into_owned();
+                    format!(
+                        "row {} {} {} {} {name}",
+                        own.samples, own.value, total.samples, total.value
+                    )
+                })
+                .collect();
+            seen.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(seen, expected, "{scene} from {from} to {to}");
+        }
+    }
+}
+
 /// A range of time, the heatmap, tracks, callers and callees, links: by mouse and by keyboard.
 #[test]
 fn the_page_shows_time_and_methods_in_a_browser() {
-    let page = file("browser-phased", Format::Html, &phased());
+    let text = (1..60).map(|line| format!("\tline <b>{line}</b>; // \u{202e}\n"));
+    let options = Options {
+        sources: [("/src/app/Phases.cs".to_owned(), text.collect())].into(),
+        ..Options::default()
+    };
+    let page = file_with("browser-phased", Format::Html, &phased(), &options);
     let inert = file("browser-hostile", Format::Html, &hostile());
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
     std::fs::create_dir_all(&pictures).expect("the folder for tests' files takes folders");
@@ -456,7 +537,7 @@ fn the_page_draws_the_profile() {
         let path = file(scene, Format::Html, &profile);
         let profile = ops::seen_by(profile, stacks);
         let mut page = node(&tools, "page.mjs");
-        page.arg(path).arg(stacks.name());
+        page.arg(path).arg(stacks.name()).arg("all");
         page.args(
             ["decode.js", "threads.js", "weights.js", "tree.js"].map(|script| assets.join(script)),
         );

@@ -7,6 +7,7 @@
 
 mod payload;
 mod samples;
+mod sources;
 #[cfg(test)]
 mod tests;
 

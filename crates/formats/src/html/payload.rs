@@ -12,6 +12,7 @@ use profile::model::{Frame, FrameId, FrameKind, Location, Process, Tier};
 use profile::ops::{self, Runtimes, Stacks};
 
 use super::samples::{self, EventHead};
+use super::sources::{self, SourceHead};
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
@@ -56,6 +57,9 @@ struct Head {
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
+    /// Source text, where it was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<SourceHead>,
 }
 
 /// The two sides of a comparison.
@@ -334,6 +338,9 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .sides
             .as_ref()
             .map(|sides| SidesHead::new(profile, sides)),
+        sources: sources::parts(profile, &options.sources, |name| {
+            strings.index.get(name).map(|at| at + 1)
+        }),
         strings: strings.list,
         frames,
         nodes: nodes.list.len(),

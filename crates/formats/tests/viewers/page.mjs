@@ -1,10 +1,11 @@
 // Reads an HTML file the way its own script does, and prints the trees and the table it would
-// draw, one line a node: `node page.mjs FILE STACKS SCRIPT.js…`. STACKS: logical or physical.
+// draw, one line a node: `node page.mjs FILE STACKS RANGE SCRIPT.js…`. STACKS: logical or physical. RANGE: all, or FROM-TO
+// in ticks, of which only the table is printed.
 
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
 
-const [file, stacks, ...scripts] = process.argv.slice(2);
+const [file, stacks, range, ...scripts] = process.argv.slice(2);
 const page = readFileSync(file, "utf8");
 const [, encoding, text] =
   /<script type="text\/plain" id="profile" data-encoding="([a-z-]+)">([^<]*)<\/script>/.exec(page);
@@ -20,6 +21,18 @@ const weights = new parts.Weights(profile);
 const event = profile.head.events[profile.head.event];
 weights.fill(event, () => true, profile.head.by_value);
 const keys = new parts.Keys(profile, "method");
+
+if (range !== "all") {
+  const [from, to] = range.split("-").map(Number);
+  weights.fill(event, () => true, profile.head.by_value, { from, to });
+  const rows = parts.tally(profile, weights, keys);
+  for (let key = 0; key < keys.count; key++) {
+    if (rows.totalSamples[key] === 0) continue;
+    console.log(["row", rows.ownSamples[key], Math.round(rows.ownValue[key]), rows.totalSamples[key],
+      Math.round(rows.totalValue[key]), keys.name[key]].join(" "));
+  }
+  process.exit();
+}
 
 for (const reverse of [false, true]) {
   const tree = new parts.Tree(profile, weights, keys, reverse, "weight");

@@ -192,7 +192,10 @@ const tests = {
       return [...Array(nodes.count[0]).keys()].map((c) => [tree.name(nodes.first[0] + c), nodes.samples[nodes.first[0] + c]]); })()`);
     assert.deepEqual(await below("callers"), [["App.Phases.BurnFirst [8.0.4]", 200], ["App.Phases.BurnSecond [8.0.4]", 200]]);
     assert.deepEqual(await below("callees"), []);
-    assert.match(await page.text("lines"), /Phases\.cs.*72\.73 %72\.73 %30/);
+    assert.match(await page.text("lines"), /Phases\.cs.*72\.73 %72\.73 %30\tline <b>30<\/b>; \/\/ \\u\{202e\}31/);
+    assert.equal(await page.eval(`document.querySelectorAll("#lines .source b").length`), 0);
+    assert.deepEqual(await page.eval(`[...document.querySelectorAll("#lines .line")].map((td) => Number(td.textContent))`),
+      [27, 28, 29, 30, 31, 32, 33]);
     await page.picture("method");
     // A caller by keyboard, and back.
     await page.eval(`document.getElementById("callers").focus()`);

@@ -123,8 +123,11 @@ impl Filter {
         if !lasts.is_some_and(is_long) {
             return (from..until).contains(&sample.time_ns);
         }
-        let begin = sample.time_ns.saturating_sub(sample.value);
-        let cut = from.saturating_sub(begin) + sample.time_ns.saturating_sub(until);
+        let early = self.from_ns.map_or(0, |from| {
+            from.saturating_add(sample.value)
+                .saturating_sub(sample.time_ns)
+        });
+        let cut = early.saturating_add(sample.time_ns.saturating_sub(until));
         sample.value = sample.value.saturating_sub(cut);
         sample.value > 0
     }

@@ -1,0 +1,71 @@
+//! Source text around the lines that samples were taken on.
+//!
+//! The invariants: of a file whose text is not given there is nothing; what the text says is shown as text, with
+//! whatever acts in it written out; no more than [`AROUND`] lines around a line with samples are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use profile::Profile;
+use serde::Serialize;
+
+use crate::visible::visible;
+
+/// So many lines before and behind a line with samples.
+const AROUND: u32 = 4;
+/// Of a longer line the rest is left out: generated code.
+const MOST_CHARACTERS: usize = 400;
+
+/// Lines of a file that follow each other.
+#[derive(Serialize)]
+pub(super) struct SourceHead {
+    /// As `FrameColumns::file`: index of its name plus one.
+    file: u32,
+    first: u32,
+    lines: Vec<String>,
+}
+
+/// The parts of `sources` that are around lines of frames; `number` is by name as the page has it.
+pub(super) fn parts(
+    profile: &Profile,
+    sources: &BTreeMap<String, String>,
+    number: impl Fn(&str) -> Option<u32>,
+) -> Vec<SourceHead> {
+    let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for frame in profile.frames.iter().filter(|frame| frame.line > 0) {
+        if let Some(file) = frame.file {
+            let near = frame.line.saturating_sub(AROUND).max(1)..=frame.line.saturating_add(AROUND);
+            wanted.entry(profile.string(file)).or_default().extend(near);
+        }
+    }
+    let mut parts: Vec<SourceHead> = Vec::new();
+    for (name, lines) in wanted {
+        let (Some(text), Some(file)) = (sources.get(name), number(&visible(name))) else {
+            continue;
+        };
+        for (line, text) in (1_u32..).zip(text.lines()) {
+            if !lines.contains(&line) {
+                continue;
+            }
+            let text: String = text.chars().take(MOST_CHARACTERS).collect();
+            // Tabs indent; they are no harm here.
+            let inert = |cell: &str| match cell.trim_matches(' ') {
+                // No text is not a text without a name.
+                "" => cell.to_owned(),
+                _ => visible(cell).into_owned(),
+            };
+            let cells: Vec<_> = text.split('\t').map(inert).collect();
+            let text = cells.join("\t");
+            match parts.last_mut() {
+                Some(part) if part.file == file && part.first + part.lines.len() as u32 == line => {
+                    part.lines.push(text);
+                }
+                _ => parts.push(SourceHead {
+                    file,
+                    first: line,
+                    lines: vec![text],
+                }),
+            }
+        }
+    }
+    parts
+}
