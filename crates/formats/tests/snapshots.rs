@@ -51,7 +51,7 @@ fn each_event_alone() {
     let mut all = String::new();
     for event in (0..)
         .map_while(Event::from_code)
-        .filter(|e| *e != Event::Call)
+        .filter(|e| !matches!(e, Event::Call | Event::TracedCall))
     {
         let options = Options {
             event: Some(event),

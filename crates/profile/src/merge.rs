@@ -9,6 +9,7 @@ use crate::builder::Builder;
 use crate::model::{
     DetailId, Frame, FrameId, Health, Limited, Location, Module, ModuleId, Pause, Pauses, Process,
     ProcessId, Profile, Runtime, RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
+    TracedMethod,
 };
 
 /// One profile of several, each with the name of its file, named already: addresses mean nothing across processes. The clocks of
@@ -107,6 +108,7 @@ impl Merged {
             details,
             samples,
             pauses,
+            traced,
             health,
             recordings: _,
         } = profile;
@@ -196,6 +198,15 @@ impl Merged {
             time_ns: moved(of.time_ns),
             ..of
         }));
+        merged
+            .traced
+            .extend(traced.into_iter().map(|of| TracedMethod {
+                process: process(of.process),
+                runtime: runtime(of.runtime),
+                name: string(of.name),
+                module: string(of.module),
+                ..of
+            }));
         add_health(&mut merged.health, health, first_process, &name);
         merged.recordings.push(name);
     }

@@ -4,7 +4,7 @@ use profile::model::{Event, FrameKind, Pauses};
 use profile::ops::Stacks;
 use profile::testing::{self, Scene};
 use profile::{Import, LOST_FRAME, Profile};
-use recording::{Reader, Record, Tier, WalkEnd};
+use recording::{ProcessKey, Reader, Record, Tier, WalkEnd};
 
 fn collapsed(profile: &Profile) -> Vec<String> {
     let mut lines = std::collections::BTreeMap::<String, u64>::new();
@@ -778,4 +778,61 @@ fn a_logical_stack_that_nothing_defines_is_left_out() {
     let profile = scene.profile();
     assert!(!profile::ops::has_logical(&profile));
     assert_eq!(profile.health.broken, []);
+}
+
+/// What is known of a traced method is told once, its calls each second: of two runtimes, they stay apart; what a damaged
+/// recording says of a method that it does not name is of none.
+#[test]
+fn calls_of_traced_methods_add_up_for_each_runtime() {
+    let process = ProcessKey(1);
+    let mut import = Import::new();
+    let traced = |traced, runtime, refused: &'static str| Record::Traced {
+        traced,
+        runtime,
+        token: 0x0600_0001,
+        min_ns: 5,
+        module: "/srv/shop.dll".into(),
+        type_name: "Shop.Cart`1+Item".into(),
+        name: "Open".into(),
+        refused: refused.into(),
+    };
+    let calls = |traced, errors, buckets: &'static [(u32, u64)], max_ns| Record::Calls {
+        traced,
+        time_ns: 1,
+        errors,
+        sum_ns: max_ns,
+        max_ns,
+        buckets: buckets.into(),
+    };
+    for record in [
+        traced(0, 0, ""),
+        traced(1, 1, ""),
+        calls(0, 1, &[(3, 2), (u32::MAX, 1)], u64::MAX),
+        calls(0, 0, &[(3, 5), (4, 1)], 9),
+        calls(1, 0, &[(7, 1)], 7),
+        calls(2, 9, &[(7, 9)], 7),
+        traced(1, 1, "the runtime answers no"),
+    ] {
+        import.record(process, &record);
+    }
+    let profile = import.finish();
+    let [first, second] = &profile.traced[..] else {
+        panic!("{:?}", profile.traced);
+    };
+    assert_eq!(profile.string(first.name), "Shop.Cart<_>.Item.Open");
+    assert_eq!((first.calls(), first.errors), (9, 1));
+    assert_eq!((first.sum_ns, first.max_ns), (u64::MAX, u64::MAX));
+    let quantiles = [1, 500, 888, 1000].map(|part| first.quantile_ns(part));
+    assert_eq!(quantiles, [3, 3, 4, u64::MAX]);
+    assert_ne!(first.runtime, second.runtime);
+    assert_eq!((second.calls(), second.max_ns), (1, 7));
+    assert_eq!(second.refused, "the runtime answers no");
+    // Of two recordings they stay apart too.
+    let both = profile::merge(vec![
+        ("a".to_owned(), profile.clone()),
+        ("b".to_owned(), profile),
+    ]);
+    let names = both.traced.iter().map(|one| both.string(one.name));
+    assert_eq!(names.collect::<Vec<_>>(), ["Shop.Cart<_>.Item.Open"; 4]);
+    assert_ne!(both.traced[0].process, both.traced[2].process);
 }

@@ -38,6 +38,8 @@ pub(crate) const KIND_COST: u8 = 22;
 pub(crate) const KIND_THREAD_STATE: u8 = 23;
 pub(crate) const KIND_CHANGE: u8 = 24;
 pub(crate) const KIND_ASYNC_CUT: u8 = 25;
+pub(crate) const KIND_TRACED: u8 = 26;
+pub(crate) const KIND_CALLS: u8 = 27;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -322,6 +324,47 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_str(out, wait);
             put_str(out, missing);
             KIND_THREAD_STATE
+        }
+        Record::Traced {
+            traced,
+            runtime,
+            token,
+            min_ns,
+            module,
+            type_name,
+            name,
+            refused,
+        } => {
+            put_varint(out, u64::from(*traced));
+            out.push(*runtime);
+            put_varint(out, u64::from(*token));
+            put_varint(out, *min_ns);
+            for text in [module, type_name, name, refused] {
+                put_str(out, text);
+            }
+            KIND_TRACED
+        }
+        Record::Calls {
+            traced,
+            time_ns,
+            errors,
+            sum_ns,
+            max_ns,
+            buckets,
+        } => {
+            put_varint(out, u64::from(*traced));
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *errors);
+            put_varint(out, *sum_ns);
+            put_varint(out, *max_ns);
+            put_varint(out, buckets.len() as u64);
+            let mut last = 0;
+            for (bucket, count) in buckets.iter() {
+                put_delta(out, last, u64::from(*bucket));
+                put_varint(out, *count);
+                last = u64::from(*bucket);
+            }
+            KIND_CALLS
         }
         Record::Note { text } => {
             put_str(out, text);
@@ -676,6 +719,38 @@ pub(crate) fn decode<'a>(
             wait: body.text()?,
             missing: body.text()?,
         },
+        KIND_TRACED => Record::Traced {
+            traced: body.varint32()?,
+            runtime: body.byte()?,
+            token: body.varint32()?,
+            min_ns: body.varint()?,
+            module: body.text()?,
+            type_name: body.text()?,
+            name: body.text()?,
+            refused: body.text()?,
+        },
+        KIND_CALLS => {
+            let traced = body.varint32()?;
+            let time_ns = deltas.take_time(body)?;
+            let (errors, sum_ns, max_ns) = (body.varint()?, body.varint()?, body.varint()?);
+            let count = usize::try_from(body.varint()?).map_err(|_| Malformed)?;
+            // Each takes two bytes at least: what a damaged length says is not believed.
+            let mut buckets = Vec::with_capacity(count.min(body.0.len() / 2));
+            let mut last = 0;
+            for _ in 0..count {
+                let bucket = body.delta32(last)?;
+                last = u64::from(bucket);
+                buckets.push((bucket, body.varint()?));
+            }
+            Record::Calls {
+                traced,
+                time_ns,
+                errors,
+                sum_ns,
+                max_ns,
+                buckets: Cow::Owned(buckets),
+            }
+        }
         KIND_NOTE => Record::Note { text: body.text()? },
         KIND_END => Record::End {
             time_ns: deltas.take_time(body)?,

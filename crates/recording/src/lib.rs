@@ -14,6 +14,7 @@
 
 mod block;
 mod codec;
+pub mod histogram;
 mod reader;
 mod record;
 mod split;

@@ -153,6 +153,8 @@ pub enum Event {
     ModuleLoad = 8,
     /// A method was called, counted exactly (walker `shadow`). Value: calls.
     Call = 9,
+    /// A call of a traced method that was kept with its stack ([`Record::Traced`]). Value: nanoseconds.
+    TracedCall = 10,
 }
 
 /// How a walk ended.
@@ -442,6 +444,41 @@ pub enum Record<'a> {
         /// Why there is no stack of it; empty where there is one.
         missing: Cow<'a, str>,
     },
+    /// A method whose calls are counted and timed, each one, by what was written into its code; or that was to be.
+    Traced {
+        /// Its id, dense from 0. One runtime's: methods of the same name in two runtimes are two.
+        traced: u32,
+        /// [`Record::Runtime`].
+        runtime: u8,
+        /// MethodDef token.
+        token: u32,
+        /// Calls that took less have no sample, nanoseconds; they are counted all the same.
+        min_ns: u64,
+        /// Full path of its module, or a name where there is no file.
+        module: Cow<'a, str>,
+        /// As [`Record::Method`] has it.
+        type_name: Cow<'a, str>,
+        /// As [`Record::Method`] has it.
+        name: Cow<'a, str>,
+        /// Why its calls are not counted; empty where they are.
+        refused: Cow<'a, str>,
+    },
+    /// Calls of a traced method that have ended since the last such record of it.
+    Calls {
+        /// [`Record::Traced`].
+        traced: u32,
+        /// When this was added up.
+        time_ns: u64,
+        /// Of them, those that an exception ended.
+        errors: u64,
+        /// Their durations together, nanoseconds.
+        sum_ns: u64,
+        /// The longest, nanoseconds.
+        max_ns: u64,
+        /// How many took how long: pairs of a bucket ([`crate::histogram`]) and a number, by bucket, each once. All of
+        /// them together are the calls.
+        buckets: Cow<'a, [(u32, u64)]>,
+    },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
         /// One sentence.
@@ -549,6 +586,7 @@ impl Event {
             7 => Event::ClassLoad,
             8 => Event::ModuleLoad,
             9 => Event::Call,
+            10 => Event::TracedCall,
             _ => return None,
         })
     }
@@ -569,6 +607,7 @@ impl Event {
             Event::ClassLoad => "class-load",
             Event::ModuleLoad => "module-load",
             Event::Call => "call",
+            Event::TracedCall => "traced-call",
         }
     }
 
@@ -576,9 +615,12 @@ impl Event {
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {
-            Event::Cpu | Event::Wall | Event::Contention | Event::Gc | Event::Jit => {
-                Unit::Nanoseconds
-            }
+            Event::Cpu
+            | Event::Wall
+            | Event::Contention
+            | Event::Gc
+            | Event::Jit
+            | Event::TracedCall => Unit::Nanoseconds,
             Event::Alloc => Unit::Bytes,
             Event::Exception | Event::ClassLoad | Event::ModuleLoad | Event::Call => Unit::Count,
         }
@@ -879,6 +921,40 @@ impl Record<'_> {
                 syscall,
                 wait: owned(wait),
                 missing: owned(missing),
+            },
+            Record::Traced {
+                traced,
+                runtime,
+                token,
+                min_ns,
+                module,
+                type_name,
+                name,
+                refused,
+            } => Record::Traced {
+                traced,
+                runtime,
+                token,
+                min_ns,
+                module: owned(module),
+                type_name: owned(type_name),
+                name: owned(name),
+                refused: owned(refused),
+            },
+            Record::Calls {
+                traced,
+                time_ns,
+                errors,
+                sum_ns,
+                max_ns,
+                buckets,
+            } => Record::Calls {
+                traced,
+                time_ns,
+                errors,
+                sum_ns,
+                max_ns,
+                buckets: Cow::Owned(buckets.into_owned()),
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

@@ -53,7 +53,7 @@ fn frame() -> impl Strategy<Value = Frame<'static>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    (0..10u8).prop_map(|code| Event::from_code(code).unwrap())
+    (0..11u8).prop_map(|code| Event::from_code(code).unwrap())
 }
 
 fn record() -> impl Strategy<Value = Record<'static>> {
@@ -177,6 +177,19 @@ fn record() -> impl Strategy<Value = Record<'static>> {
                 Record::ThreadState { thread, time_ns, state, syscall, wait, missing }
             }
         ),
+        1 => ((id(), any::<u8>(), id(), number()), (text(), text(), text(), text())).prop_map(
+            |((traced, runtime, token, min_ns), (module, type_name, name, refused))| {
+                Record::Traced { traced, runtime, token, min_ns, module, type_name, name, refused }
+            }
+        ),
+        1 => (
+            (id(), number(), number()),
+            (number(), number()),
+            proptest::collection::vec((id(), number()), 0..20),
+        ).prop_map(|((traced, time_ns, errors), (sum_ns, max_ns), buckets)| {
+            let buckets = Cow::Owned(buckets);
+            Record::Calls { traced, time_ns, errors, sum_ns, max_ns, buckets }
+        }),
         1 => text().prop_map(|text| Record::Note { text }),
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())

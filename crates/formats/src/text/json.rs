@@ -7,6 +7,7 @@ use profile::ops::By;
 use serde::Serialize;
 
 use super::report::Report;
+use super::traced;
 use super::tree::tree;
 use crate::inspect::HealthJson;
 use crate::labels::{Labels, kind_name};
@@ -27,6 +28,9 @@ struct ReportJson<'a> {
     rows: Vec<RowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Vec<NodeJson>>,
+    /// Methods whose calls were counted, all of them, those with the most time first; absent where none was to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traced: Option<Vec<traced::TracedJson>>,
     health: HealthJson,
 }
 
@@ -152,6 +156,7 @@ pub(super) fn write(
         },
         rows,
         tree,
+        traced: traced::json(profile),
         health: HealthJson::new(profile),
     };
     write_json(&mut *out, &json)?;

@@ -5,6 +5,7 @@
 
 mod json;
 mod report;
+mod traced;
 mod tree;
 
 use std::io::{self, Write};
@@ -40,6 +41,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             tree::write(profile, &report, &mut out)?;
         }
         writeln!(out)?;
+        traced::write(profile, options.top, &mut out)?;
         for note in notes(profile) {
             writeln!(out, "note: {note}")?;
         }

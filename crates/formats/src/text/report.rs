@@ -9,7 +9,7 @@ use profile::ops::{self, By, Weight as Sum};
 
 use crate::labels::kind_name;
 use crate::options::Options;
-use crate::select::{Selection, unit_name};
+use crate::select::{Selection, events, unit_name};
 use crate::visible::visible;
 
 /// One row.
@@ -47,7 +47,16 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(profile: &Profile, options: &Options) -> Self {
-        let selection = Selection::new(profile, options, false);
+        let mut selection = Selection::new(profile, options, false);
+        let slow = options.event.is_none() && options.by == Some(By::Detail);
+        if slow && !ops::has_details(profile, selection.event) {
+            // What is sampled by time is about nothing: whoever asks means the methods that were traced.
+            let of = Event::TracedCall;
+            let traced = events(profile).into_iter().find(|(event, _)| *event == of);
+            if let Some((event, sum)) = traced {
+                selection = Selection::of(event, sum, options, false);
+            }
+        }
         let by = options.by.unwrap_or_else(|| {
             // What a lock is about is only whether it is a managed one.
             if selection.event != Event::Contention && ops::has_details(profile, selection.event) {

@@ -14,14 +14,16 @@ use std::io;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use recording::{Damage, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, WalkEnd};
+use recording::{
+    Damage, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, WalkEnd, histogram,
+};
 
 use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::state::{KnownStack, Method, State, lost_frame};
 use crate::builder::Builder;
 use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
-    Runtime, Sample, Source, StringId, ThreadState,
+    Runtime, Sample, Source, StringId, ThreadState, TracedMethod,
 };
 use crate::names::{self, Role};
 use crate::rewrite::{Replacement, replace_frames};
@@ -433,6 +435,69 @@ impl Import {
                 let text = builder.string(&names::detail_text(event, text));
                 let id = builder.detail(Detail { event, name, text });
                 state.details.set(*detail, id);
+            }
+            Record::Traced {
+                traced,
+                runtime,
+                token,
+                min_ns,
+                module,
+                type_name,
+                name: raw,
+                refused,
+            } => {
+                let name = builder.string(&names::method(MethodKind::Il, type_name, raw));
+                let module = builder.string(module);
+                let runtime = state.runtime(builder, *runtime);
+                let all = &mut builder.profile.traced;
+                // What is known of it changes where its runtime cannot compile it after all.
+                match state
+                    .traced
+                    .get(*traced)
+                    .and_then(|at| all.get_mut(at as usize))
+                {
+                    Some(known) => known.refused = refused.to_string(),
+                    None => {
+                        state.traced.set(*traced, all.len() as u32);
+                        all.push(TracedMethod {
+                            process: state.id,
+                            runtime,
+                            name,
+                            module,
+                            token: *token,
+                            min_ns: *min_ns,
+                            refused: refused.to_string(),
+                            errors: 0,
+                            sum_ns: 0,
+                            max_ns: 0,
+                            buckets: BTreeMap::new(),
+                        });
+                    }
+                }
+            }
+            Record::Calls {
+                traced,
+                time_ns,
+                errors,
+                sum_ns,
+                max_ns,
+                buckets,
+            } => {
+                state.saw(builder, *time_ns);
+                let all = &mut builder.profile.traced;
+                // Of one that was lost with its block there is no name.
+                if let Some(at) = state.traced.get(*traced)
+                    && let Some(known) = all.get_mut(at as usize)
+                {
+                    known.errors = known.errors.saturating_add(*errors);
+                    known.sum_ns = known.sum_ns.saturating_add(*sum_ns);
+                    known.max_ns = known.max_ns.max(*max_ns);
+                    for (bucket, count) in buckets.iter() {
+                        let bucket = (*bucket).min(histogram::BUCKETS as u32 - 1);
+                        let known = known.buckets.entry(bucket).or_default();
+                        *known = known.saturating_add(*count);
+                    }
+                }
             }
             Record::Source {
                 event,

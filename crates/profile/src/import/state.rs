@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) stacks: IdTable<KnownStack>,
     pub(super) threads: IdTable<ThreadId>,
     pub(super) details: IdTable<DetailId>,
+    /// Index of traced methods.
+    pub(super) traced: IdTable<u32>,
     pub(super) runtimes: HashMap<u8, RuntimeId>,
     /// [`names::AGENT_FRAME`], once seen.
     agent_frame: Option<FrameId>,
@@ -121,6 +123,7 @@ impl State {
             stacks: IdTable::default(),
             threads: IdTable::default(),
             details: IdTable::default(),
+            traced: IdTable::default(),
             runtimes: HashMap::new(),
             agent_frame: None,
             agent_cpu_ns: 0,

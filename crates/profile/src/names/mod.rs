@@ -122,7 +122,7 @@ pub fn type_name(text: &str) -> String {
 pub fn detail(event: Event, name: &str) -> String {
     match event {
         Event::Exception | Event::Alloc | Event::ClassLoad => type_name(name),
-        Event::Jit => {
+        Event::Jit | Event::TracedCall => {
             let (whole, tier) = match name.rfind(" (") {
                 Some(at) if name.ends_with(')') => name.split_at(at),
                 _ => (name, ""),
