@@ -12,9 +12,10 @@ use std::time::Duration;
 use control::{Arrival, Message, PROTOCOL, ask, keys};
 use corprof::context::{Attach, Callback, Cooperative, Detached, NoTrigger, Startup, Synchronous};
 use corprof::sys::{CorPrfGcReason, CorPrfSuspendReason};
+
 use corprof::{
-    Callbacks, ClassId, Cx, EventMaskLow, EventPipeEvent, FunctionId, Hresult, ModuleId, ObjectId,
-    RejitId, ThreadId,
+    Callbacks, ClassId, Cx, EventMaskLow, EventPipeEvent, FunctionControl, FunctionId, Hresult,
+    ModuleId, ObjectId, RejitId, ThreadId, Token,
 };
 use recording::{Event, MethodKind};
 
@@ -27,6 +28,7 @@ use crate::events::{
 use crate::hooks;
 use crate::session::{Library, Parts, arrival, signal};
 use crate::target::threads::{OwnThread, Started};
+use crate::trace::{self, ClrTrace};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
 /// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
@@ -39,6 +41,7 @@ pub(crate) struct ClrCallbacks {
     clr: Arc<Clr>,
     /// Set in `Initialize`, before any other callback.
     events: OnceLock<Arc<ClrEvents>>,
+    trace: Arc<ClrTrace>,
 }
 
 impl ClrCallbacks {
@@ -49,6 +52,7 @@ impl ClrCallbacks {
             library,
             clr: Arc::new(clr),
             events: OnceLock::new(),
+            trace: Arc::default(),
         }
     }
 
@@ -129,6 +133,9 @@ impl ClrCallbacks {
             let hooks = hooks::Hooks::new(&self.parts.target, stacks, Arc::clone(&self.clr));
             info.set_fast_hooks(cx, hooks)?;
         }
+        if self.parts.trace.is_wanted() {
+            trace::enable(&self.trace, &self.clr, &self.parts.events, cx);
+        }
         self.parts.events.tell_all(&wanted);
         if let Some(trouble) = subscription::start_session(cx, own, &wanted) {
             self.parts.events.tell(EventNews::Note(trouble));
@@ -155,8 +162,10 @@ impl Callbacks for ClrCallbacks {
         let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
         parts.events.add(self.clr.number(), Arc::clone(own));
+        parts.trace.add(self.clr.number(), Arc::clone(&self.trace));
         if let Err(refusal) = self.subscribe(cx, own) {
             parts.events.remove(self.clr.number());
+            parts.trace.remove(self.clr.number());
             parts.registry.withdraw(self.clr.number());
             return Err(refusal);
         }
@@ -198,6 +207,7 @@ impl Callbacks for ClrCallbacks {
                 .ok_or(refusal)?;
             self.clr.set_hijack_place(admitted.hijack_place);
             parts.events.add(self.clr.number(), Arc::clone(own));
+            parts.trace.add(self.clr.number(), Arc::clone(&self.trace));
             Ok(())
         };
         let arrived = arrival::arrive(parts, self.library, socket, admit).and_then(|()| {
@@ -209,6 +219,7 @@ impl Callbacks for ClrCallbacks {
         });
         arrived.inspect_err(|_| {
             parts.events.remove(self.clr.number());
+            parts.trace.remove(self.clr.number());
             parts.registry.refuse_attached(self.clr.number());
             // Nobody may be left to look after.
             parts.wake.ring();
@@ -238,6 +249,7 @@ impl Callbacks for ClrCallbacks {
     fn shutdown<'rt>(&self, _cx: &mut Cx<'rt, Callback>) -> corprof::Result<()> {
         let wake = || self.parts.wake.ring();
         self.parts.registry.ends(self.clr.number(), wake);
+        self.trace.end();
         Ok(())
     }
 
@@ -250,6 +262,9 @@ impl Callbacks for ClrCallbacks {
         self.parts.target.natives.refresh();
         if status.is_ok() {
             self.clr.module_loaded(&self.parts.target, cx, module);
+            let parts = self.parts;
+            let trace = &parts.trace;
+            trace.module(&self.clr, &self.trace, &parts.events, cx, module);
             if let Some(facts) = self.clr.module(module.raw())
                 && let Some(origin) = self.origin()
             {
@@ -271,6 +286,29 @@ impl Callbacks for ClrCallbacks {
             shadow.module_unloaded(self.clr.number(), module.raw());
         }
         self.clr.module_unloaded(&self.parts.target, module);
+        Ok(())
+    }
+
+    fn get_rejit_parameters<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        method: Token,
+        control: FunctionControl<'rt>,
+    ) -> corprof::Result<()> {
+        self.trace.parameters(cx, module, method, &control)
+    }
+
+    fn rejit_error<'rt>(
+        &self,
+        cx: &mut Cx<'rt, Callback>,
+        module: ModuleId<'rt>,
+        method: Token,
+        _function: Option<FunctionId<'rt>>,
+        status: Hresult,
+    ) -> corprof::Result<()> {
+        let module = cx.info().key(module);
+        self.parts.trace.failed(module, method, status);
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! sends a recording to the tool. It is not a library for others: two use it, the crate `libsidewalk`
 //! and the crate `oracle`, which holds its walkers against each other.
 //!
-//! Invariants: no panic leaves it; it holds no lock while it calls the CLR; it starts one thread;
+//! Invariants: no panic leaves it; it holds no lock while it calls the CLR; it starts one thread, and one for each CLR
+//! in which methods are traced;
 //! when the tool is gone it goes silent and the program goes on.
 //!
 //! Each floor may use only those above it in this list; a test reads the arrows
@@ -22,6 +23,8 @@ mod handler;
 pub mod walkers;
 
 pub mod events;
+mod trace;
+
 pub mod session;
 
 mod callbacks;

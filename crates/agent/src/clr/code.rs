@@ -184,6 +184,9 @@ impl Clr {
             else {
                 continue;
             };
+            if rejit != RejitId::ORIGINAL {
+                self.compiled_again(cx, function, start);
+            }
             let (facts, owner) = self.collectible_facts(cx, function, kind, start);
             let unwind = self.unwind_of(&range, function.raw() as u64);
             let of_this = self.tier(target, &unwind, kind, &starts);

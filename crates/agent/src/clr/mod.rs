@@ -11,6 +11,7 @@ mod finalizer;
 mod il;
 pub mod names;
 pub mod registry;
+mod rewritten;
 pub mod runtimes;
 pub mod tiers;
 pub mod version;
@@ -26,6 +27,7 @@ pub use self::registry::{Admitted, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
 
 use self::code::Unloadable;
+use self::rewritten::Rewritten;
 use self::tiers::Tiering;
 use crate::model::ManagedModule;
 use crate::target::chains::{self, Gate};
@@ -43,6 +45,7 @@ pub struct Clr {
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
+    rewritten: Mutex<Rewritten>,
     /// What it does with hot code: [`Tiering`].
     tiering: AtomicU8,
     /// Code headers that have been read and believed since the last that was not.
@@ -92,6 +95,7 @@ impl Clr {
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
+            rewritten: Mutex::default(),
             tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),
             hijacks: hijacks::Words::default(),

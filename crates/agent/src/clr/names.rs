@@ -238,7 +238,7 @@ pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> 
 }
 
 /// `Namespace.Outer+Inner`.
-fn type_of(metadata: &MetadataImport<'_>, class: Token) -> String {
+pub(crate) fn type_of(metadata: &MetadataImport<'_>, class: Token) -> String {
     let mut parts = Vec::new();
     let mut next = Some(class);
     while let Some(class) = next

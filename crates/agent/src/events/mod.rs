@@ -250,6 +250,44 @@ impl Events {
         }
     }
 
+    /// Whether a call of a traced method that took so long may be kept. Asked before anything that costs time: three
+    /// loads.
+    #[inline]
+    pub(crate) fn keeps_calls_of(&self, ns: u64) -> bool {
+        self.queue.is_slow(ns) && self.wants(Event::TracedCall) && self.is_on()
+    }
+
+    /// A call of a traced method is over, on this thread, in native code that the method has called.
+    pub(crate) fn call_ended(
+        &self,
+        target: &'static Target,
+        name: &Arc<str>,
+        ns: u64,
+        is_error: bool,
+    ) {
+        let max_depth = self.max_depth.load(Ordering::Relaxed);
+        let time_ns = proc::now_ns();
+        let hijacks = target.threads.own_hijacks();
+        let (frames, end) = walk_here(target.code.map(), max_depth, hijacks);
+        let text = if is_error {
+            "ended by an exception"
+        } else {
+            "returned"
+        };
+        let sample = EventSample {
+            event: Event::TracedCall,
+            tid: proc::own_tid(),
+            time_ns,
+            value: ns,
+            end,
+            frames,
+            name: Arc::clone(name),
+            text: text.to_owned(),
+            catcher: None,
+        };
+        self.push(Place::Largest, sample);
+    }
+
     /// A sample as a callback leaves it.
     #[cfg(test)]
     pub(crate) fn take_sample(&self, sample: EventSample) -> bool {

@@ -5,6 +5,7 @@
 //! leaf, held for a few list operations and never over a call into the CLR; nobody waits for room;
 //! what is not kept is counted, by event where a limit said no, else as lost.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 use recording::Event;
@@ -28,6 +29,9 @@ pub(super) enum Place {
     New,
     /// In the place of this one of its event.
     Instead(usize),
+    /// In the place of the one with the least value, if that is less than its own: for an event of which the largest are
+    /// kept.
+    Largest,
 }
 
 /// What was not kept of an event.
@@ -72,6 +76,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Queue {
     state: Mutex<State>,
+    /// Calls that took no longer than this would not be kept: to be asked without the lock.
+    slowest: AtomicU64,
 }
 
 /// Events that come as often as the program likes. The others are rare, or are thinned out by
@@ -79,7 +85,7 @@ pub(super) struct Queue {
 fn is_limited(event: Event) -> bool {
     matches!(
         event,
-        Event::Exception | Event::Contention | Event::Jit | Event::ClassLoad
+        Event::Exception | Event::Contention | Event::Jit | Event::ClassLoad | Event::TracedCall
     )
 }
 
@@ -112,12 +118,14 @@ impl Queue {
     pub(super) fn new(limit: u32, now_ns: u64) -> Queue {
         Queue {
             state: Mutex::new(State::new(limit, now_ns)),
+            slowest: AtomicU64::new(0),
         }
     }
 
     /// Begins anew, with another limit; what is in it is dropped.
     pub(super) fn begin(&self, limit: u32, now_ns: u64) {
         *self.state() = State::new(limit, now_ns);
+        self.slowest.store(0, Relaxed);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,6 +151,13 @@ impl Queue {
         None
     }
 
+    /// Whether a call that took so long would be among the slowest, as far as can be told without the lock.
+    #[inline]
+    pub(super) fn is_slow(&self, ns: u64) -> bool {
+        let slowest = self.slowest.load(Relaxed);
+        ns > slowest || slowest == 0
+    }
+
     /// Puts a sample to its place. Answers whether the agent thread should be woken.
     pub(super) fn push(&self, place: Place, sample: EventSample) -> bool {
         let mut state = self.state();
@@ -152,10 +167,23 @@ impl Queue {
         let Some(kind) = state.kinds.get_mut(sample.event as usize) else {
             return false;
         };
+        let mut is_full = false;
         let old = match place {
             Place::Instead(at) => kind.samples.get_mut(at),
-            Place::New => None,
+            Place::Largest if kind.samples.len() as u64 >= kind.room => {
+                is_full = true;
+                kind.samples.iter_mut().min_by_key(|one| one.value)
+            }
+            Place::New | Place::Largest => None,
         };
+        if is_full && let Some(least) = old.as_ref().map(|old| old.value) {
+            self.slowest.store(least, Relaxed);
+            if least >= sample.value {
+                kind.limited.count += 1;
+                kind.limited.value = kind.limited.value.saturating_add(sample.value);
+                return false;
+            }
+        }
         let freed = old.as_ref().map_or(0, |old| old.bytes());
         if state.bytes - freed + bytes > MAX_BYTES {
             state.lost += 1;
@@ -186,6 +214,14 @@ impl Queue {
         for (code, kind) in (0u8..).zip(&mut state.kinds) {
             if kind.room != u64::MAX {
                 let kept = kind.samples.len() as u64;
+                if Event::from_code(code) == Some(Event::TracedCall) {
+                    // The slowest of the next batch will be about as slow; where there were few, all of them are.
+                    let least = kind.samples.iter().map(|one| one.value).min();
+                    let slowest = least
+                        .filter(|_| kept >= kind.room)
+                        .map_or(0, |least| least / 2);
+                    self.slowest.store(slowest, Relaxed);
+                }
                 kind.room = (kind.room.saturating_sub(kept) + earned).clamp(1, state.limit);
             }
             kind.seen = 0;
@@ -266,6 +302,36 @@ mod tests {
         // 5,000 draws of a uniform value: the mean's deviation is 4.1.
         let mean = sum / count;
         assert!((479..=520).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn of_traced_calls_the_slowest_are_kept() {
+        let queue = Queue::new(10, 0);
+        let passed = std::cell::Cell::new(0);
+        let feed = |values: &mut dyn Iterator<Item = u64>| {
+            for ns in values {
+                match queue.is_slow(ns) {
+                    true => drop(queue.push(Place::Largest, sample(Event::TracedCall, ns, 3))),
+                    false => passed.set(passed.get() + 1),
+                }
+            }
+        };
+        // In no order: 0 to 996, each once.
+        feed(&mut (0..997).map(|n| n * 131 % 997));
+        let batch = queue.take(1_000_000_000);
+        let mut kept: Vec<u64> = batch.samples.iter().map(|one| one.value).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, (987..997).collect::<Vec<_>>());
+        let limited = batch
+            .limited
+            .first()
+            .map_or(0, |(_, limited)| limited.count);
+        feed(&mut [400, 900].into_iter());
+        assert_eq!(limited + passed.get(), 997 - 10 + 1);
+        // The one that might have been slow a moment ago is not any more when there is room.
+        assert_eq!(queue.take(2_000_000_000).samples.len(), 1);
+        feed(&mut [4].into_iter());
+        assert_eq!(queue.take(3_000_000_000).samples.len(), 1);
     }
 
     #[test]

@@ -129,9 +129,10 @@ fn masks(
     wanted: &Subscription,
 ) -> (EventMaskLow, EventMaskHigh) {
     // Beside the runtime's immutable ones: hooks stay, as code that was compiled with them does, and
-    // so do snapshots, whose proof has been given.
+    // so do snapshots and ReJIT, whose proofs have been given.
     let low_kept = EventMaskLow::IMMUTABLE
         | EventMaskLow::MONITOR_ENTERLEAVE
+        | EventMaskLow::ENABLE_REJIT
         | EventMaskLow::ENABLE_STACK_SNAPSHOT;
     let high_kept = EventMaskHigh::IMMUTABLE;
     (

@@ -1,4 +1,4 @@
-//! Ticks for the shadow walker: the processor's time stamp counter where it is a clock.
+//! Ticks for the shadow walker and for traced methods: the processor's time stamp counter where it is a clock.
 //!
 //! It does not tell what time it is. A tick costs a few nanoseconds to read, without a system call;
 //! what it is worth is found out by the agent thread, over the whole recording, so that its error
@@ -42,8 +42,22 @@ impl Clock {
             begin_ticks: 0,
             begin_ns: proc::now_ns(),
         };
-        clock.begin_ticks = clock.now();
+        (clock.begin_ticks, clock.begin_ns) = clock.both();
         clock
+    }
+
+    /// Ticks, and nanoseconds of CLOCK_MONOTONIC at the same moment: the best of some looks, as a thread may be taken off its
+    /// processor between the two.
+    fn both(&self) -> (u64, u64) {
+        const LOOKS: u32 = 8;
+        let look = |_| {
+            let before = proc::now_ns();
+            let ticks = self.now();
+            let took = proc::now_ns().saturating_sub(before);
+            (took, (ticks, before + took / 2))
+        };
+        let best = (0..LOOKS).map(look).min_by_key(|(took, _)| *took);
+        best.map_or((0, 0), |(_, both)| both)
     }
 
     /// For reports.
@@ -65,10 +79,24 @@ impl Clock {
         }
     }
 
+    /// Ticks are those of the processor.
+    #[inline]
+    pub(crate) fn is_tsc(&self) -> bool {
+        self.source == Source::Tsc
+    }
+
+    /// Waits until the clock is so old, for its rate to be about right.
+    pub(crate) fn has_run_for(&self, ns: u64) {
+        while proc::now_ns().saturating_sub(self.begin_ns) < ns {
+            std::hint::spin_loop();
+        }
+    }
+
     /// What ticks are worth, by all the time that has passed.
     pub(crate) fn rate(&self) -> Rate {
-        let ns = proc::now_ns().saturating_sub(self.begin_ns);
-        let ticks = self.now().saturating_sub(self.begin_ticks);
+        let (ticks, ns) = self.both();
+        let ns = ns.saturating_sub(self.begin_ns);
+        let ticks = ticks.saturating_sub(self.begin_ticks);
         if self.source == Source::Monotonic || ticks == 0 {
             return Rate { ns: 1, ticks: 1 };
         }

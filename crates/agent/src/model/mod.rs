@@ -11,6 +11,6 @@ pub mod thread;
 
 pub use method::{CodeBody, CollectibleFacts, FileAtLoad, IlMap, ManagedModule, MethodNames};
 pub use phase::Phase;
-pub use settings::{EventSet, RuntimePolicy, Settings, WalkerKind};
+pub use settings::{EventSet, RuntimePolicy, Settings, TracePattern, WalkerKind};
 pub use stack::{EndCode, NATIVE_RUN, WalkedStack};
 pub use thread::{ManagedThread, ThreadTarget};

@@ -28,6 +28,30 @@ pub struct Settings {
     pub dump: bool,
     /// Whether samples of async methods have the chain of who awaits them.
     pub chains: bool,
+    /// Methods of which each call is counted and timed.
+    pub trace: Vec<TracePattern>,
+    /// Most methods that are traced.
+    pub trace_limit: u32,
+}
+
+/// Methods to trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracePattern {
+    /// As the user typed it, without the time.
+    pub text: String,
+    /// Calls that took at least so long are kept with their stacks, nanoseconds.
+    pub min_ns: u64,
+}
+
+impl TracePattern {
+    /// Reads `50000000:Shop.*.Checkout`. What separates settings is written as `%3b`, and `%` as `%25`.
+    fn parse(text: &str) -> Option<TracePattern> {
+        let (min_ns, text) = text.split_once(':')?;
+        Some(TracePattern {
+            min_ns: min_ns.parse().ok()?,
+            text: text.replace("%3b", ";").replace("%25", "%"),
+        })
+    }
 }
 
 /// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
@@ -136,6 +160,11 @@ impl EventSet {
         Some(EventSet::of(&[event]))
     }
 
+    /// These and `others`.
+    pub const fn with(self, others: EventSet) -> EventSet {
+        EventSet(self.0 | others.0)
+    }
+
     /// Those that are not in `others`.
     pub const fn without(self, others: EventSet) -> EventSet {
         EventSet(self.0 & !others.0)
@@ -175,6 +204,8 @@ impl Default for Settings {
             runtimes: RuntimePolicy::All,
             dump: false,
             chains: false,
+            trace: Vec::new(),
+            trace_limit: 1000,
         }
     }
 }
@@ -212,9 +243,16 @@ impl Settings {
                 }
                 "dump" => settings.dump = value == "1",
                 "async" => settings.chains = value == "1",
+                "trace" => settings.trace.extend(TracePattern::parse(value)),
+                "trace_limit" => {
+                    settings.trace_limit = value.parse().unwrap_or(settings.trace_limit);
+                }
                 "runtimes" => settings.runtimes = RuntimePolicy::parse(value),
                 _ => {}
             }
+        }
+        if !settings.trace.is_empty() {
+            settings.events = settings.events.with(EventSet::of(&[Event::TracedCall]));
         }
         settings
     }
@@ -292,12 +330,13 @@ mod tests {
     fn reads_what_the_tool_writes() {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1",
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1;\
+             trace=50:A.B;trace=0:/a%3b%253b:/;trace=x:A;trace_limit=7",
         );
         assert_eq!(
             settings,
             Settings {
-                events: EventSet::of(&[Event::Alloc, Event::Wall]),
+                events: EventSet::of(&[Event::Alloc, Event::Wall, Event::TracedCall]),
                 interval_ns: 1_000_000,
                 alloc_interval: 100,
                 event_limit: 0,
@@ -307,6 +346,13 @@ mod tests {
                 runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
                 dump: true,
                 chains: true,
+                trace: [(50, "A.B"), (0, "/a;%3b:/")]
+                    .map(|(min_ns, text)| TracePattern {
+                        text: text.into(),
+                        min_ns,
+                    })
+                    .into(),
+                trace_limit: 7,
             }
         );
     }

@@ -612,7 +612,10 @@ impl Recorder {
             }
             let map = look
                 .runtimes
-                .with(runtime, |_, cx| names::il_map(cx, code_start))
+                .with(runtime, |clr, cx| {
+                    let map = names::il_map(cx, code_start)?;
+                    Some(clr.in_own_il(code_start, map))
+                })
                 .flatten()
                 .unwrap_or_default();
             self.written.il_maps.insert(code_start, map);

@@ -178,6 +178,12 @@ impl Agent {
                 // It is on its way out of its own accord.
                 None => {}
                 Some(Ok(()) | Err(Hresult::CORPROF_E_PROFILER_DETACHING)) => self.leaving = true,
+                Some(Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT)) => {
+                    self.stays =
+                        "methods were traced in it, and a runtime lets nobody go who has rewritten methods, \
+                         though they are as they were"
+                            .to_owned();
+                }
                 Some(Err(error)) => {
                     self.stays = format!("its runtime does not let it go ({error})")
                 }

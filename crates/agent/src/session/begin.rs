@@ -67,6 +67,7 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     parts.set_settings(Arc::clone(&settings));
     let forgotten = parts.registry.begin(settings.runtimes.clone());
     parts.events.begin(&settings);
+    parts.trace.begin(&parts.target, &parts.events, &settings);
     if let Some(shadow) = &parts.shadow {
         shadow.begin(&settings);
     }

@@ -32,6 +32,12 @@ impl Session<'_> {
                 return refused(&format!("the agent in the process knows no event {name}"));
             }
         };
+        // Methods are traced from the beginning to the end, whatever else is asked for.
+        let traced = EventSet::of(&[Event::TracedCall]);
+        let others = self.settings.events.without(traced);
+        let events = events
+            .without(traced)
+            .with(self.settings.events.without(others));
         if let Some(why) = why_not(&self.settings, events) {
             return refused(&why);
         }

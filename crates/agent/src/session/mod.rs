@@ -48,6 +48,7 @@ use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
 use crate::target::threads::{Scan, ThreadNews};
+use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
 
 /// Between two looks at /proc/self/task.
@@ -74,6 +75,7 @@ pub(crate) struct Session<'a> {
     running: Vec<u8>,
     walker: Box<dyn Walker>,
     events: EventWriter,
+    trace: TraceWriter,
     /// The events have been changed since the last totals.
     changed: bool,
     totals: Totals,
@@ -131,6 +133,7 @@ impl<'a> Session<'a> {
             running,
             walker,
             events: EventWriter::default(),
+            trace: TraceWriter::default(),
             changed: false,
             totals,
             tid: proc::own_tid(),
@@ -172,6 +175,8 @@ impl<'a> Session<'a> {
             self.round(cx);
             self.endings(cx);
         }
+        // Where nobody has said stop.
+        self.parts.trace.end(&self.parts.events);
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
         self.unsubscribe(cx);
@@ -443,6 +448,9 @@ impl<'a> Session<'a> {
         let Some(ending) = registry.ending(rest) else {
             return;
         };
+        if ending.is_last {
+            self.parts.trace.sum_up(&self.parts.events);
+        }
         self.announce();
         self.drain(cx, true);
         self.tell_totals();
@@ -457,6 +465,8 @@ impl<'a> Session<'a> {
 
     /// Stops for good, by the tool's wish.
     fn close(&mut self, cx: &mut AgentCx) {
+        // While calls are counted still: the notes of it are announced with the rest.
+        self.parts.trace.end(&self.parts.events);
         begin::stop(self.parts);
         self.announce();
         self.drain(cx, true);
@@ -474,6 +484,7 @@ impl<'a> Session<'a> {
         }) {
             self.parts.events.tell(EventNews::Note(trouble));
         }
+        self.trace_running(cx, &running);
         for known in &self.clrs {
             let reach = known.reach.as_ref();
             if running.contains(&known.number)
@@ -486,6 +497,30 @@ impl<'a> Session<'a> {
                 )));
             }
         }
+    }
+
+    /// Methods of modules that were loaded before the session. Those that are loaded from here on are told of.
+    fn trace_running(&mut self, cx: &mut AgentCx, running: &[u8]) {
+        let parts = self.parts;
+        if !parts.trace.is_wanted() {
+            return;
+        }
+        let mut runtimes = Runtimes::new(cx, &parts.registry, &self.clrs);
+        for number in running {
+            let Some(own) = parts.trace.of(*number) else {
+                continue;
+            };
+            runtimes.with(*number, |clr, cx| {
+                trace::enable(&own, clr, &parts.events, cx);
+                let modules = cx.info().enum_modules(cx).unwrap_or_default();
+                for module in modules {
+                    parts.trace.module(clr, &own, &parts.events, cx, module);
+                }
+            });
+        }
+        // Whoever reads the recording while it is made knows from when on calls are counted.
+        self.trace.write(&parts.trace, self.recorder);
+        self.recorder.flush();
     }
 
     /// Before threads that run already are sampled, which the first round sees to: code that was compiled before the session.

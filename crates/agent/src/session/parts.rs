@@ -15,6 +15,7 @@ use crate::hooks::ShadowStacks;
 use crate::model::phase::PhaseReader;
 use crate::model::{Settings, WalkerKind};
 use crate::target::Target;
+use crate::trace::Trace;
 
 /// The parts of a process. They live as long as it does.
 pub struct Parts {
@@ -24,6 +25,8 @@ pub struct Parts {
     pub registry: Registry,
     /// Events that are not sampled by time.
     pub events: Events,
+    /// Methods that are traced.
+    pub(crate) trace: Trace,
     /// Shadow stacks, where the first session wants them: hooks can be had only when a CLR starts.
     pub(crate) shadow: Option<ShadowStacks>,
     /// What the process does now.
@@ -56,6 +59,7 @@ impl Parts {
             target: Target::new(phase, wake),
             registry: Registry::new(phase),
             events: Events::new(phase, wake),
+            trace: Trace::default(),
             shadow,
             phase,
             phases,
@@ -83,6 +87,7 @@ impl Parts {
         }
         self.target.threads.runtime_ended(number);
         self.events.remove(number);
+        self.trace.remove(number);
         self.registry.acknowledge(number);
     }
 

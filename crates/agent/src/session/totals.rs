@@ -102,6 +102,7 @@ impl Session<'_> {
                 }
             }
         }
+        self.trace.write(&self.parts.trace, self.recorder);
         self.recorder.tell_broken();
         self.recorder.tell_cut_chains();
         let due_ns = self.tell_unseen();

@@ -231,7 +231,8 @@ flags! {
     RejitFlags {
         /// The new version is not inlined.
         BLOCK_INLINING = 0x1,
-        /// `JITInlining` is called for its inlining decisions.
+        /// `GetReJITParameters` is called for inliners too. Without it a method that is both asked for and an inliner of
+        /// another one of the same request keeps its own IL: the runtime binds it twice, and the second time counts.
         INLINING_CALLBACKS = 0x2,
     }
     /// Flags of `DoStackSnapshot` (`COR_PRF_SNAPSHOT_INFO`).

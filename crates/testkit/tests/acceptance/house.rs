@@ -172,7 +172,7 @@ fn dependencies_go_one_way() {
 }
 
 /// The floors of the agent: each may use only those before it.
-const FLOORS: [&str; 12] = [
+const FLOORS: [&str; 13] = [
     "base",
     "model",
     "target",
@@ -182,6 +182,7 @@ const FLOORS: [&str; 12] = [
     "handler",
     "walkers",
     "events",
+    "trace",
     "session",
     "callbacks",
     "process",

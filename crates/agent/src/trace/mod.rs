@@ -1,0 +1,461 @@
+//! Method tracing: each call of the methods that a user names is counted and timed, by probes in their code.
+//!
+//! When a module is loaded, or a session begins in a program that runs, its methods are held against the `pattern`s; those
+//! that are meant get new IL (`requests`, by ReJIT, from a thread of its own for each CLR) that calls the `probes`, which
+//! count into the `table`; the agent thread writes what was counted (`writer`). When the session ends, all of it is taken
+//! back. Invariants: a module's methods are traced before anything of it runs, or it is said; a thread of the program waits for that
+//! for a bounded time; what is not traced has its reason in the recording; nothing is traced without a session.
+
+mod pattern;
+mod probes;
+mod requests;
+mod table;
+mod writer;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corprof::context::{Context, MayTriggerGc};
+
+use corprof::{Cx, Hresult, MethodProps, ModuleFlags, ModuleId, ModuleKey, Token};
+use recording::Event;
+
+pub(crate) use self::requests::ClrTrace;
+pub(crate) use self::writer::TraceWriter;
+
+use self::pattern::Pattern;
+use self::table::Method;
+use crate::clr::{Clr, names};
+use crate::events::{EventNews, Events};
+use crate::model::Settings;
+use crate::target::Target;
+
+/// Most methods that are told of as not traced, by name.
+const MAX_REFUSED: usize = 200;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Tracing in a process: what the session in force wants, and what has become of it.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    /// None without a session that traces.
+    patterns: Mutex<Arc<Vec<Pattern>>>,
+    state: Mutex<State>,
+    clrs: Mutex<Vec<(u8, Arc<ClrTrace>)>>,
+}
+
+/// The session's methods.
+#[derive(Debug, Default)]
+struct State {
+    limit: usize,
+    /// In the order in which they are told.
+    traced: Vec<Traced>,
+    /// Those that have probes, by where they are: for good, as their numbers are.
+    known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
+    /// How many methods each pattern has met.
+    met: Vec<u64>,
+    /// Modules that have been looked at.
+    modules: u64,
+    is_summed_up: bool,
+    /// How many are traced.
+    count: usize,
+    over_limit: u64,
+    refused: usize,
+    refused_more: u64,
+    /// Modules of which nothing is traced: why, and how many methods were meant.
+    left_alone: BTreeMap<(Arc<str>, &'static str), u64>,
+}
+
+/// A method that was meant.
+#[derive(Clone, Debug)]
+struct Traced {
+    /// Where it counts; none where it is not traced.
+    number: Option<i32>,
+    runtime: u8,
+    token: Token,
+    min_ns: u64,
+    module: Arc<str>,
+    type_name: String,
+    name: String,
+    /// Empty where it is traced.
+    refused: String,
+    /// Something has changed since it was told.
+    fresh: bool,
+}
+
+/// A method of a module that a pattern means.
+#[derive(Debug)]
+struct Wanted {
+    token: Token,
+    type_name: String,
+    name: String,
+    signature: Vec<u8>,
+    min_ns: u64,
+    /// It was named, not met by a pattern for many.
+    is_exact: bool,
+    /// Why not, if that is known.
+    refused: Option<&'static str>,
+}
+
+impl Trace {
+    /// A session begins.
+    pub(crate) fn begin(
+        &self,
+        target: &'static Target,
+        events: &'static Events,
+        settings: &Settings,
+    ) {
+        let mut patterns = Vec::new();
+        for asked in &settings.trace {
+            match Pattern::new(asked) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(why) => events.tell(EventNews::Note(format!("--trace {why}"))),
+            }
+        }
+        let mut state = lock(&self.state);
+        state.traced.clear();
+        state.met = vec![0; patterns.len()];
+        state.limit = settings.trace_limit as usize;
+        (state.modules, state.count, state.over_limit) = (0, 0, 0);
+        (state.refused, state.refused_more) = (0, 0);
+        state.left_alone.clear();
+        state.is_summed_up = false;
+        drop(state);
+        if !patterns.is_empty() {
+            probes::begin(target, events);
+            events.tell(EventNews::Source {
+                event: Event::TracedCall,
+                source: probes::source(),
+                interval: 0,
+            });
+        }
+        *lock(&self.patterns) = Arc::new(patterns);
+    }
+
+    /// The session has nothing more to trace. Agent thread: all methods get their own code back.
+    pub(crate) fn end(&self, events: &Events) {
+        let had = std::mem::take(&mut *lock(&self.patterns));
+        if had.is_empty() {
+            return;
+        }
+        let clrs: Vec<_> = lock(&self.clrs)
+            .iter()
+            .map(|(_, own)| Arc::clone(own))
+            .collect();
+        for own in clrs {
+            own.revert(events);
+        }
+        probes::end();
+        self.say(&had, events);
+    }
+
+    /// The last CLR ends, and nothing may be said after that: what a user must know of what was asked for.
+    pub(crate) fn sum_up(&self, events: &Events) {
+        let patterns = Arc::clone(&lock(&self.patterns));
+        self.say(&patterns, events);
+    }
+
+    /// Says what has become of patterns. Once.
+    fn say(&self, patterns: &[Pattern], events: &Events) {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.is_summed_up, true) {
+            return;
+        }
+        for (pattern, met) in patterns.iter().zip(&state.met) {
+            if *met == 0 {
+                events.tell(EventNews::Note(format!(
+                    "--trace {}: no method of this name in the {} modules that were looked at (names are \
+                     Namespace.Type.Method, * stands for anything)",
+                    pattern.text, state.modules
+                )));
+            }
+        }
+        if state.over_limit > 0 {
+            events.tell(EventNews::Note(format!(
+                "{} methods that --trace means were not traced: {} are, and --trace-limit is {}",
+                state.over_limit, state.count, state.limit
+            )));
+        }
+        for ((path, why), count) in &state.left_alone {
+            let file = path.rsplit('/').next().unwrap_or_default();
+            events.tell(EventNews::Note(format!(
+                "{count} methods of {file} that --trace means were not traced: {why}"
+            )));
+        }
+        if state.refused_more > 0 {
+            events.tell(EventNews::Note(format!(
+                "{} more methods could not be traced",
+                state.refused_more
+            )));
+        }
+    }
+
+    /// Whether the session traces.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !lock(&self.patterns).is_empty()
+    }
+
+    /// A CLR that is recorded.
+    pub(crate) fn add(&self, number: u8, own: Arc<ClrTrace>) {
+        let mut clrs = lock(&self.clrs);
+        clrs.retain(|(other, _)| *other != number);
+        clrs.push((number, own));
+    }
+
+    /// It has ended, or was not recorded after all.
+    pub(crate) fn remove(&self, number: u8) {
+        lock(&self.clrs).retain(|(other, _)| *other != number);
+    }
+
+    /// What a CLR has of its own here.
+    pub(crate) fn of(&self, number: u8) -> Option<Arc<ClrTrace>> {
+        let clrs = lock(&self.clrs);
+        let found = clrs.iter().find(|(other, _)| *other == number);
+        found.map(|(_, own)| Arc::clone(own))
+    }
+
+    /// A module is there: its methods that are meant are traced when this returns, or the reason is kept. Nothing waits
+    /// for the agent thread.
+    pub(crate) fn module<'rt, C: MayTriggerGc>(
+        &'static self,
+        clr: &Arc<Clr>,
+        own: &ClrTrace,
+        events: &Events,
+        cx: &mut Cx<'rt, C>,
+        module: ModuleId<'rt>,
+    ) {
+        let patterns = Arc::clone(&lock(&self.patterns));
+        if patterns.is_empty() || !own.can_trace() {
+            return;
+        }
+        let info = cx.info();
+        let Ok(Some(about)) = info.get_module_info2(cx, module) else {
+            return;
+        };
+        let facts = clr.module(module.raw());
+        if facts.is_some_and(|facts| facts.is_cut_short()) {
+            // The runtime would read what is not there any more.
+            return;
+        }
+        let path: Arc<str> = about.path.as_str().into();
+        let mut met = vec![0; patterns.len()];
+        let why = why_not(&path, about.flags);
+        let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
+        let wanted = self.admit(clr.number(), info.key(module), &path, &met, wanted);
+        if !wanted.is_empty() {
+            own.trace((self, clr), events, info.key(module), path, wanted);
+        }
+    }
+
+    /// Counts what was found, and leaves out what is not to be traced. The rest has its place among the session's methods.
+    fn admit(
+        &self,
+        runtime: u8,
+        module: ModuleKey,
+        path: &Arc<str>,
+        met: &[u64],
+        wanted: Vec<Wanted>,
+    ) -> Vec<(usize, Wanted)> {
+        let mut state = lock(&self.state);
+        state.modules += 1;
+        for (all, met) in state.met.iter_mut().zip(met) {
+            *all += met;
+        }
+        let mut admitted = Vec::new();
+        for wanted in wanted {
+            // A module may be told of twice, when we come to a program that runs.
+            let is_there = |traced: &Traced| {
+                traced.runtime == runtime && traced.token == wanted.token && traced.module == *path
+            };
+            if wanted.refused.is_none()
+                && let Some((number, _)) = state.known.get(&(module, wanted.token))
+                && state
+                    .traced
+                    .iter()
+                    .any(|t| t.number == Some(*number) && is_there(t))
+            {
+                continue;
+            }
+            if let Some(why) = wanted.refused
+                && !wanted.is_exact
+            {
+                // Not one by one, what nobody has named.
+                let key = (Arc::clone(path), why);
+                *state.left_alone.entry(key).or_default() += 1;
+                continue;
+            }
+            if wanted.refused.is_some() {
+                if state.refused >= MAX_REFUSED {
+                    state.refused_more += 1;
+                    continue;
+                }
+                state.refused += 1;
+            } else if state.count >= state.limit {
+                state.over_limit += 1;
+                continue;
+            } else {
+                state.count += 1;
+            }
+            let index = state.traced.len();
+            state.traced.push(Traced {
+                number: None,
+                runtime,
+                token: wanted.token,
+                min_ns: wanted.min_ns,
+                module: Arc::clone(path),
+                type_name: wanted.type_name.clone(),
+                name: wanted.name.clone(),
+                refused: wanted.refused.unwrap_or_default().to_owned(),
+                fresh: wanted.refused.is_some(),
+            });
+            if wanted.refused.is_none() {
+                admitted.push((index, wanted));
+            }
+        }
+        admitted
+    }
+
+    /// Where a method counts, once it is known; a new one gets a number.
+    fn number_of(&self, module: ModuleKey, wanted: &Wanted) -> Option<(i32, &'static Method)> {
+        let mut state = lock(&self.state);
+        if let Some(known) = state.known.get(&(module, wanted.token)) {
+            return Some(*known);
+        }
+        let name = format!("{}.{}", wanted.type_name, wanted.name);
+        let new = table::add(name.into())?;
+        state.known.insert((module, wanted.token), new);
+        Some(new)
+    }
+
+    /// What has become of one of the session's methods.
+    fn became(&self, index: usize, outcome: Result<i32, String>) {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        // Of a session that is over, where there is none.
+        let Some(traced) = state.traced.get_mut(index) else {
+            return;
+        };
+        traced.fresh = true;
+        match outcome {
+            Ok(number) => traced.number = Some(number),
+            Err(why) => {
+                traced.refused = why;
+                state.count = state.count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The runtime cannot compile one of them.
+    pub(crate) fn failed(&self, module: ModuleKey, token: Token, why: Hresult) {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if let Some((number, _)) = state.known.get(&(module, token))
+            && let Some(traced) = state.traced.iter_mut().find(|t| t.number == Some(*number))
+        {
+            traced.refused = format!("the runtime answers {why}");
+            traced.fresh = true;
+        }
+    }
+}
+
+/// Why nothing of a module is traced, if so.
+fn why_not(path: &str, flags: ModuleFlags) -> Option<&'static str> {
+    if path.rsplit('/').next() == Some("System.Private.CoreLib.dll") {
+        return Some("the runtime itself calls methods of System.Private.CoreLib");
+    }
+    if flags.contains(ModuleFlags::COLLECTIBLE) {
+        return Some(
+            "its assembly can be unloaded, and the runtime does not compile such code again",
+        );
+    }
+    if flags.contains(ModuleFlags::DYNAMIC) {
+        return Some("the assembly was made at run time");
+    }
+    None
+}
+
+/// The methods of a module that are meant.
+fn find<'rt, C: MayTriggerGc>(
+    cx: &mut Cx<'rt, C>,
+    module: ModuleId<'rt>,
+    patterns: &[Pattern],
+    met: &mut [u64],
+    refused: Option<&'static str>,
+) -> corprof::Result<Vec<Wanted>> {
+    let Some(metadata) = cx.info().get_module_meta_data(cx, module)? else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for class in metadata.enum_type_defs()? {
+        let type_name = names::type_of(&metadata, class);
+        let plain = pattern::plain(&type_name);
+        let in_here = patterns.iter().zip(met.iter_mut());
+        let mut in_here: Vec<_> = in_here
+            .filter(|(pattern, _)| pattern.may_match_in(&plain))
+            .collect();
+        if in_here.is_empty() {
+            continue;
+        }
+        for token in metadata.enum_methods(class)? {
+            let method = metadata.get_method_props(token)?;
+            let whole = format!("{plain}.{}", method.name);
+            let meant = in_here.iter_mut().find(|(one, _)| one.matches(&whole));
+            let Some((pattern, met)) = meant else {
+                continue;
+            };
+            let (min_ns, is_exact) = (pattern.min_ns, pattern.is_exact());
+            let own = own_reason(&method);
+            if own.is_some_and(|(_, is_code)| !is_code) && !is_exact {
+                // Nobody asked for it by name, and it has no code.
+                continue;
+            }
+            **met += 1;
+            found.push(Wanted {
+                token,
+                type_name: type_name.clone(),
+                name: method.name,
+                signature: method.signature,
+                min_ns,
+                is_exact,
+                refused: refused.or(own.map(|(why, _)| why)),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Why a method is not traced that is known by its metadata, and whether it has code at all.
+fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
+    /// `miCodeTypeMask`: 0 is IL. `miInternalCall`.
+    const CODE_TYPE: u32 = 0x3;
+    const INTERNAL_CALL: u32 = 0x1000;
+    if method.rva == 0
+        || method.implementation & CODE_TYPE != 0
+        || method.implementation & INTERNAL_CALL != 0
+    {
+        return Some((
+            "it has no IL (abstract, P/Invoke or made by the runtime)",
+            false,
+        ));
+    }
+    if method.name == ".cctor" {
+        return Some((
+            "a static constructor runs once, whenever the runtime likes",
+            true,
+        ));
+    }
+    None
+}
+
+/// Makes a CLR ready, or says why it cannot be.
+pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx: &Cx<'_, C>) {
+    if let Err(why) = own.enable(cx, clr.is_beside()) {
+        let version = events.of(clr.number());
+        let version = version.map_or(String::new(), |own| own.facts.version.clone());
+        events.tell(EventNews::Note(format!(
+            "no method of .NET {version} is traced: {why}"
+        )));
+    }
+}

@@ -1,0 +1,167 @@
+//! Which methods a user means.
+//!
+//! A pattern is matched against `Namespace.Type.Method`: nested types joined by dots, without the number of type
+//! parameters behind a name (`` `1 ``), a constructor as `Type..ctor`. It must match the whole of it; `*` stands for any
+//! characters. Between slashes it is a regular expression, which may match anywhere. Invariant: no pattern, whatever it is,
+//! takes more than time in proportion to the pattern and the name.
+
+use regex_lite::Regex;
+
+use crate::model::TracePattern;
+
+/// One pattern, ready to be asked.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    /// As it was typed.
+    pub(super) text: String,
+    pub(super) min_ns: u64,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// Literal parts, with anything between them.
+    Parts(Vec<String>),
+    Regex(Regex),
+}
+
+impl Pattern {
+    /// # Errors
+    /// Why it is none, for users.
+    pub(super) fn new(asked: &TracePattern) -> Result<Pattern, String> {
+        let text = asked.text.clone();
+        let inside = text.strip_prefix('/').and_then(|t| t.strip_suffix('/'));
+        let how = match inside {
+            Some(regex) => How::Regex(
+                Regex::new(regex).map_err(|error| format!("{text} is no pattern: {error}"))?,
+            ),
+            None => How::Parts(text.split('*').map(str::to_owned).collect()),
+        };
+        Ok(Pattern {
+            min_ns: asked.min_ns,
+            text,
+            how,
+        })
+    }
+
+    /// Whether it names one method alone.
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(&self.how, How::Parts(parts) if parts.len() == 1)
+    }
+
+    /// Whether methods of a type with this name, as [`plain`] makes it, may match.
+    pub(super) fn may_match_in(&self, type_name: &str) -> bool {
+        let How::Parts(parts) = &self.how else {
+            return true;
+        };
+        let first = parts.first().map_or("", String::as_str);
+        let rest = first.strip_prefix(type_name);
+        type_name.starts_with(first) && parts.len() > 1
+            || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// Whether it means the method of this whole name.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        match &self.how {
+            How::Regex(regex) => regex.is_match(name),
+            How::Parts(parts) => match parts.as_slice() {
+                [] => false,
+                [only] => name == only,
+                [first, between @ .., last] => {
+                    let Some(mut rest) = name.strip_prefix(first.as_str()) else {
+                        return false;
+                    };
+                    for part in between {
+                        let found = rest.find(part.as_str());
+                        let Some(behind) = found.and_then(|at| rest.get(at + part.len()..)) else {
+                            return false;
+                        };
+                        rest = behind;
+                    }
+                    rest.ends_with(last.as_str())
+                }
+            },
+        }
+    }
+}
+
+/// A type's name as patterns have it: `Shop.Cart`1+Item` is `Shop.Cart.Item`.
+pub(super) fn plain(type_name: &str) -> String {
+    let mut plain = String::with_capacity(type_name.len());
+    let mut in_arity = false;
+    for c in type_name.chars() {
+        match c {
+            '`' => in_arity = true,
+            '0'..='9' if in_arity => {}
+            '+' => {
+                in_arity = false;
+                plain.push('.');
+            }
+            c => {
+                in_arity = false;
+                plain.push(c);
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::new(&TracePattern {
+            text: text.to_owned(),
+            min_ns: 0,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pattern_means_the_whole_name() {
+        for (text, name, is_meant) in [
+            ("Shop.Cart.Checkout", "Shop.Cart.Checkout", true),
+            ("Shop.Cart.Checkout", "Shop.Cart.CheckoutAll", false),
+            ("Cart.Checkout", "Shop.Cart.Checkout", false),
+            ("*Cart.Checkout", "Shop.Cart.Checkout", true),
+            ("Shop.*.Checkout", "Shop.Cart.Checkout", true),
+            ("Shop.*.Checkout", "Shop.Cart.Item.Checkout", true),
+            ("Shop.*.Checkout", "Shop.Checkout", false),
+            ("Shop.Cart.*", "Shop.Cart..ctor", true),
+            ("Shop.Cart.*", "Shop.Carts.Get", false),
+            ("*", "Anything.At.All", true),
+            ("A*a*a", "A.ba", false),
+            ("A*a*a", "A.baca", true),
+            ("/Cart/", "Shop.Cart.Checkout", true),
+            (r"/^Shop\.(Cart|Till)\.\w+$/", "Shop.Till.Open", true),
+            (r"/^Shop\.(Cart|Till)\.\w+$/", "Shop.Till.Open.Now", false),
+        ] {
+            let meant = pattern(text).matches(name);
+            assert_eq!(meant, is_meant, "{text} of {name}");
+            // Types are only ever left out where nothing of them can match.
+            let (of, _) = name.rsplit_once('.').unwrap_or_default();
+            assert!(!meant || pattern(text).may_match_in(of.trim_end_matches('.')));
+        }
+        assert!(!pattern("Shop.Cart.*").may_match_in("Shop.Till"));
+        assert!(!pattern("Shop.Cart.Checkout").may_match_in("Shop.Car"));
+        assert!(
+            Pattern::new(&TracePattern {
+                text: "/(/".into(),
+                min_ns: 0
+            })
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn names_of_types_are_made_plain() {
+        for (raw, is) in [
+            ("Shop.Cart", "Shop.Cart"),
+            ("Shop.Cart`1+Item`12", "Shop.Cart.Item"),
+            ("Top10+List", "Top10.List"),
+        ] {
+            assert_eq!(plain(raw), is);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What traced methods call: at their begin, at their return, and where an exception leaves them.
+//!
+//! They are called by address, with the method's number as a constant in its code, on the program's threads, as a
+//! P/Invoke is: in preemptive mode. The number is the process's, not a runtime's: whichever CLR runs the code, the call is counted for the method
+//! whose code it is, and for no other. Invariants: counting takes no lock, makes no call of the CLR or of the kernel (where
+//! the processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the session is none of it.
+
+use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
+
+use super::table::{self, Method, NEVER};
+use crate::events::Events;
+use crate::hooks::Clock;
+use crate::target::Target;
+
+/// Where slow calls go.
+struct Keeper {
+    target: &'static Target,
+    events: &'static Events,
+    clock: Clock,
+    /// The processor tells its number with its clock.
+    has_rdtscp: bool,
+}
+
+/// Set before the first method is asked for, and never again.
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
+/// Ticks at which the session began; 0 without one.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds of 2^32 ticks.
+static RATE: AtomicU64 = AtomicU64::new(1 << 32);
+
+fn keeper() -> Option<&'static Keeper> {
+    let keeper = KEEPER.load(Acquire); // pairs with `begin`
+    // SAFETY: null, or what `begin` has leaked.
+    unsafe { keeper.as_ref() }
+}
+
+/// A session that traces begins. Agent thread, or before there is one.
+pub(super) fn begin(target: &'static Target, events: &'static Events) {
+    if KEEPER.load(Relaxed).is_null() {
+        let made = Box::into_raw(Box::new(Keeper {
+            target,
+            events,
+            clock: Clock::new(),
+            has_rdtscp: has_rdtscp(),
+        }));
+        KEEPER.store(made, Release); // pairs with `keeper`
+    }
+    adjust();
+    if let Some(keeper) = keeper() {
+        BEGAN.store(keeper.clock.now().max(1), Release);
+    }
+}
+
+/// It is over: nothing is counted from here on.
+pub(super) fn end() {
+    BEGAN.store(0, Release);
+}
+
+/// Ticks are worth what they were worth over all the time so far. At first that is measured, for a millisecond.
+pub(super) fn adjust() {
+    const SCALE: u64 = 1 << 32;
+    if let Some(keeper) = keeper() {
+        keeper.clock.has_run_for(1_000_000);
+        RATE.store(keeper.clock.rate().ns(SCALE), Relaxed);
+    }
+}
+
+/// Where calls come from, for reports.
+pub(super) fn source() -> &'static str {
+    match keeper().is_some_and(|keeper| keeper.clock.is_tsc()) {
+        true => "probes in methods' code, timed by the time stamp counter",
+        false => "probes in methods' code, timed by CLOCK_MONOTONIC",
+    }
+}
+
+fn nanoseconds(ticks: u64) -> u64 {
+    let ns = (u128::from(ticks) * u128::from(RATE.load(Relaxed))) >> 32;
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Whether there is the instruction (CPUID 8000_0001h, EDX bit 27).
+fn has_rdtscp() -> bool {
+    const LEAF: u32 = 0x8000_0001;
+    let (highest, _) = __get_cpuid_max(0x8000_0000);
+    highest >= LEAF && __cpuid(LEAF).edx & (1 << 27) != 0
+}
+
+impl Keeper {
+    /// Now, and the number of the processor: any number, where it is not told.
+    #[inline]
+    fn now(&self) -> (u64, u32) {
+        if self.has_rdtscp && self.clock.is_tsc() {
+            let mut processor = 0;
+            // SAFETY: the processor has the instruction, and the counter is a clock; it writes the number that Linux has
+            // set for this processor.
+            let ticks = unsafe { __rdtscp(&raw mut processor) };
+            // Behind twelve bits stands its memory node.
+            return (ticks, processor & 0xfff);
+        }
+        (self.clock.now(), 0)
+    }
+}
+
+/// The enter probe: when the call began, for the others; 0 for a call that is not counted.
+pub(super) extern "C" fn enter(_method: i32) -> i64 {
+    if BEGAN.load(Relaxed) == 0 {
+        return 0;
+    }
+    keeper().map_or(0, |keeper| keeper.clock.now().cast_signed())
+}
+
+/// The leave probe.
+pub(super) extern "C" fn leave(began: i64, method: i32) {
+    ended(began.cast_unsigned(), method, false);
+}
+
+/// The fault probe: an exception leaves the method.
+pub(super) extern "C" fn fault(began: i64, method: i32) {
+    ended(began.cast_unsigned(), method, true);
+}
+
+#[inline]
+fn ended(began: u64, number: i32, is_error: bool) {
+    let session = BEGAN.load(Acquire);
+    if began == 0 || session == 0 || began < session {
+        return;
+    }
+    let (Some(method), Some(keeper)) = (table::method(number), keeper()) else {
+        return;
+    };
+    let min_ns = method.min_ns.load(Relaxed);
+    if min_ns == NEVER {
+        return;
+    }
+    let (now, processor) = keeper.now();
+    let ns = nanoseconds(now.saturating_sub(began));
+    method.count(processor, ns, is_error);
+    if ns >= min_ns {
+        slow(keeper, method, processor, ns, is_error, min_ns);
+    }
+}
+
+#[inline]
+fn slow(
+    keeper: &'static Keeper,
+    method: &'static Method,
+    processor: u32,
+    ns: u64,
+    is_error: bool,
+    min_ns: u64,
+) {
+    if keeper.events.keeps_calls_of(ns) {
+        keep(keeper, method, ns, is_error);
+    } else if min_ns > 0 {
+        // Where all calls are slow, those that were not looked at are the rest.
+        method.pass(processor, ns);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn keep(keeper: &'static Keeper, method: &'static Method, ns: u64, is_error: bool) {
+    method.offered.fetch_add(1, Relaxed);
+    method.offered_ns.fetch_add(ns, Relaxed);
+    let kept = catch_unwind(AssertUnwindSafe(|| {
+        keeper
+            .events
+            .call_ended(keeper.target, &method.name, ns, is_error);
+    }));
+    if let Err(panic) = kept {
+        // Dropping a panic's payload may panic again.
+        std::mem::forget(panic);
+    }
+}

@@ -1,0 +1,283 @@
+//! The traced methods of the process: what their probes count into.
+//!
+//! A method's number is for life: it is a constant in its code, which stays where it is when tracing ends. Counters are
+//! split by processor, so that threads do not wait for each other's cache lines, and lie in memory that is taken from the
+//! kernel page by page as durations come up. Invariants: whoever counts takes no lock and allocates nothing; a count is in
+//! one batch, and in no other, however counting and taking meet.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use recording::histogram::{BUCKETS, bucket};
+
+/// Most methods that are ever traced in a process.
+pub(super) const MAX_METHODS: usize = 16 * 1024;
+/// Most parts of a method's counters.
+const MAX_SHARDS: usize = 16;
+/// Buckets that are looked through together.
+const GROUP: usize = 64;
+const _: () = assert!(BUCKETS.div_ceil(GROUP) <= 64);
+
+/// What one processor has counted of a method.
+#[repr(C, align(64))]
+struct Shard {
+    /// Groups of buckets that may hold something.
+    groups: AtomicU64,
+    errors: AtomicU64,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+    /// Slow calls that were not even looked at, as slower ones are there.
+    passed: AtomicU64,
+    passed_ns: AtomicU64,
+    buckets: [AtomicU32; BUCKETS],
+}
+
+/// A method.
+#[derive(Debug)]
+pub(super) struct Method {
+    /// As metadata has it: `Shop.Cart+Item.Checkout`.
+    pub(super) name: Arc<str>,
+    /// Calls that took less are counted and nothing else. [`NEVER`] while it is not traced.
+    pub(super) min_ns: AtomicU64,
+    /// Slow calls that were looked at, and their time.
+    pub(super) offered: AtomicU64,
+    pub(super) offered_ns: AtomicU64,
+    shards: &'static [Shard],
+}
+
+/// A method that is not traced now.
+pub(super) const NEVER: u64 = u64::MAX;
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").finish_non_exhaustive()
+    }
+}
+
+/// The methods by number: read by probes, in which nothing but the number is known.
+static METHODS: [AtomicPtr<Method>; MAX_METHODS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_METHODS];
+
+/// How many there are.
+static COUNT: Mutex<usize> = Mutex::new(0);
+
+/// Calls that have ended, of one method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) errors: u64,
+    pub(super) sum_ns: u64,
+    pub(super) max_ns: u64,
+    /// By bucket.
+    pub(super) buckets: Vec<(u32, u64)>,
+    /// Slow calls that were not looked at.
+    pub(super) passed: u64,
+    pub(super) passed_ns: u64,
+}
+
+impl Batch {
+    /// How many.
+    pub(super) fn calls(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The method of this number.
+#[inline]
+pub(super) fn method(number: i32) -> Option<&'static Method> {
+    let place = METHODS.get(usize::try_from(number).ok()?)?;
+    let method = place.load(Acquire); // pairs with `add`
+    // SAFETY: null, or what `add` put there, which is never freed.
+    unsafe { method.as_ref() }
+}
+
+/// A new method, not traced yet, and its number. `None` where there are too many, or no memory.
+pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
+    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = METHODS.get(*count)?;
+    let number = i32::try_from(*count).ok()?;
+    let method: &'static Method = Box::leak(Box::new(Method {
+        name,
+        min_ns: AtomicU64::new(NEVER),
+        offered: AtomicU64::new(0),
+        offered_ns: AtomicU64::new(0),
+        shards: new_shards()?,
+    }));
+    place.store(std::ptr::from_ref(method).cast_mut(), Release); // pairs with `method`
+    *count += 1;
+    Some((number, method))
+}
+
+/// Address space for the counters of a method; pages come when something is counted in them.
+fn new_shards() -> Option<&'static [Shard]> {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let count = processors.next_power_of_two().clamp(1, MAX_SHARDS);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: asks for new pages anywhere.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            count * size_of::<Shard>(),
+            access,
+            flags,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the kernel gave that many bytes, of zeros, which are a valid `Shard` (atomic integers); pages are aligned
+    // more than it needs; nobody else has them, and they are never given back.
+    Some(unsafe { std::slice::from_raw_parts(start.cast::<Shard>(), count) })
+}
+
+impl Method {
+    /// Each call of it is a slow one; also where it is traced no more, and its last calls are taken.
+    pub(super) fn is_slow_from_0(&self) -> bool {
+        matches!(self.min_ns.load(Relaxed), 0 | NEVER)
+    }
+
+    /// A call has ended, on this processor, about.
+    #[inline]
+    pub(super) fn count(&self, processor: u32, ns: u64, is_error: bool) {
+        let Some(shard) = self.shard(processor) else {
+            return;
+        };
+        let at = bucket(ns);
+        if let Some(bucket) = shard.buckets.get(at) {
+            // SeqCst, both: pairs with `take`. Either the group is marked when the count is there, or who takes comes to
+            // it later and finds the count.
+            bucket.fetch_add(1, SeqCst);
+            let group = 1u64 << (at / GROUP);
+            if shard.groups.load(SeqCst) & group == 0 {
+                shard.groups.fetch_or(group, SeqCst);
+            }
+        }
+        shard.sum_ns.fetch_add(ns, Relaxed);
+        if ns > shard.max_ns.load(Relaxed) {
+            shard.max_ns.fetch_max(ns, Relaxed);
+        }
+        if is_error {
+            shard.errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A slow call is not kept, as there are slower ones.
+    #[inline]
+    pub(super) fn pass(&self, processor: u32, ns: u64) {
+        if let Some(shard) = self.shard(processor) {
+            shard.passed.fetch_add(1, Relaxed);
+            shard.passed_ns.fetch_add(ns, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn shard(&self, processor: u32) -> Option<&Shard> {
+        self.shards
+            .get(processor as usize & (self.shards.len().wrapping_sub(1)))
+    }
+
+    /// What has been counted since the last time.
+    pub(super) fn take(&self) -> Batch {
+        let mut batch = Batch::default();
+        for shard in self.shards {
+            // Only looked at, where nothing was called: a page that nobody writes to is none.
+            let groups = match shard.groups.load(SeqCst) {
+                0 => 0,
+                _ => shard.groups.swap(0, SeqCst),
+            };
+            for (group, buckets) in shard.buckets.chunks(GROUP).enumerate() {
+                if groups & 1 << group == 0 {
+                    continue;
+                }
+                for (at, bucket) in buckets.iter().enumerate() {
+                    let count = u64::from(bucket.swap(0, SeqCst));
+                    if count > 0 {
+                        let at = u32::try_from(group * GROUP + at).unwrap_or(u32::MAX);
+                        batch.buckets.push((at, count));
+                    }
+                }
+            }
+            // What belongs to calls of the batch before may come in this one: their buckets were counted first.
+            if shard.sum_ns.load(Relaxed) | shard.errors.load(Relaxed) | shard.passed.load(Relaxed)
+                == 0
+            {
+                continue;
+            }
+            batch.errors += shard.errors.swap(0, AcqRel);
+            batch.sum_ns = batch.sum_ns.wrapping_add(shard.sum_ns.swap(0, AcqRel));
+            batch.max_ns = batch.max_ns.max(shard.max_ns.swap(0, AcqRel));
+            batch.passed += shard.passed.swap(0, AcqRel);
+            batch.passed_ns = batch
+                .passed_ns
+                .wrapping_add(shard.passed_ns.swap(0, AcqRel));
+        }
+        batch.buckets.sort_unstable();
+        batch.buckets.dedup_by(|later, first| {
+            let same = later.0 == first.0;
+            if same {
+                first.1 += later.1;
+            }
+            same
+        });
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn what_is_counted_is_taken_once() {
+        let (number, method) = add("A.B".into()).unwrap();
+        assert!(std::ptr::eq(super::method(number).unwrap(), method));
+        assert!(super::method(-1).is_none() && super::method(i32::MAX).is_none());
+        for ns in [0, 63, 64, 1_000, 1_000, 5_000_000_000] {
+            method.count(u32::MAX, ns, ns == 64);
+        }
+        method.count(0, 1_000, true);
+        method.pass(1, 7);
+        let batch = method.take();
+        assert_eq!((batch.calls(), batch.errors), (7, 2));
+        assert_eq!((batch.sum_ns, batch.max_ns), (5_000_003_127, 5_000_000_000));
+        assert_eq!(batch.buckets.len(), 5);
+        assert_eq!(method.take(), Batch::default());
+    }
+
+    #[test]
+    fn no_count_is_lost_while_it_is_taken() {
+        const EACH: u64 = 200_000;
+        let (_, method) = add("A.C".into()).unwrap();
+        let done = AtomicBool::new(false);
+        let mut calls = 0;
+        std::thread::scope(|scope| {
+            let counting: Vec<_> = (0..3u32)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        for n in 0..EACH {
+                            method.count(thread, (n * 7919) % 100_000, false);
+                        }
+                    })
+                })
+                .collect();
+            let taken = scope.spawn(|| {
+                let mut taken = 0;
+                while !done.load(Acquire) {
+                    taken += method.take().calls();
+                }
+                taken
+            });
+            for thread in counting {
+                thread.join().unwrap();
+            }
+            done.store(true, Release);
+            calls += taken.join().unwrap();
+        });
+        calls += method.take().calls();
+        assert_eq!(calls, 3 * EACH);
+    }
+}
