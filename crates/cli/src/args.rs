@@ -100,6 +100,7 @@ pub(crate) enum Command {
   sidewalk record -e wall -d 30s -o trace.firefox.json -- ./server --port 8080
   sidewalk record -e cpu,alloc,exception -o flame.html -- dotnet app.dll
   sidewalk record --pid 4711 -d 30s -o flame.html
+  sidewalk record --trace 'Shop.Cart.*:50ms' -- dotnet shop.dll
 
 The program keeps its stdin, stdout, stderr, signals and exit code. It is recorded from its first
 managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
@@ -150,6 +151,22 @@ pub(crate) struct RecordArgs {
     /// counted; 0: all [default: 1000]
     #[arg(long, value_name = "N", help_heading = RECORDED)]
     pub(crate) event_limit: Option<u32>,
+
+    /// Count and time each call of these methods: Namespace.Type.Method, in which * stands for anything, or
+    /// /REGEX/; :50ms behind it keeps stacks of calls of 50 ms and more only; may be given several times
+    /// (docs/tracing.md)
+    #[arg(long, value_name = "PATTERN[:TIME]", value_parser = units::traced, help_heading = RECORDED)]
+    pub(crate) trace: Vec<units::Traced>,
+
+    /// Most methods that are traced [default: 1000]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "trace",
+        value_parser = clap::value_parser!(u32).range(1..=16_384),
+        help_heading = RECORDED
+    )]
+    pub(crate) trace_limit: Option<u32>,
 
     /// Which runtimes of a process: all, first, one=VERSION, many=VERSION,VERSION
     #[arg(
@@ -235,7 +252,7 @@ pub(crate) struct RecordArgs {
         conflicts_with_all = [
             "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
             "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
-            "symbols",
+            "symbols", "trace",
         ],
         help_heading = RUNNING
     )]
@@ -318,10 +335,17 @@ impl RecordArgs {
             Some("--alloc-interval is of alloc events: add alloc to --event")
         } else if self.no_async_stacks && self.walker != "signal" {
             Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
-        } else if self.event_limit.is_some() && self.events.iter().all(by_time) {
+        } else if !self.trace.is_empty() && self.walker == "shadow" {
+            Some(
+                "--walker shadow counts calls of all methods in its own way: leave out --trace, or the walker",
+            )
+        } else if self.event_limit.is_some()
+            && self.trace.is_empty()
+            && self.events.iter().all(by_time)
+        {
             Some(
                 "--event-limit is of events other than cpu and wall (their rate is --frequency): \
-                 add one to --event",
+                 add one to --event, or --trace",
             )
         } else {
             None
@@ -815,6 +839,8 @@ mod tests {
             (&["--alloc-interval", "1m", "-e", "cpu,alloc"], true),
             (&["--event-limit", "5", "-e", "cpu,wall"], false),
             (&["--event-limit", "0", "-e", "cpu,jit"], true),
+            (&["--event-limit", "5", "--trace", "A.B"], true),
+            (&["--walker", "shadow", "--trace", "A.B"], false),
             (&["--walker", "snapshot"], false),
             (&["--walker", "snapshot", "-e", "exception,wall"], false),
             (&["--walker", "snapshot", "-e", "exception,alloc"], true),

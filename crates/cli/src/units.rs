@@ -43,6 +43,39 @@ pub(crate) fn interval(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Methods to trace: a pattern, and how long a call takes that is kept, nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Traced {
+    pub(crate) pattern: String,
+    pub(crate) min_ns: u64,
+}
+
+/// `Namespace.Type.Method`, `/regex/`, with `:50ms` behind it.
+pub(crate) fn traced(text: &str) -> Result<Traced, String> {
+    let form = "expected Namespace.Type.Method, in which * stands for anything, or /REGEX/, and a time behind it, such \
+                as Shop.Cart.*:50ms";
+    let is_regex = |text: &str| text.len() > 2 && text.starts_with('/') && text.ends_with('/');
+    let (pattern, min_ns) = match text.rsplit_once(':') {
+        Some((pattern, min)) if !is_regex(text) => (
+            pattern,
+            nanoseconds(min, None).map_err(|why| format!("{min} {why}"))?,
+        ),
+        _ => (text, 0),
+    };
+    let is_name = |c: char| !c.is_whitespace() && !c.is_control() && !";:/\\()[]{}|^?".contains(c);
+    let fits = match is_regex(pattern) {
+        true => !pattern.chars().any(char::is_control),
+        false => pattern.contains(['.', '*']) && pattern.chars().all(is_name),
+    };
+    if !fits || pattern.len() > 4096 {
+        return Err(form.into());
+    }
+    Ok(Traced {
+        pattern: pattern.to_owned(),
+        min_ns,
+    })
+}
+
 /// The time between two samples at `hz` samples a second, nanoseconds.
 pub(crate) fn interval_of(hz: u16) -> u64 {
     1_000_000_000 / u64::from(hz.max(1))
@@ -89,7 +122,7 @@ pub(crate) fn recorded_event(text: &str) -> Result<Event, String> {
 /// An event that a recording may have.
 pub(crate) fn event(text: &str) -> Result<Event, String> {
     let mut all = RECORDED.to_vec();
-    all.push(Event::Call);
+    all.extend([Event::Call, Event::TracedCall]);
     one_of(&all, text)
 }
 
@@ -236,6 +269,30 @@ mod tests {
     }
 
     #[test]
+    fn methods_to_trace() {
+        for (text, pattern, min_ns) in [
+            ("Shop.Cart.Checkout", "Shop.Cart.Checkout", 0),
+            ("Shop.*.Checkout:50ms", "Shop.*.Checkout", 50_000_000),
+            ("*", "*", 0),
+            ("Shop.Cart..ctor:1us", "Shop.Cart..ctor", 1_000),
+            ("Program.<Main>$", "Program.<Main>$", 0),
+            ("/Cart:Till;x/", "/Cart:Till;x/", 0),
+            ("/^A.B$/:2s", "/^A.B$/", 2_000_000_000),
+        ] {
+            let expected = Traced {
+                pattern: pattern.to_owned(),
+                min_ns,
+            };
+            assert_eq!(traced(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "", "Checkout", "A.B:", "A.B:5", "A.B:fast", "A.B(int)", "//", "A B.C", "A::B",
+        ] {
+            assert!(traced(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn sizes() {
         for (text, bytes) in [
             ("1", 1),
@@ -271,6 +328,8 @@ mod tests {
         // Calls are counted by a walker; nobody asks for them as an event.
         assert!(recorded_event("call").is_err());
         assert_eq!(event("call"), Ok(Event::Call));
+        assert_eq!(event("traced-call"), Ok(Event::TracedCall));
+        assert!(recorded_event("traced-call").is_err());
         for text in ["", "CPU", "cpu ", "itimer"] {
             assert!(event(text).is_err(), "{text}");
         }

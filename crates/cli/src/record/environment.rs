@@ -164,6 +164,13 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     if let Some(limit) = args.event_limit {
         told.push_str(&format!(";event_limit={limit}"));
     }
+    for units::Traced { pattern, min_ns } in &args.trace {
+        let pattern = pattern.replace('%', "%25").replace(';', "%3b");
+        told.push_str(&format!(";trace={min_ns}:{pattern}"));
+    }
+    if let Some(limit) = args.trace_limit {
+        told.push_str(&format!(";trace_limit={limit}"));
+    }
     told
 }
 

@@ -73,6 +73,7 @@ mod steps;
 mod stress;
 mod tiers;
 mod top;
+mod tracing;
 mod truncated;
 mod unseen;
 mod versions;

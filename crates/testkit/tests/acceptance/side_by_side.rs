@@ -17,7 +17,7 @@ use crate::LOST_LIMIT;
 use crate::async_chains::Found;
 use crate::shadow::{assert_known_tree, assert_no_call_lost, calls};
 
-fn runs() -> usize {
+pub(crate) fn runs() -> usize {
     let runs = std::env::var("SIDEWALK_SXS_RUNS");
     runs.map_or(2, |runs| runs.parse().expect("a number of runs"))
 }
@@ -31,7 +31,7 @@ struct Program<'a> {
 }
 
 /// A command line of `runsxs`.
-struct SideBySide {
+pub(crate) struct SideBySide {
     name: String,
     words: Vec<String>,
     outs: Vec<PathBuf>,
@@ -39,7 +39,7 @@ struct SideBySide {
 
 impl SideBySide {
     /// Of workloads with their arguments. They wait for each other where `meet` is set.
-    fn new(
+    pub(crate) fn new(
         name: &str,
         options: &[&str],
         programs: &[(&Runtime, &str, &str)],
@@ -97,7 +97,7 @@ impl SideBySide {
         self.answers(&answer)
     }
 
-    fn recorded(&self, options: &[&str]) -> (Recorded, Vec<Answer>) {
+    pub(crate) fn recorded(&self, options: &[&str]) -> (Recorded, Vec<Answer>) {
         let recorded = self.record().options(options).run();
         let answers = self.answers(&recorded.answer);
         (recorded, answers)

@@ -1,0 +1,327 @@
+//! Method tracing (`record --trace`): each call is counted, for the runtime and the method that it is of, and timed; the
+//! program's results are its own; and what cannot be traced is said.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use recording::{Event, Item, Reader};
+use serde_json::Value;
+use testkit::{Record, Recorded, Running, Runtime, test_folder, workload};
+
+use crate::attach::{recording_in, start, until};
+use crate::side_by_side::{SideBySide, both};
+
+on_each_runtime!(
+    calls_are_counted_and_timed,
+    a_running_program_is_traced_and_traced_again,
+    a_program_computes_the_same_with_all_its_methods_traced,
+);
+on_net8_and_core31!(
+    what_is_not_traced_is_said,
+    the_slowest_calls_keep_their_stacks,
+);
+
+/// All of the workload's own methods; the first pattern that means a method decides.
+const ALL: [&str; 6] = [
+    "--trace",
+    "Workloads.Traced.Timed",
+    "--trace",
+    "Workloads.Traced.Slow:10ms",
+    "--trace",
+    "Workloads.Traced*.*:1h",
+];
+
+/// Calls and errors by method.
+type Counts = BTreeMap<String, (u64, u64)>;
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap()
+}
+
+/// What the program knows.
+fn expected(answer: &str) -> Counts {
+    let lines = answer
+        .lines()
+        .filter_map(|line| line.strip_prefix("traced "));
+    let each = lines.map(|line| {
+        let [name, calls, errors] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        (name.to_owned(), (number(calls), number(errors)))
+    });
+    each.collect()
+}
+
+fn traced(recorded: &Recorded) -> Vec<Value> {
+    let report = recorded.report(&["--by", "detail", "--top", "10000"]);
+    report["traced"].as_array().cloned().unwrap_or_default()
+}
+
+/// What was counted of what the program knows, of one runtime.
+fn counted(traced: &[Value], version: &str, expected: &Counts) -> Counts {
+    let of = |one: &Value| {
+        let name = one["name"].as_str().unwrap().to_owned();
+        let is_it = one["runtime"].as_str() == Some(version) && one["refused"].is_null();
+        let counts = (one["calls"].as_u64()?, one["errors"].as_u64()?);
+        (is_it && expected.contains_key(&name)).then_some((name, counts))
+    };
+    traced.iter().filter_map(of).collect()
+}
+
+/// How long each call of a method took that was kept, in the order of their ends.
+fn kept(recording: &Path, method: &str) -> Vec<u64> {
+    let mut reader = Reader::open(fs::File::open(recording).unwrap()).unwrap();
+    let (mut of_method, mut kept) = (Vec::new(), Vec::new());
+    while let Some(item) = reader.next_item().unwrap() {
+        match item {
+            Item::Record(_, recording::Record::Detail { detail, name, .. }) if name == method => {
+                of_method.push(detail);
+            }
+            Item::Record(
+                _,
+                recording::Record::Sample {
+                    event: Event::TracedCall,
+                    time_ns,
+                    value,
+                    detail: Some(detail),
+                    ..
+                },
+            ) if of_method.contains(&detail) => kept.push((time_ns, value)),
+            _ => {}
+        }
+    }
+    kept.sort_unstable();
+    kept.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The durations of a method with a stopwatch are those of the stopwatch, to 2 % or 200 ns; but for a few calls: a thread may
+/// be taken off its processor between two looks at a clock.
+fn assert_timed(recorded: &Recorded, traced: &[Value], answer: &str) {
+    let line = answer.lines().find_map(|line| line.strip_prefix("timed "));
+    let (name, own) = line.unwrap().split_once(' ').unwrap();
+    let own: Vec<u64> = own.split(' ').map(number).collect();
+    let ours = kept(&recorded.recording, name);
+    assert_eq!(ours.len(), own.len());
+    let is_off = |(ours, own): &(&u64, &u64)| ours.abs_diff(**own) > (**own / 50).max(200);
+    let off: Vec<_> = ours.iter().zip(&own).filter(is_off).collect();
+    let longest: i64 = ours
+        .iter()
+        .zip(&own)
+        .map(|(ours, own)| ours.cast_signed() - own.cast_signed())
+        .sum();
+    println!("{} of {} calls, {longest} ns in all", off.len(), own.len());
+    assert!(off.len() * 10 <= own.len(), "{off:?}");
+    // The table's numbers are those of the calls, to the width of a bucket.
+    let found = traced.iter().find(|one| one["name"] == name).unwrap();
+    let told = |key: &str| found[key].as_u64().unwrap();
+    let mut sorted = ours.clone();
+    sorted.sort_unstable();
+    assert_eq!(told("calls"), sorted.len() as u64);
+    assert_eq!(told("total_ns"), sorted.iter().sum::<u64>());
+    assert_eq!(told("max_ns"), *sorted.last().unwrap());
+    for (key, of_thousand) in [("p50_ns", 500), ("p90_ns", 900), ("p99_ns", 990)] {
+        let value = sorted[(sorted.len() * of_thousand).div_ceil(1000) - 1];
+        let error = told(key).abs_diff(value);
+        assert!(error * 100 <= value, "{key}: {} of {value}", told(key));
+    }
+}
+
+fn calls_are_counted_and_timed(runtime: &Runtime) {
+    let record = Record::workload(runtime, "traced", &["passes=2"]).options(ALL);
+    let recorded = record.run_as(&record.run_bare());
+    let answer = &recorded.answer.stdout;
+    let (traced, expected) = (traced(&recorded), expected(answer));
+    assert_eq!(expected.len(), 12, "{answer}");
+    assert_eq!(counted(&traced, &runtime.version, &expected), expected);
+    assert_timed(&recorded, &traced, answer);
+    // Those of the pattern that means them first.
+    let min = |name: &str| {
+        let found = traced.iter().find(|one| one["name"] == name).unwrap();
+        found["min_ns"].as_u64().unwrap()
+    };
+    assert_eq!(min("Workloads.Traced.Slow"), 10_000_000);
+    assert_eq!(min("Workloads.Traced.Node"), 3_600_000_000_000);
+}
+
+fn stop(mut tool: Child, folder: &Path) -> (String, Recorded) {
+    let pid = tool.id().to_string();
+    Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let output = {
+        let status = tool.wait().unwrap();
+        let said = std::io::read_to_string(tool.stderr.take().unwrap()).unwrap();
+        std::process::Output {
+            status,
+            stdout: Vec::new(),
+            stderr: said.into_bytes(),
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (said, Recorded::new(recording_in(folder), output))
+}
+
+/// Whether a recording that is being made says that methods are traced.
+fn has_begun(folder: &Path) -> bool {
+    let file = fs::File::open(recording_in(folder)).unwrap();
+    let mut reader = Reader::open(file).unwrap();
+    while let Some(item) = reader.next_item().unwrap() {
+        if matches!(item, Item::Record(_, recording::Record::Traced { .. })) {
+            return true;
+        }
+    }
+    false
+}
+
+fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
+    const ROUNDS: u32 = 4;
+    let folder = test_folder("traced-again");
+    let mut command = runtime.command(&workload("traced").dll);
+    command.arg(format!("asked={}", folder.display()));
+    let (mut program, ()) = Running::start_when(command, |line| (line == "waits").then_some(()));
+    let mut pass = 0;
+    let mut passes = |program: &mut Running| {
+        pass += 1;
+        fs::write(folder.join(format!("go-{pass}")), "").unwrap();
+        program.wait_for(&format!("passed {pass}"));
+        fs::read_to_string(folder.join(format!("said-{pass}"))).unwrap()
+    };
+    for round in 0..ROUNDS {
+        let tool = start(program.pid(), &folder, &ALL);
+        until("traced methods", || has_begun(&folder));
+        let answer = passes(&mut program);
+        let (said, recorded) = stop(tool, &folder);
+        // Nobody counts.
+        passes(&mut program);
+        assert!(recorded.answer.status.success(), "{said}");
+        assert!(said.contains("methods were traced in it"), "{said}");
+        let (traced, expected) = (traced(&recorded), expected(&answer));
+        let counted = counted(&traced, &runtime.version, &expected);
+        assert_eq!(counted, expected, "round {round}");
+        assert_timed(&recorded, &traced, &answer);
+        fs::remove_file(recording_in(&folder)).unwrap();
+    }
+    fs::write(folder.join("end"), "").unwrap();
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains("result checksum"),
+        "{output}"
+    );
+}
+
+fn a_program_computes_the_same_with_all_its_methods_traced(runtime: &Runtime) {
+    for (name, arguments) in [
+        ("manymethods", &["rounds=1"][..]),
+        ("calltree", &["depth=12", "rounds=2"]),
+        ("exceptions", &["rounds=3"]),
+        ("async", &["rounds=2"]),
+        ("generic", &["rounds=2"]),
+        ("calls", &["rounds=3"]),
+    ] {
+        let record = Record::workload(runtime, name, arguments);
+        let bare = record.run_bare();
+        let record = record.options(["--trace", "Workloads.*", "--trace-limit", "16384"]);
+        let recorded = record.run_as(&bare);
+        let traced = traced(&recorded);
+        let calls: u64 = traced
+            .iter()
+            .map(|one| one["calls"].as_u64().unwrap())
+            .sum();
+        println!("{name}: {} methods, {calls} calls", traced.len());
+        assert!(traced.len() > 10 && calls > 10, "{name}");
+    }
+}
+
+/// Rule 29: code of two runtimes counts for its own, though their methods have one name.
+#[test]
+fn rule_29_no_call_counts_for_another_runtime() {
+    let (first, second) = both();
+    let programs = [
+        (&first, "traced", "passes=1"),
+        (&second, "traced", "passes=3"),
+    ];
+    let side = SideBySide::new("traced-sxs", &[], &programs, true);
+    for _ in 0..crate::side_by_side::runs() {
+        let (recorded, answers) = side.recorded(&ALL);
+        let traced = traced(&recorded);
+        for ((runtime, ..), answer) in programs.iter().zip(&answers) {
+            let expected = expected(&answer.stdout);
+            assert_eq!(expected.len(), 12);
+            let counted = counted(&traced, &runtime.version, &expected);
+            assert_eq!(counted, expected, "{}", runtime.version);
+        }
+    }
+}
+
+fn what_is_not_traced_is_said(runtime: &Runtime) {
+    let record = Record::workload(runtime, "traced", &[]);
+    let recorded = record
+        .options([
+            "--trace",
+            "System.String.Concat",
+            "--trace",
+            "Workloads.Clock.ClockGetTime",
+            "--trace",
+            "Workloads.Nothing.*",
+            "--trace",
+            "/^Workloads\\.Traced\\.(Node|Inner|Small)$/",
+            "--trace",
+            "Workloads.Traced.*",
+            "--trace-limit",
+            "2",
+        ])
+        .run();
+    let traced = traced(&recorded);
+    let refused = |name: &str| -> Vec<&str> {
+        let of = traced.iter().filter(|one| one["name"] == name);
+        of.filter_map(|one| one["refused"].as_str()).collect()
+    };
+    let concat = refused("System.String.Concat");
+    assert!(
+        concat.len() > 3
+            && concat
+                .iter()
+                .all(|why| why.contains("System.Private.CoreLib")),
+        "{concat:?}"
+    );
+    let native = refused("Workloads.Clock.ClockGetTime");
+    assert!(
+        native.len() == 1 && native[0].contains("no IL"),
+        "{native:?}"
+    );
+    let counted = traced.iter().filter(|one| one["refused"].is_null());
+    assert_eq!(counted.count(), 2);
+    let inspected = recorded.inspect();
+    let notes = inspected.json["notes"].to_string();
+    for says in [
+        "--trace Workloads.Nothing.*: no method of this name",
+        "methods that --trace means were not traced: 2 are, and --trace-limit is 2",
+    ] {
+        assert!(notes.contains(says), "{notes}");
+    }
+}
+
+fn the_slowest_calls_keep_their_stacks(runtime: &Runtime) {
+    let options = ["--trace", "Workloads.Traced.Slow:10ms"];
+    let recorded = Record::workload(runtime, "traced", &[])
+        .options(options)
+        .run();
+    let stacks = recorded.convert_event("traced-call", "slow.collapsed");
+    let stacks = fs::read_to_string(stacks).unwrap();
+    let report = recorded.report(&["--event", "traced-call"]);
+    assert_eq!(report["samples"], 3, "{report}");
+    let row = &report["rows"][0];
+    assert_eq!(row["name"], "Workloads.Traced.Slow");
+    let took = row["self"].as_u64().unwrap();
+    assert!((90_000_000..400_000_000).contains(&took), "{took} ns");
+    let texts = row["texts"].to_string();
+    assert!(
+        texts.contains("ended by an exception") && texts.contains("returned"),
+        "{texts}"
+    );
+    let caller = "Workloads.Traced.CallsSlow;Workloads.Traced.Slow";
+    assert!(
+        stacks.lines().all(|line| line.contains(caller)) && !stacks.is_empty(),
+        "{stacks}"
+    );
+}

@@ -1,0 +1,309 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.IO;
+using System.Runtime.CompilerServices;
+using System.Threading;
+
+namespace Workloads
+{
+    public class TracedBox<T>
+    {
+        private readonly T item;
+
+        public TracedBox(T item)
+        {
+            this.item = item;
+        }
+
+        public T Get()
+        {
+            return item;
+        }
+    }
+
+    /// <summary>
+    /// Methods whose calls it knows: a tree, recursion, exceptions through
+    /// several frames, threads, small methods, generics; and one that knows
+    /// how long it took. Prints `traced METHOD CALLS ERRORS` of each pass, and
+    /// `timed METHOD NANOSECONDS…`, each call of it.
+    ///
+    /// With passes=N it makes N of them, and prints their sum. With asked=DIR it makes a pass whenever the file DIR/go-N is there,
+    /// prints into DIR/said-N, says `passed N`, and ends with DIR/end.
+    /// </summary>
+    public static class Traced
+    {
+        private static readonly SortedDictionary<string, long[]> Expected = new SortedDictionary<string, long[]>(StringComparer.Ordinal);
+        private static readonly long[] TimedTicks = new long[1000];
+        private static int timedCalls;
+
+        public static int Main(string[] args)
+        {
+            var run = new Run(args);
+            var check = new Checked("checksum");
+            string asked = null;
+            int passes = 1;
+            foreach (string arg in args)
+            {
+                if (arg.StartsWith("asked=", StringComparison.Ordinal))
+                {
+                    asked = arg.Substring(6);
+                }
+                if (arg.StartsWith("passes=", StringComparison.Ordinal))
+                {
+                    passes = int.Parse(arg.Substring(7));
+                }
+            }
+            run.Meet("begin");
+            if (asked == null)
+            {
+                for (int i = 0; i < passes; i++)
+                {
+                    check.Add(Pass());
+                }
+                Print(Console.Out);
+            }
+            else
+            {
+                // As hot as it gets, before anybody comes.
+                for (int i = 0; i < 10; i++)
+                {
+                    check.Add(Pass());
+                }
+                Forget();
+                Console.WriteLine("waits");
+                for (int pass = 1; !File.Exists(Path.Combine(asked, "end")); )
+                {
+                    if (File.Exists(Path.Combine(asked, "go-" + pass)))
+                    {
+                        Forget();
+                        check.Add(Pass());
+                        using (var said = new StreamWriter(Path.Combine(asked, "said-" + pass)))
+                        {
+                            Print(said);
+                        }
+                        Console.WriteLine("passed " + pass);
+                        pass++;
+                    }
+                    Thread.Sleep(1);
+                }
+            }
+            check.Print();
+            run.End();
+            return 0;
+        }
+
+        private static void Forget()
+        {
+            Expected.Clear();
+            timedCalls = 0;
+        }
+
+        private static void Expect(string method, long calls, long errors)
+        {
+            if (!Expected.TryGetValue("Workloads." + method, out long[] known))
+            {
+                Expected.Add("Workloads." + method, known = new long[2]);
+            }
+            known[0] += calls;
+            known[1] += errors;
+        }
+
+        private static void Print(TextWriter to)
+        {
+            foreach (KeyValuePair<string, long[]> one in Expected)
+            {
+                to.WriteLine("traced " + one.Key + " " + one.Value[0] + " " + one.Value[1]);
+            }
+            double ns = 1e9 / Stopwatch.Frequency;
+            string line = "timed Workloads.Traced.Timed";
+            for (int i = 0; i < timedCalls; i++)
+            {
+                line += " " + (long)(TimedTicks[i] * ns);
+            }
+            to.WriteLine(line);
+        }
+
+        private static long Pass()
+        {
+            long sum = Node(6);
+            Expect("Traced.Node", 1 + 3 + 9 + 27 + 81 + 243 + 729, 0);
+            sum += Recurse(300);
+            Expect("Traced.Recurse", 301, 0);
+            sum += Exceptions();
+            sum += Threads();
+            sum += Smalls();
+            for (int i = 0; i < 50; i++)
+            {
+                sum += new TracedBox<int>(i).Get() + new TracedBox<string>("x").Get().Length;
+            }
+            Expect("TracedBox<_>..ctor", 100, 0);
+            Expect("TracedBox<_>.Get", 100, 0);
+            for (int i = 0; i < 60; i++)
+            {
+                Timed(i % 3 == 0 ? 1_000_000 : 20_000);
+            }
+            Expect("Traced.Timed", 60, 0);
+            CallsSlow();
+            Expect("Traced.CallsSlow", 1, 0);
+            Expect("Traced.Slow", 12, 1);
+            return sum;
+        }
+
+        private static long Node(int depth)
+        {
+            return depth == 0 ? 1 : Node(depth - 1) + Node(depth - 1) + Node(depth - 1);
+        }
+
+        private static long Recurse(int left)
+        {
+            return left == 0 ? 0 : Recurse(left - 1) + left;
+        }
+
+        private static long Exceptions()
+        {
+            long sum = 0;
+            for (int i = 0; i < 100; i++)
+            {
+                try
+                {
+                    sum += Outer(i);
+                }
+                catch (InvalidOperationException)
+                {
+                    sum += 7;
+                }
+            }
+            Expect("Traced.Outer", 100, 20);
+            Expect("Traced.Middle", 100, 25);
+            Expect("Traced.Inner", 100, 25);
+            return sum;
+        }
+
+        /// <summary>Catches what is thrown every twentieth time; the rest goes on.</summary>
+        private static int Outer(int i)
+        {
+            try
+            {
+                return Middle(i) + 1;
+            }
+            catch (InvalidOperationException) when (i % 20 == 0)
+            {
+                return 3;
+            }
+        }
+
+        private static int Middle(int i)
+        {
+            try
+            {
+                return Inner(i) + 1;
+            }
+            finally
+            {
+                Interlocked.Increment(ref finallies);
+            }
+        }
+
+        private static int finallies;
+
+        private static int Inner(int i)
+        {
+            if (i % 4 == 0)
+            {
+                throw new InvalidOperationException("every fourth");
+            }
+            return i;
+        }
+
+        private static long Threads()
+        {
+            long sum = 0;
+            var threads = new Thread[4];
+            for (int i = 0; i < threads.Length; i++)
+            {
+                threads[i] = new Thread(() =>
+                {
+                    long own = 0;
+                    for (int n = 0; n < 5_000; n++)
+                    {
+                        own += Shared(n);
+                    }
+                    Interlocked.Add(ref sum, own);
+                });
+                threads[i].Start();
+            }
+            foreach (Thread thread in threads)
+            {
+                thread.Join();
+            }
+            Expect("Traced.Shared", 20_000, 0);
+            return sum;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static int Shared(int n)
+        {
+            return n & 7;
+        }
+
+        private static long Smalls()
+        {
+            long sum = 0;
+            for (int i = 0; i < 10_000; i++)
+            {
+                sum = Small(sum);
+            }
+            Expect("Traced.Small", 10_000, 0);
+            return sum;
+        }
+
+        /// <summary>It is inlined, unless it is traced.</summary>
+        private static long Small(long x)
+        {
+            return x * 3 + 1;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void Timed(long ns)
+        {
+            long start = Stopwatch.GetTimestamp();
+            long end = start + ns * Stopwatch.Frequency / 1_000_000_000;
+            long now;
+            do
+            {
+                now = Stopwatch.GetTimestamp();
+            }
+            while (now < end);
+            TimedTicks[timedCalls++] = now - start;
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void CallsSlow()
+        {
+            for (int i = 0; i < 12; i++)
+            {
+                try
+                {
+                    Slow(i);
+                }
+                catch (TimeoutException)
+                {
+                }
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void Slow(int i)
+        {
+            if (i == 3 || i == 7 || i == 11)
+            {
+                Thread.Sleep(30);
+            }
+            if (i == 11)
+            {
+                throw new TimeoutException("slow and failed");
+            }
+        }
+    }
+}
