@@ -72,6 +72,11 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     };
     let failures: Vec<String> = outcomes
         .iter()
+        // A server that is down is told of once.
+        .filter(|outcome| {
+            let mut all = outcome.result.as_ref().err().into_iter().flatten();
+            all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::NotAsked))
+        })
         .filter_map(|outcome| {
             Some(format!(
                 "{}: {}",

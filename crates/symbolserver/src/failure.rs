@@ -31,6 +31,8 @@ pub enum Failure {
     Refused(Refusal),
     /// It cannot be kept.
     Disk(io::Error),
+    /// It could not be reached for another file of this run, and was not asked for this one.
+    NotAsked,
     /// Another process is getting it now.
     Busy,
     /// Somebody wants no more of it.
@@ -145,6 +147,7 @@ impl fmt::Display for Failure {
                 f,
                 "the file cannot be kept ({error}): DEBUGINFOD_CACHE_PATH names another folder"
             ),
+            Self::NotAsked => f.write_str("not asked: it could not be reached for another file"),
             Self::Busy => f.write_str("another process is getting it now"),
             Self::Stopped => f.write_str("stopped; the next try goes on from there"),
         }

@@ -51,7 +51,7 @@ pub struct Outcome {
     /// The file.
     pub wanted: Missing,
     /// Where it is from, or what each server (by address) answered. A server that could not be reached
-    /// says so once.
+    /// for one file is not asked for others.
     pub result: Result<Fetched, Vec<(String, Failure)>>,
 }
 
@@ -203,15 +203,17 @@ impl Work {
                 continue;
             };
             if down.load(Ordering::Relaxed) {
+                failures.push((server.address().to_owned(), Failure::NotAsked));
                 continue;
             }
             let agent = match agent {
                 Ok(agent) => agent,
                 Err(why) => {
-                    if !down.swap(true, Ordering::Relaxed) {
-                        let failure = Failure::Unreachable(why.clone());
-                        failures.push((server.address().to_owned(), failure));
-                    }
+                    let failure = match down.swap(true, Ordering::Relaxed) {
+                        true => Failure::NotAsked,
+                        false => Failure::Unreachable(why.clone()),
+                    };
+                    failures.push((server.address().to_owned(), failure));
                     continue;
                 }
             };
@@ -230,9 +232,8 @@ impl Work {
                     let was_down = failure.is_of_the_server() && down.swap(true, Ordering::Relaxed);
                     goes_on |= failure.can_go_on();
                     let ends = matches!(failure, Failure::Stopped | Failure::Disk(_));
-                    if !was_down {
-                        failures.push((server.address().to_owned(), failure));
-                    }
+                    let failure = if was_down { Failure::NotAsked } else { failure };
+                    failures.push((server.address().to_owned(), failure));
                     if ends {
                         break;
                     }

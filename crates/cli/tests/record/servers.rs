@@ -307,6 +307,13 @@ fn a_server_that_fails() {
         &["it cannot be reached", "HTTPS_PROXY"],
     );
     assert_eq!(library.report(&recorded), before);
+    // Of a process with several files: none is said not to be found where nobody could be asked.
+    let pid = std::process::id().to_string();
+    let arguments = ["symbols", "fetch", &pid, "--server", "http://127.0.0.1:9"];
+    let output = library.sidewalk(&recorded, &arguments, &server);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(!told.contains("not found"), "{told}");
+    assert_has(&told, &["it cannot be reached"]);
     // And a program that is recorded ends as it would.
     let recorded = library.scene(&["--symbols"]).run();
     assert!(recorded.status.success(), "{}", recorded.stderr);
