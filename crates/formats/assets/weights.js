@@ -297,7 +297,20 @@ function lengthOf(group, i) {
 /** So many samples behind an instant may have begun before it: a thread waits at one place at a time. */
 const REACH = 4;
 
-/** Samples and value by stack of a group from `range.from` to before `range.to`; of all of it without one. */
+/** Numbers by stack; the same memory again and again, since tens of megabytes of it a range would have to be collected. */
+function scratch(length) {
+  const kept = scratch.kept ??= { samples: new Float64Array(0), value: new Float64Array(0) };
+  if (kept.samples.length < length) {
+    kept.samples = new Float64Array(length);
+    kept.value = new Float64Array(length);
+  }
+  return { samples: kept.samples.subarray(0, length), value: kept.value.subarray(0, length) };
+}
+
+/**
+ * Samples and value by stack of a group from `range.from` to before `range.to`; of all of it without one. They hold until
+ * this is asked again.
+ */
 function sumsIn(group, range) {
   const { length } = group.time;
   if (!range) return group;
@@ -308,10 +321,14 @@ function sumsIn(group, range) {
   let sums;
   // What is less: to add what is in it, or to take away what is not.
   if (to - from <= length / 2) {
-    sums = { samples: new Float64Array(group.node.length), value: new Float64Array(group.node.length) };
+    sums = scratch(group.node.length);
+    sums.samples.fill(0);
+    sums.value.fill(0);
     addUp(group, from, to, sums.samples, sums.value, 1);
   } else {
-    sums = { samples: group.samples.slice(), value: group.value.slice() };
+    sums = scratch(group.node.length);
+    sums.samples.set(group.samples);
+    sums.value.set(group.value);
     addUp(group, 0, from, sums.samples, sums.value, -1);
     addUp(group, to, length, sums.samples, sums.value, -1);
   }

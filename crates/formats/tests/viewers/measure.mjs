@@ -34,6 +34,7 @@ await run({
     })()`);
     const sorted = (list) => [...list].sort((a, b) => a - b);
     const say = (list) => `median ${sorted(list)[list.length >> 1].toFixed(0)} ms, most ${Math.max(...list).toFixed(0)} ms`;
+    if (process.env.EACH) console.log(ranges.map((ms) => ms.toFixed(0)).join(" "));
     console.log(`file: ${(statSync(file).size / 1e6).toFixed(2)} MB`);
     console.log(`open (${opened.length} times): ${say(opened)}`);
     console.log(`range (${ranges.length} of them): ${say(ranges)}`);
