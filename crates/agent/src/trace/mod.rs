@@ -164,7 +164,8 @@ impl Trace {
             return;
         }
         for (pattern, met) in patterns.iter().zip(&state.met) {
-            if *met == 0 {
+            // Where nothing could be looked at, the reason is said.
+            if *met == 0 && state.modules > 0 {
                 events.tell(EventNews::Note(format!(
                     "--trace {}: no method of this name in the {} modules that were looked at (names are \
                      Namespace.Type.Method, * stands for anything)",
