@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 const AGAIN: u32 = 60;
 
 /// What a workload measures: different in each run.
-const MEASURED: [&str; 4] = ["measured", "share", "allocated", "line"];
+const MEASURED: [&str; 6] = ["measured", "share", "allocated", "line", "phase", "timed"];
 
 /// What came out.
 pub(crate) struct Outcome {
