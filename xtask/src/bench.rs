@@ -16,15 +16,15 @@ use testkit::{Inspected, Machine, Runtime};
 use crate::bench_programs::{self, Headline};
 use crate::test::cargo;
 use crate::{
-    bench_attach, bench_events, bench_server, bench_shadow, bench_switch, bench_walkers, setup,
-    test,
+    bench_attach, bench_events, bench_server, bench_shadow, bench_switch, bench_traced,
+    bench_walkers, setup, test,
 };
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
-     rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, chains, convert, walkers, events, shadow";
+     rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, chains, convert, walkers, events, shadow, traced";
 
 /// What `--only` takes.
-const ROWS: [&str; 14] = [
+const ROWS: [&str; 15] = [
     "switch",
     "attach",
     "roslyn",
@@ -39,6 +39,7 @@ const ROWS: [&str; 14] = [
     "walkers",
     "events",
     "shadow",
+    "traced",
 ];
 
 /// What each program is recorded at, in Hz.
@@ -171,6 +172,9 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     }
     if options.wants("shadow") {
         slow += &bench_shadow::table(&setup.runtimes, pairs, &folder)?;
+    }
+    if options.wants("traced") {
+        slow += &bench_traced::table(&setup.runtimes, pairs)?;
     }
     drop(machine);
     let mut text = headlines(&setup.runtimes, &options, lead);

@@ -11,6 +11,7 @@ mod bench_programs;
 mod bench_server;
 mod bench_shadow;
 mod bench_switch;
+mod bench_traced;
 mod bench_walkers;
 mod bench_ways;
 mod demo;

@@ -346,7 +346,9 @@ fn request_all<'rt>(
     }
     say(&format!("inliners {safe}"));
     if safe {
-        info.request_rejit_with_inliners(cx, RejitFlags::BLOCK_INLINING, methods)
+        // Methods that are asked for may have been inlined into each other.
+        let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
+        info.request_rejit_with_inliners(cx, flags, methods)
     } else {
         info.request_rejit(cx, methods)
     }
