@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use recording::{Item, Reader};
 use testkit::{Answer, Machine, Record, Recorded, Runtime};
 
 on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
@@ -194,7 +195,7 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_for_bytes(&recording, &mut recorder);
+    wait_for_a_sample(&recording, &mut recorder);
     recorder.kill().unwrap();
     // The program holds the other end: this reads until it has ended.
     let output = recorder.wait_with_output().unwrap();
@@ -208,10 +209,26 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
     assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
 }
 
-/// Waits until the recording has more than its header.
-fn wait_for_bytes(recording: &Path, recorder: &mut Child) {
+/// Whether the recording has a sample, in a block that is whole.
+fn has_a_sample(recording: &Path) -> bool {
+    let Some(mut reader) = fs::File::open(recording)
+        .ok()
+        .and_then(|file| Reader::open(file).ok())
+    else {
+        return false;
+    };
+    while let Some(item) = reader.next_item().unwrap() {
+        if matches!(item, Item::Record(_, recording::Record::Sample { .. })) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Waits until there is a sample that the end of the tool cannot take away.
+fn wait_for_a_sample(recording: &Path, recorder: &mut Child) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while fs::metadata(recording).map_or(0, |m| m.len()) < 4096 {
+    while !has_a_sample(recording) {
         assert!(
             Instant::now() < deadline,
             "nothing was recorded for a minute"
