@@ -474,10 +474,14 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.collector().stopping(reason, proc::now_ns());
         }
+        if self.parts.phase.get().is_session() {
+            self.clr.collecting().begins(reason);
+        }
         Ok(())
     }
 
     fn runtime_suspend_aborted<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        self.clr.collecting().ends();
         if let Some(gate) = self.clr.heap_gate() {
             gate.open();
         }
@@ -485,6 +489,7 @@ impl Callbacks for ClrCallbacks {
     }
 
     fn runtime_resume_started<'rt>(&self, _cx: &mut Cx<'rt, NoTrigger>) -> corprof::Result<()> {
+        self.clr.collecting().ends();
         if let Some(gate) = self.clr.heap_gate() {
             gate.open();
         }

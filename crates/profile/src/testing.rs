@@ -75,6 +75,12 @@ impl Scene {
         });
     }
 
+    /// When the last sample was taken, nanoseconds.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
     /// Adds any record.
     pub fn push(&mut self, record: Record<'static>) {
         self.records

@@ -780,6 +780,98 @@ fn a_logical_stack_that_nothing_defines_is_left_out() {
     assert_eq!(profile.health.broken, []);
 }
 
+/// While a thread collects, what is behind its last managed frame is the collector's: of that thread, in that time, and only
+/// where something of the runtime is there. The later step that names the runtime's work says nothing twice.
+#[test]
+fn what_a_thread_does_while_it_collects_is_called_so() {
+    let mut scene = Scene::new(1, &["x"]);
+    let runtime = scene.runtime("8.0.33");
+    let core = scene.native_module("/d/libcoreclr.so");
+    let jit = scene.native_module("/d/libclrjit.so");
+    let app = scene.managed_module(runtime, "/srv/app.dll");
+    let main = scene.method(runtime, app, "A.P", "Main");
+    let main = scene.managed(main, Tier::Tier1, 0);
+    let native =
+        |scene: &mut Scene, module| scene.frame(recording::Frame::Native { module, svma: 0x10 });
+    let (r, j) = (native(&mut scene, core), native(&mut scene, jit));
+    let stub = scene.frame(recording::Frame::Stub {
+        runtime,
+        name: "new".into(),
+    });
+    let (one, other) = (scene.thread(1, "main", true), scene.thread(2, "x", true));
+    let server = scene.thread(3, ".NET Server GC", false);
+    let stacks: [&[u32]; 5] = [
+        &[main, stub, r, r],
+        &[r, r],
+        &[main],
+        &[main, r, main, r],
+        &[r, j],
+    ];
+    let stacks = stacks.map(|frames| scene.stack(frames));
+    let start = scene.clock();
+    for thread in [one, other, server] {
+        for stack in stacks {
+            scene.samples(thread, stack, 1);
+        }
+    }
+    let until = scene.clock();
+    // One from its second sample to before its last, and the third for as long as it is there.
+    for (thread, time_ns, ns) in [
+        (one, start + 20_000_000, 30_000_000),
+        (server, start, until - start + 1),
+        (one, u64::MAX, u64::MAX),
+    ] {
+        scene.push(Record::Collected {
+            thread,
+            time_ns,
+            ns,
+        });
+    }
+    let profile = profile::ops::with_runtime_work(scene.profile());
+    let found: Vec<String> = profile
+        .samples
+        .iter()
+        .map(|sample| {
+            let names = profile.frames_of(sample.stack).map(|f| profile.name(f));
+            let mut names: Vec<_> = names.collect();
+            names.reverse();
+            names.join(" ")
+        })
+        .collect();
+    let found: Vec<String> = found
+        .iter()
+        .map(|text| {
+            let text = text.replace("libcoreclr.so+0x10", "r");
+            text.replace("libclrjit.so+0x10", "j")
+                .replace("A.P.Main", "main")
+        })
+        .collect();
+    let of_one = [
+        "main [new] r r",
+        "[GC] r r",
+        "main",
+        "main r main [GC] r",
+        "r [JIT compiler] j",
+    ];
+    assert_eq!(found[..5], of_one);
+    let of_other = [
+        "main [new] r r",
+        "r r",
+        "main",
+        "main r main r",
+        "r [JIT compiler] j",
+    ];
+    assert_eq!(found[5..10], of_other);
+    let of_server = [
+        "main [new] [GC] r r",
+        "[GC] r r",
+        "main",
+        "main r main [GC] r",
+        "[GC] r [JIT compiler] j",
+    ];
+    assert_eq!(found[10..], of_server);
+}
+
 /// What is known of a traced method is told once, its calls each second: of two runtimes, they stay apart; what a damaged
 /// recording says of a method that it does not name is of none.
 #[test]

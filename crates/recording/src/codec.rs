@@ -40,6 +40,7 @@ pub(crate) const KIND_CHANGE: u8 = 24;
 pub(crate) const KIND_ASYNC_CUT: u8 = 25;
 pub(crate) const KIND_TRACED: u8 = 26;
 pub(crate) const KIND_CALLS: u8 = 27;
+const KIND_COLLECTED: u8 = 31;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
@@ -365,6 +366,16 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
                 last = u64::from(*bucket);
             }
             KIND_CALLS
+        }
+        Record::Collected {
+            thread,
+            time_ns,
+            ns,
+        } => {
+            put_varint(out, u64::from(*thread));
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *ns);
+            KIND_COLLECTED
         }
         Record::Note { text } => {
             put_str(out, text);
@@ -751,6 +762,11 @@ pub(crate) fn decode<'a>(
                 buckets: Cow::Owned(buckets),
             }
         }
+        KIND_COLLECTED => Record::Collected {
+            thread: body.varint32()?,
+            time_ns: deltas.take_time(body)?,
+            ns: body.varint()?,
+        },
         KIND_NOTE => Record::Note { text: body.text()? },
         KIND_END => Record::End {
             time_ns: deltas.take_time(body)?,

@@ -479,6 +479,15 @@ pub enum Record<'a> {
         /// them together are the calls.
         buckets: Cow<'a, [(u32, u64)]>,
     },
+    /// A thread collected garbage: what it ran in that time outside managed code was the collector.
+    Collected {
+        /// [`Record::Thread`].
+        thread: u32,
+        /// From when on.
+        time_ns: u64,
+        /// For how long, nanoseconds.
+        ns: u64,
+    },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
         /// One sentence.
@@ -955,6 +964,15 @@ impl Record<'_> {
                 sum_ns,
                 max_ns,
                 buckets: Cow::Owned(buckets.into_owned()),
+            },
+            Record::Collected {
+                thread,
+                time_ns,
+                ns,
+            } => Record::Collected {
+                thread,
+                time_ns,
+                ns,
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

@@ -190,6 +190,8 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             let buckets = Cow::Owned(buckets);
             Record::Calls { traced, time_ns, errors, sum_ns, max_ns, buckets }
         }),
+        1 => (id(), number(), number())
+            .prop_map(|(thread, time_ns, ns)| Record::Collected { thread, time_ns, ns }),
         1 => text().prop_map(|text| Record::Note { text }),
         1 => number().prop_map(|time_ns| Record::End { time_ns }),
         1 => (id(), text(), text(), id())

@@ -7,6 +7,7 @@
 pub mod async_types;
 mod catch_up;
 pub mod code;
+pub mod collecting;
 mod finalizer;
 mod il;
 pub mod names;
@@ -27,6 +28,7 @@ pub use self::registry::{Admitted, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
 
 use self::code::Unloadable;
+use self::collecting::Collecting;
 use self::rewritten::Rewritten;
 use self::tiers::Tiering;
 use crate::model::ManagedModule;
@@ -41,6 +43,7 @@ pub struct Clr {
     /// Another profiler is its main one.
     beside: bool,
     gate: catch_up::Gate,
+    collecting: Collecting,
     modules: Mutex<HashMap<usize, Arc<ManagedModule>>>,
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
@@ -92,6 +95,7 @@ impl Clr {
             arrival,
             beside,
             gate: catch_up::Gate::default(),
+            collecting: Collecting::default(),
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
@@ -149,6 +153,11 @@ impl Clr {
     /// Its place among the CLRs that run at once.
     pub(crate) fn place(&self) -> Option<usize> {
         self.hijack_place.get().copied()
+    }
+
+    /// When its collections were.
+    pub(crate) fn collecting(&self) -> &Collecting {
+        &self.collecting
     }
 
     /// Where readers of its heap come in; `None` where it has no place.

@@ -40,6 +40,7 @@ use self::pace::{Found, Pace};
 use self::totals::Totals;
 use self::visitors::{Request, Visitors};
 use crate::base::{proc, wake};
+use crate::clr::collecting::Collected;
 use crate::clr::{KnownClr, Runtimes};
 use crate::events::source::{How, RuntimeFacts};
 use crate::events::subscription::{self, Subscription};
@@ -76,6 +77,8 @@ pub(crate) struct Session<'a> {
     walker: Box<dyn Walker>,
     events: EventWriter,
     trace: TraceWriter,
+    /// Collections on their way to the recording.
+    collected: Vec<Collected>,
     /// The events have been changed since the last totals.
     changed: bool,
     totals: Totals,
@@ -134,6 +137,7 @@ impl<'a> Session<'a> {
             walker,
             events: EventWriter::default(),
             trace: TraceWriter::default(),
+            collected: Vec::new(),
             changed: false,
             totals,
             tid: proc::own_tid(),
@@ -420,6 +424,16 @@ impl<'a> Session<'a> {
         }
         self.events
             .write(target, &mut round.runtimes, self.recorder);
+        for (clr, _) in self.clrs.iter().filter_map(|known| known.reach.as_ref()) {
+            clr.collecting().take(&mut self.collected);
+        }
+        for one in self.collected.drain(..) {
+            self.recorder.record(&Record::Collected {
+                thread: target.threads.at(one.tid, one.from_ns),
+                time_ns: one.from_ns,
+                ns: one.ns,
+            });
+        }
         for slot in round.closed {
             target.threads.slot_closed(slot);
         }

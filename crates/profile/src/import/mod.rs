@@ -4,6 +4,7 @@
 //! makes it fail; every sample of the recording is a sample of the profile; what could not be told
 //! (undefined ids behind a lost block) is shown as the frame `[lost: damaged block]` and counted.
 
+mod collected;
 mod health;
 mod logical;
 mod state;
@@ -18,6 +19,7 @@ use recording::{
     Damage, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, WalkEnd, histogram,
 };
 
+use self::collected::Collected;
 use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::state::{KnownStack, Method, State, lost_frame};
 use crate::builder::Builder;
@@ -59,6 +61,7 @@ pub struct Import {
     keeps_places: bool,
     /// Of frames that are not [`Role::Plain`].
     roles: HashMap<FrameId, Role>,
+    collected: Vec<Collected>,
     chains_cut: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,
     broken: BTreeMap<String, u64>,
@@ -367,6 +370,18 @@ impl Import {
                 };
                 builder.profile.samples.push(sample);
             }
+            Record::Collected {
+                thread,
+                time_ns,
+                ns,
+            } => {
+                state.saw(builder, *time_ns);
+                self.collected.push(Collected {
+                    thread: state.thread(builder, *thread),
+                    from_ns: *time_ns,
+                    to_ns: time_ns.saturating_add(*ns),
+                });
+            }
             Record::AsyncCut { reason, count } => {
                 add_count(&mut self.chains_cut, reason, *count);
             }
@@ -657,11 +672,13 @@ impl Import {
             symbols,
             roles,
             keeps_places,
+            collected,
             ..
         } = self;
         let mut builder = builder;
         // By the names that methods have, before anything is added to them.
         logical::fold(&mut builder, &roles);
+        collected::mark(&mut builder, collected);
         if !symbols.is_empty() {
             let replacements = symbols
                 .into_iter()

@@ -1,13 +1,17 @@
 //! What the runtime is at, where that can be known without its symbols.
 //!
-//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Two things are sure without
-//! names: code of the JIT's own library compiles, code of a garbage collector's own library collects; and the
-//! runtime's own threads, which run no managed code, do what they are named after. So a frame that says so is
-//! put above such code. Nothing is guessed: a collection or the loading of a type on a thread of the program
+//! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Three things are sure without
+//! names: code of the JIT's own library compiles, code of a garbage collector's own library collects; the
+//! runtime's own threads, which run no managed code, do what they are named after; and what a thread of the program
+//! does while it collects the recording tells (`import::collected`). So a frame that says so is
+//! put above such code. Nothing is guessed: the loading of a type on a thread of the program
 //! stays a number. The invariants: samples, values and the frames that there were stay.
 
 use crate::builder::Builder;
-use crate::model::{Frame, FrameId, FrameKind, Profile, Stack, StackId};
+use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};
+
+/// Text of the frame above the collector's code.
+pub const GC_FRAME: &str = "[GC]";
 
 /// A kind of work that has a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +27,7 @@ impl Work {
     fn name(self) -> &'static str {
         match self {
             Work::Compiling => "[JIT compiler]",
-            Work::Collecting => "[GC]",
+            Work::Collecting => GC_FRAME,
             Work::Tiering => "[tiered compilation]",
         }
     }
@@ -57,8 +61,15 @@ struct Known {
     is_managed: bool,
     /// What its frames since the last managed one are known to do.
     work: Option<Work>,
+    /// It says so itself.
+    is_marked: bool,
     /// Its frame that is nearest to the root and the runtime's.
     runtime: Option<FrameId>,
+}
+
+/// Whether the frame says already what the code below it does.
+fn is_mark(profile: &Profile, frame: &Frame) -> bool {
+    frame.location == Location::None && profile.string(frame.name) == GC_FRAME
 }
 
 /// The profile with a frame above code of which it is known what it does for the runtime.
@@ -68,8 +79,13 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
         .frames
         .iter()
         .map(|frame| {
-            let module = frame.module.filter(|_| frame.kind == FrameKind::Runtime)?;
-            Work::of_file(profile.module(module).file_name())
+            if frame.kind != FrameKind::Runtime {
+                return None;
+            }
+            if is_mark(&profile, frame) {
+                return Some(Work::Collecting);
+            }
+            Work::of_file(profile.module(frame.module?).file_name())
         })
         .collect();
     let of_thread: Vec<Option<Work>> = profile
@@ -90,6 +106,7 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
         let frame = profile.frame(stack.frame);
         match frame.kind {
             FrameKind::Managed => (now.is_managed, now.work) = (true, None),
+            FrameKind::Runtime if is_mark(&profile, frame) => now.is_marked = true,
             FrameKind::Runtime => now.runtime = now.runtime.or(Some(stack.frame)),
             _ => {}
         }
@@ -108,7 +125,7 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
         for stack in std::iter::once(&mut sample.stack).chain(&mut sample.logical) {
             let known = rewrite.known[stack.0 as usize];
             // Whatever it is called, a thread with managed code in it may do anything.
-            let is_runtimes = !known.is_managed && known.runtime.is_some();
+            let is_runtimes = !known.is_managed && !known.is_marked && known.runtime.is_some();
             *stack = rewrite.moved(*stack, of_thread.filter(|_| is_runtimes));
         }
     }
@@ -152,7 +169,12 @@ impl Rewrite {
             let stack = self.stacks[id.0 as usize];
             let before = stack.parent.and_then(|at| self.known[at.0 as usize].work);
             let now = self.known[id.0 as usize].work;
-            if let Some(work) = now.filter(|now| before != Some(*now) && root != Some(*now)) {
+            let marks_itself = is_mark(
+                &self.builder.profile,
+                self.builder.profile.frame(stack.frame),
+            );
+            let new = now.filter(|now| before != Some(*now) && root != Some(*now));
+            if let Some(work) = new.filter(|_| !marks_itself) {
                 parent = Some(self.mark(parent, work, Some(stack.frame)));
             }
             let new = self.builder.stack(parent, stack.frame);

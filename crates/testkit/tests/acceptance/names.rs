@@ -98,7 +98,11 @@ fn threads(runtime: &Runtime) {
 fn unmanaged_code(runtime: &Runtime) {
     // The collector is the runtime's own code; its threads and frames are
     // there, named by libcoreclr's symbols.
-    let stacks = record(runtime, "gc", &["3"]).stacks();
+    let recorded = Record::workload(runtime, "gc", &["3"])
+        .options(["-e", "cpu,gc"])
+        .frequency(997)
+        .run_complete();
+    let stacks = recorded.stacks();
     let native = stacks
         .stacks
         .iter()
@@ -108,5 +112,25 @@ fn unmanaged_code(runtime: &Runtime) {
         native,
         "no frame of the garbage collector in\n{}",
         stacks.show(10)
+    );
+    // On the program's threads too it is called what it is, without symbols: for as long as the runtime was
+    // stopped by them, but for what they waited.
+    let collector = stacks.with("[GC]");
+    assert!(
+        !collector.with("Workloads.Gc.BuildTree").stacks.is_empty(),
+        "{}",
+        collector.show(10)
+    );
+    let report = recorded.report(&["--event", "cpu", "--top", "100000"]);
+    let rows = report["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == "[GC]");
+    let collected = row.map_or(0.0, |row| row["total"].as_f64().unwrap());
+    let inspected = recorded.inspect();
+    let paused = inspected.event("gc").unwrap()["value"].as_f64().unwrap();
+    println!("{collected} ns of CPU in the collector, {paused} ns of pauses");
+    assert!(
+        (0.5 * paused..1.1 * paused).contains(&collected),
+        "{collected} of {paused}\n{}",
+        collector.show(10)
     );
 }

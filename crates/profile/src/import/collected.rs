@@ -1,0 +1,78 @@
+//! What threads of the program do for the collector, named without the runtime's symbols.
+//!
+//! A program's own thread collects where it runs into the need for it, in code of libcoreclr that has no names. The
+//! recording has the times in which each thread did ([`recording::Record::Collected`]): what is on its stack then
+//! behind the last managed frame is the collector's, and a frame that says so is put above it. The invariants: samples,
+//! values and the frames that there were stay; a stack without code of the runtime behind its last managed frame
+//! stays as it is.
+
+use hashbrown::HashMap;
+
+use crate::builder::Builder;
+use crate::model::{Frame, FrameKind, StackId, ThreadId};
+use crate::ops::GC_FRAME;
+
+/// A time in which a thread collected, CLOCK_MONOTONIC, nanoseconds; the end is not in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Collected {
+    pub(super) thread: ThreadId,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+/// Marks the stacks of samples that were taken while their threads collected.
+pub(super) fn mark(builder: &mut Builder, mut times: Vec<Collected>) {
+    if times.is_empty() {
+        return;
+    }
+    times.sort_unstable();
+    let is_in_one = |thread: ThreadId, time_ns: u64| {
+        let next = times.partition_point(|time| (time.thread, time.from_ns) <= (thread, time_ns));
+        let last = next.checked_sub(1).map(|at| times[at]);
+        last.is_some_and(|time| time.thread == thread && time_ns < time.to_ns)
+    };
+    let mut samples = std::mem::take(&mut builder.profile.samples);
+    let mut marked = HashMap::new();
+    for sample in &mut samples {
+        if is_in_one(sample.thread, sample.time_ns) {
+            for stack in std::iter::once(&mut sample.stack).chain(&mut sample.logical) {
+                *stack = *marked
+                    .entry(*stack)
+                    .or_insert_with(|| with_mark(builder, *stack));
+            }
+        }
+    }
+    builder.profile.samples = samples;
+}
+
+/// The stack with the mark above the first frame of the runtime's behind the last managed one.
+fn with_mark(builder: &mut Builder, leaf: StackId) -> StackId {
+    // From the leaf on, up to the last managed frame.
+    let mut path = Vec::new();
+    let mut at = Some(leaf);
+    while let Some(id) = at {
+        let stack = builder.profile.stacks[id.0 as usize];
+        match builder.profile.frame(stack.frame).kind {
+            FrameKind::Native | FrameKind::Runtime | FrameKind::Stub => path.push(stack.frame),
+            _ => break,
+        }
+        at = stack.parent;
+    }
+    let of_runtime = |id| builder.profile.frame(id).kind == FrameKind::Runtime;
+    let Some(first) = path.iter().rposition(|id| of_runtime(*id)) else {
+        return leaf;
+    };
+    let like = builder.profile.frame(path[first]);
+    let (module, runtime) = (like.module, like.runtime);
+    let name = builder.string(GC_FRAME);
+    let mark = builder.frame(Frame {
+        module,
+        runtime,
+        ..Frame::new(name, FrameKind::Runtime)
+    });
+    path.insert(first + 1, mark);
+    for frame in path.into_iter().rev() {
+        at = Some(builder.stack(at, frame));
+    }
+    at.unwrap_or(leaf)
+}
