@@ -113,13 +113,24 @@ fn unmanaged_code(runtime: &Runtime) {
         "no frame of the garbage collector in\n{}",
         stacks.show(10)
     );
-    // On the program's threads too it is called what it is, without symbols: for as long as the runtime was
-    // stopped by them, but for what they waited.
+    // On the program's threads too it is called what it is, without symbols: all of what its symbols call so, where they are
+    // there, and no more than the runtime was stopped for.
     let collector = stacks.with("[GC]");
     assert!(
-        !collector.with("Workloads.Gc.BuildTree").stacks.is_empty(),
+        collector
+            .callers("[GC]")
+            .keys()
+            .any(|caller| caller.starts_with("Workloads.Gc.")),
         "{}",
         collector.show(10)
+    );
+    let collect = "WKS::gc_heap::garbage_collect";
+    let (named, both) = (stacks.with(collect), collector.with(collect));
+    println!("{} of {} samples", both.total(), named.total());
+    assert!(
+        both.total() * 100 >= named.total() * 99,
+        "{}",
+        named.show(100)
     );
     let report = recorded.report(&["--event", "cpu", "--top", "100000"]);
     let rows = report["rows"].as_array().unwrap();
@@ -129,7 +140,7 @@ fn unmanaged_code(runtime: &Runtime) {
     let paused = inspected.event("gc").unwrap()["value"].as_f64().unwrap();
     println!("{collected} ns of CPU in the collector, {paused} ns of pauses");
     assert!(
-        (0.5 * paused..1.1 * paused).contains(&collected),
+        (0.1 * paused..1.1 * paused).contains(&collected),
         "{collected} of {paused}\n{}",
         collector.show(10)
     );
