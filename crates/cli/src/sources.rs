@@ -1,14 +1,18 @@
-//! Source text of the lines that samples were taken on, from files that are on this machine.
+//! Source text of the lines that samples were taken on: what compilers have put into PDBs, else from files that are on this
+//! machine.
 //!
 //! Names of files come from a recording, and what is read is put into a page that may be given to others: so it is
-//! asked for, and only what is a regular file and named like source code is read.
+//! asked for, and only what is a regular file and named like source code is read. No more is kept than [`MOST_TOGETHER`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
 use profile::Profile;
+use symbolize::Symbolizer;
+
+use crate::names;
 
 /// Endings of source code that compilers for .NET and for native libraries write into debug information.
 const ENDINGS: [&str; 15] = [
@@ -18,22 +22,45 @@ const ENDINGS: [&str; 15] = [
 /// Larger files are generated, or no source code.
 const LARGEST: u64 = 4 << 20;
 
-/// Text by name of the files of `profile`'s frames that are here.
+/// All texts together; bytes. No program has a tenth of that on its stacks.
+const MOST_TOGETHER: usize = 256 << 20;
+
+/// Text by name of the files of `profile`'s frames: as it was compiled, where the module's PDB has it, else as it is here.
 pub(crate) fn read(profile: &Profile) -> BTreeMap<String, String> {
+    let mut wanted: BTreeMap<Option<u32>, BTreeSet<&str>> = BTreeMap::new();
+    for frame in profile.frames.iter().filter(|frame| frame.line > 0) {
+        if let Some(file) = frame.file {
+            let module = frame.module.map(|module| module.0);
+            wanted
+                .entry(module)
+                .or_default()
+                .insert(profile.string(file));
+        }
+    }
     let mut sources = BTreeMap::new();
-    for frame in &profile.frames {
-        let Some(file) = frame.file.filter(|_| frame.line > 0) else {
+    let mut left = MOST_TOGETHER;
+    let mut symbolizer = Symbolizer::new(names::options());
+    for (module, files) in &wanted {
+        let module = module.and_then(|module| profile.modules.get(module as usize));
+        let Some(module) = module.filter(|module| module.managed) else {
             continue;
         };
-        let name = profile.string(file);
-        if !sources.contains_key(name) {
-            sources.insert(name.to_owned(), text(Path::new(name)));
+        for (name, text) in symbolizer.sources(module, files, left) {
+            left = left.saturating_sub(text.len());
+            sources.entry(name).or_insert(text);
+        }
+    }
+    let files: BTreeSet<&str> = wanted.into_values().flatten().collect();
+    for name in files {
+        if !sources.contains_key(name)
+            && let Some(text) = text(Path::new(name))
+            && let Some(rest) = left.checked_sub(text.len())
+        {
+            left = rest;
+            sources.insert(name.to_owned(), text);
         }
     }
     sources
-        .into_iter()
-        .filter_map(|(name, text)| Some((name, text?)))
-        .collect()
 }
 
 fn text(path: &Path) -> Option<String> {

@@ -11,6 +11,7 @@
 
 mod apply;
 mod check;
+mod custom_debug;
 mod debug_file;
 mod demangle;
 mod eh_frame;
@@ -20,6 +21,7 @@ mod metadata;
 mod pe;
 mod portable_pdb;
 mod signatures;
+mod sources;
 mod stepping;
 mod symbolizer;
 

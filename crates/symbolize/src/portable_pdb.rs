@@ -1,11 +1,14 @@
 //! Portable PDB: from (method, IL offset) to (document, line).
 //!
 //! Format: `docs/specs/PortablePdb-Metadata.md` of dotnet/runtime. Of the tables Document and
-//! MethodDebugInformation (and by `stepping` CustomDebugInformation) the methods are read that are asked for.
+//! MethodDebugInformation (and by `stepping` and `sources` CustomDebugInformation) the rows are read that are
+//! asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::metadata::{Bytes, Metadata};
 use crate::pe::PdbId;
-use crate::stepping;
+use crate::{sources, stepping};
 
 const DOCUMENT: usize = 0x30;
 const METHOD_DEBUG_INFORMATION: usize = 0x31;
@@ -76,6 +79,33 @@ impl PortablePdb {
         let metadata = Metadata::parse(&self.bytes)?;
         let offset = stepping::await_offset(&metadata, token & 0x00ff_ffff, state)?;
         self.line(token, offset)
+    }
+
+    /// Source text by name of file: of those of `files` that are in the PDB, as long as they are no more than `most` bytes
+    /// together.
+    pub(crate) fn sources(&self, files: &BTreeSet<&str>, most: usize) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let mut left = most;
+        let Some(metadata) = Metadata::parse(&self.bytes) else {
+            return found;
+        };
+        let Some(tables) = Tables::new(&metadata) else {
+            return found;
+        };
+        for document in 1..=metadata.rows(DOCUMENT) {
+            let name = tables.document_name(document);
+            if let Some(name) = name.filter(|name| files.contains(name.as_str()))
+                && !found.contains_key(&name)
+                && let Some(text) = sources::embedded(&metadata, document)
+            {
+                let Some(rest) = left.checked_sub(text.len()) else {
+                    break;
+                };
+                left = rest;
+                found.insert(name, text);
+            }
+        }
+        found
     }
 }
 

@@ -4,7 +4,7 @@
 //! nothing of stacks: `apply` puts the answers into a profile, the command line puts them into a
 //! recording.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -314,6 +314,19 @@ impl Symbolizer {
         });
         managed.report.found += u64::from(found.is_some());
         found.as_ref()
+    }
+
+    /// Source text by name of file: of those of `files`, named as lines name them, that the compiler has put into the PDB of
+    /// the managed `module`. One that is larger than 4 MiB is left out, and those behind the one with which they are more than
+    /// `most` bytes together.
+    pub fn sources(
+        &mut self,
+        module: &Module,
+        files: &BTreeSet<&str>,
+        most: usize,
+    ) -> BTreeMap<String, String> {
+        let pdb = self.managed(module).pdb.as_ref();
+        pdb.map(|pdb| pdb.sources(files, most)).unwrap_or_default()
     }
 
     /// The types of the parameters of the method `token` of `module`: `(int, string)`.

@@ -40,6 +40,8 @@ fn folder(damages: &[(&str, &Damage)]) -> (TempDir, PathBuf) {
         "Embedded.dll",
         "Awaits.dll",
         "Awaits.pdb",
+        "Sources.dll",
+        "Sources.pdb",
         "small.so",
         "small.so.debug",
     ] {
@@ -73,6 +75,16 @@ fn ask_awaits(path: PathBuf) {
     }
 }
 
+fn ask_sources(path: PathBuf) {
+    let module = module(&path, true);
+    let mut symbolizer = Symbolizer::new(Options::default());
+    let files = ["/fixture/Lines.cs", "/fixture/Short.cs"].into();
+    for (_, text) in symbolizer.sources(&module, &files, 1 << 30) {
+        // What is no UTF-8 has three bytes for one.
+        assert!(text.len() <= 3 * (4 << 20));
+    }
+}
+
 fn ask_native(path: PathBuf) {
     let module = module(&path, false);
     let mut symbolizer = Symbolizer::new(Options {
@@ -103,6 +115,12 @@ proptest! {
         ask_awaits(path.join("Awaits.dll"));
         let (_kept, path) = folder(&[("Awaits.pdb", &pdb)]);
         ask_awaits(path.join("Awaits.dll"));
+    }
+
+    #[test]
+    fn sources(pdb in damage()) {
+        let (_kept, path) = folder(&[("Sources.pdb", &pdb)]);
+        ask_sources(path.join("Sources.dll"));
     }
 
     #[test]

@@ -303,3 +303,33 @@ fn frames_of_methods_that_wait_have_lines() {
     assert_eq!(frame.signature, physical.signature);
     assert!(matches!(frame.location, Location::Await { state: 3, .. }));
 }
+
+/// Text that the compiler has put into the PDB, packed or as it is, comes out as it was written.
+#[test]
+fn sources_in_a_pdb() {
+    let sources = module(&fixture("Sources.dll"), true);
+    let mut symbolizer = Symbolizer::new(Options::default());
+    let files = ["/fixture/Lines.cs", "/fixture/Short.cs", "/fixture/None.cs"].into();
+    let mut read = |most| symbolizer.sources(&sources, &files, most);
+    let text = |name| fs::read_to_string(fixture(name)).unwrap();
+    let [lines, short] = ["Lines.cs", "Short.cs"].map(text);
+    let named = |name: &str, text: &str| (format!("/fixture/{name}"), text.to_owned());
+    let both = [named("Lines.cs", &lines), named("Short.cs", &short)];
+    assert_eq!(read(usize::MAX), both.clone().into());
+    assert_eq!(read(lines.len() + short.len()), both.clone().into());
+    assert_eq!(
+        read(lines.len() + short.len() - 1),
+        both[..1].iter().cloned().collect()
+    );
+    assert_eq!(read(0), [].into());
+    // Only what is asked for; a module without any.
+    let of = |symbolizer: &mut Symbolizer, module: &Module, name: &str| {
+        symbolizer.sources(module, &[name].into(), usize::MAX)
+    };
+    assert_eq!(
+        of(&mut symbolizer, &sources, "/fixture/Short.cs"),
+        both[1..].iter().cloned().collect()
+    );
+    let lines = module(&fixture("Embedded.dll"), true);
+    assert_eq!(of(&mut symbolizer, &lines, "/fixture/Lines.cs"), [].into());
+}
