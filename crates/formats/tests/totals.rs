@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use common::{HOSTILE, INTERVAL, Taken, awaited, profile_of};
 use formats::{By, Format, Options, Profile, Stacks, Weight};
@@ -66,6 +67,73 @@ fn collapsed_total(text: &str) -> u64 {
     text.lines()
         .map(|line| count(line).expect("every line has a count"))
         .sum()
+}
+
+/// What samples of a pprof file add up to, by sample type.
+fn pprof_totals(profile: &Profile, options: &Options) -> BTreeMap<String, u64> {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct File {
+        #[prost(message, repeated, tag = "1")]
+        types: Vec<Type>,
+        #[prost(message, repeated, tag = "2")]
+        samples: Vec<Values>,
+        #[prost(string, repeated, tag = "6")]
+        strings: Vec<String>,
+    }
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    struct Type {
+        #[prost(int64, tag = "1")]
+        name: i64,
+    }
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Values {
+        #[prost(int64, repeated, tag = "2")]
+        of_type: Vec<i64>,
+    }
+    let mut packed = Vec::new();
+    formats::write(Format::Pprof, profile, options, &mut packed).expect("a Vec takes everything");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_end(&mut bytes)
+        .expect("it is gzip");
+    let file = <File as prost::Message>::decode(&bytes[..]).expect("it is a profile");
+    let names = file
+        .types
+        .iter()
+        .map(|t| file.strings[t.name as usize].clone());
+    let sums = (0..file.types.len()).map(|at| {
+        file.samples
+            .iter()
+            .map(|sample| sample.of_type[at] as u64)
+            .sum()
+    });
+    names.zip(sums).collect()
+}
+
+/// What the samples of a Firefox file's tracks of the main event weigh, by thread, the least first; and how many markers an
+/// event has.
+fn firefox_totals(profile: &Profile, options: &Options, event: Event) -> (Vec<u64>, u64) {
+    let text = written(Format::Firefox, profile, options);
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let strings = file["shared"]["stringArray"].as_array();
+    let (mut tracks, mut markers) = (Vec::new(), 0);
+    for thread in file["threads"].as_array().unwrap() {
+        let strings = strings.or(thread["stringArray"].as_array()).unwrap();
+        let names = thread["markers"]["name"].as_array().unwrap().iter();
+        let names = names.map(|at| strings[at.as_u64().unwrap() as usize].as_str().unwrap());
+        markers += names.filter(|name| *name == event.name()).count() as u64;
+        let name = thread["name"].as_str().unwrap();
+        let is_beside = (0..)
+            .map_while(Event::from_code)
+            .any(|event| name.ends_with(&format!(" ({})", event.name())));
+        if !is_beside {
+            let weights = thread["samples"]["weight"].as_array().unwrap().iter();
+            tracks.push(weights.map(|weight| weight.as_u64().unwrap()).sum());
+        }
+    }
+    tracks.retain(|weight| *weight > 0);
+    tracks.sort_unstable();
+    (tracks, markers)
 }
 
 proptest! {
@@ -268,6 +336,29 @@ proptest! {
                 serde_json::from_str(&written(Format::Text, &within, &options)).unwrap();
             let rows = report["rows"].as_array().unwrap();
             prop_assert_eq!(rows.iter().map(|row| row["self"].as_u64().unwrap()).sum::<u64>(), all);
+            let pprof = pprof_totals(&within, &options);
+            let in_pprof = |name: String| pprof.get(&name).copied().unwrap_or(0);
+            let count = total(&within, event, Weight::Samples);
+            let samples = if event == Event::Cpu { "samples".to_owned() } else { format!("{}-samples", event.name()) };
+            prop_assert_eq!(in_pprof(event.name().to_owned()), all);
+            if event != Event::Exception {
+                prop_assert_eq!(in_pprof(samples), count);
+            }
+            // Tracks weigh intervals or bytes, events that are counted are markers.
+            let (tracks, markers) = firefox_totals(&within, &options, event);
+            if matches!(event, Event::Alloc | Event::Exception) {
+                prop_assert_eq!(markers, count);
+            }
+            if event != Event::Exception {
+                let mut expected: BTreeMap<ThreadId, u64> = BTreeMap::new();
+                for sample in within.samples.iter().filter(|sample| sample.event == event) {
+                    *expected.entry(sample.thread).or_default() += sample.value;
+                }
+                let weigh = |sum: u64| if event == Event::Alloc { sum } else { (sum + INTERVAL / 2) / INTERVAL };
+                let mut expected: Vec<u64> = expected.into_values().map(weigh).filter(|weight| *weight > 0).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(tracks, expected);
+            }
             let behind = range(from + length, 200).apply(profile.clone());
             let both = range(from, 200).apply(profile.clone());
             prop_assert_eq!(
