@@ -133,6 +133,41 @@ fn report_of_a_deep_stack() {
     insta::assert_snapshot!("deep_report", report);
 }
 
+/// Methods that call each other in a circle are as many lines as there are of them.
+#[test]
+fn report_of_circles() {
+    use profile::model::Tier;
+    let mut scene = testing::Scene::new(4711, &["dotnet", "app.dll"]);
+    let clr = scene.runtime("8.0.4");
+    let module = scene.managed_module(clr, "/app/app.dll");
+    let thread = scene.thread(1, "main", true);
+    let frames = ["Main", "Even", "Odd", "Leaf", "Third"].map(|name| {
+        let method = scene.method(clr, module, "App.Circles", name);
+        scene.managed(method, Tier::Tier1, 0)
+    });
+    for (stack, count) in [
+        // Main, Even, Odd, Even, Odd, Even, Odd, Leaf
+        (&[0, 1, 2, 1, 2, 1, 2, 3][..], 60),
+        // A circle of three, in the middle of which it ends.
+        (&[0, 4, 1, 2, 4, 1, 2, 4, 1], 25),
+        // Once round is none, and nor is what has something beside it.
+        (&[0, 3, 2, 1, 2, 3], 10),
+        (&[0, 3, 2], 5),
+    ] {
+        let stack: Vec<_> = stack.iter().map(|&at| frames[at]).collect();
+        let stack = scene.stack(&stack);
+        scene.samples(thread, stack, count);
+    }
+    scene.end();
+    let options = Options {
+        tree: true,
+        ..Options::default()
+    };
+    let report = text(Format::Text, &scene.profile(), &options);
+    let tree = report.split_once("total %").expect("a tree").1;
+    insta::assert_snapshot!("circles_report", tree);
+}
+
 #[test]
 fn every_format_takes_a_deep_stack() {
     let profile = testing::deep().profile();

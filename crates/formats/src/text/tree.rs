@@ -76,32 +76,74 @@ pub(super) fn write(profile: &Profile, report: &Report, out: &mut impl Write) ->
         below: before,
     }) = open.pop()
     {
-        // Recursion in a straight line is one line.
-        let mut times = 1_u64;
-        let mut last = node;
-        let mut callees = below(last);
-        while let [only] = callees[..]
-            && tree.nodes[only as usize].group == tree.nodes[last as usize].group
-            && selection.weigh(tree.nodes[last as usize].own) == 0
-        {
-            last = only;
-            times += 1;
-            callees = below(last);
+        // Recursion in a straight line is one line, or as many as there are methods in it.
+        let only = |node: u32| match below(node)[..] {
+            [only] if selection.weigh(tree.nodes[node as usize].own) == 0 => Some(only),
+            _ => None,
+        };
+        let Circle { last, times } = circle(&tree, node, only);
+        for (at, &node) in last.iter().enumerate() {
+            let row = &tree.nodes[node as usize];
+            let again = match (times, last.len()) {
+                (1, _) => String::new(),
+                _ if at + 1 < last.len() => String::new(),
+                (times, 1) => format!("  × {times}"),
+                (times, 2) => format!("  × {times}, with the line above"),
+                (times, several) => format!("  × {times}, with the {} lines above", several - 1),
+            };
+            writeln!(
+                out,
+                "{:>7}  {:>6}  {}{}{again}",
+                percent(selection.weigh(row.total), whole).trim_end_matches(" %"),
+                percent(selection.weigh(row.own), whole).trim_end_matches(" %"),
+                if at == 0 { &head } else { &before },
+                visible(tree.label(row)),
+            )?;
         }
-        let row = &tree.nodes[last as usize];
-        writeln!(
-            out,
-            "{:>7}  {:>6}  {head}{}{}",
-            percent(selection.weigh(row.total), whole).trim_end_matches(" %"),
-            percent(selection.weigh(row.own), whole).trim_end_matches(" %"),
-            visible(tree.label(row)),
-            if times > 1 {
-                format!("  × {times}")
-            } else {
-                String::new()
-            },
-        )?;
+        let callees = last.last().map_or_else(Vec::new, |&node| below(node));
         open.extend(branch(callees, &before));
     }
     Ok(())
+}
+
+/// Methods that call each other in a circle without anything beside it.
+struct Circle {
+    /// The nodes of its last time round, the caller first; one where there is no circle.
+    last: Vec<u32>,
+    /// How often it goes round.
+    times: u64,
+}
+
+/// More methods than this in a circle are not looked for.
+const LONGEST_CIRCLE: usize = 8;
+
+/// The shortest circle that begins at `node`; `only` is the one callee of a node with nothing beside it.
+fn circle(tree: &Tree, node: u32, only: impl Fn(u32) -> Option<u32>) -> Circle {
+    let method = |node: u32| tree.nodes[node as usize].group;
+    let chain = |from: u32| std::iter::successors(Some(from), |&node| only(node));
+    let begin: Vec<u32> = chain(node).take(2 * LONGEST_CIRCLE).collect();
+    let is_repeated = |length: &usize| {
+        begin.len() >= 2 * length
+            && (0..*length).all(|at| method(begin[at]) == method(begin[at + length]))
+    };
+    let Some(length) = (1..=LONGEST_CIRCLE).find(is_repeated) else {
+        return Circle {
+            last: vec![node],
+            times: 1,
+        };
+    };
+    let mut last = Vec::new();
+    let mut now = Vec::with_capacity(length);
+    let mut times = 0;
+    for (at, node) in chain(node).enumerate() {
+        if method(node) != method(begin[at % length]) {
+            break;
+        }
+        now.push(node);
+        if now.len() == length {
+            last = std::mem::take(&mut now);
+            times += 1;
+        }
+    }
+    Circle { last, times }
 }
