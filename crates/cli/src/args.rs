@@ -470,8 +470,8 @@ pub(crate) struct View {
 /// What a page has beside the profile.
 #[derive(Args, Debug)]
 pub(crate) struct Text {
-    /// Put source text into the page (.html), around lines with samples, from files that are here: who gets
-    /// the page can read it
+    /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it or from files
+    /// that are here: who gets the page can read it
     #[arg(long, help_heading = SHOWN)]
     pub(crate) sources: bool,
 }

@@ -6,10 +6,12 @@ class App {
   constructor(profile) {
     this.views = [profile, ...profile.other ? [profile.other] : []];
     this.original = profile;
+    // With threads at the roots or without, before recursion is merged.
+    this.whole = profile;
     this.take(profile);
     this.graph = new Graph(by("graph"), by("space"), by("canvas"), by("mark"));
     this.tip = new Tip(by("tip"));
-    this.table = new Table(by("table"), (key) => this.searchFor(this.keys.name[key], true), (key) => this.openMethod(key));
+    this.table = new Table(by("table"), (key) => searchFor(this, this.keys.name[key], true), (key) => this.openMethod(key));
     this.method = new MethodView(this);
     this.time = new Time(profile.head);
     this.strip = new Strip(by("strip"), by("strip-canvas"), this.time,
@@ -90,7 +92,7 @@ class App {
     this.part = -1;
     this.zooms = [];
     this.select(-1);
-    this.search();
+    search(this);
     this.show(true);
   }
 
@@ -143,7 +145,7 @@ class App {
     this.part = part;
     this.tip.hide();
     this.select(-1);
-    this.findHits();
+    findHits(this);
     this.show(true);
   }
 
@@ -163,10 +165,12 @@ class App {
     this.show(false);
   }
 
-  /** The key of what is selected: a box, a row, else the method that is shown; -1 where nothing is. */
+  /** The key of what is selected: a box, a row, a caller, else the method that is shown; -1 where nothing is. */
   get selectedKey() {
     if (this.tab === "graph") return this.selected > ROOT ? this.tree.nodes.key[this.selected] : -1;
-    return this.tab === "table" ? this.table.key : this.subject;
+    if (this.tab === "table") return this.table.key;
+    const half = this.method.focused;
+    return half && half.selected > ROOT ? half.tree.nodes.key[half.selected] : this.subject;
   }
 
   openSelected() {
@@ -188,88 +192,6 @@ class App {
   select(node) {
     this.selected = node;
     this.graph.outline(node);
-  }
-
-  // Search.
-
-  /** Sets `matches` by key from the search box; wrong expressions are taken literally. */
-  search() {
-    const text = this.searched = by("search").value;
-    const out = by("matched");
-    by("search").classList.remove("literal");
-    if (text === "") {
-      this.matches = null;
-      out.textContent = "";
-      this.findHits();
-      return;
-    }
-    const flags = /\p{Lu}/u.test(text.replace(/\\./g, "")) ? "" : "i";
-    let expression;
-    let isLiteral = false;
-    try {
-      expression = new RegExp(text, flags);
-    } catch {
-      expression = new RegExp(literal(text), flags);
-      isLiteral = true;
-      by("search").classList.add("literal");
-    }
-    this.matches = Uint8Array.from(this.keys.name, (name) => expression.test(name) ? 1 : 0);
-    const { weight, samples } = matchedShare(this.profile, this.weights, this.keys, this.matches);
-    const methods = this.matches.reduce((sum, hit) => sum + hit, 0);
-    out.textContent = `${percent(weight, this.weights.all)} matched` +
-      (isLiteral ? " as plain text (not a valid expression)" : "");
-    out.title = `${samples.toLocaleString("en")} samples in stacks with one of ${methods} ` +
-      (methods === 1 ? "matching frame" : "matching frames");
-    this.findHits();
-  }
-
-  /** The boxes that match, heaviest first, to go through one by one. */
-  findHits() {
-    this.hits = this.matches ? this.tree.matching(this.matches, this.focus, MOST_HITS) : [];
-    this.hit = -1;
-    this.showHits();
-  }
-
-  showHits() {
-    const { length } = this.hits;
-    by("hits").hidden = length === 0;
-    const of = length === MOST_HITS ? `${length}+` : length;
-    by("hit").textContent = this.hit < 0 ? `${of}` : `${this.hit + 1} of ${of}`;
-  }
-
-  /** Shows the next match, `by` 1 or -1; zooms where it is too small to be seen. */
-  goToHit(step) {
-    const { hits } = this;
-    if (hits.length === 0) return;
-    this.hit = this.hit < 0 ? (step > 0 ? 0 : hits.length - 1) : (this.hit + step + hits.length) % hits.length;
-    const node = hits[this.hit];
-    if (this.tab !== "graph") this.setTab("graph");
-    // Not by `zoom`: that would look for matches below.
-    const { nodes } = this.tree;
-    const seen = (this.graph.layout?.tree === this.tree && this.focus === this.graph.layout.focus)
-      ? this.graph.layout.widthOf(node) : 0;
-    if (seen < WIDE_ENOUGH) {
-      // The farthest caller under which it can be seen; itself where it is alone there.
-      let top = node;
-      for (let at = nodes.parent[node]; at >= 0; at = nodes.parent[at]) {
-        if (nodes.weight[node] * this.graph.width < WIDE_ENOUGH * nodes.weight[at]) break;
-        top = at;
-      }
-      this.zooms.push([this.focus, this.part]);
-      this.focus = top;
-      this.part = -1;
-    }
-    this.show(false);
-    this.pointOut(node);
-    this.showHits();
-  }
-
-  searchFor(name, toGraph) {
-    by("search").value = `^${literal(name)}$`;
-    if (toGraph) this.setTab("graph");
-    this.search();
-    this.show(false);
-    if (toGraph) this.goToHit(1);
   }
 
   // Controls.
@@ -330,7 +252,8 @@ class App {
   /** Puts threads at the roots, or not. */
   setRoots() {
     const roots = by("roots").value;
-    this.take(roots === "merged" ? this.original : withThreads(this.original, roots === "each"));
+    this.whole = roots === "merged" ? this.original : withThreads(this.original, roots === "each");
+    this.take(this.whole);
     this.setKeys();
     this.setCode();
   }
@@ -345,8 +268,10 @@ class App {
       managed: (kind) => !shown.includes(kind),
     }[by("code").value];
     const folds = (kind) => by("code").value === "folded" && ["runtime", "stub", "native"].includes(kind);
-    this.weights.hide((kind) => hides(kinds[kind]) || (!this.about && kinds[kind] === "detail"),
-      (kind) => folds(kinds[kind]), by("recursion").value === "merged" ? this.keys : null);
+    const isHidden = (kind) => hides(kinds[kind]) || (!this.about && kinds[kind] === "detail");
+    const profile = by("recursion").value === "merged" ? withoutRecursion(this.whole, this.keys, isHidden) : this.whole;
+    if (profile !== this.profile) this.take(profile);
+    this.weights.hide(isHidden, (kind) => folds(kinds[kind]));
     this.weights.only(Number(by("runtime").value));
     this.refill();
   }
@@ -440,7 +365,7 @@ class App {
     let waiting = 0;
     on("search", "input", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => { this.search(); this.show(false); }, 80);
+      waiting = setTimeout(() => { search(this); this.show(false); }, 80);
     });
     on("graph", "pointermove", (e) => this.hover(e));
     on("graph", "pointerleave", () => { this.tip.hide(); this.select(-1); });
@@ -454,13 +379,15 @@ class App {
       if (node > ROOT) openMenu(this, this.tree.nodes.key[node], e);
     });
     document.addEventListener("keydown", (e) => pressed(this, e));
+    // Browsers make this of the keyboard's menu key too, behind the key itself.
+    document.addEventListener("contextmenu", (e) => { if (!by("menu").hidden) e.preventDefault(); });
     // The address was changed by hand, or a link to this page was followed.
     window.addEventListener("hashchange", () => {
       if (location.hash.slice(1) !== (this.link ?? "")) openLink(this, location.hash.slice(1));
     });
     new ResizeObserver(() => { if (this.tab !== "table") this.show(false); }).observe(by("content"));
-    on("next", "click", () => this.goToHit(1));
-    on("previous", "click", () => this.goToHit(-1));
+    on("next", "click", () => goToHit(this, 1));
+    on("previous", "click", () => goToHit(this, -1));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (e) => {
       if (rememberedTheme() !== null) return;
       this.setTheme(e.matches);
@@ -499,43 +426,36 @@ class App {
   }
 }
 
-/** As many matches are gone through one by one. */
-const MOST_HITS = 1000;
-/** A match narrower than this is zoomed to, pixels. */
-const WIDE_ENOUGH = 12;
-const THEME = "sidewalk-theme";
-
-/** Dark or not, as chosen before on this machine; null where nothing was, or a browser keeps nothing. */
-function rememberedTheme() {
-  try {
-    const chosen = localStorage.getItem(THEME);
-    return chosen === null ? null : chosen === "dark";
-  } catch {
-    return null;
-  }
-}
-
-function rememberTheme(dark) {
-  try {
-    localStorage.setItem(THEME, dark ? "dark" : "light");
-  } catch {
-    // The choice holds as long as the page.
-  }
-}
-
 function emptyEvent() {
   return { name: "cpu", unit: "nanoseconds", groups: [], samples: 0, value: 0 };
 }
 
-function literal(text) {
-  return text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
+/** From so many nodes on it is felt that a script is slow until it has run some times. */
+const MANY_NODES = 50000;
+
+/**
+ * Does what a new range takes before one is asked for, while the browser has nothing else to do: the first times take several
+ * times as long. Nothing that is shown changes.
+ */
+function warmUp(app) {
+  const { profile, weights, keys, time, event } = app;
+  if (!window.requestIdleCallback || profile.count < MANY_NODES) return;
+  const range = { from: time.end / 3, to: time.end / 2 };
+  const count = () => { for (const group of event.groups) sumsIn(group, range); };
+  const draw = () => new Layout(new Tree(profile, weights, keys, false, "weight"), ROOT, -1, innerWidth);
+  const steps = [count, draw, draw, () => performance.mark("warm")];
+  const next = () => {
+    steps.shift()();
+    if (steps.length > 0) window.requestIdleCallback(next);
+  };
+  window.requestIdleCallback(next);
 }
 
 payloadOf(by("profile")).then((bytes) => {
   const app = new App(decode(bytes));
   performance.mark("ready");
   document.documentElement.dataset.ready = "true";
-  return app;
+  warmUp(app);
 }).catch((error) => {
   by("message").hidden = false;
   by("message").textContent = `The profile cannot be shown: ${error.message}`;

@@ -128,7 +128,8 @@ function readEvent(reader, event, nodes, tick) {
       value: new Float64Array(used.length),
     };
     if (values) for (let i = from; i < to; i++) values[i] *= scale;
-    addUp(group, 0, to - from, group.samples, group.value, 1);
+    group.sums = countUp(group);
+    setConstant(group, group.samples, group.value);
     group.allSamples = to - from;
     group.allValue = group.value.reduce((sum, value) => sum + value, 0);
     event.samples += group.allSamples;
@@ -137,16 +138,35 @@ function readEvent(reader, event, nodes, tick) {
   });
 }
 
+/** So many samples of a group at least are between two sums. */
+const FEWEST_BETWEEN = 32768;
+
+/**
+ * Adds up all samples of a group, and keeps the sums now and then: those of a range follow from the two nearest to its ends.
+ * What is kept is no more than three bytes a sample, or nine where they have values.
+ */
+function countUp(group) {
+  const { samples, value, time } = group;
+  const step = Math.max(FEWEST_BETWEEN, 4 * samples.length * (group.values ? 1 : 0.5));
+  const kept = [];
+  for (let at = 0; at < time.length; at += step) {
+    kept.push({ at, samples: Uint32Array.from(samples), value: group.values ? value.slice() : null });
+    addUp(group, at, Math.min(time.length, at + step), samples, value, 1);
+  }
+  kept.push({ at: time.length, samples, value });
+  return { step, kept };
+}
+
 /** Adds the samples of a group from one to another to what its stacks have: `sign` times. */
 function addUp(group, from, to, samples, value, sign) {
-  const { stack, values, constant } = group;
+  const { stack, values } = group;
   for (let i = from; i < to; i++) samples[stack[i]] += sign;
-  if (values) {
-    for (let i = from; i < to; i++) value[stack[i]] += sign * values[i];
-  } else {
-    // What was counted has the constant value each.
-    for (let at = 0; at < samples.length; at++) value[at] = samples[at] * constant;
-  }
+  if (values) for (let i = from; i < to; i++) value[stack[i]] += sign * values[i];
+}
+
+/** What was counted has the constant value each. */
+function setConstant({ values, constant }, samples, value) {
+  if (!values) for (let at = 0; at < samples.length; at++) value[at] = samples[at] * constant;
 }
 
 /** Adds `end` to a profile: nodes are in preorder, so a subtree is a range. */

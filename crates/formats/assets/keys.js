@@ -38,10 +38,10 @@ function actionsOf(app) {
   return {
     ...everywhere,
     s: () => {
-      if (app.selected > ROOT) app.searchFor(app.tree.name(app.selected), false);
+      if (app.selected > ROOT) searchFor(app, app.tree.name(app.selected), false);
     },
-    n: () => app.goToHit(1),
-    N: () => app.goToHit(-1),
+    n: () => goToHit(app, 1),
+    N: () => goToHit(app, -1),
     Backspace: () => app.back(),
     Home: () => app.zoom(ROOT),
     ArrowUp: () => app.step(app.graph.icicle ? "caller" : "callee"),
@@ -51,16 +51,19 @@ function actionsOf(app) {
   };
 }
 
+/** Keys are its own there. */
+const isField = (element) => element instanceof HTMLInputElement || element instanceof HTMLSelectElement;
+
 /** A key was pressed that nothing nearer to it has taken. */
 function pressed(app, e) {
   if (by("help").open || !by("menu").hidden) return;
   const find = e.key === "/" || (e.key === "f" && (e.ctrlKey || e.metaKey));
-  const field = e.target instanceof HTMLInputElement || e.target instanceof HTMLSelectElement;
+  const field = isField(e.target);
   if (e.key === "Escape") {
     if (e.target === by("search") || app.matches) {
       by("search").value = "";
       by("search").blur();
-      app.search();
+      search(app);
       app.show(false);
     } else if (app.tab === "method") {
       app.closeMethod();
@@ -70,7 +73,7 @@ function pressed(app, e) {
     return;
   }
   if (e.key === "Enter" && e.target === by("search")) {
-    app.goToHit(e.shiftKey ? -1 : 1);
+    goToHit(app, e.shiftKey ? -1 : 1);
     return;
   }
   if (find && !(field && e.key === "/")) {
@@ -80,6 +83,11 @@ function pressed(app, e) {
     return;
   }
   if (field || e.ctrlKey || e.metaKey || e.altKey) return;
+  if (e.key === "ContextMenu" || (e.key === "F10" && e.shiftKey)) {
+    const key = app.selectedKey;
+    if (key >= 0) openMenu(app, key, e);
+    return;
+  }
   if (e.key === "Enter") {
     // A button or a row has its own Enter.
     const isGraphs = e.target === document.body || e.target === by("graph");

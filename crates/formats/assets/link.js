@@ -91,6 +91,6 @@ function openLink(app, text) {
   app.subject = subject !== null && subject < app.keys.count ? Math.floor(subject) : -1;
   const tab = link.get("tab") ?? "graph";
   app.setTab(["graph", "table", "method"].includes(tab) ? tab : "graph");
-  app.findHits();
+  findHits(app);
   app.show(true);
 }

@@ -38,7 +38,7 @@ function openMenu(app, key, e) {
   }, make("span", {}, text), make("kbd", {}, shortcut));
   menu.replaceChildren(make("b", {}, name.length > 120 ? `${name.slice(0, 119)}…` : name),
     item("Callers, callees and lines", "c", () => app.openMethod(key)),
-    item("Search for it", "s", () => app.searchFor(name, app.tab !== "graph")),
+    item("Search for it", "s", () => searchFor(app, name, app.tab !== "graph")),
     item("Copy its name", "y", () => copy(name)));
   menu.onkeydown = (e) => {
     const items = [...menu.querySelectorAll("button")];
@@ -53,8 +53,9 @@ function openMenu(app, key, e) {
   menu.hidden = false;
   app.tip.hide();
   const { offsetWidth: w, offsetHeight: h } = menu;
-  const mark = app.graph.mark.getBoundingClientRect();
-  // The keyboard's menu has no place of its own.
+  // The keyboard's menu has no place of its own: below what is outlined, or the row with the focus.
+  const outlined = ["mark", "callers-mark", "callees-mark"].map(by).find((mark) => mark.offsetParent !== null);
+  const mark = (before?.tagName === "TR" ? before : outlined ?? by("method-head")).getBoundingClientRect();
   const [x, y] = e.button === 2 ? [e.clientX, e.clientY] : [mark.left + 20, mark.bottom];
   menu.style.left = `${Math.max(4, Math.min(x, innerWidth - w - 4))}px`;
   menu.style.top = `${Math.max(4, Math.min(y, innerHeight - h - 4))}px`;

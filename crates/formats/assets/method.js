@@ -108,6 +108,11 @@ class MethodView {
     this.callees = new Half(false, by("callees"), by("callees-space"), by("callees-canvas"), by("callees-mark"), app);
   }
 
+  /** The half that has the focus. */
+  get focused() {
+    return [this.callers, this.callees].find(({ container }) => container === document.activeElement);
+  }
+
   show(app) {
     const key = app.subject;
     const isOne = key >= 0;

@@ -21,6 +21,7 @@ class Strip {
   constructor(element, canvas, time, choose, pick) {
     Object.assign(this, { element, canvas, time, choose, pick });
     this.context = canvas.getContext("2d");
+    this.picture = new StripPicture(this);
     this.lane = "kinds";
     this.view = { from: 0, to: time.end };
     this.range = null;
@@ -37,7 +38,7 @@ class Strip {
     this.app = app;
     this.range = app.range;
     if (anew || this.width !== this.element.clientWidth) this.count();
-    this.paint();
+    this.picture.paint();
   }
 
   get width() {
@@ -195,7 +196,7 @@ class Strip {
       if (Math.hypot(point.x - this.drag.from.x, point.y - this.drag.from.y) < 4 && !this.drag.moved) return;
       this.drag.moved = true;
       this.range = this.dragged(point);
-      this.paint();
+      this.picture.paint();
     });
     element.addEventListener("pointerup", (e) => {
       const { drag } = this;
@@ -207,13 +208,13 @@ class Strip {
     element.addEventListener("pointercancel", () => {
       this.range = this.drag?.begin ?? this.range;
       this.drag = null;
-      this.paint();
+      this.picture.paint();
     });
     element.addEventListener("pointerleave", () => this.point(null));
     element.addEventListener("dblclick", (e) => { if (this.range) this.zoom(this.range); e.preventDefault(); });
     element.addEventListener("keydown", (e) => this.key(e));
-    element.addEventListener("blur", () => { this.cursor = this.anchor = -1; this.paint(); });
-    element.addEventListener("scroll", () => this.paint());
+    element.addEventListener("blur", () => { this.cursor = this.anchor = -1; this.picture.paint(); });
+    element.addEventListener("scroll", () => this.picture.paint());
   }
 
   edgeAt(x) {
@@ -257,7 +258,7 @@ class Strip {
     const moves = { ArrowLeft: -step, ArrowRight: step };
     if (isMap) Object.assign(moves, { ArrowUp: -map.cell, ArrowDown: map.cell });
     if (e.key in moves || e.key === "Home" || e.key === "End") {
-      if (this.cursor < 0) this.cursor = this.range ? this.range.to : view.from;
+      this.begin();
       const before = this.cursor;
       const jump = { Home: 0, End: time.end }[e.key];
       // On the grid, so that round times are met.
@@ -276,6 +277,11 @@ class Strip {
       while (this.tracks[next] && !this.tracks[next].group) next += step;
       if (this.tracks[next]) this.track = next;
       this.element.scrollTop = Math.max(0, this.track * TRACK - 60);
+    } else if (e.key === "o" && this.range && !isMap) {
+      // The other end is moved from now on.
+      this.begin();
+      const { from, to } = this.range;
+      [this.cursor, this.anchor] = this.cursor === from ? [to, from] : [from, to];
     } else if (e.key === "Enter" && this.lane === "tracks" && this.tracks[this.track]) {
       this.pick(this.tracks[this.track].group.thread);
     } else if (e.key === "Enter" && isMap && this.cursor >= 0) {
@@ -288,13 +294,21 @@ class Strip {
     }
     e.preventDefault();
     e.stopPropagation();
-    this.paint();
+    this.picture.paint();
     this.tell(this.cursor);
+  }
+
+  /** Where the keyboard begins: at the end of the range, as if it had been selected with it. */
+  begin() {
+    if (this.cursor >= 0) return;
+    const { range, view } = this;
+    [this.cursor, this.anchor] = range ? [range.to, this.map ? -1 : range.from] : [view.from, -1];
   }
 
   zoom(range) {
     this.view = range ?? { from: 0, to: this.time.end };
-    this.show(this.app, true);
+    this.app.recount = true;
+    this.app.show(false);
   }
 
   // What is under the pointer, in words.
@@ -348,206 +362,8 @@ class Strip {
   get digits() {
     return Math.min(6, Time.digits(this.time.seconds((this.view.to - this.view.from) / this.width)));
   }
-
-  // Drawing.
-
-  paint() {
-    if (!this.app || this.element.hidden || this.width === 0) return;
-    const { canvas, context: c, width, height, app: { palette } } = this;
-    const ratio = window.devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    c.fillStyle = palette.background;
-    c.fillRect(0, 0, width, height);
-    c.font = SMALL;
-    c.textBaseline = "middle";
-    this.paintAxis();
-    if (this.map) this.paintCells();
-    else if (this.lane === "tracks") this.paintTracks();
-    else this.paintArea(this.area, AXIS + MARKS, AREA);
-    this.paintMarks();
-    this.paintRange();
-    // Above what is shaded.
-    this.paintLabels();
-  }
-
-  paintAxis() {
-    const { context: c, view, time, app: { palette } } = this;
-    const step = time.step(view.to - view.from, Math.max(2, this.width / 90));
-    const digits = Math.min(6, Time.digits(time.seconds(step)));
-    // Round times, also by the clock.
-    const before = time.wall ? time.start * 1e6 / time.tick % step : 0;
-    for (let at = Math.ceil((view.from + before) / step) * step - before; at <= view.to; at += step) {
-      const x = Math.round(this.x(at));
-      c.fillStyle = palette.grid;
-      c.fillRect(x, 0, 1, this.height);
-      c.fillStyle = palette.soft;
-      const text = time.text(at, digits);
-      if (x + 4 + c.measureText(text).width < this.width) c.fillText(text, x + 4, AXIS / 2);
-    }
-  }
-
-  paintArea({ sums, most }, top, height) {
-    const { context: c, bins, app: { palette } } = this;
-    if (most === 0) return;
-    const w = this.width / bins;
-    const y = new Float64Array(bins).fill(top + height);
-    for (let g = 0; g < GROUPS.length; g++) {
-      c.fillStyle = palette.fill[g][2];
-      for (let bin = 0; bin < bins; bin++) {
-        const h = sums[bin * GROUPS.length + g] / most * (height - 2);
-        if (h === 0) continue;
-        y[bin] -= h;
-        c.fillRect(bin * w, y[bin], w + 0.3, h + 0.3);
-      }
-    }
-  }
-
-  paintLabels() {
-    const top = AXIS + MARKS;
-    if (this.map) {
-      const of = (ticks) => amount(ticks * this.time.tick, "nanoseconds").replace(/\.0+ /, " ");
-      this.label(`${of(this.map.column)} across, ${of(this.map.cell)} down`, 5, top + 9);
-    } else if (this.lane === "tracks") {
-      let y = top;
-      for (const track of this.tracks) {
-        const height = track.group ? TRACK : HEADER;
-        if (this.isSeen(y, height)) this.label(fitted(this.context, track.name, this.width / 2), 8, y + height / 2, !track.group);
-        y += height;
-      }
-    } else if (this.area.most > 0) {
-      this.label(this.rate(this.area.most), 5, top + 8);
-    }
-  }
-
-  isSeen(top, height) {
-    const { scrollTop, clientHeight } = this.element;
-    return top + height > scrollTop && top < scrollTop + clientHeight;
-  }
-
-  /** Text that can be read on whatever is below it. */
-  label(text, x, y, strong = false) {
-    const { context: c, app: { palette } } = this;
-    c.fillStyle = palette.veil;
-    c.fillRect(x - 3, y - 7, c.measureText(text).width + 6, 14);
-    c.fillStyle = strong ? palette.text : palette.soft;
-    c.fillText(text, x, y);
-  }
-
-  paintCells() {
-    const { context: c, map, cells, most, app: { palette } } = this;
-    for (let column = 0; column < map.columns; column++) {
-      const begin = (map.first + column) * map.column;
-      const x = this.x(begin);
-      const w = this.x(begin + map.column) - x;
-      for (let row = 0; row < CELLS; row++) {
-        const sum = cells[column * CELLS + row];
-        c.fillStyle = sum === 0 ? palette.cold : palette.heat[Math.ceil(Math.sqrt(sum / most) * (palette.heat.length - 1))];
-        c.fillRect(x, AXIS + MARKS + row * CELL, w - (w > 4 ? 1 : 0), CELL - 0.4);
-      }
-    }
-  }
-
-  paintTracks() {
-    const { context: c, app: { palette } } = this;
-    let top = AXIS + MARKS;
-    this.tracks.forEach((track, at) => {
-      const height = track.group ? TRACK : HEADER;
-      if (this.isSeen(top, height)) {
-        c.fillStyle = palette.grid;
-        c.fillRect(0, top + height - 1, this.width, 1);
-        if (track.group) {
-          this.paintArea(track.area, top, height - 1);
-          if (by("thread").value === `id:${track.group.thread}` || at === this.track) {
-            c.fillStyle = palette.edge;
-            c.fillRect(0, top, 3, height - 1);
-          }
-        }
-      }
-      top += height;
-    });
-  }
-
-  paintMarks() {
-    const { context: c, app: { palette } } = this;
-    this.marks.forEach(({ hue, list, lasts }) => {
-      c.fillStyle = markColor(palette, hue);
-      let last = -9;
-      for (const mark of list) {
-        const x = this.x(mark.from);
-        const w = Math.max(2, this.x(mark.to) - x);
-        // As many as are in one place are one.
-        if (x + w < last + 1) continue;
-        last = x + w;
-        if (lasts) {
-          c.fillRect(x, AXIS, w, MARKS - 2);
-        } else {
-          c.beginPath();
-          c.moveTo(x - 3.5, AXIS + MARKS - 2);
-          c.lineTo(x + 3.5, AXIS + MARKS - 2);
-          c.lineTo(x, AXIS + 1);
-          c.fill();
-        }
-      }
-    });
-  }
-
-  paintRange() {
-    const { context: c, range, app: { palette } } = this;
-    if (range && this.map) {
-      this.paintCellRange(range);
-    } else if (range) {
-      const from = this.x(range.from);
-      const to = this.x(range.to);
-      c.fillStyle = palette.shade;
-      c.fillRect(0, AXIS, Math.max(0, from), this.height);
-      c.fillRect(to, AXIS, Math.max(0, this.width - to), this.height);
-      c.fillStyle = palette.edge;
-      for (const x of [from - 1, to - 1]) c.fillRect(x, AXIS - 3, 2, this.height);
-    }
-    if (this.cursor >= 0) {
-      c.fillStyle = palette.text;
-      const column = this.map ? Math.floor(this.cursor / this.map.column) * this.map.column : this.cursor;
-      const row = this.map ? (this.cursor - column) / this.map.cell : 0;
-      if (this.map) c.fillRect(this.x(column), AXIS + MARKS + row * CELL, this.x(this.map.column) - this.x(0), CELL);
-      else c.fillRect(this.x(column) - 0.5, AXIS - 5, 1, this.height);
-    }
-  }
-
-  /** Shades the cells that are not of the range. */
-  paintCellRange(range) {
-    const { context: c, map, app: { palette } } = this;
-    c.fillStyle = palette.shade;
-    const row = (ticks) => Math.max(0, Math.min(CELLS, ticks / map.cell));
-    for (let column = 0; column < map.columns; column++) {
-      const begin = (map.first + column) * map.column;
-      const x = this.x(begin);
-      const w = this.x(begin + map.column) - x;
-      const from = row(range.from - begin);
-      const to = row(range.to - begin);
-      c.fillRect(x, AXIS + MARKS, w, from * CELL);
-      c.fillRect(x, AXIS + MARKS + Math.max(from, to) * CELL, w, (CELLS - Math.max(from, to)) * CELL);
-    }
-    c.strokeStyle = palette.edge;
-    c.lineWidth = 2;
-    const column = Math.floor(range.from / map.column) * map.column;
-    const alone = range.to <= column + map.column;
-    if (alone) {
-      const x = this.x(column);
-      const y = AXIS + MARKS + row(range.from - column) * CELL;
-      c.strokeRect(x, y - 1, this.x(column + map.column) - x, (range.to - range.from) / map.cell * CELL + 2);
-    }
-  }
 }
 
 const markColor = (palette, hue) => `hsl(${hue} 75% ${palette.dark ? 62 : 48}%)`;
 
 const ordered = (a, b) => ({ from: Math.min(a, b), to: Math.max(a, b) });
-
-/** The beginning of a text that is no wider than `room`. */
-function fitted(context, text, room) {
-  let short = text.length > 200 ? `${text.slice(0, 199)}…` : text;
-  while (short.length > 4 && context.measureText(short).width > room) short = `${short.slice(0, -5)}…`;
-  return short;
-}

@@ -33,9 +33,9 @@ class Weights {
 
   /**
    * Hides frames of the kinds (by index) that `isHidden`; of those that `isFolded` all but the outermost of
-   * several that call each other; with `keys` those that call themselves. Fill again after this.
+   * several that call each other. Fill again after this.
    */
-  hide(isHidden, isFolded = () => false, keys = null) {
+  hide(isHidden, isFolded = () => false) {
     const { profile, shown } = this;
     const { frames, kinds } = profile.head;
     const hidden = kinds.map((_, kind) => isHidden(kind));
@@ -43,14 +43,9 @@ class Weights {
     for (let i = 0; i < profile.count; i++) {
       const parent = profile.parent[i];
       const caller = parent < 0 ? -1 : shown[parent];
-      const frame = profile.frame[i];
-      const kind = frames.kind[frame];
+      const kind = frames.kind[profile.frame[i]];
       let hides = hidden[kind];
-      if (!hides && caller >= 0) {
-        const above = profile.frame[caller];
-        hides = (folded[kind] && folded[frames.kind[above]]) ||
-          (keys !== null && keys.of[frame] === keys.of[above]);
-      }
+      if (!hides && caller >= 0) hides = folded[kind] && folded[frames.kind[profile.frame[caller]]];
       shown[i] = hides ? caller : i;
     }
   }
@@ -96,12 +91,7 @@ class Weights {
     // Where each sample has the same value it is not added up one by one.
     const constant = event?.groups.every((group) => !group.values && group.lasts === Infinity) ? event.groups[0]?.constant ?? 0 : null;
     for (const group of event ? event.groups : []) {
-      if (accepts(group.thread)) this.add(group, sumsIn(group, range), constant === null);
-    }
-    if (constant !== null) {
-      const { ownSamples, ownValue } = this;
-      for (let i = 0; i < ownValue.length; i++) ownValue[i] = ownSamples[i] * constant;
-      this.nobodysValue = this.nobodysSamples * constant;
+      if (accepts(group.thread)) this.add(group, sumsIn(group, range, constant === null), constant === null);
     }
     if (this.ownCalls) {
       this.ownCalls.fill(0);
@@ -115,7 +105,8 @@ class Weights {
       }
     }
     addBefore(this.ownSamples, this.sumSamples);
-    addBefore(this.ownValue, this.sumValue);
+    if (constant === null) addBefore(this.ownValue, this.sumValue);
+    else this.multiply(constant);
     this.own = byValue ? this.ownValue : this.ownSamples;
     this.nobodys = byValue ? this.nobodysValue : this.nobodysSamples;
     this.sum = byValue ? this.sumValue : this.sumSamples;
@@ -137,6 +128,16 @@ class Weights {
         if (hasValues) ownValue[at] += value[i];
       }
     }
+  }
+
+  /** Values where each sample has this one. */
+  multiply(constant) {
+    const { ownSamples, ownValue, sumSamples, sumValue } = this;
+    for (let i = 0; i < ownValue.length; i++) {
+      ownValue[i] = ownSamples[i] * constant;
+      sumValue[i + 1] = sumSamples[i + 1] * constant;
+    }
+    this.nobodysValue = this.nobodysSamples * constant;
   }
 
   /** Both sides weigh the same, whatever was sampled of each: half of all. */
@@ -309,31 +310,40 @@ function scratch(length) {
 
 /**
  * Samples and value by stack of a group from `range.from` to before `range.to`; of all of it without one. They hold until
- * this is asked again.
+ * this is asked again. Values that are all the same are left out unless `hasValues`.
  */
-function sumsIn(group, range) {
-  const { length } = group.time;
+function sumsIn(group, range, hasValues = true) {
+  const { time, values } = group;
   if (!range) return group;
   const from = firstAt(group, range.from);
   const to = firstAt(group, range.to);
   const isLong = Number.isFinite(group.lasts);
-  if (from === 0 && to === length && !isLong) return group;
-  let sums;
-  // What is less: to add what is in it, or to take away what is not.
-  if (to - from <= length / 2) {
-    sums = scratch(group.node.length);
-    sums.samples.fill(0);
-    sums.value.fill(0);
-    addUp(group, from, to, sums.samples, sums.value, 1);
+  if (from === 0 && to === time.length && !isLong) return group;
+  const sums = scratch(group.node.length);
+  const { samples, value } = sums;
+  const [first, last] = [nearest(group, from), nearest(group, to)];
+  if (first === last) {
+    samples.fill(0);
+    if (values) value.fill(0);
+    addUp(group, from, to, samples, value, 1);
   } else {
-    sums = scratch(group.node.length);
-    sums.samples.set(group.samples);
-    sums.value.set(group.value);
-    addUp(group, 0, from, sums.samples, sums.value, -1);
-    addUp(group, to, length, sums.samples, sums.value, -1);
+    // What is between the two, and at each end what is too little or too much.
+    for (let at = 0; at < samples.length; at++) samples[at] = last.samples[at] - first.samples[at];
+    if (values) for (let at = 0; at < samples.length; at++) value[at] = last.value[at] - first.value[at];
+    addUp(group, from, first.at, samples, value, 1);
+    addUp(group, first.at, from, samples, value, -1);
+    addUp(group, last.at, to, samples, value, 1);
+    addUp(group, to, last.at, samples, value, -1);
   }
+  if (hasValues) setConstant(group, samples, value);
   if (isLong) cutLong(group, range, from, to, sums);
   return sums;
+}
+
+/** The sums that were kept nearest to a group's sample. */
+function nearest({ sums: { step, kept } }, sample) {
+  const at = Math.min(kept.length - 1, Math.round(sample / step));
+  return at > 0 && sample > kept[at - 1].at && sample - kept[at - 1].at < kept[at].at - sample ? kept[at - 1] : kept[at];
 }
 
 /** Of samples that stand for the time before them, takes what is not in the range, and adds what is. */

@@ -29,19 +29,23 @@ const STYLE: &str = concat!(
     include_str!("../../assets/views.css")
 );
 /// In the order in which they run: a later one uses what an earlier one declares.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 19] = [
     include_str!("../../assets/decode.js"),
     include_str!("../../assets/threads.js"),
     include_str!("../../assets/weights.js"),
     include_str!("../../assets/tree.js"),
+    include_str!("../../assets/recursion.js"),
     include_str!("../../assets/colors.js"),
     include_str!("../../assets/graph.js"),
     include_str!("../../assets/panels.js"),
     include_str!("../../assets/time.js"),
+    include_str!("../../assets/strip_picture.js"),
     include_str!("../../assets/strip.js"),
     include_str!("../../assets/menu.js"),
     include_str!("../../assets/method.js"),
     include_str!("../../assets/controls.js"),
+    include_str!("../../assets/search.js"),
+    include_str!("../../assets/theme.js"),
     include_str!("../../assets/link.js"),
     include_str!("../../assets/keys.js"),
     include_str!("../../assets/app.js"),

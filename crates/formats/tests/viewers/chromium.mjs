@@ -48,6 +48,7 @@ export class Page {
   static async open(url, { dark = false, width = 1200, height = 700 } = {}) {
     const page = new Page();
     const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+    page.target = targetId;
     page.session = (await send("Target.attachToTarget", { targetId, flatten: true })).sessionId;
     listeners.push((message) => {
       if (message.sessionId !== page.session) return;
@@ -74,6 +75,11 @@ export class Page {
 
   call(method, params) {
     return send(method, params, this.session);
+  }
+
+  /** Pages that are left open take their part of the machine. */
+  close() {
+    return send("Target.closeTarget", { targetId: this.target });
   }
 
   prefer(dark) {
@@ -109,15 +115,15 @@ export class Page {
 
   async key(key, modifiers = 0) {
     const text = key.length === 1 ? key : key === "Enter" ? "\r" : undefined;
-    const code = { Enter: 13, Escape: 27, Tab: 9, End: 35, Home: 36, ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, F10: 121 }[key];
+    const code = { Backspace: 8, Enter: 13, Escape: 27, Tab: 9, " ": 32, End: 35, Home: 36, ArrowLeft: 37, ArrowUp: 38, ArrowRight: 39, ArrowDown: 40, F10: 121 }[key];
     await this.call("Input.dispatchKeyEvent", { type: "keyDown", key, text, modifiers, windowsVirtualKeyCode: code });
     await this.call("Input.dispatchKeyEvent", { type: "keyUp", key, modifiers, windowsVirtualKeyCode: code });
     await this.drawn();
   }
 
-  async click(x, y) {
+  async click(x, y, button = "left") {
     for (const type of ["mousePressed", "mouseReleased"]) {
-      await this.call("Input.dispatchMouseEvent", { type, x, y, button: "left", clickCount: 1 });
+      await this.call("Input.dispatchMouseEvent", { type, x, y, button, clickCount: 1 });
     }
     await this.drawn();
   }
@@ -145,9 +151,9 @@ export class Page {
     })()`);
   }
 
-  async clickOn(selector) {
+  async clickOn(selector, button = "left") {
     const { left, top, width, height } = await this.rectOf(selector);
-    await this.click(left + width / 2, top + height / 2);
+    await this.click(left + width / 2, top + height / 2, button);
   }
 
   /** Where a node is on the screen. */
@@ -212,6 +218,7 @@ export async function run(tests, url, options) {
         await page?.picture("failed").catch(() => {});
         console.error(`FAILED ${name}\n${error.stack}`);
       }
+      await page?.close();
     }
   } finally {
     const gone = new Promise((resolve) => browser.on("exit", resolve));

@@ -17,6 +17,12 @@ await run({
       await page.drawn();
       opened.push(await page.eval(`performance.getEntriesByName("ready")[0].startTime`));
     }
+    // The page makes itself ready for ranges while nobody wants anything; how long after it was ready is said too.
+    const warm = await page.eval(`new Promise((resolve) => {
+      const mark = (name) => performance.getEntriesByName(name)[0]?.startTime;
+      const look = () => mark("warm") ? resolve(mark("warm") - mark("ready")) : requestAnimationFrame(look);
+      look();
+    })`);
     const ranges = await page.eval(`(async () => {
       const times = [];
       const { end } = app.time;
@@ -37,6 +43,7 @@ await run({
     if (process.env.EACH) console.log(ranges.map((ms) => ms.toFixed(0)).join(" "));
     console.log(`file: ${(statSync(file).size / 1e6).toFixed(2)} MB`);
     console.log(`open (${opened.length} times): ${say(opened)}`);
+    console.log(`at rest after: ${warm.toFixed(0)} ms`);
     console.log(`range (${ranges.length} of them): ${say(ranges)}`);
   },
 }, url);

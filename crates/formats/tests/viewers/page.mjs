@@ -1,6 +1,6 @@
 // Reads an HTML file the way its own script does, and prints the trees and the table it would
 // draw, one line a node: `node page.mjs FILE STACKS RANGE SCRIPT.js…`. STACKS: logical or physical. RANGE: all, or FROM-TO
-// in ticks, of which only the table is printed.
+// in ticks, of which only the table is printed; merged: stacks whose recursion is merged, as names, and their samples.
 
 import { readFileSync } from "node:fs";
 import vm from "node:vm";
@@ -9,10 +9,14 @@ const [file, stacks, range, ...scripts] = process.argv.slice(2);
 const page = readFileSync(file, "utf8");
 const [, encoding, text] =
   /<script type="text\/plain" id="profile" data-encoding="([a-z-]+)">([^<]*)<\/script>/.exec(page);
-const source = scripts.map((script) => readFileSync(script, "utf8")).join("\n");
+// Sums are kept often enough for ranges of small profiles to use them.
+const [seldom, often] = ["FEWEST_BETWEEN = 32768", "FEWEST_BETWEEN = 4"];
+const source = scripts.map((script) => readFileSync(script, "utf8")).join("\n").replace(seldom, often);
+if (!source.includes(often)) throw new Error("sums are kept otherwise than this test knows");
 // One script: what one file declares, the next one sees.
 const parts = vm.runInThisContext(`"use strict";${source}
-({ payloadOf, decode, withThreads, Weights, Keys, Tree, ROOT, tally, matchedShare })`);
+({ payloadOf, decode, withThreads, Weights, Keys, Tree, ROOT, tally, matchedShare,
+  withoutRecursion: typeof withoutRecursion === "function" ? withoutRecursion : null })`);
 
 const element = { textContent: text, dataset: { encoding } };
 const decoded = parts.decode(await parts.payloadOf(element));
@@ -21,6 +25,37 @@ const weights = new parts.Weights(profile);
 const event = profile.head.events[profile.head.event];
 weights.fill(event, () => true, profile.head.by_value);
 const keys = new parts.Keys(profile, "method");
+
+if (range === "merged") {
+  const merged = parts.withoutRecursion(profile, keys, () => false);
+  if (parts.withoutRecursion(merged, keys, () => false).count !== merged.count) throw new Error("merged twice is another");
+  const after = new parts.Weights(merged);
+  const mergedEvent = merged.head.events[merged.head.event];
+  after.fill(mergedEvent, () => true, merged.head.by_value);
+  // Depth goes and nothing else: each method keeps what it has, as do threads and lines.
+  const [was, is] = [parts.tally(profile, weights, keys), parts.tally(merged, after, keys)];
+  for (const [column, numbers] of Object.entries(was)) {
+    numbers.forEach((number, key) => {
+      if (number !== is[column][key]) throw new Error(`${column} of ${keys.name[key]}: ${is[column][key]}, not ${number}`);
+    });
+  }
+  const ofFrames = ({ frame, count }, { ownSamples }) => {
+    const sums = new Float64Array(profile.head.frames.name.length);
+    for (let node = 0; node < count; node++) sums[frame[node]] += ownSamples[node];
+    return String(sums);
+  };
+  if (ofFrames(profile, weights) !== ofFrames(merged, after)) throw new Error("lines have other samples");
+  const stacks = new Map();
+  for (let node = 0; node < merged.count; node++) {
+    if (merged.parent[node] >= node || merged.end[node] <= node) throw new Error("no preorder");
+    if (after.ownSamples[node] === 0) continue;
+    const names = [];
+    for (let at = node; at >= 0; at = merged.parent[at]) names.unshift(keys.name[keys.of[merged.frame[at]]]);
+    stacks.set(names.join(";"), (stacks.get(names.join(";")) ?? 0) + after.ownSamples[node]);
+  }
+  for (const [names, samples] of stacks) console.log(`${names} ${samples}`);
+  process.exit();
+}
 
 if (range !== "all") {
   const [from, to] = range.split("-").map(Number);

@@ -181,10 +181,7 @@ const tests = {
     // By mouse: the menu of a box.
     const inner = await page.eval(`app.tree.matching(Uint8Array.from(app.keys.name, (name) => name === "App.Phases.Inner [8.0.4]" ? 1 : 0), 0, 9)[0]`);
     const box = await page.boxOf(inner);
-    for (const type of ["mousePressed", "mouseReleased"]) {
-      await page.call("Input.dispatchMouseEvent", { type, x: box.x, y: box.y, button: "right", clickCount: 1 });
-    }
-    await page.drawn();
+    await page.click(box.x, box.y, "right");
     await page.picture("menu");
     await page.clickOn("#menu button");
     assert.match(await page.text("method-head"), /App\.Phases\.Inner.*total 72\.73 %.*self 72\.73 %/);
@@ -231,6 +228,11 @@ const tests = {
     await page.key("u");
     assert.equal(await depth("App.Phases.BurnSecond [8.0.4]"), 1);
     assert.equal(await samples(page), 550);
+    // Lines are those of the frames, whichever call they are of.
+    assert.equal(await page.eval(`app.profile === app.whole`), false);
+    await page.key("u");
+    assert.equal(await page.eval(`app.profile === app.whole`), true);
+    await page.key("u");
     assert.equal(await depth("MethodDescCallSite::CallTargetWorker"), 1);
     await page.key("f");
     assert.equal(await depth("MethodDescCallSite::CallTargetWorker"), 0);
@@ -294,8 +296,17 @@ const tests = {
     for (let key = 0; key < keys; key++) {
       await page.eval(`app.openMethod(${key})`);
       await page.key("y");
+      await page.key("F10", SHIFT);
+      assert.equal(await page.eval(`document.querySelectorAll("#menu button, #menu b, #menu span, #menu kbd").length`),
+        await page.eval(`document.querySelectorAll("#menu *").length`));
+      await page.key("Escape");
     }
     await page.picture("hostile-method");
+    // Also where recursion is merged: the same names.
+    await page.key("g");
+    await page.key("u");
+    assert.ok((await names(page)).length > 0);
+    await page.key("t");
     assert.deepEqual(await page.eval(`[document.images.length, document.scripts.length, document.querySelectorAll("[onerror], iframe").length]`), [0, 2, 0]);
     // And in what is behind the address.
     await page.eval(`location.hash = "#search=" + encodeURIComponent("<img src=x onerror=alert(1)>") + "&thread=<script>"`);
@@ -315,6 +326,7 @@ const tests = {
         await shown.picture(`phases-method-${name}`);
         const { top, height } = await shown.rectOf("#callees");
         assert.ok(top + height <= 900 && height > 60, `callees are at ${top}, ${height} high`);
+        await shown.close();
       }
     }
   },
