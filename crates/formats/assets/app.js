@@ -438,17 +438,17 @@ const MANY_NODES = 50000;
  * times as long. Nothing that is shown changes.
  */
 function warmUp(app) {
-  const { profile, weights, keys, time, event } = app;
-  if (!window.requestIdleCallback || profile.count < MANY_NODES) return;
-  const range = { from: time.end / 3, to: time.end / 2 };
-  const count = () => { for (const group of event.groups) sumsIn(group, range); };
-  const draw = () => new Layout(new Tree(profile, weights, keys, false, "weight"), ROOT, -1, innerWidth);
-  const steps = [count, draw, draw, () => performance.mark("warm")];
-  const next = () => {
-    steps.shift()();
-    if (steps.length > 0) window.requestIdleCallback(next);
+  if (!window.requestIdleCallback || app.profile.count < MANY_NODES) return;
+  let left = 2;
+  const rehearse = () => {
+    const { profile, weights, keys, time, event, accepts, byValue } = app;
+    weights.fill(event, accepts, byValue, { from: time.end / 3, to: time.end / 2 });
+    new Layout(new Tree(profile, weights, keys, false, "weight"), ROOT, -1, innerWidth);
+    weights.fill(event, accepts, byValue, app.range);
+    if (--left > 0) window.requestIdleCallback(rehearse);
+    else performance.mark("warm");
   };
-  window.requestIdleCallback(next);
+  window.requestIdleCallback(rehearse);
 }
 
 payloadOf(by("profile")).then((bytes) => {
