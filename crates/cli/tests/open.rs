@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profile::testing::tiny;
+use profile::testing::{Scene, tiny};
 use tempfile::TempDir;
 
 /// A folder with `tiny.swk`, and one for programs.
@@ -84,4 +84,54 @@ fn without_a_browser_the_path_is_printed() {
         let path = String::from_utf8(output.stdout).unwrap();
         assert_page(&PathBuf::from(path.trim_end()));
     }
+}
+
+/// The page of a recording whose samples are in the fixture `Sources.dll`, decoded; `more` are further arguments.
+fn page_of_sources(folder: &Path, more: &[&str]) -> String {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../symbolize/tests/fixtures");
+    for name in ["Sources.dll", "Sources.pdb"] {
+        fs::copy(fixtures.join(name), folder.join(name)).unwrap();
+    }
+    let path = folder.join("Sources.dll").to_str().unwrap().to_owned();
+    let mut scene = Scene::new(1, &["dotnet", "sources.dll"]);
+    let runtime = scene.runtime("8.0.33");
+    let module = scene.managed_module(runtime, path.leak());
+    let thread = scene.thread(1, "main", true);
+    // Tokens count from 0x06000001; those of the fixture are among them.
+    for _ in 0..7 {
+        let method = scene.method(runtime, module, "Sources", "Method");
+        let frame = scene.managed(method, recording::Tier::Tier1, 0);
+        let stack = scene.stack(&[frame]);
+        scene.samples(thread, stack, 10);
+    }
+    scene.end();
+    fs::write(folder.join("sources.swk"), scene.file()).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_sidewalk"))
+        .args(["convert", "sources.swk", "-o", "sources.html"])
+        .args(more)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = fs::read_to_string(folder.join("sources.html")).unwrap();
+    let (_, data) = page.split_once("data-encoding=\"plain\">").unwrap();
+    let (data, _) = data.split_once('<').unwrap();
+    fs::write(folder.join("data"), data).unwrap();
+    let decoded = Command::new("base64")
+        .args(["-d", "data"])
+        .current_dir(folder)
+        .output();
+    String::from_utf8_lossy(&decoded.unwrap().stdout).into_owned()
+}
+
+/// Text that is nowhere but in a PDB is in the page, where it is asked for.
+#[test]
+fn the_page_has_sources_that_are_in_a_pdb() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "public static int Add(int a, int b) => a + b;";
+    let without = page_of_sources(folder.path(), &[]);
+    assert!(without.contains("/fixture/Short.cs"), "{without}");
+    assert!(!without.contains(text), "{without}");
+    let with = page_of_sources(folder.path(), &["--sources"]);
+    assert!(with.contains(text), "{with}");
 }
