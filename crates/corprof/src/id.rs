@@ -251,6 +251,8 @@ impl Token {
     pub const MEMBER_REF: u8 = 0x0a;
     /// Table of type specifications.
     pub const TYPE_SPEC: u8 = 0x1b;
+    /// Table of instances of generic methods.
+    pub const METHOD_SPEC: u8 = 0x2b;
     /// Table of assembly references.
     pub const ASSEMBLY_REF: u8 = 0x23;
     /// Table of generic parameters.

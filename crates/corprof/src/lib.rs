@@ -110,8 +110,8 @@ pub use id::{
 };
 pub use lock::{AgentLock, AgentLockGuard, ThreadPin, ThreadPins};
 pub use metadata::{
-    GenericParamProps, MemberRefProps, MetadataEmit, MetadataImport, MethodProps, ScopeProps,
-    TypeDefProps, TypeRefProps,
+    GenericParamProps, MemberRefProps, MetadataEmit, MetadataImport, MethodProps, MethodSpecProps,
+    ScopeProps, TypeDefProps, TypeRefProps,
 };
 pub use meter::{CallbackKind, Calls};
 pub use objects::{AssemblyReferences, FunctionControl};

@@ -82,6 +82,15 @@ pub struct MemberRefProps {
     pub signature: Vec<u8>,
 }
 
+/// Answer of `GetMethodSpecProps`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MethodSpecProps {
+    /// The generic method.
+    pub method: Token,
+    /// The signature of its arguments.
+    pub signature: Vec<u8>,
+}
+
 /// Answer of `GetGenericParamProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GenericParamProps {
@@ -259,6 +268,31 @@ impl<'rt> MetadataImport<'rt> {
         Ok(MemberRefProps {
             parent: Token(parent),
             name,
+            // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
+            signature: unsafe { bytes(signature, signature_length) },
+        })
+    }
+
+    /// Method and arguments of an instance of a generic method (`GetMethodSpecProps`).
+    ///
+    /// # Errors
+    /// What the runtime answers.
+    pub fn get_method_spec_props(&self, instance: Token) -> Result<MethodSpecProps> {
+        let mut method = 0;
+        let mut signature = core::ptr::null();
+        let mut signature_length = 0;
+        import!(
+            self,
+            get_method_spec_props(
+                instance.0,
+                &mut method,
+                &mut signature,
+                &mut signature_length,
+            )
+        )
+        .ok()?;
+        Ok(MethodSpecProps {
+            method: Token(method),
             // SAFETY: the metadata lends the blob for as long as it is open, and `self` keeps it so.
             signature: unsafe { bytes(signature, signature_length) },
         })

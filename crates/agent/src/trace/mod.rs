@@ -1,12 +1,15 @@
 //! Method tracing: each call of the methods that a user names is counted and timed, by probes in their code.
 //!
 //! When a module is loaded, or a session begins in a program that runs, its methods are held against the `pattern`s; those
-//! that are meant get new IL (`requests`, by ReJIT, from a thread of its own for each CLR) that calls the `probes`, which
-//! count into the `table`; the agent thread writes what was counted (`writer`). When the session ends, all of it is taken
-//! back. Invariants: a module's methods are traced before anything of it runs, or it is said; a thread of the program waits for that
+//! that are meant get new IL (`bodies`; `requests`, by ReJIT, from a thread of its own for each CLR) that calls the `probes`, which
+//! count into the `table`; calls of async methods (`asyncs`) wait there until their task completes (`pending`). The agent thread writes
+//! what was counted (`writer`). When the session ends, all of it is taken back. Invariants: a module's methods are traced before anything of it runs, or it is said; a thread of the program waits for that
 //! for a bounded time; what is not traced has its reason in the recording; nothing is traced without a session.
 
+mod asyncs;
+mod bodies;
 mod pattern;
+mod pending;
 mod probes;
 mod requests;
 mod table;
@@ -32,6 +35,8 @@ use crate::target::Target;
 
 /// Most methods that are told of as not traced, by name.
 const MAX_REFUSED: usize = 200;
+/// Most methods whose calls have not ended that are told of by name.
+const MAX_NOT_ENDED: usize = 20;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -185,6 +190,7 @@ impl Trace {
                 "{count} methods of {file} that --trace means were not traced: {why}"
             )));
         }
+        say_not_ended(events);
         if state.refused_more > 0 {
             events.tell(EventNews::Note(format!(
                 "{} more methods could not be traced",
@@ -359,6 +365,33 @@ impl Trace {
             traced.fresh = true;
         }
     }
+}
+
+/// Says which calls of async methods have begun and not ended.
+fn say_not_ended(events: &Events) {
+    let (waiting, no_room) = probes::not_ended();
+    if no_room > 0 {
+        events.tell(EventNews::Note(format!(
+            "{no_room} calls of async methods were not counted, as too many others had not ended when they returned a task"
+        )));
+    }
+    if waiting.is_empty() {
+        return;
+    }
+    let all: u64 = waiting.values().sum();
+    let mut by_count: Vec<(i32, u64)> = waiting.into_iter().collect();
+    by_count.sort_by_key(|(number, count)| (std::cmp::Reverse(*count), *number));
+    let named = by_count.iter().take(MAX_NOT_ENDED);
+    let named = named.filter_map(|(number, count)| {
+        table::method(*number).map(|method| format!("{} {count}", method.name))
+    });
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if let more @ 1.. = by_count.len().saturating_sub(MAX_NOT_ENDED) {
+        named += &format!(" and {more} more methods");
+    }
+    events.tell(EventNews::Note(format!(
+        "{all} calls of async methods had not ended when tracing did, and are not counted: {named}"
+    )));
 }
 
 /// Why nothing of a module is traced, if so.

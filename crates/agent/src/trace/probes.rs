@@ -1,4 +1,5 @@
-//! What traced methods call: at their begin, at their return, and where an exception leaves them.
+//! What traced methods call: at their begin, at their return, and where an exception leaves them; and what their state machines call
+//! when they complete, of those that are async.
 //!
 //! They are called by address, with the method's number as a constant in its code, on the program's threads, as a
 //! P/Invoke is: in preemptive mode. The number is the process's, not a runtime's: whichever CLR runs the code, the call is counted for the method
@@ -6,10 +7,12 @@
 //! the processor has a clock) and allocates nothing; no panic leaves; a call that had begun before the session is none of it.
 
 use std::arch::x86_64::{__cpuid, __get_cpuid_max, __rdtscp};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use super::pending::{Pending, Returned};
 use super::table::{self, Method, NEVER};
 use crate::events::Events;
 use crate::hooks::Clock;
@@ -22,12 +25,16 @@ struct Keeper {
     clock: Clock,
     /// The processor tells its number with its clock.
     has_rdtscp: bool,
+    /// Calls of async methods that go on.
+    pending: Pending,
 }
 
 /// Set before the first method is asked for, and never again.
 static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
 /// Ticks at which the session began; 0 without one.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
+/// The same, and what it was of the last one without one.
+static LAST_BEGAN: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds of 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
 
@@ -45,13 +52,25 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
             events,
             clock: Clock::new(),
             has_rdtscp: has_rdtscp(),
+            pending: Pending::new(),
         }));
         KEEPER.store(made, Release); // pairs with `keeper`
     }
     adjust();
     if let Some(keeper) = keeper() {
-        BEGAN.store(keeper.clock.now().max(1), Release);
+        // What came in while the last session ended.
+        keeper.pending.clear(0);
+        let now = keeper.clock.now().max(1);
+        LAST_BEGAN.store(now, Relaxed);
+        BEGAN.store(now, Release);
     }
+}
+
+/// Calls of the session that have not ended, by method, which is not found out again; and how many more there was no room for. Also
+/// after [`end`].
+pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
+    let since = LAST_BEGAN.load(Relaxed);
+    keeper().map_or_else(Default::default, |keeper| keeper.pending.clear(since))
 }
 
 /// It is over: nothing is counted from here on.
@@ -122,21 +141,85 @@ pub(super) extern "C" fn fault(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, true);
 }
 
-#[inline]
-fn ended(began: u64, number: i32, is_error: bool) {
-    let session = BEGAN.load(Acquire);
-    if began == 0 || session == 0 || began < session {
-        return;
-    }
-    let (Some(method), Some(keeper)) = (table::method(number), keeper()) else {
+/// In place of the leave probe, where a method returns a task that has completed.
+pub(super) extern "C" fn leave_completed(began: i64, is_success: i32, method: i32) {
+    ended(began.cast_unsigned(), method, is_success == 0);
+}
+
+/// The same for a task that has not.
+pub(super) extern "C" fn leave_pending(began: i64, task: i32, number: i32) {
+    let began = began.cast_unsigned();
+    let Some((method, keeper)) = counts(began, number) else {
         return;
     };
-    let min_ns = method.min_ns.load(Relaxed);
-    if min_ns == NEVER {
-        return;
+    if let Returned::Completed(ended, is_error) = keeper.pending.returned(number, task, began) {
+        let (_, processor) = keeper.now();
+        count(
+            keeper,
+            method,
+            processor,
+            ended.saturating_sub(began),
+            is_error,
+        );
     }
+}
+
+/// The state machine of a method is about to complete a task that it has returned.
+pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
+    // It belongs to the session if its begin does.
+    let session = BEGAN.load(Acquire);
+    let Some((method, keeper)) = counts(session, number) else {
+        return;
+    };
     let (now, processor) = keeper.now();
-    let ns = nanoseconds(now.saturating_sub(began));
+    let is_error = is_error != 0;
+    let began = keeper.pending.completed(number, task, now, is_error);
+    if let Some(began) = began.filter(|began| *began >= session) {
+        count(
+            keeper,
+            method,
+            processor,
+            now.saturating_sub(began),
+            is_error,
+        );
+    }
+}
+
+/// What a call that began then counts for; nothing where it does not count.
+#[inline]
+fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static Keeper)> {
+    let session = BEGAN.load(Acquire);
+    if began == 0 || session == 0 || began < session {
+        return None;
+    }
+    let (method, keeper) = (table::method(number)?, keeper()?);
+    (method.min_ns.load(Relaxed) != NEVER).then_some((method, keeper))
+}
+
+#[inline]
+fn ended(began: u64, number: i32, is_error: bool) {
+    if let Some((method, keeper)) = counts(began, number) {
+        let (now, processor) = keeper.now();
+        count(
+            keeper,
+            method,
+            processor,
+            now.saturating_sub(began),
+            is_error,
+        );
+    }
+}
+
+#[inline]
+fn count(
+    keeper: &'static Keeper,
+    method: &'static Method,
+    processor: u32,
+    ticks: u64,
+    is_error: bool,
+) {
+    let ns = nanoseconds(ticks);
+    let min_ns = method.min_ns.load(Relaxed);
     method.count(processor, ns, is_error);
     if ns >= min_ns {
         slow(keeper, method, processor, ns, is_error, min_ns);

@@ -177,6 +177,32 @@ impl Body {
         true
     }
 
+    /// As [`Body::insert_at`], for instructions that run only where `condition` leaves an `int32` that is not 0. `false` when no line has
+    /// the label, or there is no condition.
+    pub fn insert_at_if(
+        &mut self,
+        label: Label,
+        condition: impl IntoIterator<Item = Instruction>,
+        instructions: impl IntoIterator<Item = Instruction>,
+    ) -> bool {
+        let Some(at) = self.position(label) else {
+            return false;
+        };
+        let mut new = self.fresh(condition);
+        let Some(first) = new.first_mut() else {
+            return false;
+        };
+        first.label = label;
+        let moved = self.label();
+        new.push(self.line(Instruction::brfalse(moved)));
+        new.extend(self.fresh(instructions));
+        if let Some(line) = self.lines.get_mut(at) {
+            line.label = moved;
+        }
+        self.lines.splice(at..at, new);
+        true
+    }
+
     /// Puts instructions in a line's place; the first has its label and its origin. `false` when no
     /// line has the label, or there is no instruction to take its place.
     pub fn replace(

@@ -134,6 +134,14 @@ impl Instruction {
         Self::variable(local, &SHORT, Opcode::STLOC_S, Opcode::STLOC)
     }
 
+    /// `ldloca`, in the shortest of its forms.
+    pub fn ldloca(local: u16) -> Self {
+        match local {
+            0..0x100 => Self::known(Opcode::LDLOCA_S, Operand::Variable(local)),
+            _ => Self::known(Opcode::LDLOCA, Operand::Variable(local)),
+        }
+    }
+
     /// `ldarg`, in the shortest of its forms.
     pub fn ldarg(argument: u16) -> Self {
         const SHORT: [Opcode; 4] = [
@@ -161,6 +169,31 @@ impl Instruction {
     /// `call` of this method.
     pub fn call(method: Token) -> Self {
         Self::known(Opcode::CALL, Operand::Token(method))
+    }
+
+    /// `callvirt` of this method.
+    pub fn callvirt(method: Token) -> Self {
+        Self::known(Opcode::CALLVIRT, Operand::Token(method))
+    }
+
+    /// `ldfld`: a field's value.
+    pub fn ldfld(field: Token) -> Self {
+        Self::known(Opcode::LDFLD, Operand::Token(field))
+    }
+
+    /// `ldflda`: a field's address.
+    pub fn ldflda(field: Token) -> Self {
+        Self::known(Opcode::LDFLDA, Operand::Token(field))
+    }
+
+    /// `cgt`: 1 where the lower of two values is the greater one, else 0.
+    pub fn cgt() -> Self {
+        Self::known(Opcode::CGT, Operand::None)
+    }
+
+    /// `brfalse`, short where it fits.
+    pub fn brfalse(target: Label) -> Self {
+        Self::known(Opcode::BRFALSE_S, Operand::Target(target))
     }
 
     /// `br`, short where it fits.

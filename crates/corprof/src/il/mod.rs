@@ -4,7 +4,8 @@
 //!   [`Clause`]s. A branch names a label, so lines are inserted, replaced and taken out freely;
 //!   [`Body::write`] counts distances anew and makes short branches long where they have to be.
 //! - [`MethodSignature`], [`LocalSignature`] and [`Type`] are what the metadata says of a method.
-//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front.
+//! - [`Body::wrap`] puts [`Probes`] around a method, [`Body::with_enter`] one in front, [`Body::wrap_asking`] asks what it
+//!   returns whether the call has ended.
 //!
 //! It checks no types and no stack: what it writes is as right as what it was given. Malformed bytes
 //! are a [`ReadError`] with the place, never a panic, in linear time.
@@ -60,5 +61,7 @@ pub use error::{ReadError, ReadErrorKind, WriteError};
 pub use instruction::{Instruction, Label, Operand};
 pub use opcode::{Flow, Opcode, OperandKind};
 pub use signature::{Convention, LocalSignature, MethodSignature, Primitive, Type, TypeToken};
-pub use wrap::{Caution, NotStraight, Probe, ProbeCall, Probes, Refusal, Wrapped, probe_signature};
+pub use wrap::{
+    Caution, NotStraight, Outcome, Probe, ProbeCall, Probes, Refusal, Wrapped, probe_signature,
+};
 pub use write::Written;

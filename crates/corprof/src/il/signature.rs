@@ -30,6 +30,8 @@ const PINNED: u8 = 0x45;
 
 /// The first byte of a signature of locals.
 const LOCALS: u8 = 0x07;
+/// The first byte of the arguments of a generic method.
+const INSTANCE: u8 = 0x0a;
 const GENERIC: u8 = 0x10;
 const HAS_THIS: u8 = 0x20;
 const EXPLICIT_THIS: u8 = 0x40;
@@ -188,6 +190,37 @@ impl Type {
     pub const VOID: Self = Self::Primitive(Primitive::Void);
     /// `nint`
     pub const INT_PTR: Self = Self::Primitive(Primitive::IntPtr);
+
+    /// Parses the signature of a type specification, all of the bytes.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn of_specification(bytes: &[u8]) -> Result<Self, ReadError> {
+        let mut bytes = Bytes::new(bytes);
+        let read = Self::read(&mut bytes, 0)?;
+        all(&bytes).map(|()| read)
+    }
+
+    /// Parses the signature of an instance of a generic method, all of the bytes: the arguments.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn of_instance(bytes: &[u8]) -> Result<Vec<Self>, ReadError> {
+        let mut bytes = Bytes::new(bytes);
+        let first = bytes.u8()?;
+        if first != INSTANCE {
+            return Err(bytes.error(1, ReadErrorKind::Convention(first)));
+        }
+        let arguments = list(&mut bytes, |bytes| Self::read(bytes, 0))?;
+        all(&bytes).map(|()| arguments)
+    }
+
+    /// Its signature as bytes, such as that of a type specification.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
 
     /// Whether it is `void`, with or without modifiers (an `init` accessor's has one).
     pub fn is_void(&self) -> bool {

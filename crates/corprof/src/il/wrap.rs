@@ -7,6 +7,8 @@
 //! END:  ldloc token ; leave ; [ldloc result] ; ret
 //! ```
 //!
+//! Where the result says whether the call has ended, as a task does, the end asks it ([`Outcome`]).
+//!
 //! A `fault` runs for exceptions only, so a normal return goes through no handler. What the enter
 //! probe leaves on the stack is kept in a local: it needs no stack of the profiler's own, and is
 //! right in recursion and in calls that had begun before. The enter probe stands outside, so that an
@@ -169,6 +171,27 @@ pub struct Probes {
     pub token: Option<Type>,
 }
 
+/// For a method whose result says whether the call has ended, as that of an async method does: what runs in place of
+/// [`Probes::leave`], which is not used.
+///
+/// ```text
+/// END:  ldloc result ; has_ended ; brfalse ON
+///       ldloc token ; ldloc result ; ended ; br RET
+/// ON:   ldloc token ; ldloc result ; goes_on
+/// RET:  ldloc result ; ret
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The result is of a value type: probes are given its address.
+    pub by_address: bool,
+    /// From the result to an `int32`, which is not 0 where the call has ended.
+    pub has_ended: Probe,
+    /// It has: takes the result, and below it the token, off the stack.
+    pub ended: Probe,
+    /// It has not: takes the same.
+    pub goes_on: Probe,
+}
+
 /// Why a method is left as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -314,10 +337,35 @@ impl Body {
     /// # Errors
     /// Why it is not done.
     pub fn wrap(
+        self,
+        signature: &MethodSignature,
+        locals: &LocalSignature,
+        probes: &Probes,
+    ) -> Result<Wrapped, Refusal> {
+        self.wrap_in(signature, locals, probes, None)
+    }
+
+    /// As [`Body::wrap`], for a method whose result is asked whether the call has ended. A method that
+    /// returns nothing has none: it is wrapped as usual.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub fn wrap_asking(
+        self,
+        signature: &MethodSignature,
+        locals: &LocalSignature,
+        probes: &Probes,
+        outcome: &Outcome,
+    ) -> Result<Wrapped, Refusal> {
+        self.wrap_in(signature, locals, probes, Some(outcome))
+    }
+
+    fn wrap_in(
         mut self,
         signature: &MethodSignature,
         locals: &LocalSignature,
         probes: &Probes,
+        outcome: Option<&Outcome>,
     ) -> Result<Wrapped, Refusal> {
         if let Some(refusal) = self.refusal(signature) {
             return Err(refusal);
@@ -341,10 +389,17 @@ impl Body {
         let fault = probes.fault.instructions.iter().cloned();
         let fault = load(token).into_iter().chain(fault);
         let handler = self.fresh(fault.chain([Instruction::endfinally()]));
-        let leave = probes.leave.instructions.iter().cloned();
-        let leave = load(token).into_iter().chain(leave);
-        let end = leave.chain(load(result)).chain([Instruction::ret()]);
-        let end = self.fresh(end.filter(|_| returns));
+        let ret = load(result).into_iter().chain([Instruction::ret()]);
+        let ret = self.fresh(ret);
+        let mut end = match (outcome, result, ret.first().map(|line| line.label)) {
+            (Some(outcome), Some(result), Some(ret)) => self.asking(outcome, token, result, ret),
+            _ => {
+                let leave = probes.leave.instructions.iter().cloned();
+                self.fresh(load(token).into_iter().chain(leave))
+            }
+        };
+        end.extend(ret);
+        end.retain(|_| returns);
 
         // Neither is empty: the handler has its end, and the end its `ret`.
         let handler_start = handler.first().map_or(Label::END, |line| line.label);
@@ -389,14 +444,53 @@ impl Body {
             handler_start,
             handler_end: end_start,
         });
-        let needed = [&probes.enter, &probes.leave, &probes.fault];
-        let needed = needed.map(|probe| probe.max_stack);
-        self.max_stack = needed.into_iter().fold(self.max_stack.max(1), u16::max);
+        let needed = [&probes.enter, &probes.leave, &probes.fault].into_iter();
+        let asking = outcome
+            .map(|outcome| [&outcome.has_ended, &outcome.ended, &outcome.goes_on])
+            .into_iter()
+            .flatten();
+        let needed = needed.chain(asking).map(|probe| probe.max_stack);
+        self.max_stack = needed.fold(self.max_stack.max(1), u16::max);
         self.fat_header = true;
         Ok(Wrapped {
             body: self,
             locals: has_new_locals.then_some(new_locals),
         })
+    }
+}
+
+impl Body {
+    /// The end of a method whose result is asked, to where it returns.
+    fn asking(
+        &mut self,
+        outcome: &Outcome,
+        token: Option<u16>,
+        result: u16,
+        ret: Label,
+    ) -> Vec<Line> {
+        let result = match outcome.by_address {
+            true => Instruction::ldloca(result),
+            false => Instruction::ldloc(result),
+        };
+        let on_stack = || {
+            token
+                .map(Instruction::ldloc)
+                .into_iter()
+                .chain([result.clone()])
+        };
+        let probe = |probe: &Probe| probe.instructions.clone();
+        let goes_on = self.fresh(on_stack().chain(probe(&outcome.goes_on)));
+        let on = goes_on.first().map_or(ret, |line| line.label);
+        let asked = [result.clone()]
+            .into_iter()
+            .chain(probe(&outcome.has_ended));
+        let asked = asked.chain([Instruction::brfalse(on)]).chain(on_stack());
+        let ended = asked
+            .chain(probe(&outcome.ended))
+            .chain([Instruction::br(ret)]);
+        let mut end = self.fresh(ended);
+        end.extend(goes_on);
+        end
     }
 }
 

@@ -2,8 +2,8 @@
 
 use corprof::Token;
 use corprof::il::{
-    Body, Caution, Instruction, LocalSignature, MethodSignature, NotStraight, Opcode, Probe,
-    Probes, Refusal, Type,
+    Body, Caution, Instruction, LocalSignature, MethodSignature, NotStraight, Opcode, Outcome,
+    Probe, Probes, Refusal, Type,
 };
 
 const VOID: &[u8] = &[0x00, 0x00, 0x01];
@@ -167,4 +167,74 @@ fn a_probe_goes_straight_on() {
     let tail = Instruction::plain(Opcode::TAIL).unwrap();
     assert_eq!(Probe::new(vec![tail], 0), Err(NotStraight(0)));
     assert!(Probe::new(vec![nop.clone(), nop], 1).is_ok());
+}
+
+#[test]
+fn a_method_whose_result_says_whether_it_has_ended() {
+    let call = |method| Probe::new(vec![Instruction::callvirt(Token(method))], 1).unwrap();
+    let probe = |function| Probe::calli(2, &[], function, Token(0x1100_0002));
+    let mut outcome = Outcome {
+        by_address: false,
+        has_ended: call(0x0a00_0001),
+        ended: probe(0x4000),
+        goes_on: probe(0x5000),
+    };
+    let signature = MethodSignature::read(&[0x00, 0x00, 0x1c]).unwrap();
+    let locals = LocalSignature::default();
+    let asking = |body: Body, signature: &MethodSignature, outcome: &Outcome| {
+        let wrapped = body.wrap_asking(signature, &locals, &probes(), outcome);
+        let written = wrapped.unwrap().with_locals(Token(0x1100_0009)).write();
+        Body::read(written.unwrap().bytes()).unwrap().to_string()
+    };
+    // ldnull; ret
+    let text = asking(tiny(&[0x14, 0x2a]), &signature, &outcome);
+    assert!(
+        text.contains(
+            "L13: ldloc.1\nL14: callvirt 0x0a000001\nL15: brfalse.s L22\n\
+             L16: ldloc.0\nL17: ldloc.1\nL18: ldc.i8 0x4000\nL19: conv.i\nL20: calli 0x11000002\nL21: br.s L27\n\
+             L22: ldloc.0\nL23: ldloc.1\nL24: ldc.i8 0x5000\nL25: conv.i\nL26: calli 0x11000002\n\
+             L27: ldloc.1\nL28: ret\n"
+        ),
+        "{text}"
+    );
+    outcome.by_address = true;
+    let text = asking(tiny(&[0x14, 0x2a]), &signature, &outcome);
+    assert_eq!(text.matches("ldloca.s 1").count(), 3, "{text}");
+    // One that returns nothing has nothing to ask.
+    let void = MethodSignature::read(VOID).unwrap();
+    assert_eq!(
+        asking(tiny(&[0x2a]), &void, &outcome),
+        wrap(tiny(&[0x2a]), VOID, &[]).unwrap()
+    );
+}
+
+#[test]
+fn what_is_inserted_on_a_condition_is_not_passed_by() {
+    // 0: ldarg.0; brtrue.s 4; nop; 4: call; ret
+    let mut body = tiny(&[0x02, 0x2d, 0x01, 0x00, 0x28, 1, 0, 0, 6, 0x2a]);
+    let call = body.lines[3].label;
+    let load = [Instruction::ldloc(2)];
+    assert!(body.insert_at_if(call, load, [Instruction::call(Token(0x0600_0002))]));
+    assert!(!body.insert_at_if(call, [], [Instruction::ret()]));
+    let written = body.write().unwrap();
+    assert_eq!(
+        Body::read(written.bytes()).unwrap().to_string(),
+        "maxstack 8\nL0: ldarg.0\nL1: brtrue.s L3\nL2: nop\nL3: ldloc.2\nL4: brfalse.s L6\nL5: call 0x06000002\n\
+         L6: call 0x06000001\nL7: ret\n"
+    );
+}
+
+#[test]
+fn instances_and_specifications_are_read() {
+    // AsyncTaskMethodBuilder`1<!!0>.Start<valuetype 0x02000005<!!0>>
+    let bytes = [0x0a, 0x01, 0x15, 0x11, 0x14, 0x01, 0x1e, 0x00];
+    let arguments = Type::of_instance(&bytes).unwrap();
+    assert_eq!(arguments.len(), 1);
+    assert_eq!(arguments[0].to_bytes(), bytes[2..]);
+    assert_eq!(
+        Type::of_specification(&bytes[2..]),
+        Ok(arguments[0].clone())
+    );
+    assert!(Type::of_instance(&bytes[1..]).is_err());
+    assert!(Type::of_specification(&bytes[2..7]).is_err());
 }

@@ -1,0 +1,485 @@
+//! Async methods: which state machine a method starts, and where that completes the task that the method has returned.
+//!
+//! A compiler makes two methods of one. What bears its name (the kickoff) makes a state machine, lets a builder start it and returns the
+//! builder's task. `MoveNext` of the state machine is the code that was written; it tells the builder at its end that the result is there
+//! (`SetResult`), or an exception (`SetException`), which completes the task. Both are known by their IL, whichever compiler made them,
+//! as the builders' names and methods are part of the framework. Invariants: `MoveNext` asks for the task only when it was resumed, as
+//! only then there is one for certain, and asking for it makes none; what does not look as expected is left as it is.
+
+use std::collections::HashMap;
+
+use corprof::il::{
+    Body, Instruction, LocalSignature, MethodSignature, Opcode, Operand, Outcome, Probe, Type,
+    TypeToken,
+};
+use corprof::{Hresult, MetadataEmit, MetadataImport, Token};
+
+use super::probes;
+
+const SERVICES: &str = "System.Runtime.CompilerServices.";
+const TASK: &str = "System.Threading.Tasks.Task";
+const TASK_OF: &str = "System.Threading.Tasks.Task`1";
+/// Of C# and Visual Basic.
+const STATES: [&str; 2] = ["<>1__state", "$State"];
+const BUILDERS: [&str; 2] = ["<>t__builder", "$Builder"];
+/// What a state machine's `MoveNext` needs of the evaluation stack beside what is on it.
+const MORE_STACK: u16 = 4;
+
+/// The first half of an async method.
+#[derive(Clone, Debug)]
+pub(super) struct Kickoff {
+    /// The type of its state machine.
+    machine: Token,
+    /// The second half.
+    pub(super) move_next: Token,
+    /// The builder's type.
+    builder: String,
+    /// Signature of the builder's property `Task`.
+    get_task: MethodSignature,
+    /// Whether that is a `ValueTask`.
+    is_value: bool,
+}
+
+/// Tokens of signatures of probes, in one module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signatures {
+    /// `(long, int, int)`
+    pub(super) left: Token,
+    /// `(int, int, int)`
+    pub(super) completes: Token,
+}
+
+/// Where a module's metadata is read and written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metadata<'a, 'rt> {
+    pub(super) import: &'a MetadataImport<'rt>,
+    pub(super) emit: &'a MetadataEmit<'rt>,
+}
+
+fn text(error: Hresult) -> String {
+    format!("the runtime answers {error}")
+}
+
+/// The token of an instruction that has one.
+fn token_of(instruction: &Instruction) -> Option<Token> {
+    match instruction.operand() {
+        Operand::Token(token) => Some(*token),
+        _ => None,
+    }
+}
+
+fn is(instruction: &Instruction, opcode: Opcode) -> bool {
+    instruction.opcode() == opcode
+}
+
+/// Name of a type, and what it is where it is an instance of a generic one.
+fn named(import: &MetadataImport<'_>, class: Token) -> Option<(String, Option<Type>)> {
+    match class.table() {
+        Token::TYPE_REF => Some((import.get_type_ref_props(class).ok()?.name, None)),
+        Token::TYPE_DEF => Some((import.get_type_def_props(class).ok()?.name, None)),
+        Token::TYPE_SPEC => {
+            let bytes = import.get_type_spec_from_token(class).ok()?;
+            let Ok(whole @ Type::Generic { definition, .. }) = Type::of_specification(&bytes)
+            else {
+                return None;
+            };
+            let definition = definition.token();
+            (definition.table() != Token::TYPE_SPEC)
+                .then(|| named(import, definition))?
+                .map(|(name, _)| (name, Some(whole)))
+        }
+        _ => None,
+    }
+}
+
+/// Type and name of a method of another module.
+fn member(import: &MetadataImport<'_>, method: Token) -> Option<(Token, String, Vec<u8>)> {
+    if method.table() != Token::MEMBER_REF {
+        return None;
+    }
+    let props = import.get_member_ref_props(method).ok()?;
+    Some((props.parent, props.name, props.signature))
+}
+
+/// The type definition of a type.
+fn definition(of: &Type) -> Option<Token> {
+    let token = match of {
+        Type::Class(class) | Type::ValueType(class) => class.token(),
+        Type::Generic { definition, .. } => definition.token(),
+        _ => return None,
+    };
+    (token.table() == Token::TYPE_DEF).then_some(token)
+}
+
+/// The state machine that a method starts; `None` of a method that is not async. An error is why its end cannot be seen, for users.
+pub(super) fn kickoff(
+    import: &MetadataImport<'_>,
+    body: &Body,
+    runtime: u16,
+) -> Option<Result<Kickoff, String>> {
+    let calls = body.lines.iter().map(|line| &line.instruction);
+    let calls: Vec<Token> = calls
+        .filter(|one| is(one, Opcode::CALL))
+        .filter_map(token_of)
+        .collect();
+    let (machine, builder) = calls.iter().find_map(|call| started(import, *call))?;
+    let methods = import.enum_methods(machine).ok()?;
+    let move_next = methods.into_iter().find(|method| {
+        let props = import.get_method_props(*method);
+        props.is_ok_and(|props| props.name == "MoveNext" && props.rva != 0)
+    })?;
+    // Since .NET 6 a task is behind a `ValueTask` always, unless the method names another builder.
+    let may_be_pooled = runtime == 5;
+    let is_value = match builder.strip_prefix(SERVICES)?.trim_end_matches("`1") {
+        "AsyncTaskMethodBuilder" => false,
+        "AsyncValueTaskMethodBuilder" if may_be_pooled => {
+            return Some(Err("in .NET 5 it may have no task".into()));
+        }
+        "AsyncValueTaskMethodBuilder" => true,
+        "AsyncVoidMethodBuilder" => return Some(Err("it returns no task (async void)".into())),
+        other => return Some(Err(format!("its builder is {other}"))),
+    };
+    let get_task = calls.iter().find_map(|call| {
+        let (class, name, signature) = member(import, *call)?;
+        (name == "get_Task" && named(import, class)?.0 == builder).then_some(signature)
+    });
+    let Some(Ok(get_task)) = get_task.map(|bytes| MethodSignature::read(&bytes)) else {
+        return Some(Err("its code is not as compilers make it".into()));
+    };
+    Some(Ok(Kickoff {
+        machine,
+        move_next,
+        builder,
+        get_task,
+        is_value,
+    }))
+}
+
+/// The state machine and the name of the builder's type, if that is what an instance of a generic method starts.
+fn started(import: &MetadataImport<'_>, call: Token) -> Option<(Token, String)> {
+    if call.table() != Token::METHOD_SPEC {
+        return None;
+    }
+    let instance = import.get_method_spec_props(call).ok()?;
+    let (class, name) = match instance.method.table() {
+        Token::METHOD_DEF => {
+            let props = import.get_method_props(instance.method).ok()?;
+            (props.class, props.name)
+        }
+        _ => {
+            let (class, name, _) = member(import, instance.method)?;
+            (class, name)
+        }
+    };
+    if name != "Start" {
+        return None;
+    }
+    let arguments = Type::of_instance(&instance.signature).ok()?;
+    let machine = arguments.first().and_then(definition)?;
+    let has = |names: [&str; 2]| {
+        let mut names = names.into_iter();
+        names.any(|name| {
+            let fields = import.enum_fields_with_name(machine, name);
+            fields.is_ok_and(|fields| !fields.is_empty())
+        })
+    };
+    let (builder, _) = named(import, class)?;
+    (has(STATES) && has(BUILDERS)).then_some((machine, builder))
+}
+
+impl Kickoff {
+    /// What the end of the first half asks the task that it returns, which is of this type.
+    pub(super) fn outcome(
+        &self,
+        metadata: Metadata<'_, '_>,
+        returns: &Type,
+        signatures: Signatures,
+        number: i32,
+    ) -> Result<Outcome, String> {
+        let tasks = Tasks::of(metadata, &self.get_task.return_type, returns)?;
+        let probe = |ask: Vec<Instruction>, function: extern "C" fn(i64, i32, i32)| {
+            let call = Probe::calli(3, &[number], function as usize, signatures.left);
+            let all = ask.into_iter().chain(call.instructions().iter().cloned());
+            straight(all.collect(), call.max_stack())
+        };
+        let own = |name| tasks.own(metadata, name);
+        Ok(Outcome {
+            by_address: self.is_value,
+            has_ended: straight(vec![own("get_IsCompleted")?], 1)?,
+            ended: probe(
+                vec![own("get_IsCompletedSuccessfully")?],
+                probes::leave_completed,
+            )?,
+            goes_on: probe(tasks.id(metadata)?, probes::leave_pending)?,
+        })
+    }
+
+    /// Lets the second half tell when it completes a task that was returned.
+    pub(super) fn complete(
+        &self,
+        metadata: Metadata<'_, '_>,
+        body: &mut Body,
+        locals: &mut LocalSignature,
+        signatures: Signatures,
+        number: i32,
+    ) -> Result<(), String> {
+        let odd = || "its state machine is not as compilers make them".to_owned();
+        let full = || "it has as many locals as a method can have".to_owned();
+        let import = metadata.import;
+        let first = body.lines.first().map(|line| line.label).ok_or_else(odd)?;
+        let state = self
+            .field(import, body, Opcode::LDFLD, STATES)
+            .ok_or_else(odd)?;
+        let builder = self
+            .field(import, body, Opcode::LDFLDA, BUILDERS)
+            .ok_or_else(odd)?;
+        let ends = self.ends(import, body, builder).ok_or_else(odd)?;
+        let (_, class, _) = ends
+            .iter()
+            .find(|(.., is_error)| *is_error)
+            .ok_or_else(odd)?;
+
+        let emit = metadata.emit;
+        let get_task = emit.define_member_ref(*class, "get_Task", &self.get_task.to_bytes());
+        let get_task = Instruction::call(get_task.map_err(text)?);
+        let returns = match (&self.get_task.return_type, named(import, *class)) {
+            // Of the builder of a `T` it is the task of a `T`.
+            (
+                Type::Generic {
+                    is_value,
+                    definition,
+                    ..
+                },
+                Some((_, Some(Type::Generic { arguments, .. }))),
+            ) => Type::Generic {
+                is_value: *is_value,
+                definition: *definition,
+                arguments,
+            },
+            (returns, _) => returns.clone(),
+        };
+        let tasks = Tasks::of(metadata, &self.get_task.return_type, &returns)?;
+        let was_resumed = locals.append(Type::INT32).ok_or_else(full)?;
+        let mut ask = vec![
+            Instruction::ldarg(0),
+            Instruction::ldflda(builder),
+            get_task,
+        ];
+        if self.is_value {
+            let task = locals.append(returns).ok_or_else(full)?;
+            ask.extend([Instruction::stloc(task), Instruction::ldloca(task)]);
+        }
+        ask.extend(tasks.id(metadata)?);
+
+        for (label, _, is_error) in ends {
+            let function = probes::completes as extern "C" fn(i32, i32, i32);
+            let numbers = [i32::from(is_error), number];
+            let call = Probe::calli(1, &numbers, function as usize, signatures.completes);
+            let instructions = ask.iter().chain(call.instructions()).cloned();
+            // -1 before it has run, what it waits for from 0 on.
+            let condition = [
+                Instruction::ldloc(was_resumed),
+                Instruction::ldc_i4(-1),
+                Instruction::cgt(),
+            ];
+            body.insert_at_if(label, condition, instructions);
+        }
+        let remember = [
+            Instruction::ldarg(0),
+            Instruction::ldfld(state),
+            Instruction::stloc(was_resumed),
+        ];
+        body.insert_before(first, remember);
+        body.max_stack = body.max_stack.saturating_add(MORE_STACK);
+        Ok(())
+    }
+
+    /// A field of the state machine that its code loads.
+    fn field(
+        &self,
+        import: &MetadataImport<'_>,
+        body: &Body,
+        load: Opcode,
+        names: [&str; 2],
+    ) -> Option<Token> {
+        let of_name = |name: &&str| import.enum_fields_with_name(self.machine, name).ok();
+        let defined: Vec<Token> = names.iter().filter_map(of_name).flatten().collect();
+        let is_it = |field: Token| match field.table() {
+            Token::MEMBER_REF => import.get_member_ref_props(field).is_ok_and(|props| {
+                names.contains(&props.name.as_str())
+                    && named(import, props.parent)
+                        .and_then(|(_, whole)| definition(&whole?))
+                        .is_some_and(|machine| machine == self.machine)
+            }),
+            _ => defined.contains(&field),
+        };
+        let pairs = body.lines.windows(2).filter_map(|pair| {
+            let [this, field] = pair else { return None };
+            let loads = is(&this.instruction, Opcode::LDARG_0) && is(&field.instruction, load);
+            loads.then(|| token_of(&field.instruction)).flatten()
+        });
+        let mut seen = HashMap::new();
+        pairs
+            .into_iter()
+            .find(|field| *seen.entry(*field).or_insert_with(|| is_it(*field)))
+    }
+
+    /// Where the builder is told the end: the call, the builder's type, and whether it is an exception. `None` where a call is
+    /// in an unknown place.
+    fn ends(
+        &self,
+        import: &MetadataImport<'_>,
+        body: &Body,
+        builder: Token,
+    ) -> Option<Vec<(corprof::il::Label, Token, bool)>> {
+        let mut seen: HashMap<Token, Option<(Token, bool)>> = HashMap::new();
+        let told = |call: Token| {
+            let (class, name, _) = member(import, call)?;
+            let is_error = match name.as_str() {
+                "SetResult" => false,
+                "SetException" => true,
+                _ => return None,
+            };
+            (named(import, class)?.0 == self.builder).then_some((class, is_error))
+        };
+        let mut ends = Vec::new();
+        for (at, line) in body.lines.iter().enumerate() {
+            if !is(&line.instruction, Opcode::CALL) {
+                continue;
+            }
+            let call = token_of(&line.instruction)?;
+            let Some((class, is_error)) = *seen.entry(call).or_insert_with(|| told(call)) else {
+                continue;
+            };
+            // `this.builder`, and behind it what it is told, if anything.
+            let is_own = |back: usize| {
+                let at = at.checked_sub(back)?;
+                let pair = [body.lines.get(at)?, body.lines.get(at + 1)?];
+                let [this, field] = pair.map(|line| &line.instruction);
+                let is_own = is(this, Opcode::LDARG_0)
+                    && is(field, Opcode::LDFLDA)
+                    && token_of(field) == Some(builder);
+                is_own.then_some(())
+            };
+            is_own(2).or_else(|| is_own(3))?;
+            ends.push((line.label, class, is_error));
+        }
+        Some(ends)
+    }
+}
+
+/// Instructions that go straight on.
+fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, String> {
+    Probe::new(instructions, max_stack).map_err(|error| error.to_string())
+}
+
+/// How a task is asked, in code of one method.
+#[derive(Clone, Copy, Debug)]
+struct Tasks {
+    /// What is asked: `Task`, or an instance of `ValueTask`.
+    own: Token,
+    task: Token,
+    /// Of a `ValueTask`: whether it has a result.
+    value: Option<bool>,
+}
+
+impl Tasks {
+    /// `property` is the type of the builder's property, `returns` the same in terms of the method.
+    fn of(metadata: Metadata<'_, '_>, property: &Type, returns: &Type) -> Result<Tasks, String> {
+        let (beside, value) = match property {
+            Type::Class(class) => (class.token(), None),
+            Type::ValueType(class) => (class.token(), Some(false)),
+            Type::Generic {
+                is_value,
+                definition,
+                ..
+            } => (definition.token(), is_value.then_some(true)),
+            _ => return Err("its builder's task is of an unknown type".to_owned()),
+        };
+        let task = match property {
+            Type::Class(_) => beside,
+            _ => type_ref(metadata, TASK, beside)?,
+        };
+        let own = match (value, returns) {
+            (None, _) => task,
+            (Some(_), Type::ValueType(class)) => class.token(),
+            (Some(_), whole) => {
+                let spec = metadata.emit.get_token_from_type_spec(&whole.to_bytes());
+                spec.map_err(text)?
+            }
+        };
+        Ok(Tasks { own, task, value })
+    }
+
+    /// A property of what is asked, a `bool`.
+    fn own(&self, metadata: Metadata<'_, '_>, name: &str) -> Result<Instruction, String> {
+        let boolean = Type::Primitive(corprof::il::Primitive::Boolean);
+        let method = self.method(metadata, self.own, name, boolean)?;
+        Ok(match self.value {
+            Some(_) => Instruction::call(method),
+            None => Instruction::callvirt(method),
+        })
+    }
+
+    /// From a task, or the address of one that is a value, to its id.
+    fn id(&self, metadata: Metadata<'_, '_>) -> Result<Vec<Instruction>, String> {
+        let mut all = Vec::new();
+        if let Some(has_result) = self.value {
+            // The same that is in it, as its builder makes no others.
+            let token = |token| TypeToken::new(token).ok_or("that is no type".to_owned());
+            let returns = match has_result {
+                false => Type::Class(token(self.task)?),
+                true => Type::Generic {
+                    is_value: false,
+                    definition: token(type_ref(metadata, TASK_OF, self.task)?)?,
+                    arguments: vec![Type::TypeParameter(0)],
+                },
+            };
+            let as_task = self.method(metadata, self.own, "AsTask", returns)?;
+            all.push(Instruction::call(as_task));
+        }
+        let id = self.method(metadata, self.task, "get_Id", Type::INT32)?;
+        all.push(Instruction::callvirt(id));
+        Ok(all)
+    }
+
+    fn method(
+        &self,
+        metadata: Metadata<'_, '_>,
+        class: Token,
+        name: &str,
+        returns: Type,
+    ) -> Result<Token, String> {
+        let mut signature =
+            MethodSignature::new(corprof::il::Convention::Managed, returns, Vec::new());
+        signature.has_this = true;
+        let found = metadata
+            .emit
+            .define_member_ref(class, name, &signature.to_bytes());
+        found.map_err(text)
+    }
+}
+
+/// A reference to a type of the framework, beside one that is there.
+fn type_ref(metadata: Metadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
+    let scope_of = |class: Token| metadata.import.get_type_ref_props(class).map_err(text);
+    let beside = scope_of(beside)?.scope;
+    let (mut found, mut of_objects) = (None, None);
+    for class in metadata.import.enum_type_refs().map_err(text)? {
+        let props = scope_of(class)?;
+        if props.name == name && (found.is_none() || props.scope == beside) {
+            found = Some(class);
+        }
+        if props.name == "System.Object" {
+            of_objects = Some(props.scope);
+        }
+    }
+    match found {
+        Some(found) => Ok(found),
+        // `ValueTask` may come from an assembly that has no `Task`.
+        None => metadata
+            .emit
+            .define_type_ref_by_name(of_objects.unwrap_or(beside), name)
+            .map_err(text),
+    }
+}

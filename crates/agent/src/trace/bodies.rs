@@ -1,0 +1,476 @@
+//! Methods' bodies with probes: read, rewritten, and kept for the runtime to ask for. Thread of the requests only.
+//!
+//! Invariants: what is traced again has the body that it had; what is not rewritten has its reason; of an async method both halves are
+//! rewritten, or the first one as any other method.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+
+use corprof::context::RejitThread;
+use corprof::il::{
+    Body, Caution, LocalSignature, MethodSignature, Probe, ProbeCall, Probes, Type, probe_signature,
+};
+use corprof::{
+    Cx, Hresult, Info, MetadataEmit, MetadataImport, ModuleId, ModuleKey, PreparedBodies,
+    PreparedBody, Token,
+};
+
+use super::asyncs::{self, Kickoff};
+use super::table::{self, NEVER};
+use super::{Trace, Wanted, probes};
+use crate::clr::Clr;
+
+/// Larger bodies are left alone.
+const MAX_IL: usize = 1 << 20;
+/// Most methods that a note names.
+const MAX_NAMED: usize = 10;
+
+/// Bodies with probes.
+pub(super) struct Bodies<'a> {
+    /// Those that were asked for: the runtime also asks for those of methods that what is traced was inlined into, which are to
+    /// stay as they are.
+    pub(super) asked: &'a PreparedBodies,
+    ready: HashMap<Ready, PreparedBody>,
+    /// The second halves of async methods, and why there is none.
+    seconds: HashMap<(ModuleKey, Token), Result<Option<Token>, String>>,
+}
+
+/// A body that there is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Ready {
+    module: ModuleKey,
+    token: Token,
+    /// Whether its own calls count, and the method whose end it tells.
+    counts: bool,
+    ends: Option<i32>,
+}
+
+impl<'a> Bodies<'a> {
+    pub(super) fn new(asked: &'a PreparedBodies) -> Bodies<'a> {
+        Bodies {
+            asked,
+            ready: HashMap::new(),
+            seconds: HashMap::new(),
+        }
+    }
+}
+
+/// A method to ask for.
+pub(super) struct Asked {
+    pub(super) token: Token,
+    /// Among the session's methods, and its number; nothing for one that only tells the end of another one.
+    pub(super) counts: Option<(usize, i32)>,
+}
+
+/// A body as the module has it.
+struct Read {
+    body: Body,
+    signature: MethodSignature,
+    locals: LocalSignature,
+}
+
+/// A second half.
+struct Second {
+    /// The number of the first one.
+    number: i32,
+    /// With what tells its end, where that had to be found out now.
+    made: Option<Read>,
+}
+
+/// A module whose methods are prepared.
+pub(super) struct Module<'rt> {
+    info: Info<'rt>,
+    key: ModuleKey,
+    pub(super) id: ModuleId<'rt>,
+    import: MetadataImport<'rt>,
+    emit: MetadataEmit<'rt>,
+    signatures: Signatures,
+    runtime: u16,
+    /// Methods that return a task of which nobody sees the end, by why.
+    to_first_await: BTreeMap<String, Vec<String>>,
+}
+
+/// The probes' signatures, as tokens of one module.
+struct Signatures {
+    enter: Token,
+    leave: Token,
+    asyncs: asyncs::Signatures,
+}
+
+impl Signatures {
+    fn new(emit: &MetadataEmit<'_>) -> corprof::Result<Signatures> {
+        const LONG: Type = Type::INT64;
+        const INT: Type = Type::INT32;
+        let calli = |returns, parameters: &[Type]| {
+            emit.calli(&probe_signature(ProbeCall::C, returns, parameters.to_vec()))
+        };
+        Ok(Signatures {
+            enter: calli(LONG, &[INT])?,
+            leave: calli(Type::VOID, &[LONG, INT])?,
+            asyncs: asyncs::Signatures {
+                left: calli(Type::VOID, &[LONG, INT, INT])?,
+                completes: calli(Type::VOID, &[INT, INT, INT])?,
+            },
+        })
+    }
+}
+
+fn text(error: Hresult) -> String {
+    format!("the runtime answers {error}")
+}
+
+impl<'rt> Module<'rt> {
+    /// # Errors
+    /// What the runtime answers.
+    pub(super) fn open(
+        cx: &mut Cx<'rt, RejitThread>,
+        key: ModuleKey,
+    ) -> corprof::Result<Module<'rt>> {
+        let info = cx.info();
+        let unknown = Hresult::CORPROF_E_DATAINCOMPLETE;
+        let id = info.id(key).ok_or(unknown)?;
+        // Writing first: it changes the form of the metadata.
+        let emit = info.get_module_meta_data_emit(cx, id)?.ok_or(unknown)?;
+        let import = info.get_module_meta_data(cx, id)?.ok_or(unknown)?;
+        Ok(Module {
+            info,
+            key,
+            id,
+            import,
+            signatures: Signatures::new(&emit)?,
+            emit,
+            runtime: info.get_runtime_information(cx)?.major,
+            to_first_await: BTreeMap::new(),
+        })
+    }
+
+    fn metadata(&self) -> asyncs::Metadata<'_, 'rt> {
+        asyncs::Metadata {
+            import: &self.import,
+            emit: &self.emit,
+        }
+    }
+
+    /// What users should know of methods that were prepared.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let note = |(why, methods): (&String, &Vec<String>)| {
+            let mut named = methods.get(..MAX_NAMED).unwrap_or(methods).join(", ");
+            if let more @ 1.. = methods.len().saturating_sub(MAX_NAMED) {
+                named += &format!(" and {more} more");
+            }
+            format!("timed to where they return, which need not be their end: {named} ({why})")
+        };
+        self.to_first_await.iter().map(note).collect()
+    }
+
+    /// Has bodies with probes ready for methods, and for those that tell the ends of async ones. What is not prepared becomes what it is
+    /// because of that.
+    pub(super) fn prepare(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        (trace, clr): (&Trace, &Clr),
+        bodies: &mut Bodies<'_>,
+        methods: Vec<(usize, Wanted)>,
+    ) -> Vec<Asked> {
+        let mut seconds: BTreeMap<Token, Second> = BTreeMap::new();
+        let mut firsts = Vec::new();
+        for (index, wanted) in methods {
+            match self.first(cx, trace, bodies, &wanted, &mut seconds) {
+                Ok((number, read)) => firsts.push((index, wanted, number, read)),
+                Err(why) => trace.became(index, Err(why)),
+            }
+        }
+        // Second halves first: of a method that runs already, one that began with probes ends with them.
+        let mut asked = Vec::new();
+        let mut own = Vec::new();
+        for (index, wanted, number, read) in firsts {
+            let second = seconds.remove(&wanted.token);
+            match self.own(cx, clr, bodies, &wanted, number, (read, second)) {
+                Ok(body) => {
+                    bodies.asked.insert(self.key, wanted.token, body);
+                    if let Some(method) = table::method(number) {
+                        method.min_ns.store(wanted.min_ns.min(NEVER - 1), Relaxed);
+                    }
+                    own.push(Asked {
+                        token: wanted.token,
+                        counts: Some((index, number)),
+                    });
+                }
+                Err(why) => trace.became(index, Err(why)),
+            }
+        }
+        for (token, second) in seconds {
+            if let Ok(body) = self.second(cx, clr, bodies, token, second) {
+                bodies.asked.insert(self.key, token, body);
+                asked.push(Asked {
+                    token,
+                    counts: None,
+                });
+            }
+        }
+        asked.extend(own);
+        asked
+    }
+
+    /// The number of a method, its body if that had to be read, and the second half that it has.
+    fn first(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        trace: &Trace,
+        bodies: &mut Bodies<'_>,
+        wanted: &Wanted,
+        seconds: &mut BTreeMap<Token, Second>,
+    ) -> Result<(i32, Option<Read>), String> {
+        let key = (self.key, wanted.token);
+        let full = || {
+            format!(
+                "{} methods have been traced in this process",
+                table::MAX_METHODS
+            )
+        };
+        let known = bodies.seconds.get(&key).cloned();
+        let (read, number, second, made) = match known {
+            Some(second) => {
+                let (number, _) = trace.number_of(self.key, wanted).ok_or_else(full)?;
+                (None, number, second, None)
+            }
+            None => {
+                let read = self.read(cx, wanted.token, &wanted.signature)?;
+                if let Some(refusal) = read.body.refusal(&read.signature) {
+                    return Err(refusal.text().to_owned());
+                }
+                if read.body.cautions().contains(&Caution::NeverReturns) {
+                    // Callers are compiled for that.
+                    return Err("it never returns, and callers are compiled for that".to_owned());
+                }
+                let (number, _) = trace.number_of(self.key, wanted).ok_or_else(full)?;
+                let (second, made) = match self.kickoff(&read) {
+                    None => (Ok(None), None),
+                    Some(Err(why)) => (Err(why), None),
+                    Some(Ok(kickoff)) => match self.completing(cx, &kickoff, number) {
+                        Ok(made) => (Ok(Some(kickoff.move_next)), Some(made)),
+                        Err(why) => (Err(why), None),
+                    },
+                };
+                bodies.seconds.insert(key, second.clone());
+                (Some(read), number, second, made)
+            }
+        };
+        match second {
+            Ok(None) => {}
+            Ok(Some(token)) => {
+                seconds.insert(token, Second { number, made });
+            }
+            Err(why) => {
+                let name = format!("{}.{}", wanted.type_name, wanted.name);
+                self.to_first_await.entry(why).or_default().push(name);
+            }
+        }
+        Ok((number, read))
+    }
+
+    /// The async method that a body begins.
+    fn kickoff(&self, read: &Read) -> Option<Result<Kickoff, String>> {
+        if read.returns_iterator(&self.import) {
+            return Some(Err("what they return is asked for the rest".to_owned()));
+        }
+        asyncs::kickoff(&self.import, &read.body, self.runtime)
+    }
+
+    /// The second half of a method, telling its end.
+    fn completing(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        kickoff: &Kickoff,
+        number: i32,
+    ) -> Result<Read, String> {
+        let props = self.import.get_method_props(kickoff.move_next);
+        let mut read = self.read(cx, kickoff.move_next, &props.map_err(text)?.signature)?;
+        let signatures = self.signatures.asyncs;
+        let (body, locals) = (&mut read.body, &mut read.locals);
+        kickoff.complete(self.metadata(), body, locals, signatures, number)?;
+        Ok(read)
+    }
+
+    /// A method whose calls count, and which may tell the end of another one besides.
+    fn own(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        clr: &Clr,
+        bodies: &mut Bodies<'_>,
+        wanted: &Wanted,
+        number: i32,
+        (read, second): (Option<Read>, Option<Second>),
+    ) -> Result<PreparedBody, String> {
+        let key = Ready {
+            module: self.key,
+            token: wanted.token,
+            counts: true,
+            ends: second.as_ref().map(|second| second.number),
+        };
+        if let Some(ready) = bodies.ready.get(&key) {
+            return Ok(ready.clone());
+        }
+        let read = match (second, read) {
+            (Some(second), _) => self.made(cx, bodies, wanted.token, second)?,
+            (None, Some(read)) => read,
+            (None, None) => self.read(cx, wanted.token, &wanted.signature)?,
+        };
+        let is_async = matches!(
+            bodies.seconds.get(&(self.key, wanted.token)),
+            Some(Ok(Some(_)))
+        );
+        let kickoff = match is_async {
+            true => self.kickoff(&read).and_then(Result::ok),
+            false => None,
+        };
+        let body = self.wrapped(read, kickoff.as_ref(), number)?;
+        clr.rewrites(self.id.raw(), wanted.token.0, &body.map);
+        bodies.ready.insert(key, body.clone());
+        Ok(body)
+    }
+
+    /// A method that only tells the end of another one.
+    fn second(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        clr: &Clr,
+        bodies: &mut Bodies<'_>,
+        token: Token,
+        second: Second,
+    ) -> Result<PreparedBody, String> {
+        let key = Ready {
+            module: self.key,
+            token,
+            counts: false,
+            ends: Some(second.number),
+        };
+        if let Some(ready) = bodies.ready.get(&key) {
+            return Ok(ready.clone());
+        }
+        let Read {
+            mut body, locals, ..
+        } = self.made(cx, bodies, token, second)?;
+        body.locals = Some(self.emit.locals(&locals).map_err(text)?);
+        body.fat_header = true;
+        let body = written(&body)?;
+        clr.rewrites(self.id.raw(), token.0, &body.map);
+        bodies.ready.insert(key, body.clone());
+        Ok(body)
+    }
+
+    /// The body of a second half, made again where it is known of but was used up.
+    fn made(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        bodies: &Bodies<'_>,
+        token: Token,
+        second: Second,
+    ) -> Result<Read, String> {
+        if let Some(made) = second.made {
+            return Ok(made);
+        }
+        let gone = || "its first half is not known any more".to_owned();
+        let is_it = |found: &Result<Option<Token>, String>| *found == Ok(Some(token));
+        let mut firsts = bodies.seconds.iter();
+        let first = firsts.find(|((module, _), found)| *module == self.key && is_it(found));
+        let ((_, first), _) = first.ok_or_else(gone)?;
+        let props = self.import.get_method_props(*first).map_err(text)?;
+        let read = self.read(cx, *first, &props.signature)?;
+        let kickoff = self.kickoff(&read).ok_or_else(gone)??;
+        self.completing(cx, &kickoff, second.number)
+    }
+
+    /// A method's body as it is.
+    fn read(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        token: Token,
+        signature: &[u8],
+    ) -> Result<Read, String> {
+        let il = self.info.get_il_function_body(cx, self.id, token);
+        let il = il.map_err(text)?.ok_or("the runtime has no IL of it yet")?;
+        if il.len() > MAX_IL {
+            return Err(format!("its code is larger than {MAX_IL} bytes"));
+        }
+        let unread = |error: corprof::il::ReadError| format!("its code is not understood: {error}");
+        let body = Body::read(&il).map_err(unread)?;
+        let signature = MethodSignature::read(signature).map_err(unread)?;
+        let locals = match body.locals {
+            Some(token) => {
+                let bytes = self.import.get_sig_from_token(token).map_err(text)?;
+                LocalSignature::read(&bytes).map_err(unread)?
+            }
+            None => LocalSignature::default(),
+        };
+        Ok(Read {
+            body,
+            signature,
+            locals,
+        })
+    }
+
+    /// A body with probes around it.
+    fn wrapped(
+        &self,
+        read: Read,
+        kickoff: Option<&Kickoff>,
+        number: i32,
+    ) -> Result<PreparedBody, String> {
+        let Read {
+            body,
+            signature,
+            locals,
+        } = read;
+        let tokens = &self.signatures;
+        let ends = |function: extern "C" fn(i64, i32)| {
+            Probe::calli(1, &[number], function as usize, tokens.leave)
+        };
+        let enter = probes::enter as extern "C" fn(i32) -> i64;
+        let probes = Probes {
+            enter: Probe::calli(0, &[number], enter as usize, tokens.enter),
+            leave: ends(probes::leave),
+            fault: ends(probes::fault),
+            token: Some(Type::INT64),
+        };
+        let wrapped = match kickoff {
+            None => body.wrap(&signature, &locals, &probes),
+            Some(kickoff) => {
+                let returns = &signature.return_type;
+                let outcome = kickoff.outcome(self.metadata(), returns, tokens.asyncs, number)?;
+                body.wrap_asking(&signature, &locals, &probes, &outcome)
+            }
+        };
+        let wrapped = wrapped.map_err(|refusal| refusal.text().to_owned())?;
+        let token = match wrapped.locals() {
+            Some(locals) => self.emit.locals(locals).map_err(text)?,
+            None => Token(0),
+        };
+        written(&wrapped.with_locals(token))
+    }
+}
+
+fn written(body: &Body) -> Result<PreparedBody, String> {
+    let written = body.write();
+    let written = written.map_err(|error| format!("its code cannot be written: {error}"))?;
+    Ok(PreparedBody::new(written))
+}
+
+impl Read {
+    /// Whether it returns what an async iterator does.
+    fn returns_iterator(&self, import: &MetadataImport<'_>) -> bool {
+        let Type::Generic { definition, .. } = &self.signature.return_type else {
+            return false;
+        };
+        let definition = definition.token();
+        if definition.table() != Token::TYPE_REF {
+            return false;
+        }
+        import.get_type_ref_props(definition).is_ok_and(|props| {
+            let name = props
+                .name
+                .strip_prefix("System.Collections.Generic.IAsyncEnumer");
+            matches!(name, Some("able`1" | "ator`1"))
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! Calls of async methods that have returned a task and go on: where the two ends of such a call meet.
+//!
+//! One end is the method's return, which knows when the call began; the other one is the completion of the task, on any thread,
+//! which may come first. They meet by the method's number and the task's id, which is unique in its runtime. Only probes come
+//! here, in preemptive mode, so they may take a lock: one of many, for the time of a look into a table. The signal handler never comes
+//! here. Invariants: memory is bounded and taken once; nothing is found twice; what has no room is counted.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::lock;
+
+/// Parts of the table, each with its lock. Ids are given in order, so neighbours are in different parts.
+const PARTS: usize = 64;
+/// Places of a part: a power of two.
+const PLACES: usize = 2048;
+/// Most calls that wait in a part.
+const MAX_WAITING: usize = PLACES * 3 / 4;
+/// Most completions of a part whose call has not returned yet, or was never seen to begin: the oldest makes room.
+const MAX_EARLY: usize = 64;
+/// Most calls that wait at once.
+#[cfg(test)]
+const CAPACITY: usize = PARTS * MAX_WAITING;
+
+/// What one place has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Free,
+    /// The method has returned: when the call began.
+    Waiting(u64),
+    /// The task has completed: when, and whether by an exception.
+    Early(u64, bool),
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Keys with what they have; empty until something waits.
+    places: Vec<(u64, Place)>,
+    waiting: usize,
+    /// Keys that came early, in the order in which they did.
+    early: [u64; MAX_EARLY],
+    next_early: usize,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Pending {
+    parts: Box<[Mutex<Part>]>,
+    /// Calls for which there was no room.
+    no_room: AtomicU64,
+}
+
+/// What becomes of a call whose method returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Returned {
+    /// It is kept until the task completes.
+    Waits,
+    /// The task has completed meanwhile: when, and whether by an exception.
+    Completed(u64, bool),
+    /// Its end will not be known.
+    NoRoom,
+}
+
+/// A method's number and a task's id, neither of which is 0 when it is made so.
+fn key(method: i32, task: i32) -> u64 {
+    (u64::from(method.cast_unsigned()) + 1) << 32 | u64::from(task.cast_unsigned())
+}
+
+impl Pending {
+    pub(super) fn new() -> Pending {
+        let part = |_| {
+            Mutex::new(Part {
+                places: Vec::new(),
+                waiting: 0,
+                early: [0; MAX_EARLY],
+                next_early: 0,
+            })
+        };
+        Pending {
+            parts: (0..PARTS).map(part).collect(),
+            no_room: AtomicU64::new(0),
+        }
+    }
+
+    fn part(&self, task: i32) -> Option<&Mutex<Part>> {
+        self.parts.get(task.cast_unsigned() as usize % PARTS)
+    }
+
+    /// A method returns a task that has not completed, of a call that began then.
+    pub(super) fn returned(&self, method: i32, task: i32, began: u64) -> Returned {
+        let Some(part) = self.part(task) else {
+            return Returned::NoRoom;
+        };
+        let mut part = lock(part);
+        let key = key(method, task);
+        if let Some(at) = part.find(key)
+            && let Some((_, Place::Early(ended, is_error))) = part.places.get(at).copied()
+        {
+            part.remove(at);
+            // One that was left of a task with the same id, four thousand million ids ago.
+            if ended >= began {
+                return Returned::Completed(ended, is_error);
+            }
+        }
+        if part.waiting >= MAX_WAITING {
+            self.no_room.fetch_add(1, Relaxed);
+            return Returned::NoRoom;
+        }
+        part.put(key, Place::Waiting(began));
+        Returned::Waits
+    }
+
+    /// A task is about to complete: when its call began, if the method has returned.
+    pub(super) fn completed(
+        &self,
+        method: i32,
+        task: i32,
+        ended: u64,
+        is_error: bool,
+    ) -> Option<u64> {
+        let mut part = lock(self.part(task)?);
+        let key = key(method, task);
+        if let Some(at) = part.find(key)
+            && let Some((_, Place::Waiting(began))) = part.places.get(at).copied()
+        {
+            part.remove(at);
+            return Some(began);
+        }
+        part.put(key, Place::Early(ended, is_error));
+        let next = part.next_early % MAX_EARLY;
+        part.next_early = next + 1;
+        let oldest = part
+            .early
+            .get_mut(next)
+            .map(|place| std::mem::replace(place, key));
+        if let Some(oldest) = oldest.filter(|oldest| *oldest != 0 && *oldest != key)
+            && let Some(at) = part.find(oldest)
+            && matches!(part.places.get(at), Some((_, Place::Early(..))))
+        {
+            part.remove(at);
+        }
+        None
+    }
+
+    /// Forgets everything: the calls that wait and began then or later, by method, and how many there was no room for.
+    pub(super) fn clear(&self, since: u64) -> (BTreeMap<i32, u64>, u64) {
+        let mut waiting = BTreeMap::new();
+        for part in &self.parts {
+            let mut part = lock(part);
+            for (key, place) in &mut part.places {
+                if let Place::Waiting(began) = *place
+                    && began >= since
+                {
+                    let method = (*key >> 32).wrapping_sub(1);
+                    let method = i32::try_from(method).unwrap_or(i32::MAX);
+                    *waiting.entry(method).or_default() += 1;
+                }
+                (*key, *place) = (0, Place::Free);
+            }
+            part.waiting = 0;
+            part.early = [0; MAX_EARLY];
+        }
+        (waiting, self.no_room.swap(0, Relaxed))
+    }
+}
+
+impl Part {
+    /// Where a key's way through the places begins.
+    fn home(key: u64) -> usize {
+        // The middle of a product has bits of all of it.
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
+    }
+
+    fn at(&self, place: usize) -> (u64, Place) {
+        self.places.get(place).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, place: usize, is: (u64, Place)) {
+        if let Some(place) = self.places.get_mut(place) {
+            *place = is;
+        }
+    }
+
+    fn find(&self, key: u64) -> Option<usize> {
+        let mut place = Part::home(key);
+        // There are free places always: see `MAX_WAITING`, `MAX_EARLY`.
+        loop {
+            match self.at(place) {
+                (_, Place::Free) => return None,
+                (there, _) if there == key => return Some(place),
+                _ => place = (place + 1) % PLACES,
+            }
+        }
+    }
+
+    /// Puts what a key has, in place of what it had.
+    fn put(&mut self, key: u64, is: Place) {
+        if self.places.is_empty() {
+            self.places = vec![(0, Place::Free); PLACES];
+        }
+        if let Some(at) = self.find(key) {
+            self.remove(at);
+        }
+        let mut place = Part::home(key);
+        while self.at(place).1 != Place::Free {
+            place = (place + 1) % PLACES;
+        }
+        self.waiting += usize::from(matches!(is, Place::Waiting(_)));
+        self.set(place, (key, is));
+    }
+
+    /// Frees a place; those behind it that were pushed on by it move up.
+    fn remove(&mut self, place: usize) {
+        self.waiting -= usize::from(matches!(self.at(place).1, Place::Waiting(_)));
+        let mut hole = place;
+        let mut next = (hole + 1) % PLACES;
+        loop {
+            let (key, is) = self.at(next);
+            if is == Place::Free {
+                break;
+            }
+            // How far each is from where its way began.
+            let from_home = |place: usize| place.wrapping_sub(Part::home(key)) % PLACES;
+            if from_home(hole) < from_home(next) {
+                self.set(hole, (key, is));
+                hole = next;
+            }
+            next = (next + 1) % PLACES;
+        }
+        self.set(hole, (0, Place::Free));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_meet_whichever_comes_first() {
+        let pending = Pending::new();
+        assert_eq!(pending.returned(7, 1, 100), Returned::Waits);
+        // Of another method, of another task: not this one.
+        assert_eq!(pending.completed(8, 1, 150, false), None);
+        assert_eq!(pending.completed(7, 2, 160, true), None);
+        assert_eq!(pending.completed(7, 1, 170, false), Some(100));
+        assert_eq!(pending.returned(7, 2, 110), Returned::Completed(160, true));
+        // Each was found once. What completed before a call began is not its own.
+        assert_eq!(pending.returned(7, 2, 180), Returned::Waits);
+        assert_eq!(pending.returned(8, 1, 180), Returned::Waits);
+        assert_eq!(pending.returned(8, 65, 50), Returned::Waits);
+        let (waiting, no_room) = pending.clear(60);
+        assert_eq!((waiting, no_room), (BTreeMap::from([(7, 1), (8, 1)]), 0));
+        assert_eq!(pending.clear(0), (BTreeMap::new(), 0));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_completions_of_others_take_none() {
+        let pending = Pending::new();
+        for task in 0..(PARTS * (MAX_WAITING + 2)) as i32 {
+            let room = pending.returned(1, task, 5);
+            let is_full = task as usize >= CAPACITY;
+            assert_eq!(room == Returned::NoRoom, is_full, "{task}");
+            // Tasks of calls that had begun before.
+            for other in 2..6 {
+                assert_eq!(pending.completed(other, task, 9, false), None);
+            }
+        }
+        for task in (0..CAPACITY as i32).rev() {
+            assert_eq!(pending.completed(1, task, 9, false), Some(5), "{task}");
+        }
+        let (waiting, no_room) = pending.clear(0);
+        assert_eq!((waiting.len(), no_room), (0, 2 * PARTS as u64));
+    }
+
+    #[test]
+    fn no_call_is_lost_between_threads() {
+        use std::sync::atomic::AtomicI32;
+        const CALLS: i32 = 200_000;
+        /// So far apart at most, as else a completion that came early makes room for others.
+        const APART: i32 = (PARTS * MAX_EARLY / 2) as i32;
+        let pending = Pending::new();
+        let (met, ends) = (AtomicU64::new(0), [AtomicI32::new(0), AtomicI32::new(0)]);
+        let run = |own: usize| {
+            for task in 0..CALLS {
+                while task - ends[1 - own].load(Relaxed) > APART {
+                    std::hint::spin_loop();
+                }
+                let has_met = match own {
+                    0 => pending.returned(3, task, 1) != Returned::Waits,
+                    _ => pending.completed(3, task, 2, false).is_some(),
+                };
+                met.fetch_add(u64::from(has_met), Relaxed);
+                ends[own].store(task, Relaxed);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(0));
+            scope.spawn(|| run(1));
+        });
+        assert_eq!(met.load(Relaxed), CALLS as u64);
+        assert_eq!(pending.clear(0), (BTreeMap::new(), 0));
+    }
+}
