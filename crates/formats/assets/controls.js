@@ -9,6 +9,7 @@ function fillControls(app) {
   by("title").title = head.title;
   by("honest").textContent = head.honest;
   by("notes").replaceChildren(...head.notes.map((note) => make("p", {}, `Note: ${note}`)));
+  fillTraced(by("traced"), head.traced);
   const option = (value, text) => make("option", { value }, text);
   by("event").replaceChildren(...head.events.map((event, at) =>
     option(at, `${event.name} (${event.samples.toLocaleString("en")})`)));

@@ -19,6 +19,7 @@ mod options;
 pub mod pprof;
 mod select;
 pub mod speedscope;
+mod spread;
 pub mod text;
 mod visible;
 mod wording;

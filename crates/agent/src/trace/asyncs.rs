@@ -22,6 +22,8 @@ const TASK_OF: &str = "System.Threading.Tasks.Task`1";
 /// Of C# and Visual Basic.
 const STATES: [&str; 2] = ["<>1__state", "$State"];
 const BUILDERS: [&str; 2] = ["<>t__builder", "$Builder"];
+/// The code that was written, in a state machine.
+pub(super) const MOVE_NEXT: &str = "MoveNext";
 /// What a state machine's `MoveNext` needs of the evaluation stack beside what is on it.
 const MORE_STACK: u16 = 4;
 
@@ -126,7 +128,7 @@ pub(super) fn kickoff(
     let methods = import.enum_methods(machine).ok()?;
     let move_next = methods.into_iter().find(|method| {
         let props = import.get_method_props(*method);
-        props.is_ok_and(|props| props.name == "MoveNext" && props.rva != 0)
+        props.is_ok_and(|props| props.name == MOVE_NEXT && props.rva != 0)
     })?;
     // Since .NET 6 a task is behind a `ValueTask` always, unless the method names another builder.
     let may_be_pooled = runtime == 5;
@@ -176,15 +178,25 @@ fn started(import: &MetadataImport<'_>, call: Token) -> Option<(Token, String)> 
     }
     let arguments = Type::of_instance(&instance.signature).ok()?;
     let machine = arguments.first().and_then(definition)?;
+    let (builder, _) = named(import, class)?;
+    is_machine(import, machine).then_some((machine, builder))
+}
+
+/// Whether a type is the state machine of an async method.
+fn is_machine(import: &MetadataImport<'_>, class: Token) -> bool {
     let has = |names: [&str; 2]| {
         let mut names = names.into_iter();
         names.any(|name| {
-            let fields = import.enum_fields_with_name(machine, name);
+            let fields = import.enum_fields_with_name(class, name);
             fields.is_ok_and(|fields| !fields.is_empty())
         })
     };
-    let (builder, _) = named(import, class)?;
-    (has(STATES) && has(BUILDERS)).then_some((machine, builder))
+    has(STATES) && has(BUILDERS)
+}
+
+/// Whether a method is what a compiler has made of an async method beside that of its name.
+pub(super) fn is_machinery(import: &MetadataImport<'_>, class: Token, method: &str) -> bool {
+    matches!(method, MOVE_NEXT | "SetStateMachine") && is_machine(import, class)
 }
 
 impl Kickoff {

@@ -440,6 +440,13 @@ fn find<'rt, C: MayTriggerGc>(
                 continue;
             };
             let (min_ns, is_exact) = (pattern.min_ns, pattern.is_exact());
+            if !is_exact
+                && !pattern.text.contains(asyncs::MOVE_NEXT)
+                && asyncs::is_machinery(&metadata, class, &method.name)
+            {
+                // The method that it is of is meant, under its name.
+                continue;
+            }
             let own = own_reason(&method);
             if own.is_some_and(|(_, is_code)| !is_code) && !is_exact {
                 // Nobody asked for it by name, and it has no code.

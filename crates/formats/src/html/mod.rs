@@ -10,6 +10,7 @@ mod samples;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 use std::io::{self, Write};
 
@@ -26,10 +27,11 @@ use crate::options::Options;
 const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = concat!(
     include_str!("../../assets/page.css"),
-    include_str!("../../assets/views.css")
+    include_str!("../../assets/views.css"),
+    include_str!("../../assets/traced.css")
 );
 /// In the order in which they run: a later one uses what an earlier one declares.
-const SCRIPTS: [&str; 19] = [
+const SCRIPTS: [&str; 20] = [
     include_str!("../../assets/decode.js"),
     include_str!("../../assets/threads.js"),
     include_str!("../../assets/weights.js"),
@@ -43,6 +45,7 @@ const SCRIPTS: [&str; 19] = [
     include_str!("../../assets/strip.js"),
     include_str!("../../assets/menu.js"),
     include_str!("../../assets/method.js"),
+    include_str!("../../assets/traced.js"),
     include_str!("../../assets/controls.js"),
     include_str!("../../assets/search.js"),
     include_str!("../../assets/theme.js"),

@@ -13,6 +13,7 @@ use profile::ops::{self, Runtimes, Stacks};
 
 use super::samples::{self, EventHead};
 use super::sources::{self, SourceHead};
+use super::traced::{self, TracedHead};
 use crate::forest::{Merged, NONE};
 use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
@@ -60,6 +61,9 @@ struct Head {
     /// Source text, where it was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<SourceHead>,
+    /// Where methods were traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traced: Option<TracedHead>,
 }
 
 /// The two sides of a comparison.
@@ -341,6 +345,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
         sources: sources::parts(profile, &options.sources, |name| {
             strings.index.get(name).map(|at| at + 1)
         }),
+        traced: traced::head(profile),
         strings: strings.list,
         frames,
         nodes: nodes.list.len(),

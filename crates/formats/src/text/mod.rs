@@ -5,7 +5,7 @@
 
 mod json;
 mod report;
-mod traced;
+pub(crate) mod traced;
 mod tree;
 
 use std::io::{self, Write};

@@ -7,11 +7,14 @@ use profile::model::TracedMethod;
 use profile::ops::runtime_labels;
 use serde::Serialize;
 
+use crate::spread::Scale;
 use crate::visible::visible;
 use crate::wording::plural;
 
 /// The quantiles that are told, in thousandths.
-const TOLD: [u64; 3] = [500, 900, 990];
+pub(crate) const TOLD: [u64; 3] = [500, 900, 990];
+/// Most cells of a strip.
+const MOST_CELLS: u32 = 20;
 
 #[derive(Serialize)]
 pub(super) struct TracedJson {
@@ -33,10 +36,12 @@ pub(super) struct TracedJson {
     p90_ns: u64,
     p99_ns: u64,
     max_ns: u64,
+    /// From how many nanoseconds on how many calls there were, by power of two.
+    spread: Vec<(u64, u64)>,
 }
 
 /// Those with the most time first; what was not traced last.
-fn ranked(profile: &Profile) -> Vec<&TracedMethod> {
+pub(crate) fn ranked(profile: &Profile) -> Vec<&TracedMethod> {
     let mut all: Vec<&TracedMethod> = profile.traced.iter().collect();
     let key = |one: &TracedMethod| {
         let refused = !one.refused.is_empty();
@@ -73,6 +78,10 @@ pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
             p90_ns,
             p99_ns,
             max_ns: one.max_ns,
+            spread: Scale::of([one], u32::MAX).map_or_else(Vec::new, |scale| {
+                let cells = scale.bounds().into_iter().zip(scale.cells(one));
+                cells.filter(|(_, count)| *count > 0).collect()
+            }),
         }
     };
     (!profile.traced.is_empty()).then(|| ranked(profile).into_iter().map(of).collect())
@@ -96,11 +105,19 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
         plural(calls, "call")
     )?;
     let called: Vec<_> = traced.iter().filter(|one| one.calls() > 0).collect();
+    let shown = || called.iter().take(top).copied();
+    let scale = Scale::of(shown(), MOST_CELLS);
     let head = [
-        "calls", "errors", "total", "mean", "p50", "p90", "p99", "max", "method",
+        "calls", "errors", "total", "mean", "p50", "p90", "p99", "max", "", "method",
     ];
     let mut cells = vec![head.map(str::to_owned)];
-    for one in called.iter().take(top) {
+    if let Some(scale) = &scale
+        && let [first, .., last] = scale.bounds()[..]
+        && let Some(head) = cells.first_mut()
+    {
+        head[8] = format!("{} – {}", time(first), time(last));
+    }
+    for one in shown() {
         let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
         cells.push([
             one.calls().to_string(),
@@ -111,6 +128,9 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
             p90,
             p99,
             time(one.max_ns),
+            scale
+                .as_ref()
+                .map_or_else(String::new, |scale| scale.bars(one)),
             name(profile, one),
         ]);
     }
@@ -118,11 +138,17 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
         let widths = cells.iter().map(|line| line[column].chars().count());
         widths.max().unwrap_or(0)
     };
-    let widths: [usize; 9] = std::array::from_fn(width);
+    let widths: [usize; 10] = std::array::from_fn(width);
     for line in cells.iter().filter(|_| !called.is_empty()) {
         for (column, cell) in line.iter().enumerate() {
             match column {
-                8 => writeln!(out, "  {cell}")?,
+                9 => writeln!(out, "  {cell}")?,
+                // A strip is to begin where that above it does.
+                8 => write!(
+                    out,
+                    "  {cell}{}",
+                    " ".repeat(widths[column] - cell.chars().count())
+                )?,
                 _ => write!(
                     out,
                     "{}{}{cell}",
@@ -152,7 +178,7 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
 }
 
 /// Its name, and whose it is where there are several.
-fn name(profile: &Profile, one: &TracedMethod) -> String {
+pub(crate) fn name(profile: &Profile, one: &TracedMethod) -> String {
     let mut name = visible(profile.string(one.name)).into_owned();
     if profile.runtimes.len() > 1 {
         let labels = runtime_labels(profile);
@@ -170,7 +196,7 @@ fn name(profile: &Profile, one: &TracedMethod) -> String {
 }
 
 /// Three digits and a unit: a call may take nanoseconds or minutes.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
         1_000..1_000_000 => (ns as f64 / 1e3, "us"),

@@ -73,6 +73,7 @@ mod steps;
 mod stress;
 mod tiers;
 mod top;
+mod traced_async;
 mod tracing;
 mod truncated;
 mod unseen;

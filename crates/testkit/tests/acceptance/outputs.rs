@@ -13,7 +13,7 @@ fn recorded() -> Recorded {
 }
 
 /// The first rows of Go's pprof for an event.
-fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&str]) -> String {
+pub(crate) fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&str]) -> String {
     stdout_of(
         Command::new(Tools::get().go)
             .args(["tool", "pprof", "-top", "-nodefraction=0"])

@@ -1,0 +1,133 @@
+//! How calls of traced methods are spread over durations: a strip of cells for each method, on one scale for all.
+//!
+//! A cell is one or several powers of two of nanoseconds. The invariants: the scale reaches from the shortest call to the longest one
+//! of all methods; a cell with a call in it is never empty.
+
+use std::ops::RangeInclusive;
+
+use profile::model::TracedMethod;
+use recording::histogram;
+
+/// Buckets of a power of two.
+const OCTAVE: u32 = 64;
+/// Bars by height, none first.
+const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The scale of several methods' strips.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    octaves: RangeInclusive<u32>,
+    /// Powers of two that are one cell.
+    step: u32,
+}
+
+impl Scale {
+    /// `None` where nothing was called.
+    pub(crate) fn of<'a>(
+        methods: impl IntoIterator<Item = &'a TracedMethod>,
+        most_cells: u32,
+    ) -> Option<Scale> {
+        let buckets = methods.into_iter().flat_map(|one| one.buckets.iter());
+        let mut octaves = buckets
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, _)| bucket / OCTAVE);
+        let first = octaves.next()?;
+        let (low, high) = octaves.fold((first, first), |(low, high), at| {
+            (low.min(at), high.max(at))
+        });
+        Some(Scale {
+            octaves: low..=high,
+            step: (high - low + 1).div_ceil(most_cells.max(1)),
+        })
+    }
+
+    /// Nanoseconds at which the cells begin, and behind them the end of the last one.
+    pub(crate) fn bounds(&self) -> Vec<u64> {
+        let low = |octave: u32| histogram::low((octave * OCTAVE) as usize);
+        let cells = (self.octaves.end() - self.octaves.start()) / self.step + 1;
+        (0..=cells)
+            .map(|cell| low(self.octaves.start() + cell * self.step))
+            .collect()
+    }
+
+    /// Calls by cell.
+    pub(crate) fn cells(&self, method: &TracedMethod) -> Vec<u64> {
+        let mut cells = vec![0u64; self.bounds().len() - 1];
+        for (bucket, count) in &method.buckets {
+            let at = (bucket / OCTAVE).checked_sub(*self.octaves.start());
+            if let Some(cell) = at.and_then(|at| cells.get_mut((at / self.step) as usize)) {
+                *cell = cell.saturating_add(*count);
+            }
+        }
+        cells
+    }
+
+    /// The same as bars, whose height is the logarithm of how many: one call in a million is what somebody looks for.
+    pub(crate) fn bars(&self, method: &TracedMethod) -> String {
+        let cells = self.cells(method);
+        let most = cells.iter().copied().max().unwrap_or(0);
+        let last = (BARS.len() - 1) as f64;
+        let height = |count: u64| match (count, most) {
+            (0, _) => 0,
+            (_, ..=1) => BARS.len() - 1,
+            _ => (1.0 + (last - 1.0) * (count as f64).ln() / (most as f64).ln()).round() as usize,
+        };
+        let bar = |count: &u64| BARS.get(height(*count)).copied().unwrap_or('█');
+        cells.iter().map(bar).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::model::{ProcessId, RuntimeId, StringId};
+
+    fn method(calls: &[(u64, u64)]) -> TracedMethod {
+        let buckets = calls
+            .iter()
+            .map(|(ns, count)| (histogram::bucket(*ns) as u32, *count));
+        TracedMethod {
+            process: ProcessId(0),
+            runtime: RuntimeId(0),
+            name: StringId(0),
+            module: StringId(0),
+            token: 0x0600_0001,
+            min_ns: 0,
+            refused: String::new(),
+            errors: 0,
+            sum_ns: 0,
+            max_ns: 0,
+            buckets: buckets.collect(),
+        }
+    }
+
+    #[test]
+    fn methods_have_one_scale() {
+        let quick = method(&[(100, 1_000_000), (130, 1000)]);
+        let slow = method(&[(300, 1)]);
+        let scale = Scale::of([&quick, &slow], 20).unwrap();
+        assert_eq!(scale.bounds(), [64, 128, 256, 512]);
+        assert_eq!(scale.cells(&quick), [1_000_000, 1000, 0]);
+        assert_eq!(
+            (scale.bars(&quick), scale.bars(&slow)),
+            ("█▅ ".into(), "  █".into())
+        );
+        assert_eq!(Scale::of([&method(&[])], 20), None);
+    }
+
+    #[test]
+    fn there_are_never_more_cells_and_no_call_is_without() {
+        let wide = method(&[(0, 1), (1_000_000, 5), (u64::MAX, 1)]);
+        for most in [1, 2, 7, 16, 37, 100] {
+            let scale = Scale::of([&wide], most).unwrap();
+            let cells = scale.cells(&wide);
+            assert!(cells.len() <= most as usize, "{most}");
+            assert_eq!(cells.iter().sum::<u64>(), 7);
+            let bounds = scale.bounds();
+            assert!(bounds.is_sorted() && bounds.len() == cells.len() + 1);
+            assert_eq!(scale.bars(&wide).chars().count(), cells.len());
+            let filled = scale.bars(&wide).chars().filter(|bar| *bar != ' ').count();
+            assert_eq!(filled, cells.iter().filter(|count| **count > 0).count());
+        }
+    }
+}

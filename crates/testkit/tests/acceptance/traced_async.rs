@@ -1,0 +1,176 @@
+//! Async methods that are traced: each call is counted once, and timed to the completion of the task that it returned. The program's
+//! results are its own; calls that do not end are said.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{Machine, Record, Recorded, Running, Runtime, Server, load, test_folder, workload};
+
+use crate::attach::{start, until};
+use crate::tracing::{assert_timed, counted, expected, has_begun, stop, traced};
+
+on_each_runtime!(
+    calls_are_counted_and_timed_to_their_end,
+    those_of_a_running_program_are,
+);
+on_each_web_runtime!(each_request_of_a_server_is_counted);
+on_net8_and_core31!(state_machines_that_are_classes);
+
+/// All of the workload's own; two with their stacks.
+const ALL: [&str; 8] = [
+    "--trace",
+    "Workloads.TracedAsync.TimedTask",
+    "--trace",
+    "Workloads.TracedAsync.TimedValue",
+    "--trace",
+    "Workloads.TracedAsync.*:1h",
+    "--trace",
+    "Workloads.Async*.*:1h",
+];
+const TWICE: &str = "Workloads.AsyncSolo.Twice";
+
+fn notes(recorded: &Recorded) -> String {
+    recorded.inspect().json["notes"].to_string()
+}
+
+/// Calls of the rows with this name, fewest first.
+fn calls(traced: &[Value], name: &str) -> Vec<u64> {
+    let rows = traced.iter().filter(|one| one["name"] == name);
+    let mut calls: Vec<u64> = rows.map(|one| one["calls"].as_u64().unwrap()).collect();
+    calls.sort_unstable();
+    calls
+}
+
+fn calls_are_counted_and_timed_to_their_end(runtime: &Runtime) {
+    // The state machine of one is counted itself, too.
+    let machine = ["--trace", "Workloads.AsyncSolo.<Twice>d__0.MoveNext:1h"];
+    let record = Record::workload(runtime, "tracedasync", &[])
+        .options(machine)
+        .options(ALL);
+    let recorded = record.run_as(&record.run_bare());
+    let answer = &recorded.answer.stdout;
+    let (traced, mut expected) = (traced(&recorded), expected(answer));
+    assert_eq!(expected.len(), 25, "{answer}");
+    let (twice, _) = expected.remove(TWICE).unwrap();
+    assert_eq!(calls(&traced, TWICE), [twice, 3 * twice]);
+    let notes = notes(&recorded);
+    let counted = counted(&traced, &runtime.version, &expected);
+    assert_eq!(counted, expected, "{notes}");
+    assert_timed(&recorded, &traced, answer);
+    for says in [
+        "3 calls of async methods had not ended when tracing did, and are not counted: Workloads.TracedAsync.Never 3",
+        "Workloads.TracedAsync.Void (it returns no task (async void))",
+        "Workloads.TracedAsync.Numbers (what they return is asked for the rest)",
+    ] {
+        assert!(notes.contains(says), "{notes}");
+    }
+}
+
+fn those_of_a_running_program_are(runtime: &Runtime) {
+    let folder = test_folder("traced-async");
+    let mut command = runtime.command(&workload("tracedasync").dll);
+    command.arg(format!("asked={}", folder.display()));
+    let (mut program, ()) = Running::start_when(command, |line| (line == "waits").then_some(()));
+    for pass in 1..=2 {
+        let tool = start(program.pid(), &folder, &ALL);
+        until("traced methods", || has_begun(&folder));
+        fs::write(folder.join(format!("go-{pass}")), "").unwrap();
+        program.wait_for(&format!("passed {pass}"));
+        let answer = fs::read_to_string(folder.join(format!("said-{pass}"))).unwrap();
+        let (said, recorded) = stop(tool, &folder);
+        assert!(recorded.answer.status.success(), "{said}");
+        let (traced, expected) = (traced(&recorded), expected(&answer));
+        let counted = counted(&traced, &runtime.version, &expected);
+        assert_eq!(counted, expected, "{}", notes(&recorded));
+        assert_timed(&recorded, &traced, &answer);
+        let notes = notes(&recorded);
+        assert!(
+            notes.contains("are not counted: Workloads.TracedAsync.Never 3\""),
+            "{notes}"
+        );
+        fs::remove_file(&recorded.recording).unwrap();
+    }
+    fs::write(folder.join("end"), "").unwrap();
+    let (output, status) = program.end();
+    assert!(
+        status.success() && output.contains("result checksum"),
+        "{output}"
+    );
+}
+
+/// As unoptimised code has them, here of Visual Basic.
+fn state_machines_that_are_classes(runtime: &Runtime) {
+    const ROUNDS: u64 = 3;
+    let rounds = format!("rounds={ROUNDS}");
+    let record = Record::workload(runtime, "asynclanguages", &[&rounds]);
+    let record = record.options(["--trace", "*VisualBasic.Vb*"]);
+    let recorded = record.run_as(&record.run_bare());
+    let traced = traced(&recorded);
+    let notes = notes(&recorded);
+    assert!(!notes.contains("had not ended"), "{notes}");
+    for space in ["", "Unoptimised."] {
+        let of = |name: &str| {
+            let name = format!("Workloads.{space}VisualBasic.{name}");
+            let found = traced.iter().find(|one| one["name"] == name.as_str());
+            let found = found.unwrap_or_else(|| panic!("no {name} in {traced:?}"));
+            assert_eq!(found["calls"], ROUNDS, "{found}");
+            found["total_ns"].as_u64().unwrap()
+        };
+        let [root, middle, inner] = ["VbRoot", "VbMiddle", "VbInner"].map(of);
+        // Each awaits the next, and the last one burns behind its await.
+        assert!(root > middle && middle > inner, "{root} {middle} {inner}");
+        assert!(inner > ROUNDS * 200_000, "{inner} ns");
+    }
+}
+
+/// Its handlers, what they await, and the framework's own methods on the way.
+fn each_request_of_a_server_is_counted(runtime: &Runtime) {
+    let options = [
+        "--trace",
+        "/^Workloads\\./",
+        "--trace",
+        "Microsoft.AspNetCore.Routing.EndpointMiddleware.Invoke",
+    ];
+    let program = Record::workload(runtime, "webserver", &[]).options(options);
+    let (command, recording) = program.prepare();
+    let machine = Machine::alone();
+    let server = Server::start(command);
+    let of = |path: &str| {
+        let loaded = load(server.port(), &[path], 12, Duration::from_secs(1)).unwrap();
+        loaded.requests
+    };
+    let [carts, texts, plain] = ["cart", "json", "plain"].map(of);
+    server.stop();
+    drop(machine);
+    let arguments = ["report", "--json", "--by", "detail", "--top", "10000"].map(Into::into);
+    let arguments = arguments.into_iter().chain([recording.into_os_string()]);
+    let report: Value = serde_json::from_str(&testkit::run_sidewalk(arguments)).unwrap();
+    let traced = report["traced"].as_array().unwrap();
+    let handlers: Vec<u64> = traced
+        .iter()
+        .filter(|one| {
+            one["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("Workloads.WebServer.Main")
+        })
+        .map(|one| one["calls"].as_u64().unwrap())
+        .collect();
+    for requests in [carts, texts, plain] {
+        assert!(handlers.contains(&requests), "{requests} of {handlers:?}");
+    }
+    for (name, requests) in [
+        ("Workloads.Carts.CheckOut", carts),
+        ("Workloads.Carts.AskPrice", carts),
+        ("Workloads.Carts.ReserveLine", 4 * carts),
+        ("Workloads.Json.RoundTrip", texts),
+        (
+            "Microsoft.AspNetCore.Routing.EndpointMiddleware.Invoke",
+            carts + texts + plain,
+        ),
+    ] {
+        assert_eq!(calls(traced, name), [requests], "{name}");
+    }
+    println!("{carts} carts, {texts} texts, {plain} plain ones");
+}
