@@ -6,10 +6,7 @@
 use std::ops::RangeInclusive;
 
 use profile::model::TracedMethod;
-use recording::histogram;
 
-/// Buckets of a power of two.
-const OCTAVE: u32 = 64;
 /// Bars by height, none first.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -27,14 +24,13 @@ impl Scale {
         methods: impl IntoIterator<Item = &'a TracedMethod>,
         most_cells: u32,
     ) -> Option<Scale> {
-        let buckets = methods.into_iter().flat_map(|one| one.buckets.iter());
-        let mut octaves = buckets
-            .filter(|(_, count)| **count > 0)
-            .map(|(bucket, _)| bucket / OCTAVE);
-        let first = octaves.next()?;
-        let (low, high) = octaves.fold((first, first), |(low, high), at| {
-            (low.min(at), high.max(at))
-        });
+        let octaves = methods
+            .into_iter()
+            .flat_map(|one| one.octaves().into_keys());
+        let (low, high) = octaves.fold(None, |range: Option<(u32, u32)>, at| {
+            let (low, high) = range.unwrap_or((at, at));
+            Some((low.min(at), high.max(at)))
+        })?;
         Some(Scale {
             octaves: low..=high,
             step: (high - low + 1).div_ceil(most_cells.max(1)),
@@ -43,20 +39,19 @@ impl Scale {
 
     /// Nanoseconds at which the cells begin, and behind them the end of the last one.
     pub(crate) fn bounds(&self) -> Vec<u64> {
-        let low = |octave: u32| histogram::low((octave * OCTAVE) as usize);
         let cells = (self.octaves.end() - self.octaves.start()) / self.step + 1;
         (0..=cells)
-            .map(|cell| low(self.octaves.start() + cell * self.step))
+            .map(|cell| TracedMethod::octave_ns(self.octaves.start() + cell * self.step))
             .collect()
     }
 
     /// Calls by cell.
     pub(crate) fn cells(&self, method: &TracedMethod) -> Vec<u64> {
         let mut cells = vec![0u64; self.bounds().len() - 1];
-        for (bucket, count) in &method.buckets {
-            let at = (bucket / OCTAVE).checked_sub(*self.octaves.start());
+        for (octave, count) in method.octaves() {
+            let at = octave.checked_sub(*self.octaves.start());
             if let Some(cell) = at.and_then(|at| cells.get_mut((at / self.step) as usize)) {
-                *cell = cell.saturating_add(*count);
+                *cell = cell.saturating_add(count);
             }
         }
         cells
@@ -82,10 +77,8 @@ mod tests {
     use super::*;
     use profile::model::{ProcessId, RuntimeId, StringId};
 
-    fn method(calls: &[(u64, u64)]) -> TracedMethod {
-        let buckets = calls
-            .iter()
-            .map(|(ns, count)| (histogram::bucket(*ns) as u32, *count));
+    /// Of buckets, of which 64 are a power of two.
+    fn method(calls: &[(u32, u64)]) -> TracedMethod {
         TracedMethod {
             process: ProcessId(0),
             runtime: RuntimeId(0),
@@ -97,14 +90,14 @@ mod tests {
             errors: 0,
             sum_ns: 0,
             max_ns: 0,
-            buckets: buckets.collect(),
+            buckets: calls.iter().copied().collect(),
         }
     }
 
     #[test]
     fn methods_have_one_scale() {
-        let quick = method(&[(100, 1_000_000), (130, 1000)]);
-        let slow = method(&[(300, 1)]);
+        let quick = method(&[(100, 1_000_000), (128, 900), (191, 100)]);
+        let slow = method(&[(192, 1)]);
         let scale = Scale::of([&quick, &slow], 20).unwrap();
         assert_eq!(scale.bounds(), [64, 128, 256, 512]);
         assert_eq!(scale.cells(&quick), [1_000_000, 1000, 0]);
@@ -117,7 +110,7 @@ mod tests {
 
     #[test]
     fn there_are_never_more_cells_and_no_call_is_without() {
-        let wide = method(&[(0, 1), (1_000_000, 5), (u64::MAX, 1)]);
+        let wide = method(&[(0, 1), (1000, 5), (64 * 37 - 1, 1)]);
         for most in [1, 2, 7, 16, 37, 100] {
             let scale = Scale::of([&wide], most).unwrap();
             let cells = scale.cells(&wide);

@@ -321,6 +321,26 @@ impl TracedMethod {
         self.sum_ns / self.calls().max(1)
     }
 
+    /// How many calls there were by powers of two of nanoseconds: 0 is less than 64, 1 is 64 to 127, and so on; the last is all that
+    /// is longer than an hour.
+    #[must_use]
+    pub fn octaves(&self) -> BTreeMap<u32, u64> {
+        let mut octaves = BTreeMap::new();
+        for (bucket, count) in self.buckets.iter().filter(|(_, count)| **count > 0) {
+            let octave = octaves.entry(bucket / recording::histogram::OCTAVE);
+            let calls: &mut u64 = octave.or_default();
+            *calls = calls.saturating_add(*count);
+        }
+        octaves
+    }
+
+    /// The shortest duration in one of [`TracedMethod::octaves`], nanoseconds.
+    #[must_use]
+    pub fn octave_ns(octave: u32) -> u64 {
+        let bucket = octave.saturating_mul(recording::histogram::OCTAVE);
+        recording::histogram::low(usize::try_from(bucket).unwrap_or(usize::MAX))
+    }
+
     /// So many of a thousand calls took no longer than this, nanoseconds, to 0.8 %.
     ///
     /// ```

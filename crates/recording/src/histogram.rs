@@ -10,6 +10,8 @@ const SUB: u64 = 64;
 const SUB_BITS: u32 = SUB.trailing_zeros();
 /// Powers of two that have buckets, behind the first 64 nanoseconds: to 2^42 ns, an hour and a quarter.
 const OCTAVES: u32 = 36;
+/// Buckets of a power of two, and of what comes before the first one.
+pub const OCTAVE: u32 = SUB as u32;
 /// How many buckets there are.
 pub const BUCKETS: usize = (SUB as usize) * (OCTAVES as usize + 1);
 

@@ -78,10 +78,11 @@ pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
             p90_ns,
             p99_ns,
             max_ns: one.max_ns,
-            spread: Scale::of([one], u32::MAX).map_or_else(Vec::new, |scale| {
-                let cells = scale.bounds().into_iter().zip(scale.cells(one));
-                cells.filter(|(_, count)| *count > 0).collect()
-            }),
+            spread: one
+                .octaves()
+                .into_iter()
+                .map(|(octave, calls)| (TracedMethod::octave_ns(octave), calls))
+                .collect(),
         }
     };
     (!profile.traced.is_empty()).then(|| ranked(profile).into_iter().map(of).collect())
@@ -105,7 +106,7 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
         plural(calls, "call")
     )?;
     let called: Vec<_> = traced.iter().filter(|one| one.calls() > 0).collect();
-    let shown = || called.iter().take(top).copied();
+    let shown = || called.iter().take(top).map(|one| **one);
     let scale = Scale::of(shown(), MOST_CELLS);
     let head = [
         "calls", "errors", "total", "mean", "p50", "p90", "p99", "max", "", "method",
