@@ -80,13 +80,16 @@ namespace Workloads
     {
         private const int Each = 300;
         private const int Together = 3000;
+        private const int Timed = 40;
 
         private static readonly SortedDictionary<string, long[]> Expected = new SortedDictionary<string, long[]>(StringComparer.Ordinal);
-        private static readonly List<long> TaskTicks = new List<long>();
-        private static readonly List<long> ValueTicks = new List<long>();
+        private static readonly long[] TaskTicks = new long[Timed];
+        private static readonly long[] ValueTicks = new long[Timed];
         private static readonly List<Task> NeverEnd = new List<Task>();
         private static long resumed;
         private static int voids;
+        private static int taskCalls;
+        private static int valueCalls;
 
         public static int Main(string[] args)
         {
@@ -135,8 +138,6 @@ namespace Workloads
         private static void Forget()
         {
             Expected.Clear();
-            TaskTicks.Clear();
-            ValueTicks.Clear();
         }
 
         private static void Expect(string method, long calls, long errors)
@@ -203,13 +204,14 @@ namespace Workloads
             sum += await Errors();
             sum += await AtATime();
             sum += await Odd();
-            for (int i = 0; i < 40; i++)
+            taskCalls = valueCalls = 0;
+            for (int i = 0; i < Timed; i++)
             {
-                await TimedTask(i % 4 == 0 ? 2_000_000 : 40_000);
-                sum += await TimedValue(i % 4 == 0 ? 2_000_000 : 40_000);
+                await TimedTask(i % 4 == 0 ? 4_000_000 : 500_000);
+                sum += await TimedValue(i % 4 == 0 ? 4_000_000 : 500_000);
             }
-            Expect("TracedAsync.TimedTask", 40, 0);
-            Expect("TracedAsync.TimedValue", 40, 0);
+            Expect("TracedAsync.TimedTask", Timed, 0);
+            Expect("TracedAsync.TimedValue", Timed, 0);
             return sum;
         }
 
@@ -465,14 +467,14 @@ namespace Workloads
             await Task.Yield();
             Until(start, ns / 2);
             await Task.Yield();
-            TaskTicks.Add(Until(start, ns) - start);
+            TaskTicks[taskCalls++] = Until(start, ns) - start;
         }
 
         private static async ValueTask<int> TimedValue(long ns)
         {
             long start = Stopwatch.GetTimestamp();
             await Task.Yield();
-            ValueTicks.Add(Until(start, ns) - start);
+            ValueTicks[valueCalls++] = Until(start, ns) - start;
             return 1;
         }
 

@@ -210,7 +210,7 @@ fn ended(began: u64, number: i32, is_error: bool) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn count(
     keeper: &'static Keeper,
     method: &'static Method,

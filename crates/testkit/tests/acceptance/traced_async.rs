@@ -165,9 +165,10 @@ fn each_request_of_a_server_is_counted(runtime: &Runtime) {
         ("Workloads.Carts.AskPrice", carts),
         ("Workloads.Carts.ReserveLine", 4 * carts),
         ("Workloads.Json.RoundTrip", texts),
+        // And the one that ends the server.
         (
             "Microsoft.AspNetCore.Routing.EndpointMiddleware.Invoke",
-            carts + texts + plain,
+            carts + texts + plain + 1,
         ),
     ] {
         assert_eq!(calls(traced, name), [requests], "{name}");
