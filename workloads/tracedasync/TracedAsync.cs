@@ -207,8 +207,8 @@ namespace Workloads
             taskCalls = valueCalls = 0;
             for (int i = 0; i < Timed; i++)
             {
-                await TimedTask(i % 4 == 0 ? 4_000_000 : 500_000);
-                sum += await TimedValue(i % 4 == 0 ? 4_000_000 : 500_000);
+                await TimedTask(i % 4 == 0 ? 4_000_000 : 2_000_000);
+                sum += await TimedValue(i % 4 == 0 ? 4_000_000 : 2_000_000);
             }
             Expect("TracedAsync.TimedTask", Timed, 0);
             Expect("TracedAsync.TimedValue", Timed, 0);

@@ -466,11 +466,8 @@ impl Read {
         if definition.table() != Token::TYPE_REF {
             return false;
         }
-        import.get_type_ref_props(definition).is_ok_and(|props| {
-            let name = props
-                .name
-                .strip_prefix("System.Collections.Generic.IAsyncEnumer");
-            matches!(name, Some("able`1" | "ator`1"))
-        })
+        import
+            .get_type_ref_props(definition)
+            .is_ok_and(|props| props.name == "System.Collections.Generic.IAsyncEnumerable`1")
     }
 }
