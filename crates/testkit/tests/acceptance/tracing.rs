@@ -183,6 +183,9 @@ pub(crate) fn has_begun(folder: &Path) -> bool {
     false
 }
 
+/// Far more than a round leaves behind, and far less than the agent's tables for one.
+const MOST_KIB_A_ROUND: u64 = 4096;
+
 /// How often methods are traced and taken back: SIDEWALK_TRACE_ROUNDS is for who has more time.
 fn rounds() -> u32 {
     std::env::var("SIDEWALK_TRACE_ROUNDS").map_or(4, |rounds| rounds.parse().unwrap())
@@ -227,6 +230,11 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
     }
     // What the runtime never frees is a part of it: docs/tracing.md has what a round comes to.
     println!("KiB after each round: {memory:?}");
+    let [first, .., last] = memory[..] else {
+        panic!("{rounds} rounds");
+    };
+    let most = first + u64::from(rounds) * MOST_KIB_A_ROUND;
+    assert!(last < most, "KiB after each round: {memory:?}");
     fs::write(folder.join("end"), "").unwrap();
     let (output, status) = program.end();
     assert!(
