@@ -40,7 +40,7 @@ pub(crate) const KIND_CHANGE: u8 = 24;
 pub(crate) const KIND_ASYNC_CUT: u8 = 25;
 pub(crate) const KIND_TRACED: u8 = 26;
 pub(crate) const KIND_CALLS: u8 = 27;
-const KIND_COLLECTED: u8 = 31;
+const KIND_COLLECTED: u8 = 32;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
