@@ -40,6 +40,10 @@ pub(crate) const KIND_CHANGE: u8 = 24;
 pub(crate) const KIND_ASYNC_CUT: u8 = 25;
 pub(crate) const KIND_TRACED: u8 = 26;
 pub(crate) const KIND_CALLS: u8 = 27;
+pub(crate) const KIND_SURVIVOR: u8 = 28;
+pub(crate) const KIND_GONE: u8 = 29;
+pub(crate) const KIND_THINNED: u8 = 30;
+pub(crate) const KIND_INSTANT: u8 = 31;
 const KIND_COLLECTED: u8 = 32;
 
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
@@ -55,6 +59,7 @@ pub(crate) struct Deltas {
     sample_thread: u64,
     sample_stack: u64,
     sample_value: u64,
+    next_allocation: u64,
 }
 
 /// Appends the head of a record: its kind and the length of its body.
@@ -377,6 +382,57 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             put_varint(out, *ns);
             KIND_COLLECTED
         }
+        Record::Survivor {
+            allocation,
+            thread,
+            stack,
+            logical,
+            time_ns,
+            end,
+            bytes,
+            size,
+            collections,
+            detail,
+        } => {
+            out.push(*end as u8);
+            put_delta(out, deltas.next_allocation, u64::from(*allocation));
+            deltas.next_allocation = u64::from(*allocation) + 1;
+            put_delta(out, deltas.sample_thread, u64::from(*thread));
+            put_delta(out, deltas.sample_stack, u64::from(*stack));
+            deltas.sample_thread = u64::from(*thread);
+            deltas.sample_stack = u64::from(*stack);
+            deltas.put_time(out, *time_ns);
+            for number in [bytes, size, collections] {
+                put_varint(out, *number);
+            }
+            put_option(out, detail.map(u64::from));
+            put_option(out, logical.map(u64::from));
+            KIND_SURVIVOR
+        }
+        Record::Gone {
+            time_ns,
+            allocations,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_ids(out, allocations);
+            KIND_GONE
+        }
+        Record::Thinned {
+            time_ns,
+            allocations,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_ids(out, allocations);
+            KIND_THINNED
+        }
+        Record::Instant {
+            time_ns,
+            collections,
+        } => {
+            deltas.put_time(out, *time_ns);
+            put_varint(out, *collections);
+            KIND_INSTANT
+        }
         Record::Note { text } => {
             put_str(out, text);
             KIND_NOTE
@@ -452,6 +508,29 @@ pub(crate) fn encode(record: &Record<'_>, deltas: &mut Deltas, out: &mut Vec<u8>
             KIND_PAUSE
         }
     }
+}
+
+/// How many, then each relative to the one before.
+fn put_ids(out: &mut Vec<u8>, ids: &[u32]) {
+    put_varint(out, ids.len() as u64);
+    let mut last = 0;
+    for id in ids {
+        put_delta(out, last, u64::from(*id));
+        last = u64::from(*id);
+    }
+}
+
+fn take_ids(body: &mut Body<'_>) -> Result<Vec<u32>, Malformed> {
+    let count = usize::try_from(body.varint()?).map_err(|_| Malformed)?;
+    // Each takes a byte at least: what a damaged length says is not believed.
+    let mut ids = Vec::with_capacity(count.min(body.0.len()));
+    let mut last = 0;
+    for _ in 0..count {
+        let id = body.delta32(last)?;
+        last = u64::from(id);
+        ids.push(id);
+    }
+    Ok(ids)
 }
 
 fn put_option(out: &mut Vec<u8>, value: Option<u64>) {
@@ -766,6 +845,42 @@ pub(crate) fn decode<'a>(
             thread: body.varint32()?,
             time_ns: deltas.take_time(body)?,
             ns: body.varint()?,
+        },
+        KIND_SURVIVOR => {
+            let end = WalkEnd::from_code(body.byte()? & 3);
+            let allocation = body.delta32(deltas.next_allocation)?;
+            deltas.next_allocation = u64::from(allocation) + 1;
+            let thread = body.delta32(deltas.sample_thread)?;
+            let stack = body.delta32(deltas.sample_stack)?;
+            deltas.sample_thread = u64::from(thread);
+            deltas.sample_stack = u64::from(stack);
+            let time_ns = deltas.take_time(body)?;
+            let (bytes, size, collections) = (body.varint()?, body.varint()?, body.varint()?);
+            let (detail, logical) = (take_option32(body)?, take_option32(body)?);
+            Record::Survivor {
+                allocation,
+                thread,
+                stack,
+                logical,
+                time_ns,
+                end,
+                bytes,
+                size,
+                collections,
+                detail,
+            }
+        }
+        KIND_GONE => Record::Gone {
+            time_ns: deltas.take_time(body)?,
+            allocations: Cow::Owned(take_ids(body)?),
+        },
+        KIND_THINNED => Record::Thinned {
+            time_ns: deltas.take_time(body)?,
+            allocations: Cow::Owned(take_ids(body)?),
+        },
+        KIND_INSTANT => Record::Instant {
+            time_ns: deltas.take_time(body)?,
+            collections: body.varint()?,
         },
         KIND_NOTE => Record::Note { text: body.text()? },
         KIND_END => Record::End {

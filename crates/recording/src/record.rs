@@ -155,6 +155,8 @@ pub enum Event {
     Call = 9,
     /// A call of a traced method that was kept with its stack ([`Record::Traced`]). Value: nanoseconds.
     TracedCall = 10,
+    /// An object that was sampled when it was allocated, and is alive at the end ([`Record::Survivor`]). Value: bytes.
+    Live = 11,
 }
 
 /// How a walk ended.
@@ -488,6 +490,52 @@ pub enum Record<'a> {
         /// For how long, nanoseconds.
         ns: u64,
     },
+    /// An object that was sampled when it was allocated, is alive at the instant that follows, and was not told of before.
+    /// It is alive until [`Record::Gone`] or [`Record::Thinned`] has its number.
+    Survivor {
+        /// Its number, one of the process's, never used again.
+        allocation: u32,
+        /// [`Record::Thread`] that allocated it.
+        thread: u32,
+        /// [`Record::Stack`] by which it was allocated, as [`Record::Sample`] has it.
+        stack: u32,
+        /// The logical one, as [`Record::Sample`] has it.
+        logical: Option<u32>,
+        /// When it was allocated.
+        time_ns: u64,
+        /// How the walk ended.
+        end: WalkEnd,
+        /// Bytes that it stands for.
+        bytes: u64,
+        /// Its own size, bytes; 0 where that is not told.
+        size: u64,
+        /// Collections of its runtime that had ended when it was allocated, of those that were counted.
+        collections: u64,
+        /// [`Record::Detail`]: its type.
+        detail: Option<u32>,
+    },
+    /// Survivors that have been collected since the instant before.
+    Gone {
+        /// When that was found.
+        time_ns: u64,
+        /// Numbers of [`Record::Survivor`]s.
+        allocations: Cow<'a, [u32]>,
+    },
+    /// There were too many to follow: of all that were told, these are not followed any more, chosen by chance, and each
+    /// of the others stands for twice as many bytes from here on.
+    Thinned {
+        /// When.
+        time_ns: u64,
+        /// Numbers of [`Record::Survivor`]s.
+        allocations: Cow<'a, [u32]>,
+    },
+    /// All that was told of the live heap so far is how it was at this instant.
+    Instant {
+        /// When.
+        time_ns: u64,
+        /// Collections that have ended since they are counted.
+        collections: u64,
+    },
     /// Something a reader should be told (`a profiler was already set: …`).
     Note {
         /// One sentence.
@@ -596,6 +644,7 @@ impl Event {
             8 => Event::ModuleLoad,
             9 => Event::Call,
             10 => Event::TracedCall,
+            11 => Event::Live,
             _ => return None,
         })
     }
@@ -617,6 +666,7 @@ impl Event {
             Event::ModuleLoad => "module-load",
             Event::Call => "call",
             Event::TracedCall => "traced-call",
+            Event::Live => "live",
         }
     }
 
@@ -630,7 +680,7 @@ impl Event {
             | Event::Gc
             | Event::Jit
             | Event::TracedCall => Unit::Nanoseconds,
-            Event::Alloc => Unit::Bytes,
+            Event::Alloc | Event::Live => Unit::Bytes,
             Event::Exception | Event::ClassLoad | Event::ModuleLoad | Event::Call => Unit::Count,
         }
     }
@@ -973,6 +1023,50 @@ impl Record<'_> {
                 thread,
                 time_ns,
                 ns,
+            },
+            Record::Survivor {
+                allocation,
+                thread,
+                stack,
+                logical,
+                time_ns,
+                end,
+                bytes,
+                size,
+                collections,
+                detail,
+            } => Record::Survivor {
+                allocation,
+                thread,
+                stack,
+                logical,
+                time_ns,
+                end,
+                bytes,
+                size,
+                collections,
+                detail,
+            },
+            Record::Gone {
+                time_ns,
+                allocations,
+            } => Record::Gone {
+                time_ns,
+                allocations: Cow::Owned(allocations.into_owned()),
+            },
+            Record::Thinned {
+                time_ns,
+                allocations,
+            } => Record::Thinned {
+                time_ns,
+                allocations: Cow::Owned(allocations.into_owned()),
+            },
+            Record::Instant {
+                time_ns,
+                collections,
+            } => Record::Instant {
+                time_ns,
+                collections,
             },
             Record::Note { text } => Record::Note { text: owned(text) },
             Record::End { time_ns } => Record::End { time_ns },

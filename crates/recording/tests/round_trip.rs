@@ -53,7 +53,7 @@ fn frame() -> impl Strategy<Value = Frame<'static>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    (0..11u8).prop_map(|code| Event::from_code(code).unwrap())
+    (0..12u8).prop_map(|code| Event::from_code(code).unwrap())
 }
 
 fn record() -> impl Strategy<Value = Record<'static>> {
@@ -190,6 +190,25 @@ fn record() -> impl Strategy<Value = Record<'static>> {
             let buckets = Cow::Owned(buckets);
             Record::Calls { traced, time_ns, errors, sum_ns, max_ns, buckets }
         }),
+        1 => (
+            (id(), id(), id(), proptest::option::of(id())),
+            (number(), 0..3u8, proptest::option::of(0..u32::MAX)),
+            (number(), number(), number()),
+        ).prop_map(|((allocation, thread, stack, logical), (time_ns, end, detail), (bytes, size, collections))| {
+            let end = WalkEnd::from_code(end);
+            let logical = logical.filter(|id| *id != u32::MAX);
+            Record::Survivor {
+                allocation, thread, stack, logical, time_ns, end, bytes, size, collections, detail,
+            }
+        }),
+        1 => (number(), proptest::collection::vec(id(), 0..20)).prop_map(|(time_ns, ids)| {
+            Record::Gone { time_ns, allocations: Cow::Owned(ids) }
+        }),
+        1 => (number(), proptest::collection::vec(id(), 0..20)).prop_map(|(time_ns, ids)| {
+            Record::Thinned { time_ns, allocations: Cow::Owned(ids) }
+        }),
+        1 => (number(), number())
+            .prop_map(|(time_ns, collections)| Record::Instant { time_ns, collections }),
         1 => (id(), number(), number())
             .prop_map(|(thread, time_ns, ns)| Record::Collected { thread, time_ns, ns }),
         1 => text().prop_map(|text| Record::Note { text }),
