@@ -8,6 +8,7 @@ function fillControls(app) {
   by("facts").textContent = by("facts").title = facts(head);
   by("title").title = head.title;
   by("honest").textContent = head.honest;
+  showLive(head);
   by("notes").replaceChildren(...head.notes.map((note) => make("p", {}, `Note: ${note}`)));
   fillTraced(by("traced"), head.traced);
   const option = (value, text) => make("option", { value }, text);

@@ -73,7 +73,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             if let Some(end) = t.end_ns {
                 to.set_thread_end_time(handle, since(end));
             }
-            if selection.by_value && selection.event == Event::Alloc {
+            if selection.by_value && selection.event.unit() == Unit::Bytes {
                 to.set_thread_samples_weight_type(handle, fx::WeightType::Bytes);
             }
             handle
@@ -93,7 +93,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
                 let handle = to.add_thread(process, of.tid, since(of.start_ns), false);
                 let name = format!("{} ({})", visible(&of.name), sample.event.name());
                 to.set_thread_name(handle, &name);
-                if sample.event == Event::Alloc && options.weight != Weight::Samples {
+                if sample.event.unit() == Unit::Bytes && options.weight != Weight::Samples {
                     to.set_thread_samples_weight_type(handle, fx::WeightType::Bytes);
                 }
                 handle
@@ -164,7 +164,10 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
 
 /// Events whose samples add up to something over time: they are the samples of a track.
 fn is_track(event: Event) -> bool {
-    matches!(event, Event::Cpu | Event::Wall | Event::Alloc | Event::Call)
+    matches!(
+        event,
+        Event::Cpu | Event::Wall | Event::Alloc | Event::Live | Event::Call
+    )
 }
 
 /// Events that happen now and then.

@@ -51,7 +51,7 @@ fn each_event_alone() {
     let mut all = String::new();
     for event in (0..)
         .map_while(Event::from_code)
-        .filter(|e| !matches!(e, Event::Call | Event::TracedCall))
+        .filter(|e| !matches!(e, Event::Call | Event::TracedCall | Event::Live))
     {
         let options = Options {
             event: Some(event),
@@ -75,6 +75,33 @@ fn each_event_alone() {
         plain.contains("Parse 716800\n") && !plain.contains("String"),
         "{plain}"
     );
+}
+
+/// The table of what is alive, and the same for programs.
+#[test]
+fn the_live_heap() {
+    let profile = testing::live().profile();
+    let options = Options {
+        event: Some(Event::Live),
+        ..Options::default()
+    };
+    let mut all = text(Format::Text, &profile, &options);
+    let json = Options {
+        json: true,
+        ..options.clone()
+    };
+    let json: serde_json::Value =
+        serde_json::from_str(&text(Format::Text, &profile, &json)).expect("JSON");
+    all.push_str(&serde_json::to_string_pretty(&json["live"]).expect("JSON"));
+    all.push_str(&text(Format::Collapsed, &profile, &options));
+    insta::assert_snapshot!(all);
+    // Nothing of it where nobody asked.
+    let other = text(
+        Format::Text,
+        &testing::events().profile(),
+        &Options::default(),
+    );
+    assert!(!other.contains("live heap"), "{other}");
 }
 
 /// As the source reads, unless what was on the thread's stack is asked for.

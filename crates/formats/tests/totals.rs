@@ -23,6 +23,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Event::Cpu,
         Event::Wall,
         Event::Alloc,
+        Event::Live,
         Event::Exception,
     ])
 }
@@ -141,7 +142,7 @@ proptest! {
 
     #[test]
     fn collapsed(profile in any_profile(), threads: bool, processes: bool, annotate: bool) {
-        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
+        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Live, Event::Exception] {
             for weight in [Weight::Samples, Weight::Value] {
                 let options = Options {
                     event: Some(event), weight, threads, processes, annotate, ..Options::default()
@@ -208,13 +209,13 @@ proptest! {
             }
         }
         // Other events that add up over time have tracks of their own.
-        let tracks = [Event::Wall, Event::Cpu, Event::Alloc];
+        let tracks = [Event::Wall, Event::Cpu, Event::Alloc, Event::Live];
         let samples = tracks.map(|event| total(&profile, event, Weight::Samples));
         prop_assert_eq!(sum, samples.iter().sum::<u64>());
         // All others are markers, as allocations are too.
         let markers = file["threads"].as_array().unwrap().iter();
         let markers = markers.map(|thread| thread["markers"]["length"].as_u64().unwrap());
-        let events = [Event::Alloc, Event::Exception];
+        let events = [Event::Alloc, Event::Live, Event::Exception];
         let events = events.map(|event| total(&profile, event, Weight::Samples));
         prop_assert_eq!(markers.sum::<u64>(), events.iter().sum::<u64>());
     }
@@ -315,7 +316,7 @@ proptest! {
             from_ns: Some(from * MS), until_ns: Some(until * MS), ..ops::Filter::default()
         };
         let within = range(from, from + length).apply(profile.clone());
-        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Exception] {
+        for event in [Event::Cpu, Event::Wall, Event::Alloc, Event::Live, Event::Exception] {
             let long = |value: u64| event == Event::Wall && value >= 2 * INTERVAL;
             let part = |time: u64, value: u64| if long(value) {
                 let (time, value) = (i128::from(time), i128::from(value));

@@ -3,13 +3,13 @@
 //! Not a comparison. The invariants: every sample of every recording is there once; what happened at the same time by the clocks on
 //! the wall stands at the same time; processes stay apart, whatever their numbers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::builder::Builder;
 use crate::model::{
-    DetailId, Frame, FrameId, Health, Limited, Location, Module, ModuleId, Pause, Pauses, Process,
-    ProcessId, Profile, Runtime, RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
-    TracedMethod,
+    DetailId, Frame, FrameId, Health, Limited, LiveHeap, LiveSum, Location, Module, ModuleId,
+    Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample, StackId, StringId,
+    Thread, ThreadId, TracedMethod,
 };
 
 /// One profile of several, each with the name of its file, named already: addresses mean nothing across processes. The clocks of
@@ -109,6 +109,7 @@ impl Merged {
             samples,
             pauses,
             traced,
+            live,
             health,
             recordings: _,
         } = profile;
@@ -207,6 +208,23 @@ impl Merged {
                 module: string(of.module),
                 ..of
             }));
+        let types = |sums: BTreeMap<StringId, LiveSum>| {
+            sums.into_iter()
+                .map(|(name, sum)| (string(name), sum))
+                .collect()
+        };
+        merged.live.extend(live.into_iter().map(|of| {
+            let mut of = LiveHeap {
+                process: process(of.process),
+                first: types(of.first),
+                last: types(of.last),
+                ..of
+            };
+            for time in times_of(&mut of) {
+                *time = moved(*time);
+            }
+            of
+        }));
         add_health(&mut merged.health, health, first_process, &name);
         merged.recordings.push(name);
     }
@@ -229,6 +247,7 @@ impl Merged {
         for pause in &mut profile.pauses {
             later(&mut pause.time_ns);
         }
+        profile.live.iter_mut().flat_map(times_of).for_each(later);
         later(&mut self.earliest);
         self.clock = self.clock.saturating_sub_unsigned(nanoseconds);
     }
@@ -241,6 +260,13 @@ impl Merged {
         profile.health.pauses.median_ns = times.get(times.len() / 2).copied().unwrap_or(0);
         profile
     }
+}
+
+/// All times of a live heap.
+fn times_of(heap: &mut LiveHeap) -> impl Iterator<Item = &mut u64> {
+    let instants = heap.instants.iter_mut().map(|instant| &mut instant.time_ns);
+    let collections = heap.collections.iter_mut().map(|(time_ns, _)| time_ns);
+    instants.chain(collections)
 }
 
 /// Adds the honest line of a recording to that of others.

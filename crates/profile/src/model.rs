@@ -380,6 +380,84 @@ impl TracedMethod {
     }
 }
 
+/// What of the heap of a process was alive, from instant to instant.
+///
+/// Samples of [`Event::Live`] are what was alive at the last one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LiveHeap {
+    /// Process.
+    pub process: ProcessId,
+    /// By time.
+    pub instants: Vec<LiveInstant>,
+    /// What was alive at the first one, by type.
+    pub first: BTreeMap<StringId, LiveSum>,
+    /// What was alive at the last one, by type.
+    pub last: BTreeMap<StringId, LiveSum>,
+    /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is told; by time.
+    pub collections: Vec<(u64, u64)>,
+}
+
+/// A moment at which it was told what is alive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveInstant {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Collections that had ended.
+    pub collections: u64,
+    /// What was alive, bytes.
+    pub bytes: u64,
+}
+
+/// How much is alive.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LiveSum {
+    /// Bytes.
+    pub bytes: u64,
+    /// Objects, about: those whose size is not told count as one each.
+    pub objects: f64,
+    /// Samples that stand for them.
+    pub samples: u64,
+}
+
+impl LiveSum {
+    /// One more sample, of an object of this size (0: not known).
+    pub fn add(&mut self, bytes: u64, size: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.objects += match size {
+            0 => 1.0,
+            size => bytes as f64 / size as f64,
+        };
+        self.samples += 1;
+    }
+
+    /// What another process has.
+    pub fn join(&mut self, other: LiveSum) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.objects += other.objects;
+        self.samples = self.samples.saturating_add(other.samples);
+    }
+}
+
+impl LiveHeap {
+    /// How old an object was at the last instant that was allocated at this time: nanoseconds, and collections that it has
+    /// been through.
+    #[must_use]
+    pub fn age_of(&self, time_ns: u64) -> (u64, u64) {
+        let Some(last) = self.instants.last() else {
+            return (0, 0);
+        };
+        let behind = self.collections.partition_point(|(at, _)| *at <= time_ns);
+        let before = behind
+            .checked_sub(1)
+            .and_then(|at| self.collections.get(at));
+        let had_ended = before.map_or(0, |(_, ended)| *ended);
+        (
+            last.time_ns.saturating_sub(time_ns),
+            last.collections.saturating_sub(had_ended),
+        )
+    }
+}
+
 /// Where the samples of an event come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
@@ -537,6 +615,8 @@ pub struct Profile {
     pub pauses: Vec<Pause>,
     /// Methods whose calls were counted.
     pub traced: Vec<TracedMethod>,
+    /// What of the heap was alive, by process.
+    pub live: Vec<LiveHeap>,
     /// The honest line.
     pub health: Health,
     /// Names of the files that the profile was made of, where that is several ([`crate::merge`]).

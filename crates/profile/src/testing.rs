@@ -605,6 +605,74 @@ pub fn events() -> Scene {
     scene
 }
 
+/// What of the heap is alive, beside what was allocated: at two instants, with one object that is gone by the second one, one that is
+/// not followed any more, and twice the weight for the rest.
+#[must_use]
+pub fn live() -> Scene {
+    let mut scene = Scene::new(304, &["/opt/dotnet/dotnet", "leak.dll"]);
+    for event in [Event::Alloc, Event::Live] {
+        scene.push(Record::Source {
+            event,
+            source: "AllocationTick event".into(),
+            walker: "signal".into(),
+            interval: 1000,
+        });
+    }
+    let runtime = scene.runtime("8.0.4");
+    let app = scene.managed_module(runtime, "/srv/leak/leak.dll");
+    let thread = scene.thread(304, ".NET Main", true);
+    let main = scene.method(runtime, app, "Shop.Program", "Main");
+    let add = scene.method(runtime, app, "Shop.Cart", "Add");
+    let main = scene.managed(main, Tier::Tier1, 3);
+    let add = scene.managed(add, Tier::Tier1, 9);
+    let adding = scene.stack(&[main, add]);
+    let text = scene.detail(Event::Alloc, "System.String", "40 bytes");
+    for _ in 0..5 {
+        scene.about(thread, adding, Event::Alloc, 1000, text);
+    }
+    let items = scene.detail(Event::Live, "Shop.Cart+Item", "100 bytes");
+    let texts = scene.detail(Event::Live, "System.String", "40 bytes");
+    let survivor = |allocation, detail, after_ms: u64, collections| Record::Survivor {
+        allocation,
+        thread,
+        stack: adding,
+        logical: None,
+        time_ns: START + after_ms * 1_000_000,
+        end: WalkEnd::Root,
+        bytes: 1000,
+        size: if detail == items { 100 } else { 40 },
+        collections,
+        detail: Some(detail),
+    };
+    let at = |ms: u64| START + ms * 1_000_000;
+    for record in [
+        survivor(0, items, 2_000, 1),
+        survivor(1, texts, 2_500, 2),
+        survivor(2, texts, 2_600, 2),
+        Record::Instant {
+            time_ns: at(3_000),
+            collections: 4,
+        },
+        Record::Gone {
+            time_ns: at(4_000),
+            allocations: vec![2, 77].into(),
+        },
+        Record::Thinned {
+            time_ns: at(4_000),
+            allocations: vec![1].into(),
+        },
+        survivor(3, items, 3_500, 5),
+        Record::Instant {
+            time_ns: at(5_000),
+            collections: 9,
+        },
+    ] {
+        scene.push(record);
+    }
+    scene.end();
+    scene
+}
+
 /// What walker `shadow` makes of a program: exact calls (`Tree.Walk` 1 + 2 + 4 of itself), and where
 /// the CPU time went, which `Tree.Leaf` has none of.
 #[must_use]

@@ -31,6 +31,7 @@ fn a_file_gives_the_same_profile_as_its_records() {
         testing::shadow(),
         testing::deep(),
         testing::awaits(),
+        testing::live(),
     ] {
         let file = scene.file();
         let read = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
@@ -927,4 +928,44 @@ fn calls_of_traced_methods_add_up_for_each_runtime() {
     let names = both.traced.iter().map(|one| both.string(one.name));
     assert_eq!(names.collect::<Vec<_>>(), ["Shop.Cart<_>.Item.Open"; 4]);
     assert_ne!(both.traced[0].process, both.traced[2].process);
+}
+
+/// What is alive at the end is samples, worth what they stood for then; what grew is told of the first instant and the last.
+#[test]
+fn the_live_heap_is_what_was_told_and_is_not_gone() {
+    let profile = testing::live().profile();
+    let alive = profile.samples.iter().filter(|s| s.event == Event::Live);
+    assert_eq!(alive.map(|s| s.value).collect::<Vec<_>>(), [2000, 1000]);
+    assert_eq!(profile.health.samples, 7);
+    let types = profile::ops::live_types(&profile);
+    let [item, text] = &types[..] else {
+        panic!("{types:?}");
+    };
+    assert_eq!(profile.string(item.name), "Shop.Cart.Item");
+    assert_eq!((item.alive.bytes, item.alive.samples), (3000, 2));
+    assert_eq!(item.alive.objects, 30.0);
+    let (first, last) = item.grown.unwrap();
+    assert_eq!((first.bytes, last.bytes), (1000, 3000));
+    assert_eq!(
+        (item.median_age_ns, item.oldest_ns),
+        (3_000_000_000, 3_000_000_000)
+    );
+    assert_eq!((item.median_collections, item.most_collections), (8, 8));
+    // What is gone is told as that.
+    assert_eq!(profile.string(text.name), "System.String");
+    assert_eq!((text.alive.bytes, text.oldest_ns), (0, 0));
+    let (first, last) = text.grown.unwrap();
+    assert_eq!((first.bytes, last.bytes), (2000, 0));
+    let instants = profile.live[0].instants.iter();
+    let instants: Vec<_> = instants.map(|i| (i.collections, i.bytes)).collect();
+    assert_eq!(instants, [(4, 3000), (9, 3000)]);
+    // Of two recordings both are there, by their own names.
+    let both = profile::merge(vec![
+        ("a".to_owned(), profile.clone()),
+        ("b".to_owned(), profile),
+    ]);
+    let types = profile::ops::live_types(&both);
+    assert_eq!((types[0].alive.bytes, types[0].alive.samples), (6000, 4));
+    let (first, last) = types[0].grown.unwrap();
+    assert_eq!((first.bytes, last.bytes), (2000, 6000));
 }

@@ -28,10 +28,11 @@ const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = concat!(
     include_str!("../../assets/page.css"),
     include_str!("../../assets/views.css"),
-    include_str!("../../assets/traced.css")
+    include_str!("../../assets/traced.css"),
+    include_str!("../../assets/live.css")
 );
 /// In the order in which they run: a later one uses what an earlier one declares.
-const SCRIPTS: [&str; 20] = [
+const SCRIPTS: [&str; 21] = [
     include_str!("../../assets/decode.js"),
     include_str!("../../assets/threads.js"),
     include_str!("../../assets/weights.js"),
@@ -46,6 +47,7 @@ const SCRIPTS: [&str; 20] = [
     include_str!("../../assets/menu.js"),
     include_str!("../../assets/method.js"),
     include_str!("../../assets/traced.js"),
+    include_str!("../../assets/live.js"),
     include_str!("../../assets/controls.js"),
     include_str!("../../assets/search.js"),
     include_str!("../../assets/theme.js"),

@@ -19,7 +19,7 @@ use crate::health::honest_line;
 use crate::labels::{Keys, Labels, kind_name, runtime_versions, tier_name};
 use crate::options::{Options, Sides};
 use crate::select::Selection;
-use crate::text::notes;
+use crate::text::{LiveJson, live_json, notes};
 use crate::visible::visible;
 use crate::wording::duration_ns;
 
@@ -58,6 +58,9 @@ struct Head {
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
+    /// What of the heap is alive, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<LiveJson>,
     /// Source text, where it was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<SourceHead>,
@@ -342,6 +345,7 @@ pub(super) fn encode(profile: &Profile, options: &Options, title: &str) -> Vec<u
             .sides
             .as_ref()
             .map(|sides| SidesHead::new(profile, sides)),
+        live: live_json(profile),
         sources: sources::parts(profile, &options.sources, |name| {
             strings.index.get(name).map(|at| at + 1)
         }),
@@ -499,6 +503,7 @@ mod tests {
             ("two_runtimes", profile::testing::two_runtimes()),
             ("events", profile::testing::events()),
             ("awaits", profile::testing::awaits()),
+            ("live", profile::testing::live()),
         ] {
             let payload = encode(&scene.profile(), &Options::default(), "the title");
             insta::assert_snapshot!(name, read(&payload));

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use flate2::{Compression, GzBuilder};
 use profile::Profile;
 use profile::model::{DetailId, Event, FrameId, Location, ModuleId, StackId, ThreadId, Unit};
-use profile::ops::{Weight, runtime_labels};
+use profile::ops::{Weight, objects_of, runtime_labels};
 use prost::Message;
 
 use crate::check_size;
@@ -25,7 +25,8 @@ use crate::visible::visible;
 use crate::wording::duration_ns;
 
 /// Writes all events of `profile`: for CPU time the sample types `samples` and `cpu`, for another
-/// event its count and its value under its name.
+/// event its count and its value under its name. Of allocations they are `alloc_objects` and `alloc_space`, of what is
+/// alive of them `inuse_objects` and `inuse_space`, as Go's own profiles call them.
 ///
 /// Labels of a sample: `thread`, `tid`, `process`, `pid`, and `runtime` (the CLR of the frame
 /// nearest to the leaf that has one). Options: `event` (the default sample type), `title` (a
@@ -97,7 +98,7 @@ impl<'p> Encoder<'p> {
         };
         let by_value = shown.by_value && has_value(event);
         let shown = if by_value {
-            event.name().to_owned()
+            value_name(event)
         } else {
             count_name(event)
         };
@@ -142,7 +143,7 @@ impl<'p> Encoder<'p> {
     fn value_types(&mut self, event: Event) -> Vec<proto::ValueType> {
         let mut types = vec![(count_name(event), "count")];
         if has_value(event) {
-            types.push((event.name().to_owned(), unit_name(event.unit())));
+            types.push((value_name(event), unit_name(event.unit())));
         }
         let pair = |(name, unit): (String, &str)| proto::ValueType {
             r#type: self.string(&name),
@@ -154,7 +155,7 @@ impl<'p> Encoder<'p> {
     fn samples(&mut self, first_value: &HashMap<Event, usize>) {
         let profile = self.profile;
         type Place = (ThreadId, StackId, u8, Option<DetailId>);
-        let mut sums: BTreeMap<Place, (Event, Weight)> = BTreeMap::new();
+        let mut sums: BTreeMap<Place, (Event, Weight, f64)> = BTreeMap::new();
         for sample in &profile.samples {
             let at = (
                 sample.thread,
@@ -162,19 +163,24 @@ impl<'p> Encoder<'p> {
                 sample.event as u8,
                 sample.detail,
             );
-            let (_, sum) = sums.entry(at).or_insert((sample.event, Weight::default()));
+            let nothing = (sample.event, Weight::default(), 0.0);
+            let (_, sum, objects) = sums.entry(at).or_insert(nothing);
             *sum += Weight::of(sample.value);
+            if of_objects(sample.event) {
+                *objects += objects_of(profile, sample);
+            }
         }
         let runtimes = runtime_labels(profile);
         let types = self.out.sample_type.len();
-        for ((thread, stack, _, detail), (event, sum)) in sums {
+        for ((thread, stack, _, detail), (event, sum, objects)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
             // What is only counted may be counted many times by one sample.
-            value[first] = signed(if has_value(event) {
-                sum.samples
-            } else {
-                sum.value
+            value[first] = signed(match event {
+                // A cast to the nearest whole number that there is.
+                event if of_objects(event) => objects.round() as u64,
+                event if has_value(event) => sum.samples,
+                _ => sum.value,
             });
             if let Some(amount) = value.get_mut(first + 1).filter(|_| has_value(event)) {
                 *amount = signed(sum.value);
@@ -354,10 +360,26 @@ fn has_value(event: Event) -> bool {
     event.unit() != Unit::Count
 }
 
-/// The sample type that counts an event's samples.
+/// What is counted is objects, as many as the samples stand for.
+fn of_objects(event: Event) -> bool {
+    matches!(event, Event::Alloc | Event::Live)
+}
+
+/// The sample type of an event's values: where others have a name for it, theirs.
+fn value_name(event: Event) -> String {
+    match event {
+        Event::Alloc => "alloc_space".to_owned(),
+        Event::Live => "inuse_space".to_owned(),
+        event => event.name().to_owned(),
+    }
+}
+
+/// The sample type that counts an event's samples, or its objects.
 fn count_name(event: Event) -> String {
     match event {
         Event::Cpu => "samples".to_owned(),
+        Event::Alloc => "alloc_objects".to_owned(),
+        Event::Live => "inuse_objects".to_owned(),
         event if has_value(event) => format!("{}-samples", event.name()),
         event => event.name().to_owned(),
     }
@@ -463,6 +485,7 @@ mod tests {
         );
         insta::assert_snapshot!("events", written(&profile::testing::events().profile()));
         insta::assert_snapshot!("shadow", written(&profile::testing::shadow().profile()));
+        insta::assert_snapshot!("live", written(&profile::testing::live().profile()));
         insta::assert_snapshot!("awaits", written(&profile::testing::awaits().profile()));
         insta::assert_snapshot!("empty", written(&Profile::default()));
     }

@@ -7,8 +7,8 @@ use profile::ops::By;
 use serde::Serialize;
 
 use super::report::Report;
-use super::traced;
 use super::tree::tree;
+use super::{live, traced};
 use crate::inspect::HealthJson;
 use crate::labels::{Labels, kind_name};
 use crate::options::Options;
@@ -31,6 +31,9 @@ struct ReportJson<'a> {
     /// Methods whose calls were counted, all of them, those with the most time first; absent where none was to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<Vec<traced::TracedJson>>,
+    /// What of the heap is alive, by type; absent where that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<live::LiveJson>,
     health: HealthJson,
 }
 
@@ -157,6 +160,7 @@ pub(super) fn write(
         rows,
         tree,
         traced: traced::json(profile),
+        live: live::json(profile),
         health: HealthJson::new(profile),
     };
     write_json(&mut *out, &json)?;

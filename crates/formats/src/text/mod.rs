@@ -4,9 +4,12 @@
 //! line, and every name is one cell of one line.
 
 mod json;
+mod live;
 mod report;
 pub(crate) mod traced;
 mod tree;
+
+pub(crate) use live::{LiveJson, json as live_json};
 
 use std::io::{self, Write};
 
@@ -41,6 +44,7 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
             tree::write(profile, &report, &mut out)?;
         }
         writeln!(out)?;
+        live::write(profile, options.top, &mut out)?;
         traced::write(profile, options.top, &mut out)?;
         for note in notes(profile) {
             writeln!(out, "note: {note}")?;

@@ -6,6 +6,7 @@
 
 mod collected;
 mod health;
+mod live;
 mod logical;
 mod state;
 mod unseen;
@@ -16,16 +17,17 @@ use std::io;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use recording::{
-    Damage, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, WalkEnd, histogram,
+    Damage, Event, Item, MethodKind, ModuleKind, ProcessKey, Reader, Record, histogram,
 };
 
 use self::collected::Collected;
 use self::health::{add_count, add_limited, add_name, add_source, note};
-use self::state::{KnownStack, Method, State, lost_frame};
+use self::live::Survivor;
+use self::state::{Method, State};
 use crate::builder::Builder;
 use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
-    Runtime, Sample, Source, StringId, ThreadState, TracedMethod,
+    Runtime, Source, StringId, ThreadState, TracedMethod,
 };
 use crate::names::{self, Role};
 use crate::rewrite::{Replacement, replace_frames};
@@ -337,37 +339,14 @@ impl Import {
                 logical,
             } => {
                 state.saw(builder, *time_ns);
-                let thread = state.thread(builder, *thread);
-                let stack = match state.stacks.get(*stack) {
-                    Some(known) => known,
-                    None => {
-                        let frame = lost_frame(builder);
-                        KnownStack {
-                            id: builder.stack(None, frame),
-                            lost: true,
-                        }
-                    }
-                };
-                // One that cannot be told is none: the other one is there.
-                let logical = logical.and_then(|id| state.stacks.get(id));
-                let logical = logical.filter(|known| !known.lost);
-                let end = if stack.lost { WalkEnd::Broken } else { *end };
-                self.lost_samples += u64::from(stack.lost);
-                let (time_ns, event) = (*time_ns, *event);
-                state.account.sampled(event, *value);
+                state.account.sampled(*event, *value);
                 // Outputs add values up, some in signed numbers.
                 let value = (*value).min(MOST_VALUE - self.values);
                 self.values += value;
-                let sample = Sample {
-                    thread,
-                    stack: stack.id,
-                    logical: logical.map(|known| known.id),
-                    time_ns,
-                    event,
-                    value,
-                    end,
-                    detail: detail.and_then(|id| state.details.get(id)),
-                };
+                let stacks = (*stack, *logical);
+                let (mut sample, lost) = state.sample(builder, *thread, stacks, *end, *detail);
+                (sample.time_ns, sample.event, sample.value) = (*time_ns, *event, value);
+                self.lost_samples += u64::from(lost);
                 builder.profile.samples.push(sample);
             }
             Record::Collected {
@@ -381,6 +360,52 @@ impl Import {
                     from_ns: *time_ns,
                     to_ns: time_ns.saturating_add(*ns),
                 });
+            }
+            Record::Survivor {
+                allocation,
+                thread,
+                stack,
+                logical,
+                time_ns,
+                end,
+                bytes,
+                size,
+                collections,
+                detail,
+            } => {
+                state.saw(builder, *time_ns);
+                let stacks = (*stack, *logical);
+                let (mut sample, lost) = state.sample(builder, *thread, stacks, *end, *detail);
+                (sample.time_ns, sample.event, sample.value) = (*time_ns, Event::Live, *bytes);
+                self.lost_samples += u64::from(lost);
+                let type_name = sample.detail.map(|id| builder.profile.detail(id).name);
+                let survivor = Survivor {
+                    sample,
+                    type_name,
+                    size: *size,
+                };
+                state.live.survives(*allocation, survivor, *collections);
+            }
+            Record::Gone {
+                time_ns,
+                allocations,
+            } => {
+                state.saw(builder, *time_ns);
+                state.live.gone(allocations);
+            }
+            Record::Thinned {
+                time_ns,
+                allocations,
+            } => {
+                state.saw(builder, *time_ns);
+                state.live.thinned(allocations);
+            }
+            Record::Instant {
+                time_ns,
+                collections,
+            } => {
+                state.saw(builder, *time_ns);
+                state.live.instant(*time_ns, *collections);
             }
             Record::AsyncCut { reason, count } => {
                 add_count(&mut self.chains_cut, reason, *count);
@@ -655,6 +680,20 @@ impl Import {
         origins
     }
 
+    /// What is alive at the end becomes samples.
+    fn finish_live(&mut self) {
+        for state in &mut self.processes {
+            let (samples, heap) = std::mem::take(&mut state.live).finish(state.id);
+            for mut sample in samples {
+                state.account.sampled(sample.event, sample.value);
+                sample.value = sample.value.min(MOST_VALUE - self.values);
+                self.values += sample.value;
+                self.builder.profile.samples.push(sample);
+            }
+            self.builder.profile.live.extend(heap);
+        }
+    }
+
     /// What has been imported, before symbols are applied: the frames that [`Import::origins`] name.
     #[must_use]
     pub fn profile(&self) -> &Profile {
@@ -664,6 +703,7 @@ impl Import {
     /// The profile of all that was taken.
     #[must_use]
     pub fn finish(mut self) -> Profile {
+        self.finish_live();
         self.finish_processes();
         self.mark_single_file_runtimes();
         self.finish_health();

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey};
+use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey, WalkEnd};
 
 use super::LOST_FRAME;
+use super::live::Live;
 use super::unseen::Account;
 use crate::builder::Builder;
 use crate::ids::IdTable;
 use crate::model::{
     Cost, DetailId, Frame, FrameId, FrameKind, Location, ModuleId, Process, ProcessId, Runtime,
-    RuntimeId, StackId, StringId, Thread, ThreadId,
+    RuntimeId, Sample, StackId, StringId, Thread, ThreadId,
 };
 use crate::names::{self, Role};
 
@@ -43,6 +44,7 @@ pub(super) struct State {
     pub(super) account: Account,
     /// Where somebody has changed what is recorded.
     pub(super) switched: Option<Switched>,
+    pub(super) live: Live,
 }
 
 /// How long each event has been recorded.
@@ -132,6 +134,7 @@ impl State {
             cost: BTreeMap::new(),
             account: Account::default(),
             switched: None,
+            live: Live::default(),
         }
     }
 
@@ -194,6 +197,43 @@ impl State {
         });
         self.threads.set(index, thread);
         thread
+    }
+
+    /// A sample with these stacks (the physical one and the logical one), without its time, event and value; and whether part of it
+    /// lay in a damaged block.
+    pub(super) fn sample(
+        &mut self,
+        builder: &mut Builder,
+        thread: u32,
+        (stack, logical): (u32, Option<u32>),
+        end: WalkEnd,
+        detail: Option<u32>,
+    ) -> (Sample, bool) {
+        let thread = self.thread(builder, thread);
+        let stack = match self.stacks.get(stack) {
+            Some(known) => known,
+            None => {
+                let frame = lost_frame(builder);
+                KnownStack {
+                    id: builder.stack(None, frame),
+                    lost: true,
+                }
+            }
+        };
+        // One that cannot be told is none: the other one is there.
+        let logical = logical.and_then(|id| self.stacks.get(id));
+        let logical = logical.filter(|known| !known.lost);
+        let sample = Sample {
+            thread,
+            stack: stack.id,
+            logical: logical.map(|known| known.id),
+            time_ns: 0,
+            event: Event::Cpu,
+            value: 0,
+            end: if stack.lost { WalkEnd::Broken } else { end },
+            detail: detail.and_then(|id| self.details.get(id)),
+        };
+        (sample, stack.lost)
     }
 
     /// The frame, and what its method is to async methods.

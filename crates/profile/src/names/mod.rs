@@ -121,7 +121,7 @@ pub fn type_name(text: &str) -> String {
 #[must_use]
 pub fn detail(event: Event, name: &str) -> String {
     match event {
-        Event::Exception | Event::Alloc | Event::ClassLoad => type_name(name),
+        Event::Exception | Event::Alloc | Event::Live | Event::ClassLoad => type_name(name),
         Event::Jit | Event::TracedCall => {
             let (whole, tier) = match name.rfind(" (") {
                 Some(at) if name.ends_with(')') => name.split_at(at),

@@ -231,7 +231,12 @@ fn each_output_shows_every_event() {
         row.split_whitespace().next(),
         Some(exceptions.1.to_string().as_str())
     );
-    let text = pprof(&recorded, "alloc", 1000, &["-unit=B", "-tagleaf=detail"]);
+    let text = pprof(
+        &recorded,
+        "alloc_space",
+        1000,
+        &["-unit=B", "-tagleaf=detail"],
+    );
     let total: u64 = text
         .lines()
         .skip_while(|line| !line.trim_start().starts_with("flat "))

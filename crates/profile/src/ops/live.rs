@@ -1,0 +1,134 @@
+//! What of the heap is alive, by type: how much, how old, and what has grown.
+//!
+//! How much and how old is of the samples of a profile, so filters and ranges apply: a range of time is of when objects were
+//! allocated. What has grown is of whole processes, between their first instant and their last.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+use crate::model::{DetailId, Event, LiveHeap, LiveSum, ProcessId, Profile, Sample, StringId};
+
+/// A type of object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveType {
+    /// Its name.
+    pub name: StringId,
+    /// What is alive.
+    pub alive: LiveSum,
+    /// The same at the first instant and at the last of all processes together, where there are two.
+    pub grown: Option<(LiveSum, LiveSum)>,
+    /// How long ago objects were allocated at the last instant, nanoseconds: so long for half of the bytes at most.
+    pub median_age_ns: u64,
+    /// For the oldest one.
+    pub oldest_ns: u64,
+    /// How many collections objects have been through: so many for half of the bytes at most.
+    pub median_collections: u64,
+    /// For the one that has been through the most.
+    pub most_collections: u64,
+}
+
+/// The size that the detail of an allocation says, bytes; 0 where it says none.
+///
+/// ```
+/// assert_eq!(profile::ops::size_in("24 bytes"), 24);
+/// assert_eq!(profile::ops::size_in("of no size"), 0);
+/// ```
+#[must_use]
+pub fn size_in(text: &str) -> u64 {
+    let number = text.strip_suffix(" bytes");
+    number
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default()
+}
+
+/// How many objects a sample of an allocation stands for, about; 1 where its size is not told.
+#[must_use]
+pub fn objects_of(profile: &Profile, sample: &Sample) -> f64 {
+    let text = sample.detail.map(|id| profile.detail(id).text);
+    match text.map_or(0, |text| size_in(profile.string(text))) {
+        0 => 1.0,
+        size => sample.value as f64 / size as f64,
+    }
+}
+
+/// The types of what is alive, those with the most bytes first.
+#[must_use]
+pub fn live_types(profile: &Profile) -> Vec<LiveType> {
+    let heaps: HashMap<ProcessId, &LiveHeap> =
+        profile.live.iter().map(|of| (of.process, of)).collect();
+    // By type: age, collections, bytes.
+    let mut objects: BTreeMap<StringId, Vec<(u64, u64, u64)>> = BTreeMap::new();
+    let mut alive: HashMap<StringId, LiveSum> = HashMap::new();
+    let mut sizes: HashMap<DetailId, u64> = HashMap::new();
+    let samples = profile.samples.iter();
+    for sample in samples.filter(|sample| sample.event == Event::Live) {
+        let Some(id) = sample.detail else { continue };
+        let detail = profile.detail(id);
+        let size = *sizes
+            .entry(id)
+            .or_insert_with(|| size_in(profile.string(detail.text)));
+        alive
+            .entry(detail.name)
+            .or_default()
+            .add(sample.value, size);
+        let heap = heaps.get(&profile.thread(sample.thread).process);
+        let age = heap.map_or((0, 0), |heap| heap.age_of(sample.time_ns));
+        let of = objects.entry(detail.name).or_default();
+        of.push((age.0, age.1, sample.value));
+    }
+    let grown = grown(profile);
+    // What is gone altogether is told too.
+    for name in grown.iter().flat_map(|grown| grown.keys()) {
+        objects.entry(*name).or_default();
+    }
+    let each = objects.into_iter().map(|(name, mut of)| {
+        let half = of.iter().fold(0u64, |sum, one| sum.saturating_add(one.2)) / 2;
+        let mut median = |key: fn(&(u64, u64, u64)) -> u64| {
+            of.sort_unstable_by_key(key);
+            let mut below = 0u64;
+            let middle = of.iter().find(|one| {
+                below = below.saturating_add(one.2);
+                below > half
+            });
+            (middle.map_or(0, key), of.last().map_or(0, key))
+        };
+        let (median_age_ns, oldest_ns) = median(|one| one.0);
+        let (median_collections, most_collections) = median(|one| one.1);
+        let grown = grown
+            .as_ref()
+            .map(|grown| grown.get(&name).copied().unwrap_or_default());
+        LiveType {
+            name,
+            alive: alive.get(&name).copied().unwrap_or_default(),
+            grown,
+            median_age_ns,
+            oldest_ns,
+            median_collections,
+            most_collections,
+        }
+    });
+    let mut types: Vec<LiveType> = each.collect();
+    types.sort_by(|a, b| {
+        let names = || profile.string(a.name).cmp(profile.string(b.name));
+        b.alive.bytes.cmp(&a.alive.bytes).then_with(names)
+    });
+    types
+}
+
+/// By type, what was alive at the first instant and at the last; `None` where no process has two.
+fn grown(profile: &Profile) -> Option<BTreeMap<StringId, (LiveSum, LiveSum)>> {
+    let has_two = |heap: &&LiveHeap| heap.instants.len() > 1;
+    let mut with_two = profile.live.iter().filter(has_two).peekable();
+    with_two.peek()?;
+    let mut types: BTreeMap<StringId, (LiveSum, LiveSum)> = BTreeMap::new();
+    for heap in with_two {
+        for (name, sum) in &heap.first {
+            types.entry(*name).or_default().0.join(*sum);
+        }
+        for (name, sum) in &heap.last {
+            types.entry(*name).or_default().1.join(*sum);
+        }
+    }
+    Some(types)
+}
