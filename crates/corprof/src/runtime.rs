@@ -212,7 +212,7 @@ pub struct Capabilities {
     pub suspend_runtime: bool,
     /// `EventPipe*` (5.0 on).
     pub event_pipe: bool,
-    /// `CreateHandle` and its kin (6.0 on).
+    /// `CreateHandle` and its kin (7.0 on).
     pub object_handles: bool,
     /// `EnumerateGCHeapObjects` (.NET 10 on).
     pub enumerate_gc_heap: bool,

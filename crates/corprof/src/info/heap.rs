@@ -269,7 +269,7 @@ impl<'rt> Info<'rt> {
         })
     }
 
-    /// A handle that keeps track of an object (`CreateHandle`, synchronous, .NET 6 on).
+    /// A handle that keeps track of an object (`CreateHandle`, synchronous, .NET 7 on).
     ///
     /// # Errors
     /// What the runtime answers.
@@ -285,6 +285,25 @@ impl<'rt> Info<'rt> {
             runtime: self.index(),
             raw: handle.expose_provenance(),
         })
+    }
+
+    /// The same for an object of which only the address is known (`CreateHandle`, synchronous, .NET 7 on): one that is
+    /// being allocated on this thread, as the runtime's events of allocations tell it.
+    ///
+    /// # Safety
+    /// The thread is in cooperative mode in this callback, the object is at that address, made or about to be made by the
+    /// allocation that the callback tells of, and nothing that may trigger a collection has been called in this callback.
+    ///
+    /// # Errors
+    /// What the runtime answers; `E_INVALIDARG` for no address.
+    pub unsafe fn create_handle_at<C: Synchronous>(
+        self,
+        cx: &Cx<'rt, C>,
+        address: usize,
+        kind: CorPrfHandleType,
+    ) -> Result<ObjectHandle> {
+        let object = ObjectId::new(address).ok_or(Hresult::E_INVALIDARG)?;
+        self.create_handle(cx, object, kind)
     }
 
     /// Gives a handle back (`DestroyHandle`).
@@ -328,6 +347,31 @@ impl<'rt> Info<'rt> {
         )
         .ok()?;
         Ok(ObjectId::new(object))
+    }
+
+    /// Whether a handle has an object still (`GetObjectIDFromHandle`). That is all that can be told where objects may move:
+    /// it is not asked which.
+    ///
+    /// # Errors
+    /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
+    pub fn handle_has_object<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        handle: &ObjectHandle,
+    ) -> Result<bool> {
+        if handle.runtime != self.index() {
+            return Err(Hresult::E_INVALIDARG);
+        }
+        let mut object = 0;
+        call!(
+            self,
+            get_object_id_from_handle(
+                core::ptr::with_exposed_provenance_mut(handle.raw),
+                &mut object
+            )
+        )
+        .ok()?;
+        Ok(object != 0)
     }
 
     /// Collects every generation now, and waits for it (`ForceGC`).
