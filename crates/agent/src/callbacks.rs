@@ -109,6 +109,7 @@ impl ClrCallbacks {
                 .unwrap_or_default(),
             major,
             event_pipe: info.capabilities().event_pipe,
+            handles: info.capabilities().object_handles,
             snapshots: self.clr.arrival() == Arrival::Attached,
         }
     }
@@ -522,6 +523,7 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.collector().finished();
         }
+        self.parts.events.collected();
         Ok(())
     }
 

@@ -7,17 +7,19 @@
 //! mode and do not block.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use corprof::context::{Callback, Cooperative};
+use corprof::sys::CorPrfHandleType;
 use corprof::{ClassId, ClassKey, Cx, EventMaskHigh, EventMaskLow, ObjectId};
 use recording::Event;
 
-use super::Origin;
 use super::event_pipe::{
     KEYWORD_ALLOCATION_SAMPLING, KEYWORD_GC, LEVEL_INFORMATIONAL, LEVEL_VERBOSE,
 };
-use super::source::{Asked, EventSource, How, Need};
+use super::source::{Asked, EventSource, How, Need, RuntimeFacts};
+use super::{Origin, live};
 use crate::base::proc;
 use crate::base::random::next_random;
 
@@ -36,7 +38,7 @@ impl EventSource for Allocations {
 
     fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
         let interval = asked.settings.alloc_interval;
-        let (runtime, at_least) = (asked.runtime, interval.max(TICK_BYTES));
+        let runtime = asked.runtime;
         match (runtime.event_pipe, asked.how) {
             (false, How::Startup) => Ok(Need {
                 low: EventMaskLow::ENABLE_OBJECT_ALLOCATED | EventMaskLow::MONITOR_OBJECT_ALLOCATED,
@@ -48,20 +50,28 @@ impl EventSource for Allocations {
                  there when it started (.NET 5 and later tell of them at any time)",
                 runtime.version
             )),
-            (true, _) if runtime.major >= 10 => Ok(Need {
-                keywords: KEYWORD_ALLOCATION_SAMPLING,
-                level: LEVEL_INFORMATIONAL,
-                interval: at_least,
-                ..Need::nothing("AllocationSampled event")
-            }),
-            (true, _) => Ok(Need {
-                high: EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED,
-                keywords: KEYWORD_GC,
-                level: LEVEL_VERBOSE,
-                interval: at_least,
-                ..Need::nothing("AllocationTick event, ObjectAllocated for large objects")
-            }),
+            (true, _) => Ok(of_own_events(runtime, interval)),
         }
+    }
+}
+
+/// What a runtime that lets us listen to its own events needs to tell of allocations.
+pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
+    let interval = interval.max(TICK_BYTES);
+    if runtime.major >= 10 {
+        return Need {
+            keywords: KEYWORD_ALLOCATION_SAMPLING,
+            level: LEVEL_INFORMATIONAL,
+            interval,
+            ..Need::nothing("AllocationSampled event")
+        };
+    }
+    Need {
+        high: EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED,
+        keywords: KEYWORD_GC,
+        level: LEVEL_VERBOSE,
+        interval,
+        ..Need::nothing("AllocationTick event, ObjectAllocated for large objects")
     }
 }
 
@@ -154,12 +164,14 @@ pub(crate) fn object_allocated<'rt>(
     let Some(value) = sampling(|own| own.sample(size, events.alloc_interval())) else {
         return;
     };
-    origin.happened(cx, Event::Alloc, value, |cx| {
-        (
-            origin.own.names.class(origin.clr, cx, class),
-            size_text(size),
-        )
-    });
+    // First, while the object is where the callback says.
+    let make = |cx: &Cx<'rt, Cooperative>| {
+        let kind = CorPrfHandleType::WEAK;
+        cx.info().create_handle(cx, object, kind)
+    };
+    let name = |cx: &Cx<'rt, Cooperative>| origin.own.names.class(origin.clr, cx, class);
+    live::allocated(origin, cx, value, size, make, name);
+    origin.happened(cx, Event::Alloc, value, |cx| (name(cx), size_text(size)));
 }
 
 /// The heaps that count their bytes apart, as events call them (`gc_oh_num`,
@@ -201,6 +213,8 @@ pub(super) struct Allocated {
     pub(super) type_name: String,
     /// Bytes, where the event says it.
     pub(super) size: Option<u64>,
+    /// Where it is, or will be a moment later.
+    pub(super) address: usize,
 }
 
 /// What an AllocationTick counts.
@@ -247,20 +261,42 @@ pub(super) fn sampled<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, alloc
 }
 
 fn keep<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
-    origin.happened(cx, Event::Alloc, value, |cx| {
+    let name = |cx: &Cx<'rt, Callback>| -> Arc<str> {
         // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
         // MethodTable, which is what the event's TypeID is), and an object of it is being made.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), allocated.class) };
         let class = key.and_then(|key| cx.info().id(key));
-        let name = match class {
+        match class {
             Some(class) => origin.own.names.class(origin.clr, cx, class),
             None => allocated.type_name.as_str().into(),
-        };
-        (name, allocated.size.map(size_text).unwrap_or_default())
+        }
+    };
+    let make = |cx: &Cx<'rt, Callback>| {
+        let kind = CorPrfHandleType::WEAK;
+        // SAFETY: the event is of an allocation on this thread, raised by the allocator in cooperative mode (`gc_heap::adjust_limit_clr`
+        // for AllocationTick, `Alloc` of src/coreclr/vm/gchelpers.cpp for AllocationSampled): the address is what it
+        // gives to the caller. Nothing has been asked of the runtime in this callback but the name of a provider.
+        unsafe { cx.info().create_handle_at(cx, allocated.address, kind) }
+    };
+    // First, before anything else is asked of the runtime.
+    let size = allocated.size.unwrap_or(0);
+    live::allocated(origin, cx, value, size, make, name);
+    origin.happened(cx, Event::Alloc, value, |cx| {
+        (name(cx), allocated.size.map(size_text).unwrap_or_default())
     });
 }
 
-fn size_text(size: u64) -> String {
+/// With the probability that what is followed is thinned out to, and how many bytes it stands for then.
+pub(super) fn thinned(value: u64, times: u32) -> Option<u64> {
+    if times == 0 {
+        return Some(value);
+    }
+    let value = value.checked_shl(times).unwrap_or(u64::MAX);
+    sampling(|own| (own.uniform() <= 0.5f64.powi(times.cast_signed())).then_some(value))
+}
+
+/// An object's size, for a detail's text.
+pub(super) fn size_text(size: u64) -> String {
     format!("{size} bytes")
 }
 

@@ -11,7 +11,7 @@ use recording::Event;
 
 use super::alloc::{self, Allocated, Tick};
 use super::exception_event::{self, Thrown};
-use super::{Origin, contention};
+use super::{Events, Origin, contention};
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
@@ -61,12 +61,12 @@ pub(crate) fn delivered<'rt>(
     }
     let mut data = Fields(event.data);
     match event.id {
-        ALLOCATION_TICK if events.wants(Event::Alloc) => {
+        ALLOCATION_TICK if wants_allocations(events) => {
             if let Some((tick, allocated)) = read_allocation_tick(&mut data, event.version) {
                 alloc::tick(origin, cx, tick, &allocated);
             }
         }
-        ALLOCATION_SAMPLED if events.wants(Event::Alloc) => {
+        ALLOCATION_SAMPLED if wants_allocations(events) => {
             if let Some(allocated) = read_allocation_sampled(&mut data) {
                 alloc::sampled(origin, cx, &allocated);
             }
@@ -95,6 +95,10 @@ pub(crate) fn delivered<'rt>(
     }
 }
 
+fn wants_allocations(events: &Events) -> bool {
+    events.wants(Event::Alloc) || events.wants(Event::Live)
+}
+
 /// Whether the events of a provider of this name are ours.
 pub(crate) fn is_runtime(name: &str) -> bool {
     name == PROVIDER
@@ -109,7 +113,8 @@ fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(Tick, Al
     let amount = data.u64()?;
     let class = data.u64()? as usize;
     let type_name = data.text()?;
-    data.skip(4 + 8)?;
+    data.skip(4)?;
+    let address = data.u64()? as usize;
     let size = if version >= 4 {
         Some(data.u64()?)
     } else {
@@ -119,6 +124,7 @@ fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(Tick, Al
         class,
         type_name,
         size,
+        address,
     };
     Some((Tick { heap, amount }, allocated))
 }
@@ -129,11 +135,12 @@ fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
     data.skip(4 + 2)?;
     let class = data.u64()? as usize;
     let type_name = data.text()?;
-    data.skip(8)?;
+    let address = data.u64()? as usize;
     Some(Allocated {
         class,
         type_name,
         size: Some(data.u64()?),
+        address,
     })
 }
 
@@ -224,7 +231,8 @@ mod tests {
         data.extend(107_000u64.to_le_bytes());
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("System.Byte[]"));
-        data.extend([0xff; 12]);
+        data.extend([0xff; 4]);
+        data.extend(0x5678u64.to_le_bytes());
         data.extend(size.into_iter().flat_map(u64::to_le_bytes));
         data
     }
@@ -244,6 +252,7 @@ mod tests {
                         class: 0x1234,
                         type_name: "System.Byte[]".into(),
                         size,
+                        address: 0x5678,
                     }
                 ))
             );
@@ -267,7 +276,7 @@ mod tests {
         let mut data = vec![0xff; 6];
         data.extend(0x1234u64.to_le_bytes());
         data.extend(wide("A.B`1[C]"));
-        data.extend([0xff; 8]);
+        data.extend(0x5678u64.to_le_bytes());
         data.extend(48u64.to_le_bytes());
         data.extend([0xff; 8]);
         assert_eq!(
@@ -276,6 +285,7 @@ mod tests {
                 class: 0x1234,
                 type_name: "A.B`1[C]".into(),
                 size: Some(48),
+                address: 0x5678,
             })
         );
         for (message, expected) in [("a message", "a message"), ("NULL", "")] {

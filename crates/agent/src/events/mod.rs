@@ -15,6 +15,7 @@ pub(crate) mod exception;
 mod exception_event;
 pub(crate) mod gc;
 pub(crate) mod jit;
+mod live;
 pub(crate) mod loads;
 mod names;
 mod queue;
@@ -38,13 +39,14 @@ pub(crate) use self::writer::EventWriter;
 use self::exception::ExceptionFacts;
 use self::exception_event::ThrownFacts;
 use self::gc::Collector;
+use self::live::Handles;
 use self::queue::{Place, Queue};
 use self::sample::EventSample;
 use self::source::RuntimeFacts;
 use self::subscription::Subscription;
 use crate::base::proc;
 use crate::base::wake::Wake;
-use crate::clr::Clr;
+use crate::clr::{Clr, Runtimes};
 use crate::model::phase::PhaseReader;
 use crate::model::{EndCode, EventSet, Settings, WalkerKind};
 use crate::target::Target;
@@ -78,8 +80,12 @@ pub struct Events {
     max_depth: AtomicU32,
     by_snapshot: AtomicBool,
     alloc_interval: AtomicU64,
+    live_interval_ns: AtomicU64,
     ticks: alloc::Ticks,
     queue: Queue,
+    handles: Arc<Handles>,
+    /// Collections that have ended, of all CLRs, since they are told of.
+    collections: AtomicU64,
     news: Mutex<Vec<EventNews>>,
     /// What each CLR has of its own here, by number.
     clrs: Mutex<Vec<(u8, Arc<ClrEvents>)>>,
@@ -168,8 +174,11 @@ impl Events {
             max_depth: AtomicU32::new(0),
             by_snapshot: AtomicBool::new(false),
             alloc_interval: AtomicU64::new(0),
+            live_interval_ns: AtomicU64::new(0),
             ticks: alloc::Ticks::new(),
             queue: Queue::new(0, proc::now_ns()),
+            handles: Arc::default(),
+            collections: AtomicU64::new(0),
             news: Mutex::default(),
             clrs: Mutex::default(),
         }
@@ -179,6 +188,7 @@ impl Events {
     pub fn begin(&self, settings: &Settings) {
         lock(&self.news).clear();
         self.queue.begin(settings.event_limit, proc::now_ns());
+        self.handles.begin();
         self.max_depth.store(settings.max_depth, Ordering::Relaxed);
         self.by_snapshot.store(
             settings.event_walker() == WalkerKind::Snapshot,
@@ -186,6 +196,8 @@ impl Events {
         );
         self.alloc_interval
             .store(settings.alloc_interval, Ordering::Relaxed);
+        self.live_interval_ns
+            .store(settings.live_interval_ns, Ordering::Relaxed);
         // Release: pairs with `wants`; who sees the events sees the rest.
         self.wanted.store(settings.events.bits(), Ordering::Release);
     }
@@ -232,8 +244,31 @@ impl Events {
         self.phase.is_recording()
     }
 
+    /// Nanoseconds between two instants at which it is told what is alive.
+    fn live_interval(&self) -> u64 {
+        self.live_interval_ns.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn alloc_interval(&self) -> u64 {
         self.alloc_interval.load(Ordering::Relaxed)
+    }
+
+    /// A collection has ended.
+    pub(crate) fn collected(&self) {
+        self.collections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Handles that nobody follows any more are given back: those of samples that were dropped on their way.
+    pub(crate) fn give_back_handles(&self, runtimes: &mut Runtimes<'_>) {
+        self.handles.give_back(runtimes);
+    }
+
+    /// The same where there is no session: samples that were on their way when it ended are nobody's.
+    pub(crate) fn give_back_late_handles(&self, runtimes: &mut Runtimes<'_>) {
+        if self.handles.is_any() {
+            drop(self.queue.take(proc::now_ns()));
+            self.give_back_handles(runtimes);
+        }
     }
 
     /// An event happened. Answers where its sample is to go, if it is to be taken.
@@ -284,6 +319,7 @@ impl Events {
             name: Arc::clone(name),
             text: text.to_owned(),
             catcher: None,
+            followed: None,
         };
         self.push(Place::Largest, sample);
     }
@@ -372,6 +408,7 @@ impl Origin<'_> {
             name,
             text,
             catcher: None,
+            followed: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use recording::Event;
 
+use super::live::Followed;
 use crate::base::wake::Wake;
 use crate::model::EndCode;
 
@@ -28,6 +29,8 @@ pub(crate) struct EventSample {
     pub(crate) text: String,
     /// Who will catch it, for an exception.
     pub(crate) catcher: Option<Arc<Catcher>>,
+    /// By what it is followed, for an object whose life is.
+    pub(crate) followed: Option<Followed>,
 }
 
 /// The method that will catch an exception, set when the runtime has found it; or that there is none.
@@ -122,6 +125,7 @@ impl EventSample {
             name: "x".into(),
             text: String::new(),
             catcher: None,
+            followed: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use corprof::{EventMaskHigh, EventMaskLow};
 use recording::Event;
 
-use super::{alloc, contention, exception, gc, jit, loads};
+use super::{alloc, contention, exception, gc, jit, live, loads};
 use crate::model::Settings;
 
 /// How a session comes to a CLR: what it can ask for depends on it.
@@ -28,6 +28,8 @@ pub struct RuntimeFacts {
     pub major: u16,
     /// It lets a profiler listen to its own events (`ICorProfilerInfo12`, .NET 5 on).
     pub event_pipe: bool,
+    /// It gives a profiler handles of objects (`ICorProfilerInfo13`, .NET 7 on).
+    pub handles: bool,
     /// We came to it while it ran, and have asked for stack snapshots then: the walkers that need them have them.
     pub snapshots: bool,
 }
@@ -81,8 +83,9 @@ pub(super) trait EventSource: Sync {
 }
 
 /// All of them.
-pub(super) const SOURCES: [&dyn EventSource; 7] = [
+pub(super) const SOURCES: [&dyn EventSource; 8] = [
     &alloc::Allocations,
+    &live::LiveHeap,
     &exception::Exceptions,
     &contention::Contentions,
     &gc::Collections,

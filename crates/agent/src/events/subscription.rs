@@ -241,6 +241,7 @@ mod tests {
             version: "x".into(),
             major,
             event_pipe,
+            handles: major >= 7 && event_pipe,
             snapshots: false,
         }
     }

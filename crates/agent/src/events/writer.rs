@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use recording::{Event, Record};
 
+use super::live::table::LiveTable;
 use super::queue::Limited;
 use super::sample::{Catcher, EventSample};
 use super::{EventNews, Events};
@@ -41,9 +42,38 @@ pub(crate) struct EventWriter {
     ready: Vec<(u32, EventSample)>,
     limited: Vec<(Event, Limited)>,
     lost: u64,
-    details: HashMap<DetailKey, u32>,
-    next_detail: u32,
+    details: Details,
     sources: Vec<EventNews>,
+    live: LiveTable,
+}
+
+/// What samples are about, as far as it has been told.
+#[derive(Default)]
+pub(super) struct Details {
+    known: HashMap<DetailKey, u32>,
+    next: u32,
+}
+
+impl Details {
+    /// The number of a detail, which is told first if it is new.
+    pub(super) fn number(&mut self, recorder: &mut Recorder, key: DetailKey) -> u32 {
+        if let Some(detail) = self.known.get(&key) {
+            return *detail;
+        }
+        if self.known.len() >= MAX_DETAILS {
+            self.known.clear();
+        }
+        let detail = self.next;
+        self.next = self.next.wrapping_add(1);
+        recorder.record(&Record::Detail {
+            detail,
+            event: key.0,
+            name: Cow::Borrowed(&key.1),
+            text: Cow::Borrowed(&key.2),
+        });
+        self.known.insert(key, detail);
+        detail
+    }
 }
 
 /// An exception whose handler is searched for.
@@ -144,21 +174,23 @@ impl EventWriter {
     /// Writes what was taken.
     pub(crate) fn write(
         &mut self,
+        events: &Events,
         target: &Target,
         runtimes: &mut Runtimes<'_>,
         recorder: &mut Recorder,
     ) {
-        for (thread, sample) in std::mem::take(&mut self.ready) {
-            let detail = self.detail(recorder, &sample);
-            let raw = WalkedStack {
-                thread,
-                time_ns: sample.time_ns,
-                value: sample.value,
-                event: sample.event,
-                end: sample.end,
-                frames: &sample.frames,
-                detail: Some(detail),
-            };
+        for (thread, mut sample) in std::mem::take(&mut self.ready) {
+            if let Some(followed) = sample.followed.take() {
+                let raw = walked(thread, &sample, None);
+                if let Some(stack) = recorder.resolve(target, runtimes, raw) {
+                    let place = (thread, stack);
+                    self.live.follow(events, recorder, place, sample, followed);
+                }
+                continue;
+            }
+            let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
+            let detail = self.details.number(recorder, key);
+            let raw = walked(thread, &sample, Some(detail));
             recorder.sample(target, runtimes, raw);
         }
         for (event, limited) in self.limited.drain(..) {
@@ -189,30 +221,46 @@ impl EventWriter {
         }
     }
 
-    fn detail(&mut self, recorder: &mut Recorder, sample: &EventSample) -> u32 {
-        let key = (sample.event, Arc::clone(&sample.name), sample.full_text());
-        if let Some(detail) = self.details.get(&key) {
-            return *detail;
+    /// Looks after the objects that are followed, for the `last` time if it is: what was written is before it.
+    pub(crate) fn look_at_live(
+        &mut self,
+        events: &Events,
+        runtimes: &mut Runtimes<'_>,
+        recorder: &mut Recorder,
+        now_ns: u64,
+        last: bool,
+    ) {
+        if events.wants(Event::Live) {
+            self.live.begin(events, now_ns);
         }
-        if self.details.len() >= MAX_DETAILS {
-            self.details.clear();
-        }
-        let detail = self.next_detail;
-        self.next_detail = self.next_detail.wrapping_add(1);
-        recorder.record(&Record::Detail {
-            detail,
-            event: key.0,
-            name: Cow::Borrowed(&key.1),
-            text: Cow::Borrowed(&key.2),
-        });
-        self.details.insert(key, detail);
-        detail
+        let to = (recorder, &mut self.details);
+        self.live.round(events, runtimes, to, now_ns, last);
+    }
+
+    /// The session is over: gives back to the CLRs what it held in them.
+    pub(crate) fn release(&mut self, events: &Events, runtimes: &mut Runtimes<'_>) {
+        self.live.end();
+        self.ready.clear();
+        events.give_back_handles(runtimes);
     }
 
     /// Bytes held.
     pub(crate) fn memory(&self, events: &Events) -> u64 {
         let waiting: usize = self.waiting.iter().map(|one| one.sample.bytes()).sum();
-        let details = self.details.capacity() * (size_of::<(DetailKey, u32)>() + 64);
-        (waiting + details + events.queue.bytes()) as u64
+        let details = self.details.known.capacity() * (size_of::<(DetailKey, u32)>() + 64);
+        (waiting + details + self.live.memory() + events.queue.bytes()) as u64
+    }
+}
+
+/// A sample as the recorder takes it.
+fn walked(thread: u32, sample: &EventSample, detail: Option<u32>) -> WalkedStack<'_> {
+    WalkedStack {
+        thread,
+        time_ns: sample.time_ns,
+        value: sample.value,
+        event: sample.event,
+        end: sample.end,
+        frames: &sample.frames,
+        detail,
     }
 }

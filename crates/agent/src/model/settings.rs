@@ -14,6 +14,8 @@ pub struct Settings {
     pub interval_ns: u64,
     /// About how many allocated bytes one sample stands for; 0: every object that is told of.
     pub alloc_interval: u64,
+    /// Nanoseconds between two instants at which it is told what of the heap is alive.
+    pub live_interval_ns: u64,
     /// Most samples a second of each of the other events; 0: no limit.
     pub event_limit: u32,
     /// Frames kept of a stack, counted from the leaf.
@@ -197,6 +199,7 @@ impl Default for Settings {
             events: EventSet::of(&[Event::Cpu]),
             interval_ns: 10_101_010,
             alloc_interval: 512 * 1024,
+            live_interval_ns: 10_000_000_000,
             event_limit: 1000,
             max_depth: 1024,
             engine: "auto".into(),
@@ -231,6 +234,12 @@ impl Settings {
                 "alloc_interval" => {
                     if let Ok(bytes) = value.parse::<u64>() {
                         settings.alloc_interval = bytes.min(1 << 40);
+                    }
+                }
+                "live_interval_ns" => {
+                    if let Ok(ns) = value.parse::<u64>() {
+                        // 0.1 s to a day.
+                        settings.live_interval_ns = ns.clamp(100_000_000, 86_400_000_000_000);
                     }
                 }
                 "event_limit" => {
@@ -331,6 +340,7 @@ mod tests {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
              runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1;\
+             live_interval_ns=2000000000;\
              trace=50:A.B;trace=0:/a%3b%253b:/;trace=x:A;trace_limit=7",
         );
         assert_eq!(
@@ -339,6 +349,7 @@ mod tests {
                 events: EventSet::of(&[Event::Alloc, Event::Wall, Event::TracedCall]),
                 interval_ns: 1_000_000,
                 alloc_interval: 100,
+                live_interval_ns: 2_000_000_000,
                 event_limit: 0,
                 max_depth: 64,
                 engine: "timer".into(),

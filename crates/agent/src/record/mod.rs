@@ -101,16 +101,38 @@ impl Recorder {
         runtimes: &mut Runtimes<'_>,
         mut sample: WalkedStack<'_>,
     ) {
-        if sample.end.is_unknown_code() && is_native(target, &sample) {
-            sample.end = EndCode::NOT_READ_YET;
-        }
-        if sample.end.reason().is_some()
-            && let Some(count) = self.broken.get_mut(usize::from(sample.end.0))
+        sample.end = end_of(target, &sample);
+        self.broke(sample.end);
+        self.make_room();
+        self.write_sample(&mut Lookup { target, runtimes }, sample);
+    }
+
+    /// Counts a stack whose walk broke, if it did.
+    pub fn broke(&mut self, end: EndCode) {
+        if end.reason().is_some()
+            && let Some(count) = self.broken.get_mut(usize::from(end.0))
         {
             *count += 1;
         }
+    }
+
+    /// Writes whatever a sample's stacks need, and no sample: they may be referred to for as long as the session lasts. `None` for
+    /// an empty stack. After the runtimes have resumed, as [`Recorder::sample`].
+    pub fn resolve(
+        &mut self,
+        target: &Target,
+        runtimes: &mut Runtimes<'_>,
+        sample: WalkedStack<'_>,
+    ) -> Option<Resolved> {
+        let end = end_of(target, &sample);
         self.make_room();
-        self.write_sample(&mut Lookup { target, runtimes }, sample);
+        let sample = WalkedStack { end, ..sample };
+        let (stack, logical) = self.stacks_of(&mut Lookup { target, runtimes }, sample)?;
+        Some(Resolved {
+            stack,
+            logical,
+            end,
+        })
     }
 
     /// Empties the tables if one is full. Between two samples, as a sample leans on what was written
@@ -177,6 +199,24 @@ impl Recorder {
 
 #[cfg(test)]
 pub(crate) mod told;
+
+/// The stacks of a sample that is written later, by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved {
+    /// The physical one.
+    pub stack: u32,
+    /// Who awaits, where that is known.
+    pub logical: Option<u32>,
+    /// How the walk ended.
+    pub end: EndCode,
+}
+
+fn end_of(target: &Target, sample: &WalkedStack<'_>) -> EndCode {
+    if sample.end.is_unknown_code() && is_native(target, sample) {
+        return EndCode::NOT_READ_YET;
+    }
+    sample.end
+}
 
 /// Whether the frame at which a walk ended is of a library, as far as is known by now.
 fn is_native(target: &Target, sample: &WalkedStack<'_>) -> bool {

@@ -205,6 +205,27 @@ impl Recorder {
 
     /// Writes one sample, and before it whatever it is the first to need.
     pub(super) fn write_sample(&mut self, look: &mut Lookup<'_, '_>, sample: WalkedStack<'_>) {
+        if let Some((stack, logical)) = self.stacks_of(look, sample) {
+            self.outlet.push(&Record::Sample {
+                thread: sample.thread,
+                stack,
+                time_ns: sample.time_ns,
+                event: sample.event,
+                value: sample.value,
+                end: sample.end.end(),
+                detail: sample.detail,
+                logical,
+            });
+        }
+    }
+
+    /// The numbers of a sample's stack, and of the logical one where there is one; `None` for an empty stack. Before
+    /// them whatever they are the first to need is written.
+    pub(super) fn stacks_of(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        sample: WalkedStack<'_>,
+    ) -> Option<(u32, Option<u32>)> {
         let (frames, chain) = chain::split(sample.frames);
         let sample = WalkedStack { frames, ..sample };
         let words = if sample.event == Event::Exception {
@@ -220,18 +241,7 @@ impl Recorder {
                 None
             }
         };
-        if let Some(stack) = stack {
-            self.outlet.push(&Record::Sample {
-                thread: sample.thread,
-                stack,
-                time_ns: sample.time_ns,
-                event: sample.event,
-                value: sample.value,
-                end: sample.end.end(),
-                detail: sample.detail,
-                logical,
-            });
-        }
+        stack.map(|stack| (stack, logical))
     }
 
     /// The number of a walk's stack; `None` for an empty one. What it shares with the last one, from the root

@@ -184,6 +184,8 @@ impl<'a> Session<'a> {
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
         self.unsubscribe(cx);
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        self.events.release(&self.parts.events, &mut runtimes);
         self.end_timers();
         begin::forget(self.parts);
     }
@@ -422,8 +424,12 @@ impl<'a> Session<'a> {
         if last {
             self.walker.finish(&mut round, self.recorder);
         }
+        let events = &self.parts.events;
         self.events
-            .write(target, &mut round.runtimes, self.recorder);
+            .write(events, target, &mut round.runtimes, self.recorder);
+        let runtimes = &mut round.runtimes;
+        self.events
+            .look_at_live(events, runtimes, self.recorder, drained_ns, last);
         for (clr, _) in self.clrs.iter().filter_map(|known| known.reach.as_ref()) {
             clr.collecting().take(&mut self.collected);
         }

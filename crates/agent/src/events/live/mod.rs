@@ -1,0 +1,239 @@
+//! The live heap: which of the objects that were sampled as they were allocated are still there.
+//!
+//! Each sampled object gets a weak handle of the runtime, in the callback that tells of its allocation, while it stays where
+//! it is. The collector empties the handle when it takes the object; the agent thread looks from time to time which are
+//! empty ([`table`]), and never at what is in them. Invariants: no handle keeps an object alive (they are long weak ones); at most
+//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its runtime lets us;
+//! no collection is asked for.
+
+pub(super) mod table;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corprof::context::{AgentThread, Synchronous};
+use corprof::info::ObjectHandle;
+use corprof::{Cx, EventMaskHigh};
+use recording::Event;
+
+use super::Origin;
+use super::alloc::{of_own_events, size_text, thinned};
+use super::source::{Asked, EventSource, Need};
+use crate::clr::Runtimes;
+
+/// Most objects that are followed.
+const MOST_FOLLOWED: usize = 16 * 1024;
+/// Most handles: those of objects that are followed, and of samples on their way.
+const MOST_HELD: usize = 2 * MOST_FOLLOWED;
+
+/// The live heap.
+pub(super) struct LiveHeap;
+
+impl EventSource for LiveHeap {
+    fn event(&self) -> Event {
+        Event::Live
+    }
+
+    fn need(&self, asked: Asked<'_>) -> Result<Need, String> {
+        let runtime = asked.runtime;
+        if !runtime.handles {
+            return Err(format!(
+                "no live samples of .NET {}: it gives a profiler no weak handles, by which objects are followed \
+                 (.NET 7 and later do)",
+                runtime.version
+            ));
+        }
+        let mut need = of_own_events(runtime, asked.settings.alloc_interval);
+        // The end of a collection.
+        need.high |= EventMaskHigh::BASIC_GC;
+        Ok(need)
+    }
+}
+
+/// The handles that we hold in the CLRs of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    held: AtomicUsize,
+    /// How often all samples have been thinned out to half of them in this session.
+    thinned: AtomicU32,
+    /// Objects that are not followed because there was no handle for them, since last told.
+    refused: AtomicU64,
+    /// Of samples that are gone: to be given back. A leaf, held for list operations.
+    left: Mutex<Vec<(u8, ObjectHandle)>>,
+}
+
+impl Handles {
+    fn left(&self) -> MutexGuard<'_, Vec<(u8, ObjectHandle)>> {
+        self.left.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A session begins.
+    pub(super) fn begin(&self) {
+        self.thinned.store(0, Relaxed);
+        self.refused.store(0, Relaxed);
+    }
+
+    /// Whether any is held.
+    pub(super) fn is_any(&self) -> bool {
+        self.held.load(Relaxed) > 0
+    }
+
+    /// Room for one more.
+    fn reserve(&self) -> bool {
+        let one_more = |held| (held < MOST_HELD).then_some(held + 1);
+        self.held.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    }
+
+    fn given_back(&self, count: usize) {
+        self.held.fetch_sub(count, Relaxed);
+    }
+
+    /// Gives back those that nobody has any more. Agent thread.
+    pub(super) fn give_back(&self, runtimes: &mut Runtimes<'_>) {
+        let mut left = std::mem::take(&mut *self.left());
+        left.sort_by_key(|(runtime, _)| *runtime);
+        while let Some(runtime) = left.last().map(|(runtime, _)| *runtime) {
+            let first = left.partition_point(|(other, _)| *other < runtime);
+            let handles = left.split_off(first);
+            self.given_back(handles.len());
+            // With a runtime that has ended they are gone.
+            runtimes.with(runtime, |_, cx| {
+                for (_, handle) in handles {
+                    let _refused = cx.info().destroy_handle(cx, handle);
+                }
+            });
+        }
+    }
+}
+
+/// A handle of an object. It is given back, whoever drops it.
+#[derive(Debug)]
+pub(super) struct Handle {
+    runtime: u8,
+    raw: Option<ObjectHandle>,
+    of: Arc<Handles>,
+}
+
+impl Handle {
+    /// Whether its object has not been collected, as far as its runtime says.
+    fn has_object(&self, cx: &Cx<'_, AgentThread>) -> bool {
+        let raw = self.raw.as_ref();
+        raw.is_some_and(|raw| cx.info().handle_has_object(cx, raw).unwrap_or(true))
+    }
+
+    /// Gives it back at once.
+    fn destroy(&mut self, cx: &Cx<'_, AgentThread>) {
+        if let Some(raw) = self.raw.take() {
+            self.of.given_back(1);
+            let _refused = cx.info().destroy_handle(cx, raw);
+        }
+    }
+
+    /// Its runtime is gone, and it is too.
+    fn forget(&mut self) {
+        if self.raw.take().is_some() {
+            self.of.given_back(1);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.of.left().push((self.runtime, raw));
+        }
+    }
+}
+
+/// What a sample has of an object that is to be followed.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    handle: Handle,
+    /// Bytes, its own; 0 where that is not told.
+    size: u64,
+    /// Collections that had ended.
+    collections: u64,
+    /// How often the others had been thinned out when it was weighed.
+    thinned: u32,
+}
+
+/// An object of `size` bytes that stands for `value` is being allocated. `make` makes its handle, and must be the first that
+/// asks the runtime for anything; `say` answers its type.
+pub(super) fn allocated<'rt, C: Synchronous>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, C>,
+    value: u64,
+    size: u64,
+    make: impl FnOnce(&Cx<'rt, C>) -> corprof::Result<ObjectHandle>,
+    say: impl FnOnce(&Cx<'rt, C>) -> Arc<str>,
+) {
+    let events = origin.events;
+    if !events.wants(Event::Live) {
+        return;
+    }
+    let times = events.handles.thinned.load(Relaxed);
+    let Some(value) = thinned(value, times) else {
+        return;
+    };
+    let Some(place) = events.offer(Event::Live, value) else {
+        return;
+    };
+    if !events.handles.reserve() {
+        events.handles.refused.fetch_add(1, Relaxed);
+        return;
+    }
+    let Ok(raw) = make(cx) else {
+        events.handles.given_back(1);
+        events.handles.refused.fetch_add(1, Relaxed);
+        return;
+    };
+    let followed = Followed {
+        handle: Handle {
+            runtime: origin.clr.number(),
+            raw: Some(raw),
+            of: Arc::clone(&events.handles),
+        },
+        size,
+        collections: events.collections.load(Relaxed),
+        thinned: times,
+    };
+    let name = say(cx);
+    let mut sample = origin.sample(cx, Event::Live, value, name, String::new());
+    sample.followed = Some(followed);
+    events.push(place, sample);
+}
+
+/// What an object's detail says beside its type.
+fn text_of(size: u64) -> String {
+    match size {
+        0 => String::new(),
+        size => size_text(size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_for_handles_is_bounded_and_comes_back() {
+        let handles = Handles::default();
+        assert_eq!(
+            (0..MOST_HELD + 7).filter(|_| handles.reserve()).count(),
+            MOST_HELD
+        );
+        handles.given_back(2);
+        assert!(handles.reserve() && handles.reserve() && !handles.reserve());
+    }
+
+    /// On average nothing is lost and nothing is won.
+    #[test]
+    fn thinned_samples_stand_for_all() {
+        assert_eq!(thinned(100, 0), Some(100));
+        for times in [1, 3] {
+            let sum: u64 = (0..100_000).filter_map(|_| thinned(100, times)).sum();
+            // 12,500 samples at least: deviation 0.9 %.
+            assert!(sum.abs_diff(10_000_000) < 400_000, "{sum}");
+        }
+    }
+}

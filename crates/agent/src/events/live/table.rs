@@ -1,0 +1,283 @@
+//! The objects that are followed, and what is told of them. Agent thread only.
+//!
+//! An object is told of at the first instant at which it is alive, so what lives shortly costs the recording
+//! nothing. Invariants: at most [`MOST_FOLLOWED`] are followed; when they would be more, half of them are dropped, chosen
+//! by chance, and the rest, with whatever comes later, stands for twice as much, so that sums stay right on average; an
+//! object that was told is alive until it is told that it is not.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use recording::{Event, Record};
+
+use super::{Followed, Handle, MOST_FOLLOWED, text_of};
+use crate::base::random::next_random;
+use crate::clr::Runtimes;
+use crate::events::sample::EventSample;
+use crate::events::writer::Details;
+use crate::events::{EventNews, Events};
+use crate::record::{Recorder, Resolved};
+
+/// The objects that are followed.
+#[derive(Default)]
+pub(crate) struct LiveTable {
+    entries: Vec<Entry>,
+    next: u32,
+    /// Told, and collected since the last instant.
+    gone: Vec<u32>,
+    /// Collections that had ended when it was last looked who is alive.
+    swept: u64,
+    /// When the next instant is due; 0 before the first sample.
+    due_ns: u64,
+    random: u64,
+}
+
+/// An object.
+struct Entry {
+    handle: Handle,
+    /// Its number in the recording.
+    told: Option<u32>,
+    is_alive: bool,
+    thread: u32,
+    stack: Resolved,
+    time_ns: u64,
+    /// That it stands for.
+    bytes: u64,
+    size: u64,
+    collections: u64,
+    name: Arc<str>,
+}
+
+impl LiveTable {
+    /// The session wants the live heap: instants are counted from now on.
+    pub(in crate::events) fn begin(&mut self, events: &Events, now_ns: u64) {
+        if self.due_ns == 0 {
+            self.due_ns = now_ns.saturating_add(events.live_interval());
+            self.random = now_ns | 1;
+        }
+    }
+
+    /// Follows an object from here on.
+    pub(in crate::events) fn follow(
+        &mut self,
+        events: &Events,
+        recorder: &mut Recorder,
+        (thread, stack): (u32, Resolved),
+        sample: EventSample,
+        followed: Followed,
+    ) {
+        if self.entries.len() >= MOST_FOLLOWED {
+            self.thin(events, recorder, sample.time_ns);
+        }
+        // It may have been weighed before all others were thinned out.
+        let mut bytes = sample.value;
+        for _ in followed.thinned..events.handles.thinned.load(Relaxed) {
+            if self.is_dropped() {
+                return;
+            }
+            bytes = bytes.saturating_mul(2);
+        }
+        self.entries.push(Entry {
+            handle: followed.handle,
+            told: None,
+            is_alive: true,
+            thread,
+            stack,
+            time_ns: sample.time_ns,
+            bytes,
+            size: followed.size,
+            collections: followed.collections,
+            name: sample.name,
+        });
+    }
+
+    fn is_dropped(&mut self) -> bool {
+        next_random(&mut self.random) >> 33 & 1 == 1
+    }
+
+    fn thin(&mut self, events: &Events, recorder: &mut Recorder, time_ns: u64) {
+        let mut dropped = Vec::new();
+        for mut entry in std::mem::take(&mut self.entries) {
+            if self.is_dropped() {
+                dropped.extend(entry.told);
+            } else {
+                entry.bytes = entry.bytes.saturating_mul(2);
+                self.entries.push(entry);
+            }
+        }
+        if events.handles.thinned.fetch_add(1, Relaxed) == 0 {
+            events.tell(EventNews::Note(format!(
+                "live heap: more objects were to be followed than {MOST_FOLLOWED}, so half of them were dropped by chance \
+                 and the others stand for twice as many bytes, which may have happened several times: a greater \
+                 --alloc-interval does so from the start"
+            )));
+        }
+        recorder.record(&Record::Thinned {
+            time_ns,
+            allocations: Cow::Owned(dropped),
+        });
+    }
+
+    /// What is due now: looks who is alive where something has been collected, and tells of an instant. The `last` time
+    /// there is one in any case.
+    pub(in crate::events) fn round(
+        &mut self,
+        events: &Events,
+        runtimes: &mut Runtimes<'_>,
+        (recorder, details): (&mut Recorder, &mut Details),
+        now_ns: u64,
+        last: bool,
+    ) {
+        if self.due_ns == 0 {
+            return;
+        }
+        let is_due = last || now_ns >= self.due_ns;
+        let collections = events.collections.load(Relaxed);
+        if is_due || collections != self.swept {
+            self.swept = collections;
+            self.sweep(runtimes);
+        }
+        if is_due {
+            while self.due_ns <= now_ns {
+                self.due_ns = self.due_ns.saturating_add(events.live_interval().max(1));
+            }
+            self.tell(recorder, details, collections, now_ns);
+        }
+        events.handles.give_back(runtimes);
+        let refused = events.handles.refused.swap(0, Relaxed);
+        recorder.lost(Cow::Borrowed("no handle for a live object"), refused);
+    }
+
+    /// Who is alive? What the collector has not looked at is.
+    fn sweep(&mut self, runtimes: &mut Runtimes<'_>) {
+        let mut numbers: Vec<u8> = self.entries.iter().map(|one| one.handle.runtime).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            let of_it = |entry: &&mut Entry| entry.handle.runtime == number;
+            let asked = runtimes.with(number, |_, cx| {
+                for entry in self.entries.iter_mut().filter(of_it) {
+                    entry.is_alive = entry.handle.has_object(cx);
+                    if !entry.is_alive {
+                        entry.handle.destroy(cx);
+                    }
+                }
+            });
+            if asked.is_none() {
+                // Its runtime has ended, and it lived until then.
+                for entry in self.entries.iter_mut().filter(of_it) {
+                    entry.handle.forget();
+                    entry.told = None;
+                    entry.is_alive = false;
+                }
+            }
+        }
+        let gone = &mut self.gone;
+        self.entries.retain(|entry| {
+            if !entry.is_alive {
+                gone.extend(entry.told);
+            }
+            entry.is_alive
+        });
+    }
+
+    fn tell(
+        &mut self,
+        recorder: &mut Recorder,
+        details: &mut Details,
+        collections: u64,
+        time_ns: u64,
+    ) {
+        /// Of one record: a block has room for many.
+        const MOST: usize = 4096;
+        for gone in std::mem::take(&mut self.gone).chunks(MOST) {
+            recorder.record(&Record::Gone {
+                time_ns,
+                allocations: Cow::Borrowed(gone),
+            });
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.told.is_none()) {
+            let number = self.next;
+            self.next = self.next.wrapping_add(1);
+            entry.told = Some(number);
+            let name = Arc::clone(&entry.name);
+            let detail = details.number(recorder, (Event::Live, name, text_of(entry.size)));
+            recorder.broke(entry.stack.end);
+            recorder.record(&Record::Survivor {
+                allocation: number,
+                thread: entry.thread,
+                stack: entry.stack.stack,
+                logical: entry.stack.logical,
+                time_ns: entry.time_ns,
+                end: entry.stack.end.end(),
+                bytes: entry.bytes,
+                size: entry.size,
+                collections: entry.collections,
+                detail: Some(detail),
+            });
+        }
+        recorder.record(&Record::Instant {
+            time_ns,
+            collections,
+        });
+    }
+
+    /// The session is over: nobody is followed any more.
+    pub(in crate::events) fn end(&mut self) {
+        *self = LiveTable::default();
+    }
+
+    /// Bytes held.
+    pub(in crate::events) fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.gone.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::wake::Wake;
+    use crate::events::live::Handles;
+    use crate::model::EndCode;
+    use crate::model::phase::new_phase;
+
+    /// All were weighed before anything was thinned out, as samples on their way are.
+    #[test]
+    fn what_is_too_much_is_thinned_out_and_the_sum_stays() {
+        let (_writer, phase) = new_phase();
+        let events = Events::new(phase, Box::leak(Box::new(Wake::new())));
+        let mut recorder = Recorder::default();
+        let mut table = LiveTable::default();
+        table.begin(&events, 1);
+        let stack = Resolved {
+            stack: 0,
+            logical: None,
+            end: EndCode(0),
+        };
+        const OBJECTS: usize = 5 * MOST_FOLLOWED;
+        for _ in 0..OBJECTS {
+            let followed = Followed {
+                handle: Handle {
+                    runtime: 0,
+                    raw: None,
+                    of: Arc::<Handles>::default(),
+                },
+                size: 24,
+                collections: 0,
+                thinned: 0,
+            };
+            let sample = EventSample::for_test(Event::Live, 1000, 1);
+            table.follow(&events, &mut recorder, (0, stack), sample, followed);
+        }
+        assert!(table.entries.len() <= MOST_FOLLOWED);
+        let times = events.handles.thinned.load(Relaxed);
+        assert!(times == 3, "{times}");
+        let value = 1000 << times;
+        assert!(table.entries.iter().all(|entry| entry.bytes == value));
+        // Deviation 0.9 %.
+        let sum = table.entries.len() as f64 * value as f64;
+        let share = sum / (OBJECTS as f64 * 1000.0);
+        assert!((0.95..1.05).contains(&share), "{share}");
+    }
+}
