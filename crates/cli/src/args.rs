@@ -109,8 +109,8 @@ recording of a program that does not stop. Every .NET process that it starts is 
 Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded."
 )]
 pub(crate) struct RecordArgs {
-    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, contention, gc,
-    /// jit, class-load, module-load (sidewalk help events)
+    /// What to record, one or several joined by commas: cpu, wall, exception, alloc, live, contention,
+    /// gc, jit, class-load, module-load (sidewalk help events)
     #[arg(
         short,
         long = "event",
@@ -143,9 +143,13 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = RECORDED)]
     pub(crate) no_async_stacks: bool,
 
-    /// Bytes allocated between two alloc samples, about (128k, 4m) [default: 512k]
+    /// Bytes allocated between two alloc or live samples, about (128k, 4m) [default: 512k]
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = RECORDED)]
     pub(crate) alloc_interval: Option<u64>,
+
+    /// Time between two instants at which it is told what of the heap is alive (live) [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = RECORDED)]
+    pub(crate) live_interval: Option<Duration>,
 
     /// Samples a second kept of each event but cpu and wall, chosen at random; those left out are
     /// counted; 0: all [default: 1000]
@@ -251,7 +255,7 @@ pub(crate) struct RecordArgs {
         requires_all = ["pids", "events"],
         conflicts_with_all = [
             "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
-            "alloc_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
+            "alloc_interval", "live_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
             "symbols", "trace",
         ],
         help_heading = RUNNING
@@ -324,6 +328,7 @@ impl RecordArgs {
     /// An option that would do nothing beside the events that are asked for.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
+        let by_bytes = |event: &Event| matches!(event, Event::Alloc | Event::Live);
         if self.walker == "snapshot" && self.events.iter().any(by_time) {
             Some(
                 "--walker snapshot walks the thread that an event happens on, and cannot walk by \
@@ -331,8 +336,10 @@ impl RecordArgs {
             )
         } else if matches!(self.walker, "suspend" | "seeded") && !self.events.iter().any(by_time) {
             Some("--walker suspend and seeded walk by time: add cpu or wall to --event")
-        } else if self.alloc_interval.is_some() && !self.events.contains(&Event::Alloc) {
-            Some("--alloc-interval is of alloc events: add alloc to --event")
+        } else if self.alloc_interval.is_some() && !self.events.iter().any(by_bytes) {
+            Some("--alloc-interval is of alloc and live events: add one to --event")
+        } else if self.live_interval.is_some() && !self.events.contains(&Event::Live) {
+            Some("--live-interval is of live events: add live to --event")
         } else if self.no_async_stacks && self.walker != "signal" {
             Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
         } else if !self.trace.is_empty() && self.walker == "shadow" {
@@ -837,6 +844,9 @@ mod tests {
         for (options, fits) in [
             (&["--alloc-interval", "1m"][..], false),
             (&["--alloc-interval", "1m", "-e", "cpu,alloc"], true),
+            (&["--alloc-interval", "1m", "-e", "live"], true),
+            (&["--live-interval", "2s", "-e", "live"], true),
+            (&["--live-interval", "2s", "-e", "alloc"], false),
             (&["--event-limit", "5", "-e", "cpu,wall"], false),
             (&["--event-limit", "0", "-e", "cpu,jit"], true),
             (&["--event-limit", "5", "--trace", "A.B"], true),

@@ -102,11 +102,12 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
 }
 
 /// What `record --event` takes, in the order in which help texts name them.
-pub(crate) const RECORDED: [Event; 9] = [
+pub(crate) const RECORDED: [Event; 10] = [
     Event::Cpu,
     Event::Wall,
     Event::Exception,
     Event::Alloc,
+    Event::Live,
     Event::Contention,
     Event::Gc,
     Event::Jit,

@@ -161,6 +161,9 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     if let Some(bytes) = args.alloc_interval {
         told.push_str(&format!(";alloc_interval={bytes}"));
     }
+    if let Some(interval) = args.live_interval {
+        told.push_str(&format!(";live_interval_ns={}", interval.as_nanos()));
+    }
     if let Some(limit) = args.event_limit {
         told.push_str(&format!(";event_limit={limit}"));
     }

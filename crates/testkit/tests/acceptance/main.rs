@@ -57,6 +57,7 @@ mod exports;
 mod house;
 mod limits;
 mod list;
+mod live;
 mod mixed;
 mod names;
 mod outputs;
