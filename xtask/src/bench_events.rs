@@ -15,7 +15,7 @@ struct Case {
     options: &'static [&'static str],
 }
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 5] = [
     Case {
         workload: "exceptions",
         event: "exception",
@@ -30,6 +30,17 @@ const CASES: [Case; 3] = [
         workload: "alloc",
         event: "alloc",
         options: &[],
+    },
+    Case {
+        workload: "alloc",
+        event: "live",
+        options: &[],
+    },
+    // Collections all the time, of all generations: each looks at the handles.
+    Case {
+        workload: "gc",
+        event: "live",
+        options: &["--alloc-interval", "100k"],
     },
 ];
 
@@ -57,10 +68,14 @@ pub(crate) fn table(
     );
     for runtime in runtimes {
         for case in &CASES {
+            if case.event == "live" && runtime.is_core31() {
+                // It is told to lack it.
+                continue;
+            }
             let row = measure(runtime, case, pairs, seconds, folder)?;
             let _ = writeln!(
                 out,
-                "| {} | {} | -e {} {} | {:.3}\u{d7} | {:.3}\u{d7} | {} | {} | {:.2} \u{b5}s | {:.2} \u{b5}s |",
+                "| {} | {} | -e {} {} | {:.3}\u{d7} | {:.3}\u{d7} | {} | {} | {} | {} |",
                 case.workload,
                 runtime.version,
                 case.event,
@@ -69,12 +84,20 @@ pub(crate) fn table(
                 row.cpu,
                 row.happened,
                 row.samples,
-                row.us_per_event,
-                row.us_per_sample,
+                us(row.us_per_event),
+                us(row.us_per_sample),
             );
         }
     }
     Ok(out)
+}
+
+/// Microseconds, where there was something that took them.
+fn us(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.2} \u{b5}s"),
+        false => "\u{2013}".to_owned(),
+    }
 }
 
 fn measure(
@@ -95,9 +118,13 @@ fn measure(
         || recorded(runtime, case.workload, &work, &options, &recording),
     )?;
     let inspected = Inspected::of(&recording);
-    let event = inspected
-        .event(case.event)
-        .with_context(|| format!("no {} was recorded", case.event))?;
+    let event = match case.event {
+        // What is alive at the end may be nothing; how many were looked at is not told.
+        "live" => &serde_json::Value::Null,
+        event => inspected
+            .event(event)
+            .with_context(|| format!("no {event} was recorded"))?,
+    };
     let number = |name: &str| event[name].as_f64().unwrap_or_default();
     let samples = number("samples");
     let happened = samples + number("limited");
