@@ -141,7 +141,7 @@ namespace Workloads
             Expect("TracedBox<_>.Get", 100, 0);
             for (int i = 0; i < 60; i++)
             {
-                Timed(i % 3 == 0 ? 1_000_000 : 20_000);
+                Timed(i % 3 == 0 ? 1_000_000 : 400_000);
             }
             Expect("Traced.Timed", 60, 0);
             CallsSlow();

@@ -98,8 +98,8 @@ fn kept(recording: &Path, method: &str) -> Vec<u64> {
 }
 
 /// The durations of a method with a stopwatch are those of the stopwatch, to 2 % or 200 ns: never less, and no more but where
-/// the thread was taken off its processor, or its caches were, between two looks at a clock, which on a busy machine they are
-/// in one call of six.
+/// the thread was taken off its processor between two looks at a clock. The calls are so long that caches which others have
+/// emptied cost less than that.
 pub(crate) fn assert_timed(recorded: &Recorded, traced: &[Value], answer: &str) {
     let lines = answer
         .lines()
