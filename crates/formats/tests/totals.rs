@@ -340,14 +340,21 @@ proptest! {
             let pprof = pprof_totals(&within, &options);
             let in_pprof = |name: String| pprof.get(&name).copied().unwrap_or(0);
             let count = total(&within, event, Weight::Samples);
-            let samples = if event == Event::Cpu { "samples".to_owned() } else { format!("{}-samples", event.name()) };
-            prop_assert_eq!(in_pprof(event.name().to_owned()), all);
-            if event != Event::Exception {
+            // Of memory there are objects beside bytes, which are no samples.
+            let (value, samples) = match event {
+                Event::Alloc => ("alloc_space".to_owned(), None),
+                Event::Live => ("inuse_space".to_owned(), None),
+                Event::Cpu => ("cpu".to_owned(), Some("samples".to_owned())),
+                Event::Exception => ("exception".to_owned(), None),
+                _ => (event.name().to_owned(), Some(format!("{}-samples", event.name()))),
+            };
+            prop_assert_eq!(in_pprof(value), all);
+            if let Some(samples) = samples {
                 prop_assert_eq!(in_pprof(samples), count);
             }
             // Tracks weigh intervals or bytes, events that are counted are markers.
             let (tracks, markers) = firefox_totals(&within, &options, event);
-            if matches!(event, Event::Alloc | Event::Exception) {
+            if matches!(event, Event::Alloc | Event::Live | Event::Exception) {
                 prop_assert_eq!(markers, count);
             }
             if event != Event::Exception {
@@ -355,7 +362,7 @@ proptest! {
                 for sample in within.samples.iter().filter(|sample| sample.event == event) {
                     *expected.entry(sample.thread).or_default() += sample.value;
                 }
-                let weigh = |sum: u64| if event == Event::Alloc { sum } else { (sum + INTERVAL / 2) / INTERVAL };
+                let weigh = |sum: u64| if matches!(event, Event::Alloc | Event::Live) { sum } else { (sum + INTERVAL / 2) / INTERVAL };
                 let mut expected: Vec<u64> = expected.into_values().map(weigh).filter(|weight| *weight > 0).collect();
                 expected.sort_unstable();
                 prop_assert_eq!(tracks, expected);
