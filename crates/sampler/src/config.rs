@@ -17,6 +17,9 @@ pub enum EngineChoice {
     /// No CPU samples; wall-clock samples by [`crate::Reader::wall_tick`] each
     /// [`Config::interval_ns`].
     Wall,
+    /// No samples by time: stacks only by [`crate::Reader::ask_trace`], or none. Works as [`EngineKind::Wall`] without
+    /// ticks.
+    None,
 }
 
 /// The engine at work.

@@ -501,7 +501,7 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     }
     install(config.signal)?;
     let kind = choose(config)?;
-    let wall = if kind == EngineKind::Wall {
+    let wall = if config.engine == EngineChoice::Wall {
         config.interval_ns
     } else {
         config.wall_interval_ns
@@ -549,7 +549,7 @@ fn make_wake() -> Result<(), Error> {
 fn choose(config: &Config) -> Result<EngineKind, Error> {
     let probe = |user_only: bool| engine::probe_perf(user_only).map(|fd| engine::anchor(Some(fd)));
     match config.engine {
-        EngineChoice::Wall => Ok(EngineKind::Wall),
+        EngineChoice::Wall | EngineChoice::None => Ok(EngineKind::Wall),
         EngineChoice::Timer => Ok(EngineKind::Timer),
         EngineChoice::Clock => Ok(EngineKind::Clock),
         EngineChoice::Auto => {

@@ -40,6 +40,23 @@ fn run(
 }
 
 #[test]
+fn without_an_engine_nobody_ticks() {
+    in_child("without_an_engine_nobody_ticks", || {
+        let (sampler, mut reader) = start(EngineChoice::None, 1000);
+        let _slot = sampler.register(tid(), Some(stack())).unwrap();
+        assert_eq!(sampler.due_ns(), None);
+        let mut samples = 0;
+        for _ in 0..50 {
+            burn(Duration::from_millis(2));
+            reader.tick(now_ns());
+            reader.drain_all(|_, _| samples += 1, |_| {});
+        }
+        assert_eq!(samples, 0);
+        assert_eq!(reader.take_counters().signals, 0);
+    });
+}
+
+#[test]
 fn waiting_threads_count_and_cost_nothing() {
     in_child("waiting_threads_count_and_cost_nothing", || {
         let (sampler, mut reader) = start(EngineChoice::Wall, 100);

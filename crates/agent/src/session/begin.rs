@@ -138,7 +138,7 @@ fn sampling(settings: &Settings) -> sampler::Config {
     sampler::Config {
         // Threads that are walked by the agent thread need no timers of their own.
         engine: match (cpu && by_signal, settings.engine.as_str()) {
-            // Its clock is the agent thread's, which lets it stand where no time is sampled.
+            (false, _) if by_signal && !wall => EngineChoice::None,
             (false, _) => EngineChoice::Wall,
             (true, "perf") => EngineChoice::Perf,
             (true, "timer") => EngineChoice::Timer,

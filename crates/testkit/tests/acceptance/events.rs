@@ -248,6 +248,10 @@ fn contention(runtime: &Runtime) {
 
 fn collections(runtime: &Runtime) {
     let recorded = record(runtime, "gc", &["rounds=100"], &["-e", "gc"]);
+    let inspected = recorded.inspect();
+    let events = inspected.json["events"].as_array().unwrap().iter();
+    // Nobody asked for samples by time.
+    assert!(events.map(|known| &known["event"]).eq(["gc"]));
     let collections = recorded.answer.measured("collections");
     let rows = details(&recorded, "gc");
     let event = totals(&recorded, "gc");
