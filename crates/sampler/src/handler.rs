@@ -172,6 +172,13 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
         }
         Enter::Nested => {
             arrived(slot, token.ask, WallSignal::NONE);
+            // Only a handler that is being jumped out of lets our signal in. Its event has stopped itself and would be
+            // let on by nobody; the gate that we have found entered keeps it open.
+            let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
+            let is_tick = token.ask == Ask::Cpu && !tick.sent;
+            if let (Some(Timer::Perf(fd)), true) = (timer, is_tick) {
+                engine::go_on(slot, fd, None);
+            }
             global.discard(DiscardReason::Nested);
             return;
         }

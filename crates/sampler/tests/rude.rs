@@ -148,7 +148,51 @@ fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
                 drain(&mut reader);
                 let counters = reader.take_counters();
                 assert_eq!(WALKS.load(Ordering::SeqCst), wanted);
-                assert_eq!(counters.discarded(DiscardReason::Nested), 0, "{counters:?}");
+                // A tick may come while the handler is being left.
+                let nested = counters.discarded(DiscardReason::Nested);
+                assert!(nested * 10 <= wanted, "{counters:?}");
+                sampler.stop();
+                drop(reader);
+            }
+        },
+    );
+}
+
+/// The tick comes between a handler's return of our signal and its jump: the frames of ours are still there.
+#[test]
+fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
+    extern "C" fn jump_late(_: i32) {
+        // SAFETY: as in the test above.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            burn(Duration::from_millis(20));
+            jump_back(BACK.as_ptr());
+        }
+    }
+    extern "C" fn burn_on() {
+        burn(Duration::from_secs(5));
+    }
+    in_child(
+        "a_tick_in_a_handler_that_is_being_left_is_not_the_last",
+        || {
+            on_usr1(jump_late as *const () as usize);
+            for engine in [EngineChoice::Timer, EngineChoice::Perf] {
+                let (sampler, mut reader) = Sampler::start(at(engine), interrupted_walk).unwrap();
+                let slot = sampler.register(tid(), Some(stack())).unwrap();
+                for _ in 0..10 {
+                    // SAFETY: `burn_on` takes nothing and owns nothing.
+                    let jumped = unsafe { with_way_back(BACK.as_ptr(), burn_on) };
+                    assert_eq!(jumped, 1, "{engine:?}: sampled no more");
+                }
+                sampler.unregister(slot);
+                drain(&mut reader);
+                let counters = reader.take_counters();
+                assert!(
+                    counters.discarded(DiscardReason::Nested) >= 10,
+                    "{engine:?}: {counters:?}"
+                );
                 sampler.stop();
                 drop(reader);
             }
