@@ -77,7 +77,11 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
             continue;
         }
         whole += count;
-        assert_eq!(kept, 100, "{count} samples");
+        // What the runtime does then is said by a frame that is on no stack.
+        let said = frames
+            .iter()
+            .filter(|frame| ["[GC]", "[JIT compiler]"].contains(&frame.as_str()));
+        assert_eq!(kept - said.count(), 100, "{count} samples");
     }
     let truncated = inspected.number("truncated");
     assert!(
