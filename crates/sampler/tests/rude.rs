@@ -189,8 +189,9 @@ fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
                 sampler.unregister(slot);
                 drain(&mut reader);
                 let counters = reader.take_counters();
+                // One or two each time; a busy machine's ticks come late.
                 assert!(
-                    counters.discarded(DiscardReason::Nested) >= 10,
+                    counters.discarded(DiscardReason::Nested) >= 3,
                     "{engine:?}: {counters:?}"
                 );
                 sampler.stop();
