@@ -20,6 +20,7 @@ pub mod pprof;
 mod select;
 pub mod speedscope;
 mod spread;
+mod table;
 pub mod text;
 mod visible;
 mod wording;

@@ -5,7 +5,7 @@ use profile::model::TracedMethod;
 use serde::Serialize;
 
 use crate::spread::Scale;
-use crate::text::traced::{TOLD, name, ranked, time};
+use crate::text::traced::{COLUMNS, name, numbers, ranked, time};
 
 /// Most cells of a strip.
 const MOST_CELLS: u32 = 37;
@@ -38,22 +38,10 @@ pub(super) fn head(profile: &Profile) -> Option<TracedHead> {
         .take(MOST)
         .collect();
     let scale = Scale::of(methods.iter().copied(), MOST_CELLS)?;
-    let method = |one: &TracedMethod| {
-        let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
-        let counts = [one.calls().to_string(), one.errors.to_string()];
-        let times = [
-            time(one.sum_ns),
-            time(one.mean_ns()),
-            p50,
-            p90,
-            p99,
-            time(one.max_ns),
-        ];
-        MethodHead {
-            name: name(profile, one),
-            says: counts.into_iter().chain(times).collect(),
-            cells: scale.cells(one),
-        }
+    let method = |one: &TracedMethod| MethodHead {
+        name: name(profile, one),
+        says: numbers(one).into(),
+        cells: scale.cells(one),
     };
     let bounds = scale.bounds();
     let between = bounds.windows(2).filter_map(|pair| match pair {
@@ -61,9 +49,7 @@ pub(super) fn head(profile: &Profile) -> Option<TracedHead> {
         _ => None,
     });
     Some(TracedHead {
-        columns: vec![
-            "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
-        ],
+        columns: COLUMNS.into(),
         cells: between.collect(),
         methods: methods.iter().copied().map(method).collect(),
     })

@@ -7,6 +7,7 @@ use profile::model::{LiveHeap, LiveSum};
 use profile::ops::{LiveType, live_types};
 use serde::Serialize;
 
+use crate::table;
 use crate::visible::visible;
 use crate::wording::{amount, plural, seconds};
 
@@ -131,25 +132,8 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
         ]);
         cells.push(line);
     }
-    let columns = cells.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        let cells = cells.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in cells.iter().filter(|_| !types.is_empty()) {
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let gap = if column > 0 { "  " } else { "" };
-            if column + 1 == columns {
-                writeln!(out, "{gap}{cell}")?;
-            } else {
-                write!(
-                    out,
-                    "{gap}{}{cell}",
-                    " ".repeat(width - cell.chars().count())
-                )?;
-            }
-        }
+    if !types.is_empty() {
+        table::write(&cells, None, out)?;
     }
     let hidden = types.len().saturating_sub(top);
     if hidden > 0 {

@@ -21,6 +21,7 @@ use crate::health::honest_line;
 use crate::labels::{Labels, runtime_versions};
 use crate::options::Options;
 use crate::select::{events, unit_name, viewed};
+use crate::table;
 use crate::visible::visible;
 use crate::wording::{amount, duration_ns, percent, plural, seconds, shortened};
 use report::{Report, Row};
@@ -167,26 +168,7 @@ fn table(report: &Report, out: &mut impl Write) -> io::Result<()> {
         line.push(row_name(row));
         cells.push(line);
     }
-    let columns = cells[0].len();
-    let widths: Vec<usize> = (0..columns)
-        .map(|c| {
-            cells
-                .iter()
-                .map(|line| line[c].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for line in &cells {
-        for (c, cell) in line.iter().enumerate() {
-            if c + 1 == columns {
-                writeln!(out, "  {cell}")?;
-            } else {
-                let pad = widths[c] - cell.chars().count();
-                write!(out, "{}{:pad$}{cell}", if c > 0 { "  " } else { "" }, "")?;
-            }
-        }
-    }
+    table::write(&cells, None, out)?;
     let hidden = report.rows.len().saturating_sub(report.top);
     if hidden > 0 {
         writeln!(out, "… and {hidden} more")?;

@@ -8,11 +8,16 @@ use profile::ops::runtime_labels;
 use serde::Serialize;
 
 use crate::spread::Scale;
+use crate::table;
 use crate::visible::visible;
 use crate::wording::plural;
 
 /// The quantiles that are told, in thousandths.
-pub(crate) const TOLD: [u64; 3] = [500, 900, 990];
+const TOLD: [u64; 3] = [500, 900, 990];
+/// What [`numbers`] are.
+pub(crate) const COLUMNS: [&str; 8] = [
+    "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
+];
 /// Most cells of a strip.
 const MOST_CELLS: u32 = 20;
 
@@ -88,6 +93,21 @@ pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
     (!profile.traced.is_empty()).then(|| ranked(profile).into_iter().map(of).collect())
 }
 
+/// What is told of a method's calls, by column.
+pub(crate) fn numbers(one: &TracedMethod) -> [String; COLUMNS.len()] {
+    let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
+    [
+        one.calls().to_string(),
+        one.errors.to_string(),
+        time(one.sum_ns),
+        time(one.mean_ns()),
+        p50,
+        p90,
+        p99,
+        time(one.max_ns),
+    ]
+}
+
 /// The table: nothing where nothing was to be traced.
 pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::Result<()> {
     let all = ranked(profile);
@@ -108,56 +128,22 @@ pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::
     let called: Vec<_> = traced.iter().filter(|one| one.calls() > 0).collect();
     let shown = || called.iter().take(top).map(|one| **one);
     let scale = Scale::of(shown(), MOST_CELLS);
-    let head = [
-        "calls", "errors", "total", "mean", "p50", "p90", "p99", "max", "", "method",
-    ];
-    let mut cells = vec![head.map(str::to_owned)];
-    if let Some(scale) = &scale
-        && let [first, .., last] = scale.bounds()[..]
-        && let Some(head) = cells.first_mut()
-    {
-        head[8] = format!("{} – {}", time(first), time(last));
-    }
+    let strip = COLUMNS.len();
+    let mut head: Vec<String> = COLUMNS.map(str::to_owned).into();
+    head.push(match scale.as_ref().map(Scale::bounds).as_deref() {
+        Some([first, .., last]) => format!("{} – {}", time(*first), time(*last)),
+        _ => String::new(),
+    });
+    head.push("method".to_owned());
+    let mut cells = vec![head];
     for one in shown() {
-        let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
-        cells.push([
-            one.calls().to_string(),
-            one.errors.to_string(),
-            time(one.sum_ns),
-            time(one.mean_ns()),
-            p50,
-            p90,
-            p99,
-            time(one.max_ns),
-            scale
-                .as_ref()
-                .map_or_else(String::new, |scale| scale.bars(one)),
-            name(profile, one),
-        ]);
+        let mut line: Vec<String> = numbers(one).into();
+        let bars = scale.as_ref().map(|scale| scale.bars(one));
+        line.extend([bars.unwrap_or_default(), name(profile, one)]);
+        cells.push(line);
     }
-    let width = |column: usize| {
-        let widths = cells.iter().map(|line| line[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
-    let widths: [usize; 10] = std::array::from_fn(width);
-    for line in cells.iter().filter(|_| !called.is_empty()) {
-        for (column, cell) in line.iter().enumerate() {
-            match column {
-                9 => writeln!(out, "  {cell}")?,
-                // A strip is to begin where that above it does.
-                8 => write!(
-                    out,
-                    "  {cell}{}",
-                    " ".repeat(widths[column] - cell.chars().count())
-                )?,
-                _ => write!(
-                    out,
-                    "{}{}{cell}",
-                    if column > 0 { "  " } else { "" },
-                    " ".repeat(widths[column] - cell.chars().count())
-                )?,
-            }
-        }
+    if !called.is_empty() {
+        table::write(&cells, Some(strip), out)?;
     }
     let hidden = called.len().saturating_sub(top);
     if hidden > 0 {

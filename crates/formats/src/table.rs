@@ -1,0 +1,35 @@
+//! Lines of cells under each other, for readers of text.
+//!
+//! The invariant: a cell is as wide as its widest neighbour above or below, counted in characters, so that columns stand straight;
+//! nothing is behind the last one.
+
+use std::io::{self, Write};
+
+/// Writes each line with its cells to the right of their columns, but those of `strip`, if there is one, which begin below each
+/// other, and the last. All lines have as many cells.
+pub(crate) fn write(
+    lines: &[Vec<String>],
+    strip: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for line in lines {
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let gap = if column > 0 { "  " } else { "" };
+            let pad = width - cell.chars().count();
+            if column + 1 == columns {
+                writeln!(out, "{gap}{cell}")?;
+            } else if strip == Some(column) {
+                write!(out, "{gap}{cell}{:pad$}", "")?;
+            } else {
+                write!(out, "{gap}{:pad$}{cell}", "")?;
+            }
+        }
+    }
+    Ok(())
+}
