@@ -167,14 +167,19 @@ impl Body {
         let Some(at) = self.position(label) else {
             return false;
         };
-        let mut new = self.fresh(instructions);
+        let new = self.fresh(instructions);
+        self.put_at(at, new);
+        true
+    }
+
+    /// Puts lines before that at a place: the first takes its label, and it the first one's.
+    fn put_at(&mut self, at: usize, mut new: Vec<Line>) {
         if let Some(first) = new.first_mut()
             && let Some(line) = self.lines.get_mut(at)
         {
             core::mem::swap(&mut first.label, &mut line.label);
         }
         self.lines.splice(at..at, new);
-        true
     }
 
     /// As [`Body::insert_at`], for instructions that run only where `condition` leaves an `int32` that is not 0. `false` when no line has
@@ -189,17 +194,13 @@ impl Body {
             return false;
         };
         let mut new = self.fresh(condition);
-        let Some(first) = new.first_mut() else {
+        // Which the line will have: see `put_at`.
+        let Some(moved) = new.first().map(|line| line.label) else {
             return false;
         };
-        first.label = label;
-        let moved = self.label();
         new.push(self.line(Instruction::brfalse(moved)));
         new.extend(self.fresh(instructions));
-        if let Some(line) = self.lines.get_mut(at) {
-            line.label = moved;
-        }
-        self.lines.splice(at..at, new);
+        self.put_at(at, new);
         true
     }
 

@@ -334,19 +334,7 @@ impl<'rt> Info<'rt> {
         _: &Cx<'rt, C>,
         handle: &ObjectHandle,
     ) -> Result<Option<ObjectId<'rt>>> {
-        if handle.runtime != self.index() {
-            return Err(Hresult::E_INVALIDARG);
-        }
-        let mut object = 0;
-        call!(
-            self,
-            get_object_id_from_handle(
-                core::ptr::with_exposed_provenance_mut(handle.raw),
-                &mut object
-            )
-        )
-        .ok()?;
-        Ok(ObjectId::new(object))
+        self.address_in(handle).map(ObjectId::new)
     }
 
     /// Whether a handle has an object still (`GetObjectIDFromHandle`). That is all that can be told where objects may move:
@@ -359,6 +347,11 @@ impl<'rt> Info<'rt> {
         _: &Cx<'rt, C>,
         handle: &ObjectHandle,
     ) -> Result<bool> {
+        self.address_in(handle).map(|object| object != 0)
+    }
+
+    /// Where a handle's object is at this moment; 0 when it has been collected.
+    fn address_in(self, handle: &ObjectHandle) -> Result<usize> {
         if handle.runtime != self.index() {
             return Err(Hresult::E_INVALIDARG);
         }
@@ -371,7 +364,7 @@ impl<'rt> Info<'rt> {
             )
         )
         .ok()?;
-        Ok(object != 0)
+        Ok(object)
     }
 
     /// Collects every generation now, and waits for it (`ForceGC`).
