@@ -9,8 +9,8 @@
 use hashbrown::HashMap;
 
 use crate::builder::Builder;
-use crate::model::{Frame, FrameKind, StackId, ThreadId};
-use crate::ops::GC_FRAME;
+use crate::model::{FrameKind, StackId, ThreadId};
+use crate::ops;
 
 /// A time in which a thread collected, CLOCK_MONOTONIC, nanoseconds; the end is not in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,14 +62,7 @@ fn with_mark(builder: &mut Builder, leaf: StackId) -> StackId {
     let Some(first) = path.iter().rposition(|id| of_runtime(*id)) else {
         return leaf;
     };
-    let like = builder.profile.frame(path[first]);
-    let (module, runtime) = (like.module, like.runtime);
-    let name = builder.string(GC_FRAME);
-    let mark = builder.frame(Frame {
-        module,
-        runtime,
-        ..Frame::new(name, FrameKind::Runtime)
-    });
+    let mark = ops::mark(builder, ops::GC_FRAME, Some(path[first]));
     path.insert(first + 1, mark);
     for frame in path.into_iter().rev() {
         at = Some(builder.stack(at, frame));

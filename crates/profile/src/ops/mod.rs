@@ -25,7 +25,8 @@ pub use seen::{Stacks, has_logical, seen_by};
 pub use signatures::with_signatures;
 pub use totals::{Row, events, main_event, order, totals};
 pub use tree::{Direction, Node, Tree};
-pub use work::{GC_FRAME, with_runtime_work};
+pub use work::with_runtime_work;
+pub(crate) use work::{GC_FRAME, mark};
 
 /// How much was sampled: the number of samples and the sum of their values, in the unit of their
 /// event. A sum over several events has no meaning as value.

@@ -11,7 +11,7 @@ use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, Profile, Stack, StackId};
 
 /// Text of the frame above the collector's code.
-pub const GC_FRAME: &str = "[GC]";
+pub(crate) const GC_FRAME: &str = "[GC]";
 
 /// A kind of work that has a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,13 +187,19 @@ impl Rewrite {
 
     /// A frame that says what the code below it does; it is of the same file and runtime as `like`.
     fn mark(&mut self, parent: Option<StackId>, work: Work, like: Option<FrameId>) -> StackId {
-        let like = like.map(|id| self.builder.profile.frame(id).clone());
-        let name = self.builder.string(work.name());
-        let frame = self.builder.frame(Frame {
-            module: like.as_ref().and_then(|like| like.module),
-            runtime: like.as_ref().and_then(|like| like.runtime),
-            ..Frame::new(name, FrameKind::Runtime)
-        });
+        let frame = mark(&mut self.builder, work.name(), like);
         self.builder.stack(parent, frame)
     }
+}
+
+/// The frame that says what code below it does; of the same file and runtime as `like`.
+pub(crate) fn mark(builder: &mut Builder, name: &str, like: Option<FrameId>) -> FrameId {
+    let like = like.map(|id| builder.profile.frame(id));
+    let (module, runtime) = like.map_or((None, None), |like| (like.module, like.runtime));
+    let name = builder.string(name);
+    builder.frame(Frame {
+        module,
+        runtime,
+        ..Frame::new(name, FrameKind::Runtime)
+    })
 }
