@@ -15,6 +15,15 @@ use crate::base::proc;
 /// Most that are kept until the agent thread takes them: four in a millisecond of the longest round.
 const MAX_TIMES: usize = 2048;
 
+/// Whether a runtime that stops for this reason does so to collect.
+pub(crate) fn is_collection(reason: CorPrfSuspendReason) -> bool {
+    [
+        CorPrfSuspendReason::FOR_GC,
+        CorPrfSuspendReason::FOR_GC_PREP,
+    ]
+    .contains(&reason)
+}
+
 /// One collection's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Collected {
@@ -47,12 +56,7 @@ impl Default for Collecting {
 impl Collecting {
     /// At the end of `RuntimeSuspendStarted`. The runtime lets one thread at a time come here.
     pub(crate) fn begins(&self, reason: CorPrfSuspendReason) {
-        let collects = [
-            CorPrfSuspendReason::FOR_GC,
-            CorPrfSuspendReason::FOR_GC_PREP,
-        ]
-        .contains(&reason);
-        if collects {
+        if is_collection(reason) {
             self.tid.store(proc::own_tid(), Relaxed);
             self.from_ns.store(proc::now_ns(), Relaxed);
         }

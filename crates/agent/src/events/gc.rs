@@ -15,6 +15,7 @@ use recording::Event;
 use super::Origin;
 use super::source::{Asked, EventSource, Need};
 use crate::base::proc;
+use crate::clr::collecting::is_collection;
 
 /// Collections.
 pub(super) struct Collections;
@@ -72,12 +73,7 @@ impl Collector {
     /// `RuntimeSuspendStarted`.
     pub(crate) fn stopping(&self, reason: CorPrfSuspendReason, now_ns: u64) {
         let mut state = self.state();
-        let collects = [
-            CorPrfSuspendReason::FOR_GC,
-            CorPrfSuspendReason::FOR_GC_PREP,
-        ]
-        .contains(&reason);
-        state.stopping_ns = collects.then_some(now_ns);
+        state.stopping_ns = is_collection(reason).then_some(now_ns);
         state.begun = None;
     }
 

@@ -263,12 +263,14 @@ impl Events {
         self.handles.give_back(runtimes);
     }
 
-    /// The same where there is no session: samples that were on their way when it ended are nobody's.
-    pub(crate) fn give_back_late_handles(&self, runtimes: &mut Runtimes<'_>) {
-        if self.handles.is_any() {
+    /// Whether there are any where there is no session: samples that were on their way when it ended are nobody's, and are
+    /// dropped.
+    pub(crate) fn has_late_handles(&self) -> bool {
+        let is_any = self.handles.is_any();
+        if is_any {
             drop(self.queue.take(proc::now_ns()));
-            self.give_back_handles(runtimes);
         }
+        is_any
     }
 
     /// An event happened. Answers where its sample is to go, if it is to be taken.

@@ -264,9 +264,11 @@ pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentC
         }
     }
     if parts.phase.get() == Phase::Idle {
-        let known = parts.registry.known();
-        let mut runtimes = Runtimes::new(cx, &parts.registry, &known);
-        parts.events.give_back_late_handles(&mut runtimes);
+        if parts.events.has_late_handles() {
+            let known = parts.registry.known();
+            let mut runtimes = Runtimes::new(cx, &parts.registry, &known);
+            parts.events.give_back_handles(&mut runtimes);
+        }
         for clr in parts.registry.take_former() {
             recorder.forget_runtime(&parts.target, &clr);
         }

@@ -12,9 +12,9 @@ use corprof::il::{
     Body, Instruction, LocalSignature, MethodSignature, Opcode, Operand, Outcome, Probe, Type,
     TypeToken,
 };
-use corprof::{Hresult, MetadataEmit, MetadataImport, Token};
+use corprof::{MetadataEmit, MetadataImport, Token};
 
-use super::probes;
+use super::{answered, probes};
 
 const SERVICES: &str = "System.Runtime.CompilerServices.";
 const TASK: &str = "System.Threading.Tasks.Task";
@@ -56,10 +56,6 @@ pub(super) struct Signatures {
 pub(super) struct Metadata<'a, 'rt> {
     pub(super) import: &'a MetadataImport<'rt>,
     pub(super) emit: &'a MetadataEmit<'rt>,
-}
-
-fn text(error: Hresult) -> String {
-    format!("the runtime answers {error}")
 }
 
 /// The token of an instruction that has one.
@@ -253,7 +249,7 @@ impl Kickoff {
 
         let emit = metadata.emit;
         let get_task = emit.define_member_ref(*class, "get_Task", &self.get_task.to_bytes());
-        let get_task = Instruction::call(get_task.map_err(text)?);
+        let get_task = Instruction::call(get_task.map_err(answered)?);
         let returns = match (&self.get_task.return_type, named(import, *class)) {
             // Of the builder of a `T` it is the task of a `T`.
             (
@@ -417,7 +413,7 @@ impl Tasks {
             (Some(_), Type::ValueType(class)) => class.token(),
             (Some(_), whole) => {
                 let spec = metadata.emit.get_token_from_type_spec(&whole.to_bytes());
-                spec.map_err(text)?
+                spec.map_err(answered)?
             }
         };
         Ok(Tasks { own, task, value })
@@ -468,16 +464,16 @@ impl Tasks {
         let found = metadata
             .emit
             .define_member_ref(class, name, &signature.to_bytes());
-        found.map_err(text)
+        found.map_err(answered)
     }
 }
 
 /// A reference to a type of the framework, beside one that is there.
 fn type_ref(metadata: Metadata<'_, '_>, name: &str, beside: Token) -> Result<Token, String> {
-    let scope_of = |class: Token| metadata.import.get_type_ref_props(class).map_err(text);
+    let scope_of = |class: Token| metadata.import.get_type_ref_props(class).map_err(answered);
     let beside = scope_of(beside)?.scope;
     let (mut found, mut of_objects) = (None, None);
-    for class in metadata.import.enum_type_refs().map_err(text)? {
+    for class in metadata.import.enum_type_refs().map_err(answered)? {
         let props = scope_of(class)?;
         if props.name == name && (found.is_none() || props.scope == beside) {
             found = Some(class);
@@ -492,6 +488,6 @@ fn type_ref(metadata: Metadata<'_, '_>, name: &str, beside: Token) -> Result<Tok
         None => metadata
             .emit
             .define_type_ref_by_name(of_objects.unwrap_or(beside), name)
-            .map_err(text),
+            .map_err(answered),
     }
 }

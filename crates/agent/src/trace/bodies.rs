@@ -17,7 +17,7 @@ use corprof::{
 
 use super::asyncs::{self, Kickoff};
 use super::table::{self, NEVER};
-use super::{Trace, Wanted, probes};
+use super::{Trace, Wanted, answered, probes};
 use crate::clr::Clr;
 
 /// Larger bodies are left alone.
@@ -113,10 +113,6 @@ impl Signatures {
             },
         })
     }
-}
-
-fn text(error: Hresult) -> String {
-    format!("the runtime answers {error}")
 }
 
 impl<'rt> Module<'rt> {
@@ -285,7 +281,7 @@ impl<'rt> Module<'rt> {
         number: i32,
     ) -> Result<Read, String> {
         let props = self.import.get_method_props(kickoff.move_next);
-        let mut read = self.read(cx, kickoff.move_next, &props.map_err(text)?.signature)?;
+        let mut read = self.read(cx, kickoff.move_next, &props.map_err(answered)?.signature)?;
         let signatures = self.signatures.asyncs;
         let (body, locals) = (&mut read.body, &mut read.locals);
         kickoff.complete(self.metadata(), body, locals, signatures, number)?;
@@ -351,7 +347,7 @@ impl<'rt> Module<'rt> {
         let Read {
             mut body, locals, ..
         } = self.made(cx, bodies, token, second)?;
-        body.locals = Some(self.emit.locals(&locals).map_err(text)?);
+        body.locals = Some(self.emit.locals(&locals).map_err(answered)?);
         body.fat_header = true;
         let body = written(&body)?;
         clr.rewrites(self.id.raw(), token.0, &body.map);
@@ -375,7 +371,7 @@ impl<'rt> Module<'rt> {
         let mut firsts = bodies.seconds.iter();
         let first = firsts.find(|((module, _), found)| *module == self.key && is_it(found));
         let ((_, first), _) = first.ok_or_else(gone)?;
-        let props = self.import.get_method_props(*first).map_err(text)?;
+        let props = self.import.get_method_props(*first).map_err(answered)?;
         let read = self.read(cx, *first, &props.signature)?;
         let kickoff = self.kickoff(&read).ok_or_else(gone)??;
         self.completing(cx, &kickoff, second.number)
@@ -389,7 +385,9 @@ impl<'rt> Module<'rt> {
         signature: &[u8],
     ) -> Result<Read, String> {
         let il = self.info.get_il_function_body(cx, self.id, token);
-        let il = il.map_err(text)?.ok_or("the runtime has no IL of it yet")?;
+        let il = il
+            .map_err(answered)?
+            .ok_or("the runtime has no IL of it yet")?;
         if il.len() > MAX_IL {
             return Err(format!("its code is larger than {MAX_IL} bytes"));
         }
@@ -398,7 +396,7 @@ impl<'rt> Module<'rt> {
         let signature = MethodSignature::read(signature).map_err(unread)?;
         let locals = match body.locals {
             Some(token) => {
-                let bytes = self.import.get_sig_from_token(token).map_err(text)?;
+                let bytes = self.import.get_sig_from_token(token).map_err(answered)?;
                 LocalSignature::read(&bytes).map_err(unread)?
             }
             None => LocalSignature::default(),
@@ -443,7 +441,7 @@ impl<'rt> Module<'rt> {
         };
         let wrapped = wrapped.map_err(|refusal| refusal.text().to_owned())?;
         let token = match wrapped.locals() {
-            Some(locals) => self.emit.locals(locals).map_err(text)?,
+            Some(locals) => self.emit.locals(locals).map_err(answered)?,
             None => Token(0),
         };
         written(&wrapped.with_locals(token))

@@ -42,6 +42,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
+/// What users are told of an error of the runtime's.
+fn answered(error: Hresult) -> String {
+    format!("the runtime answers {error}")
+}
+
 /// Tracing in a process: what the session in force wants, and what has become of it.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -361,7 +366,7 @@ impl Trace {
         if let Some((number, _)) = state.known.get(&(module, token))
             && let Some(traced) = state.traced.iter_mut().find(|t| t.number == Some(*number))
         {
-            traced.refused = format!("the runtime answers {why}");
+            traced.refused = answered(why);
             traced.fresh = true;
         }
     }

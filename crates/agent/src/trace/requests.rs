@@ -18,7 +18,7 @@ use corprof::{
 
 use super::bodies::{Bodies, Module};
 use super::table::{self, NEVER};
-use super::{Trace, Wanted, lock};
+use super::{Trace, Wanted, answered, lock};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
@@ -174,9 +174,9 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
                         request(cx, (trace, &clr), &mut bodies, module, methods, &mut traced);
                     asked.unwrap_or_else(|error| {
                         for index in indices {
-                            trace.became(index, Err(format!("the runtime answers {error}")));
+                            trace.became(index, Err(answered(error)));
                         }
-                        Some(format!("the runtime answers {error}"))
+                        Some(answered(error))
                     })
                 });
                 let _nobody_waits = done.send(note);
@@ -258,10 +258,7 @@ fn request<'rt>(
         traced.push((key, asked.token, number));
         if let Some((index, number)) = asked.counts {
             let answer = requested.map(|()| number);
-            trace.became(
-                index,
-                answer.map_err(|error| format!("the runtime answers {error}")),
-            );
+            trace.became(index, answer.map_err(answered));
         }
     }
     let precompiled = info.get_module_info2(cx, module.id)?;
