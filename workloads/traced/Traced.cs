@@ -1,5 +1,4 @@
 using System;
-using System.Collections.Generic;
 using System.Diagnostics;
 using System.IO;
 using System.Runtime.CompilerServices;
@@ -33,7 +32,7 @@ namespace Workloads
     /// </summary>
     public static class Traced
     {
-        private static readonly SortedDictionary<string, long[]> Expected = new SortedDictionary<string, long[]>(StringComparer.Ordinal);
+        private static readonly CallCounts Expected = new CallCounts();
         private static readonly long[] TimedTicks = new long[1000];
         private static int timedCalls;
 
@@ -95,26 +94,13 @@ namespace Workloads
 
         private static void Forget()
         {
-            Expected.Clear();
+            Expected.Forget();
             timedCalls = 0;
-        }
-
-        private static void Expect(string method, long calls, long errors)
-        {
-            if (!Expected.TryGetValue("Workloads." + method, out long[] known))
-            {
-                Expected.Add("Workloads." + method, known = new long[2]);
-            }
-            known[0] += calls;
-            known[1] += errors;
         }
 
         private static void Print(TextWriter to)
         {
-            foreach (KeyValuePair<string, long[]> one in Expected)
-            {
-                to.WriteLine("traced " + one.Key + " " + one.Value[0] + " " + one.Value[1]);
-            }
+            Expected.Print(to);
             double ns = 1e9 / Stopwatch.Frequency;
             string line = "timed Workloads.Traced.Timed";
             for (int i = 0; i < timedCalls; i++)
@@ -127,9 +113,9 @@ namespace Workloads
         private static long Pass()
         {
             long sum = Node(6);
-            Expect("Traced.Node", 1 + 3 + 9 + 27 + 81 + 243 + 729, 0);
+            Expected.Add("Traced.Node", 1 + 3 + 9 + 27 + 81 + 243 + 729, 0);
             sum += Recurse(300);
-            Expect("Traced.Recurse", 301, 0);
+            Expected.Add("Traced.Recurse", 301, 0);
             sum += Exceptions();
             sum += Threads();
             sum += Smalls();
@@ -137,16 +123,16 @@ namespace Workloads
             {
                 sum += new TracedBox<int>(i).Get() + new TracedBox<string>("x").Get().Length;
             }
-            Expect("TracedBox<_>..ctor", 100, 0);
-            Expect("TracedBox<_>.Get", 100, 0);
+            Expected.Add("TracedBox<_>..ctor", 100, 0);
+            Expected.Add("TracedBox<_>.Get", 100, 0);
             for (int i = 0; i < 60; i++)
             {
                 Timed(i % 3 == 0 ? 1_000_000 : 400_000);
             }
-            Expect("Traced.Timed", 60, 0);
+            Expected.Add("Traced.Timed", 60, 0);
             CallsSlow();
-            Expect("Traced.CallsSlow", 1, 0);
-            Expect("Traced.Slow", 12, 1);
+            Expected.Add("Traced.CallsSlow", 1, 0);
+            Expected.Add("Traced.Slow", 12, 1);
             return sum;
         }
 
@@ -174,9 +160,9 @@ namespace Workloads
                     sum += 7;
                 }
             }
-            Expect("Traced.Outer", 100, 20);
-            Expect("Traced.Middle", 100, 25);
-            Expect("Traced.Inner", 100, 25);
+            Expected.Add("Traced.Outer", 100, 20);
+            Expected.Add("Traced.Middle", 100, 25);
+            Expected.Add("Traced.Inner", 100, 25);
             return sum;
         }
 
@@ -237,7 +223,7 @@ namespace Workloads
             {
                 thread.Join();
             }
-            Expect("Traced.Shared", 20_000, 0);
+            Expected.Add("Traced.Shared", 20_000, 0);
             return sum;
         }
 
@@ -254,7 +240,7 @@ namespace Workloads
             {
                 sum = Small(sum);
             }
-            Expect("Traced.Small", 10_000, 0);
+            Expected.Add("Traced.Small", 10_000, 0);
             return sum;
         }
 

@@ -82,7 +82,7 @@ namespace Workloads
         private const int Together = 3000;
         private const int Timed = 40;
 
-        private static readonly SortedDictionary<string, long[]> Expected = new SortedDictionary<string, long[]>(StringComparer.Ordinal);
+        private static readonly CallCounts Expected = new CallCounts();
         private static readonly long[] TaskTicks = new long[Timed];
         private static readonly long[] ValueTicks = new long[Timed];
         private static readonly List<Task> NeverEnd = new List<Task>();
@@ -118,7 +118,7 @@ namespace Workloads
                     {
                         gate.TrySetResult(1);
                         Task.WhenAll(before).GetAwaiter().GetResult();
-                        Forget();
+                        Expected.Forget();
                         check.Add(Pass());
                         using (var said = new StreamWriter(Path.Combine(asked, "said-" + pass)))
                         {
@@ -135,27 +135,9 @@ namespace Workloads
             return 0;
         }
 
-        private static void Forget()
-        {
-            Expected.Clear();
-        }
-
-        private static void Expect(string method, long calls, long errors)
-        {
-            if (!Expected.TryGetValue("Workloads." + method, out long[] known))
-            {
-                Expected.Add("Workloads." + method, known = new long[2]);
-            }
-            known[0] += calls;
-            known[1] += errors;
-        }
-
         private static void Print(TextWriter to)
         {
-            foreach (KeyValuePair<string, long[]> one in Expected)
-            {
-                to.WriteLine("traced " + one.Key + " " + one.Value[0] + " " + one.Value[1]);
-            }
+            Expected.Print(to);
             double ns = 1e9 / Stopwatch.Frequency;
             to.WriteLine("timed Workloads.TracedAsync.TimedTask " + string.Join(" ", TaskTicks.Select(ticks => (long)(ticks * ns))));
             to.WriteLine("timed Workloads.TracedAsync.TimedValue " + string.Join(" ", ValueTicks.Select(ticks => (long)(ticks * ns))));
@@ -165,7 +147,7 @@ namespace Workloads
         {
             Task<long> pass = PassAsync();
             pass.GetAwaiter().GetResult();
-            Expect("TracedAsync.PassAsync", 1, 0);
+            Expected.Add("TracedAsync.PassAsync", 1, 0);
             return pass.Result;
         }
 
@@ -188,19 +170,19 @@ namespace Workloads
                 sum += (await new AsyncBox<long>(i).With("yy", i % 3 == 0)).Value.Length;
                 sum += await Same(i, i % 2 == 0) + (await Same("z", i % 2 == 0)).Length;
             }
-            Expect("TracedAsync.AtOnce", Each, 0);
-            Expect("TracedAsync.NothingAtOnce", Each, 0);
-            Expect("TracedAsync.Once", Each, 0);
-            Expect("TracedAsync.Many", Each, 0);
-            Expect("TracedAsync.Value", Each, 0);
-            Expect("TracedAsync.NoValue", Each, 0);
-            Expect("TracedAsync.Outer", Each, 0);
-            Expect("TracedAsync.Middle", Each, 0);
-            Expect("TracedAsync.Inner", Each, 0);
-            Expect("AsyncSolo.Twice", Each, 0);
-            Expect("AsyncBox<_>.Get", 2 * Each, 0);
-            Expect("AsyncBox<_>.With", 2 * Each, 0);
-            Expect("TracedAsync.Same", 2 * Each, 0);
+            Expected.Add("TracedAsync.AtOnce", Each, 0);
+            Expected.Add("TracedAsync.NothingAtOnce", Each, 0);
+            Expected.Add("TracedAsync.Once", Each, 0);
+            Expected.Add("TracedAsync.Many", Each, 0);
+            Expected.Add("TracedAsync.Value", Each, 0);
+            Expected.Add("TracedAsync.NoValue", Each, 0);
+            Expected.Add("TracedAsync.Outer", Each, 0);
+            Expected.Add("TracedAsync.Middle", Each, 0);
+            Expected.Add("TracedAsync.Inner", Each, 0);
+            Expected.Add("AsyncSolo.Twice", Each, 0);
+            Expected.Add("AsyncBox<_>.Get", 2 * Each, 0);
+            Expected.Add("AsyncBox<_>.With", 2 * Each, 0);
+            Expected.Add("TracedAsync.Same", 2 * Each, 0);
             sum += await Errors();
             sum += await AtATime();
             sum += await Odd();
@@ -210,8 +192,8 @@ namespace Workloads
                 await TimedTask(i % 4 == 0 ? 4_000_000 : 2_000_000);
                 sum += await TimedValue(i % 4 == 0 ? 4_000_000 : 2_000_000);
             }
-            Expect("TracedAsync.TimedTask", Timed, 0);
-            Expect("TracedAsync.TimedValue", Timed, 0);
+            Expected.Add("TracedAsync.TimedTask", Timed, 0);
+            Expected.Add("TracedAsync.TimedValue", Timed, 0);
             return sum;
         }
 
@@ -245,9 +227,9 @@ namespace Workloads
                     sum += 7;
                 }
             }
-            Expect("TracedAsync.ThrowsFirst", Each, Each / 3);
-            Expect("TracedAsync.ThrowsLater", Each, Each / 4);
-            Expect("TracedAsync.ValueThrows", Each, Each / 2);
+            Expected.Add("TracedAsync.ThrowsFirst", Each, Each / 3);
+            Expected.Add("TracedAsync.ThrowsLater", Each, Each / 4);
+            Expected.Add("TracedAsync.ValueThrows", Each, Each / 2);
             for (int i = 0; i < 10; i++)
             {
                 using (var source = new CancellationTokenSource())
@@ -264,7 +246,7 @@ namespace Workloads
                     }
                 }
             }
-            Expect("TracedAsync.Cancelled", 10, 10);
+            Expected.Add("TracedAsync.Cancelled", 10, 10);
             return sum;
         }
 
@@ -275,9 +257,9 @@ namespace Workloads
             List<Task<int>> waiting = Enumerable.Range(0, Together).Select(n => Waits(gate.Task, n)).ToList();
             gate.SetResult(1);
             long sum = (await Task.WhenAll(waiting)).Sum();
-            Expect("TracedAsync.Waits", Together, 0);
+            Expected.Add("TracedAsync.Waits", Together, 0);
             int[] raced = await Task.WhenAll(Enumerable.Range(0, 4).Select(n => Task.Run(() => Races(n))));
-            Expect("TracedAsync.Race", 4 * Together, 0);
+            Expected.Add("TracedAsync.Race", 4 * Together, 0);
             return sum + raced.Sum();
         }
 
@@ -299,18 +281,18 @@ namespace Workloads
                 sum += await DoneBeforeItReturns(i);
                 Void();
             }
-            Expect("TracedAsync.DoneBeforeItReturns", 20, 0);
+            Expected.Add("TracedAsync.DoneBeforeItReturns", 20, 0);
             while (Volatile.Read(ref voids) < 20)
             {
                 await Task.Yield();
             }
             voids = 0;
-            Expect("TracedAsync.Void", 20, 0);
+            Expected.Add("TracedAsync.Void", 20, 0);
             await foreach (int n in Numbers(10))
             {
                 sum += n;
             }
-            Expect("TracedAsync.Numbers", 1, 0);
+            Expected.Add("TracedAsync.Numbers", 1, 0);
             for (int i = 0; i < 3; i++)
             {
                 NeverEnd.Add(Never(new TaskCompletionSource<int>()));

@@ -3,12 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use recording::{Item, Reader};
 use serde_json::Value;
 use testkit::{Record, Recorded, Runtime, Stacks, logical_stacks, test_folder};
 
 use crate::attach::{ends_well, has_left, record, recording_in, running, start, until};
-use crate::{LOST_LIMIT, broken_limit};
+use crate::{LOST_LIMIT, broken_limit, records};
 
 on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
 
@@ -191,14 +190,9 @@ fn of_a_program_that_runs(runtime: &Runtime) {
 }
 
 fn instants(folder: &std::path::Path) -> usize {
-    let file = fs::File::open(recording_in(folder)).unwrap();
-    let mut reader = Reader::open(file).unwrap();
-    let mut count = 0;
-    while let Some(item) = reader.next_item().unwrap() {
-        let is_one = matches!(item, Item::Record(_, recording::Record::Instant { .. }));
-        count += usize::from(is_one);
-    }
-    count
+    let records = records(&recording_in(folder)).unwrap();
+    let is_one = |record: &&_| matches!(record, &&recording::Record::Instant { .. });
+    records.iter().filter(is_one).count()
 }
 
 #[test]

@@ -89,3 +89,16 @@ fn broken_limit(runtime: &Runtime) -> f64 {
 
 /// How many percent of samples may be lost.
 const LOST_LIMIT: f64 = 0.1;
+
+/// The records of a recording, as many as stand in whole blocks by now; `None` where it has not begun.
+fn records(recording: &std::path::Path) -> Option<Vec<recording::Record<'static>>> {
+    let file = std::fs::File::open(recording).ok()?;
+    let mut reader = recording::Reader::open(file).ok()?;
+    let mut records = Vec::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        if let recording::Item::Record(_, record) = item {
+            records.push(record.into_owned());
+        }
+    }
+    Some(records)
+}

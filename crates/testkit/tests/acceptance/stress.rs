@@ -4,12 +4,11 @@
 //! A few seconds each in `cargo xtask test`; `cargo xtask stress` takes a
 //! minute each, or as long as it is told.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use recording::{Item, Reader};
+use crate::records;
 use testkit::{Answer, Machine, Record, Recorded, Runtime};
 
 on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
@@ -211,18 +210,11 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
 
 /// Whether the recording has a sample, in a block that is whole.
 fn has_a_sample(recording: &Path) -> bool {
-    let Some(mut reader) = fs::File::open(recording)
-        .ok()
-        .and_then(|file| Reader::open(file).ok())
-    else {
-        return false;
-    };
-    while let Some(item) = reader.next_item().unwrap() {
-        if matches!(item, Item::Record(_, recording::Record::Sample { .. })) {
-            return true;
-        }
-    }
-    false
+    records(recording).is_some_and(|records| {
+        records
+            .iter()
+            .any(|record| matches!(record, recording::Record::Sample { .. }))
+    })
 }
 
 /// Waits until there is a sample that the end of the tool cannot take away.

@@ -6,11 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use recording::{Event, Item, Reader};
+use recording::Event;
 use serde_json::Value;
 use testkit::{Record, Recorded, Running, Runtime, test_folder, workload};
 
 use crate::attach::{recording_in, start, until};
+use crate::records;
 use crate::side_by_side::{SideBySide, both};
 
 on_each_runtime!(
@@ -73,23 +74,19 @@ pub(crate) fn counted(traced: &[Value], version: &str, expected: &Counts) -> Cou
 
 /// How long each call of a method took that was kept, in the order of their ends.
 fn kept(recording: &Path, method: &str) -> Vec<u64> {
-    let mut reader = Reader::open(fs::File::open(recording).unwrap()).unwrap();
     let (mut of_method, mut kept) = (Vec::new(), Vec::new());
-    while let Some(item) = reader.next_item().unwrap() {
-        match item {
-            Item::Record(_, recording::Record::Detail { detail, name, .. }) if name == method => {
+    for record in records(recording).unwrap() {
+        match record {
+            recording::Record::Detail { detail, name, .. } if name == method => {
                 of_method.push(detail);
             }
-            Item::Record(
-                _,
-                recording::Record::Sample {
-                    event: Event::TracedCall,
-                    time_ns,
-                    value,
-                    detail: Some(detail),
-                    ..
-                },
-            ) if of_method.contains(&detail) => kept.push((time_ns, value)),
+            recording::Record::Sample {
+                event: Event::TracedCall,
+                time_ns,
+                value,
+                detail: Some(detail),
+                ..
+            } if of_method.contains(&detail) => kept.push((time_ns, value)),
             _ => {}
         }
     }
@@ -173,14 +170,9 @@ pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Recorded) {
 
 /// Whether a recording that is being made says that methods are traced.
 pub(crate) fn has_begun(folder: &Path) -> bool {
-    let file = fs::File::open(recording_in(folder)).unwrap();
-    let mut reader = Reader::open(file).unwrap();
-    while let Some(item) = reader.next_item().unwrap() {
-        if matches!(item, Item::Record(_, recording::Record::Traced { .. })) {
-            return true;
-        }
-    }
-    false
+    let records = records(&recording_in(folder)).unwrap();
+    let is_one = |record| matches!(record, &recording::Record::Traced { .. });
+    records.iter().any(is_one)
 }
 
 /// Far more than a round leaves behind, and far less than the agent's tables for one.
