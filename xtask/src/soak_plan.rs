@@ -210,6 +210,7 @@ fn arguments(rng: &mut Rng, name: &str) -> (String, String) {
     match (name, rng.u32(..4)) {
         // Their answers depend on how long they run, or a round is long.
         ("calltree", _) => fixed("rounds=20", ""),
+        ("leak", _) => fixed("rounds=50", ""),
         ("exceptions", 0) => fixed("rounds=1 crash", " crash"),
         ("nullref", 0) => fixed(&format!("thread {SECONDS}"), " thread"),
         ("shares", 0) => fixed(&format!("threads {SECONDS}"), " threads"),
