@@ -23,18 +23,21 @@ namespace Workloads
 
     /// <summary>
     /// Methods whose calls it knows: a tree, recursion, exceptions through
-    /// several frames, threads, small methods, generics; and one that knows
-    /// how long it took. Prints `traced METHOD CALLS ERRORS` of each pass, and
-    /// `timed METHOD NANOSECONDS…`, each call of it.
+    /// several frames, threads, small methods, generics; and two that know
+    /// how long they took. Prints `traced METHOD CALLS ERRORS` of each pass,
+    /// `timed METHOD NANOSECONDS…`, each call of the long one, and
+    /// `short METHOD NANOSECONDS…`, each call of the short one.
     ///
     /// With passes=N it makes N of them, and prints their sum. With asked=DIR it makes a pass whenever the file DIR/go-N is there,
-    /// prints into DIR/said-N, says `passed N`, and ends with DIR/end.
+    /// prints into DIR/said-N, says `passed N`, and ends with DIR/end. unwrapped=N: see <see cref="Unwrapped"/>.
     /// </summary>
     public static class Traced
     {
         private static readonly CallCounts Expected = new CallCounts();
         private static readonly long[] TimedTicks = new long[1000];
         private static int timedCalls;
+        private static readonly long[] ShortTicks = new long[1000];
+        private static int shortCalls;
 
         public static int Main(string[] args)
         {
@@ -51,6 +54,10 @@ namespace Workloads
                 if (arg.StartsWith("passes=", StringComparison.Ordinal))
                 {
                     passes = int.Parse(arg.Substring(7));
+                }
+                if (arg.StartsWith("unwrapped=", StringComparison.Ordinal))
+                {
+                    Unwrapped.Print(int.Parse(arg.Substring(10)));
                 }
             }
             run.Meet("begin");
@@ -95,17 +102,22 @@ namespace Workloads
         private static void Forget()
         {
             Expected.Forget();
-            timedCalls = 0;
+            timedCalls = shortCalls = 0;
         }
 
         private static void Print(TextWriter to)
         {
             Expected.Print(to);
+            Print(to, "timed Workloads.Traced.Timed", TimedTicks, timedCalls);
+            Print(to, "short Workloads.Traced.Short", ShortTicks, shortCalls);
+        }
+
+        private static void Print(TextWriter to, string line, long[] ticks, int count)
+        {
             double ns = 1e9 / Stopwatch.Frequency;
-            string line = "timed Workloads.Traced.Timed";
-            for (int i = 0; i < timedCalls; i++)
+            for (int i = 0; i < count; i++)
             {
-                line += " " + (long)(TimedTicks[i] * ns);
+                line += " " + (long)(ticks[i] * ns);
             }
             to.WriteLine(line);
         }
@@ -130,6 +142,11 @@ namespace Workloads
                 Timed(i % 3 == 0 ? 1_000_000 : 400_000);
             }
             Expected.Add("Traced.Timed", 60, 0);
+            for (int i = 0; i < 300; i++)
+            {
+                Short(i % 3 == 0 ? 2_000 : 1_000);
+            }
+            Expected.Add("Traced.Short", 300, 0);
             CallsSlow();
             Expected.Add("Traced.CallsSlow", 1, 0);
             Expected.Add("Traced.Slow", 12, 1);
@@ -253,6 +270,17 @@ namespace Workloads
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static void Timed(long ns)
         {
+            TimedTicks[timedCalls++] = Spin(ns);
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void Short(long ns)
+        {
+            ShortTicks[shortCalls++] = Spin(ns);
+        }
+
+        private static long Spin(long ns)
+        {
             long start = Stopwatch.GetTimestamp();
             long end = start + ns * Stopwatch.Frequency / 1_000_000_000;
             long now;
@@ -261,7 +289,7 @@ namespace Workloads
                 now = Stopwatch.GetTimestamp();
             }
             while (now < end);
-            TimedTicks[timedCalls++] = now - start;
+            return now - start;
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]

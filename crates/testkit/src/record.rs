@@ -59,8 +59,13 @@ pub struct Record {
 impl Record {
     /// Of a workload; `arguments` are the workload's.
     pub fn workload(runtime: &Runtime, name: &str, arguments: &[&str]) -> Record {
+        Record::program(runtime, name, &workload(name).dll, arguments)
+    }
+
+    /// Of an assembly; `name` names the recording's files.
+    pub fn program(runtime: &Runtime, name: &str, dll: &Path, arguments: &[&str]) -> Record {
         let mut command = Command::new("unused");
-        runtime.add_to(&mut command, &workload(name).dll);
+        runtime.add_to(&mut command, dll);
         let mut record = Record::command(name, command.get_args());
         record.environment = command
             .get_envs()

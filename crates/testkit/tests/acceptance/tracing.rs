@@ -18,6 +18,7 @@ on_each_runtime!(
     calls_are_counted_and_timed,
     a_running_program_is_traced_and_traced_again,
     a_program_computes_the_same_with_all_its_methods_traced,
+    methods_that_cannot_be_wrapped_are_named_and_run_as_they_are,
 );
 on_net8_and_core31!(
     what_is_not_traced_is_said,
@@ -135,14 +136,34 @@ fn assert_method_timed(recorded: &Recorded, traced: &[Value], line: &str) {
     }
 }
 
+/// Short calls, of which no stack is kept, take what their stopwatch says, to 2 % or 200 ns: the middle one, and nine of ten. The
+/// others meet what else goes on.
+fn assert_short_ones_are_timed(traced: &[Value], answer: &str) {
+    let line = answer.lines().find_map(|line| line.strip_prefix("short "));
+    let (name, own) = line.unwrap().split_once(' ').unwrap();
+    let mut own: Vec<u64> = own.split(' ').map(number).collect();
+    own.sort_unstable();
+    let found = traced.iter().find(|one| one["name"] == name).unwrap();
+    for (key, of_ten) in [("p50_ns", 5), ("p90_ns", 9)] {
+        let own = own[(own.len() * of_ten).div_ceil(10) - 1];
+        let ours = found[key].as_u64().unwrap();
+        println!("{name} {key}: {ours} for {own}");
+        assert!(
+            own >= 1_000 && ours.abs_diff(own) <= (own / 50).max(200),
+            "{key}: {ours} for {own}"
+        );
+    }
+}
+
 fn calls_are_counted_and_timed(runtime: &Runtime) {
     let record = Record::workload(runtime, "traced", &["passes=2"]).options(ALL);
     let recorded = record.run_as(&record.run_bare());
     let answer = &recorded.answer.stdout;
     let (traced, expected) = (traced(&recorded), expected(answer));
-    assert_eq!(expected.len(), 12, "{answer}");
+    assert_eq!(expected.len(), 13, "{answer}");
     assert_eq!(counted(&traced, &runtime.version, &expected), expected);
     assert_timed(&recorded, &traced, answer);
+    assert_short_ones_are_timed(&traced, answer);
     // Those of the pattern that means them first.
     let min = |name: &str| {
         let found = traced.iter().find(|one| one["name"] == name).unwrap();
@@ -217,6 +238,7 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
         let counted = counted(&traced, &runtime.version, &expected);
         assert_eq!(counted, expected, "round {round}");
         assert_timed(&recorded, &traced, &answer);
+        assert_short_ones_are_timed(&traced, &answer);
         fs::remove_file(recording_in(&folder)).unwrap();
         memory.push(private_kib(program.pid()));
     }
@@ -272,11 +294,73 @@ fn rule_29_no_call_counts_for_another_runtime() {
         let traced = traced(&recorded);
         for ((runtime, ..), answer) in programs.iter().zip(&answers) {
             let expected = expected(&answer.stdout);
-            assert_eq!(expected.len(), 12);
+            assert_eq!(expected.len(), 13);
             let counted = counted(&traced, &runtime.version, &expected);
             assert_eq!(counted, expected, "{}", runtime.version);
         }
     }
+}
+
+/// An assembly with `tail.` and `jmp` where it has room for them.
+fn with_tail_and_jump(dll: &[u8]) -> Vec<u8> {
+    const RET: u8 = 0x2a;
+    let at = |before: &[u8]| {
+        let token = before.len() + 3;
+        let found = dll.windows(token + 2).enumerate().filter(|(_, code)| {
+            // A call of a method of this assembly, and then the return.
+            code.starts_with(before) && code[token..] == [0x06, RET]
+        });
+        let found: Vec<usize> = found.map(|(at, _)| at).collect();
+        assert_eq!(found.len(), 1, "{before:x?}");
+        found[0]
+    };
+    // conv.i8; conv.i4; call; ret
+    let tail = at(&[0x6a, 0x69, 0x28]);
+    // ldarg.0; call; ret, and the tiny header of a method of these 7 bytes.
+    let jump = at(&[7 << 2 | 2, 0x02, 0x28]);
+    let mut dll = dll.to_vec();
+    dll[tail..tail + 2].copy_from_slice(&[0xfe, 0x14]);
+    // jmp has its token at once; the call's, a byte later, moves up, and leaves a nop.
+    dll.copy_within(jump + 3..jump + 7, jump + 2);
+    (dll[jump + 1], dll[jump + 6]) = (0x27, 0x00);
+    dll
+}
+
+fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtime) {
+    let own = workload("traced").dll;
+    let folder = test_folder(&format!("tail-and-jump-{}", runtime.version));
+    let dll = folder.join("traced.dll");
+    fs::write(&dll, with_tail_and_jump(&fs::read(&own).unwrap())).unwrap();
+    let settings = "traced.runtimeconfig.json";
+    fs::copy(own.with_file_name(settings), folder.join(settings)).unwrap();
+    // So deep that there is no stack for it without tail calls.
+    let record = Record::program(runtime, "unwrapped", &dll, &["unwrapped=10000000"]);
+    let bare = record.run_bare();
+    let record = record.options(["--trace", "Workloads.Unwrapped.*:1h"]);
+    let recorded = record.run_as(&bare);
+    let told: BTreeMap<String, String> = traced(&recorded)
+        .iter()
+        .map(|one| {
+            let what = one["refused"].as_str().map_or_else(
+                || one["calls"].to_string(),
+                |why| why.rsplit(['(', ')']).nth(1).unwrap_or(why).to_owned(),
+            );
+            let name = one["name"].as_str().unwrap();
+            (name.replace("Workloads.Unwrapped.", ""), what)
+        })
+        .collect();
+    let expected = [
+        ("Any", "vararg"),
+        ("Jump", "jmp"),
+        ("Landing", "1"),
+        ("Print", "1"),
+        ("Tail", "tail."),
+    ];
+    let expected = expected.map(|(name, what)| (name.to_owned(), what.to_owned()));
+    assert_eq!(told, BTreeMap::from(expected));
+    let answer = recorded.answer.results();
+    let answer = answer.iter().find(|words| words[0] == "unwrapped").unwrap();
+    assert_eq!(answer[1..], ["-2004260032", "30000000"]);
 }
 
 fn what_is_not_traced_is_said(runtime: &Runtime) {
