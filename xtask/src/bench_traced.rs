@@ -1,42 +1,124 @@
 //! What a traced call costs: part of `cargo xtask bench`.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use testkit::{Answer, Record, Runtime};
+use anyhow::{Context, Result, ensure};
+use testkit::{Answer, Machine, Record, Runtime, output_in_time, target_dir};
 
 use crate::bench::median;
+use crate::test::cargo;
 
 /// The method that `calls` times: empty, in a loop.
 const METHOD: &str = "Workloads.Calls.Empty";
+/// How often it does so.
+const CALLS: u64 = 2_000_000;
+/// Another one of its type.
+const OTHER: &str = "Workloads.Calls.Time";
 
-/// Runs `calls` bare, with the method traced, and with another one traced, in turn; the program itself says what a call takes.
+/// How probes can be called, as corprof's example `counts` names it, and what that is.
+const WAYS: [(&str, &str); 4] = [
+    (
+        "c",
+        "as any native function, leaving managed code, as `--trace` does",
+    ),
+    (
+        "no-transition",
+        "as a native function that managed code is not left for (.NET 6 on)",
+    ),
+    (
+        "managed",
+        "as a managed method, which nobody promises to work",
+    ),
+    (
+        "count-only",
+        "nothing is called: the code adds to a number, and loses counts where threads meet",
+    ),
+];
+
+/// Runs `calls` bare, with another method traced, with its method traced, and under the example in each way, in turn; the program
+/// itself says what a call takes.
 pub(crate) fn table(runtimes: &[Runtime], pairs: usize) -> Result<String> {
+    let example = example()?;
     let mut out = String::from(
         "\nWhat a call of a traced method costs, by the program's own clock: a call of an empty method, best of 20 rounds of 100,000, median\n\
-         of the runs. An untraced method is measured while another one of its type is traced.\n\n\
-         | .NET | bare | untraced | traced | added |\n\
-         | --- | --: | --: | --: | --: |\n",
+         of the runs, in nanoseconds. An untraced method is measured while another one of its type is traced. Beside `--trace`, which reads a\n\
+         clock twice and keeps a histogram, the ways in which code can call what counts, by a profiler that does nothing but three\n\
+         additions (corprof's example `counts`); all is added to the bare call.\n\n",
+    );
+    for (way, what) in WAYS {
+        let _ = writeln!(out, "- {way}: {what}.");
+    }
+    out.push_str(
+        "\n| .NET | bare | untraced | + `--trace` | + c | + no-transition | + managed | + count-only |\n\
+         | --- | --: | --: | --: | --: | --: | --: | --: |\n",
     );
     for runtime in runtimes {
-        let [mut bare, mut untraced, mut traced] = [(); 3].map(|()| Vec::new());
+        let record = || Record::workload(runtime, "calls", &["rounds=1"]);
+        // Without samples of time: they would be measured too.
+        let traced = |pattern: &str| {
+            let options = ["-e", "gc", "--trace", &format!("{pattern}:1h")];
+            ns(&record().options(options).run().answer)
+        };
+        let [mut bare, mut untraced, mut with] = [(); 3].map(|()| Vec::new());
+        let mut ways = WAYS.map(|(way, _)| (way, Vec::new()));
         for _ in 0..pairs.max(1) {
-            let record = || Record::workload(runtime, "calls", &["rounds=1"]);
-            // Without samples of time: they would be measured too.
-            let of = |pattern: String| record().options(["-e", "gc", "--trace", &pattern]).run();
             bare.push(ns(&record().run_bare())?);
-            untraced.push(ns(&of("Workloads.Calls.Time:1h".to_owned()).answer)?);
-            traced.push(ns(&of(format!("{METHOD}:1h")).answer)?);
+            untraced.push(traced(OTHER)?);
+            with.push(traced(METHOD)?);
+            for (way, found) in &mut ways {
+                if *way != "no-transition" || !runtime.is_core31() {
+                    found.push(counted(&example, &record(), way)?);
+                }
+            }
         }
-        let [bare, untraced, traced] = [bare, untraced, traced].map(|ns| median(ns.into_iter()));
-        let _ = writeln!(
-            out,
-            "| {} | {bare:.1} ns | {untraced:.1} ns | {traced:.1} ns | {:.1} ns |",
-            runtime.version,
-            traced - bare
-        );
+        let [bare, untraced, with] = [bare, untraced, with].map(|ns| median(ns.into_iter()));
+        let (version, added) = (&runtime.version, with - bare);
+        let _ = write!(out, "| {version} | {bare:.1} | {untraced:.1} | {added:.1}");
+        for (_, found) in ways {
+            let _ = match found.is_empty() {
+                true => write!(out, " | –"),
+                false => write!(out, " | {:.1}", median(found.into_iter()) - bare),
+            };
+        }
+        out.push_str(" |\n");
     }
     Ok(out)
+}
+
+/// The example as a library.
+fn example() -> Result<PathBuf> {
+    let built = cargo(&["build", "--release", "-p", "corprof", "--example", "counts"]).status()?;
+    ensure!(built.success(), "corprof's example was not built");
+    Ok(target_dir().join("release/examples/libcounts.so"))
+}
+
+/// A run under the example, which counts the method in one way.
+fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
+    let counts = target_dir().join("bench/counts.txt");
+    let mut command = record.bare();
+    command
+        .env("CORECLR_ENABLE_PROFILING", "1")
+        .env("CORECLR_PROFILER", "{DB64E7B8-0E80-4F2E-9E87-6B0C2FB6DA21}")
+        .env("CORECLR_PROFILER_PATH", example)
+        .env("COUNTS_MODULE", "calls.dll")
+        .env("COUNTS_METHOD", METHOD)
+        .env("COUNTS_OUT", &counts)
+        .env("COUNTS_CALL", way);
+    let machine = Machine::alone();
+    let output = output_in_time(&mut command);
+    drop(machine);
+    let told = fs::read_to_string(&counts)?;
+    let of_method = told.lines().find(|line| line.contains(METHOD));
+    let calls = of_method.and_then(|line| line.split(' ').nth(2)?.parse().ok());
+    let calls: u64 = calls.with_context(|| format!("nothing was counted by {way}:\n{told}"))?;
+    ensure!(calls >= CALLS, "{way} counted {calls} of {CALLS} calls");
+    ns(&Answer {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 /// What the program measured.

@@ -6,5 +6,6 @@
 pub mod metadata;
 pub mod numbers;
 pub mod proc;
+pub mod processor;
 pub mod random;
 pub mod wake;
