@@ -36,7 +36,7 @@ namespace Workloads
         private static readonly CallCounts Expected = new CallCounts();
         private static readonly long[] TimedTicks = new long[1000];
         private static int timedCalls;
-        private static readonly long[] ShortTicks = new long[1000];
+        private static readonly long[] ShortTicks = new long[10_000];
         private static int shortCalls;
 
         public static int Main(string[] args)
