@@ -68,10 +68,8 @@ mod tests {
         let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         let size = size_of::<libc::cpu_set_t>();
         // SAFETY: the set is of that size; 0 is this thread.
-        assert_eq!(
-            unsafe { libc::sched_getaffinity(0, size, &raw mut allowed) },
-            0
-        );
+        let answer = unsafe { libc::sched_getaffinity(0, size, &raw mut allowed) };
+        assert_eq!(answer, 0);
         for number in 0..libc::CPU_SETSIZE as usize {
             // SAFETY: within the set.
             if !unsafe { libc::CPU_ISSET(number, &allowed) } {
