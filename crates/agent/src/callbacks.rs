@@ -170,7 +170,7 @@ impl Callbacks for ClrCallbacks {
             parts.registry.withdraw(self.clr.number());
             return Err(refusal);
         }
-        if parts.settings().has_chains()
+        if parts.settings().minds_collections()
             && let Some(gate) = self.clr.heap_gate()
         {
             // Nothing runs yet.

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use recording::{Event, Record};
 
@@ -239,9 +240,20 @@ impl EventWriter {
 
     /// The session is over: gives back to the CLRs what it held in them.
     pub(crate) fn release(&mut self, events: &Events, runtimes: &mut Runtimes<'_>) {
+        /// While a runtime collects its handles wait: so many milliseconds.
+        const PATIENCE: u32 = 100;
         self.live.end();
         self.ready.clear();
-        events.give_back_handles(runtimes);
+        for _ in 0..PATIENCE {
+            if !events.has_late_handles() {
+                break;
+            }
+            events.give_back_handles(runtimes);
+            if !events.has_handles_left() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Bytes held.

@@ -286,6 +286,11 @@ impl Settings {
         self.chains && self.walker == WalkerKind::Signal && !self.dump
     }
 
+    /// Somebody must know when a runtime does not collect: who reads its heap, or gives handles back.
+    pub fn minds_collections(&self) -> bool {
+        self.has_chains() || self.events.has(Event::Live)
+    }
+
     /// Whoever walks asks `DoStackSnapshot`.
     pub fn needs_snapshots(&self) -> bool {
         matches!(

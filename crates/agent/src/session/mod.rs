@@ -183,9 +183,10 @@ impl<'a> Session<'a> {
         self.parts.trace.end(&self.parts.events);
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
-        self.unsubscribe(cx);
+        // While the runtimes tell when they collect.
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
         self.events.release(&self.parts.events, &mut runtimes);
+        self.unsubscribe(cx);
         self.end_timers();
         begin::forget(self.parts);
     }
@@ -573,14 +574,14 @@ impl<'a> Session<'a> {
             let wanted = wanted(&own.facts);
             self.parts.events.tell_all(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
-            let chains = self.settings.has_chains() && tells;
+            let minds = self.settings.minds_collections() && tells;
             let refused = runtimes.with(number, |clr, cx| {
                 let gate = clr.heap_gate();
-                if let Some(gate) = gate.filter(|_| !chains) {
+                if let Some(gate) = gate.filter(|_| !minds) {
                     gate.ignore();
                 }
                 let refused = subscription::apply(cx, &own, &wanted);
-                if let Some(gate) = gate.filter(|_| chains) {
+                if let Some(gate) = gate.filter(|_| minds) {
                     gate.watch();
                     // Once round, so that it opens: until then nobody knows what the runtime is doing.
                     drop(cx.info().suspend_runtime(cx));

@@ -3,8 +3,8 @@
 //! Each sampled object gets a weak handle of the runtime, in the callback that tells of its allocation, while it stays where
 //! it is. The collector empties the handle when it takes the object; the agent thread looks from time to time which are
 //! empty ([`table`]), and never at what is in them. Invariants: no handle keeps an object alive (they are long weak ones); at most
-//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its runtime lets us;
-//! no collection is asked for.
+//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its runtime lets us, and never while it
+//! collects; no collection is asked for.
 
 pub(super) mod table;
 
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{AgentThread, Synchronous};
 use corprof::info::ObjectHandle;
-use corprof::{Cx, EventMaskHigh};
+use corprof::{Cx, EventMaskHigh, EventMaskLow};
 use recording::Event;
 
 use super::Origin;
 use super::alloc::{of_own_events, size_text, thinned};
 use super::source::{Asked, EventSource, Need};
-use crate::clr::Runtimes;
+use crate::clr::{Clr, Runtimes};
 
 /// Most objects that are followed.
 const MOST_FOLLOWED: usize = 16 * 1024;
@@ -44,8 +44,9 @@ impl EventSource for LiveHeap {
             ));
         }
         let mut need = of_own_events(runtime, asked.settings.alloc_interval);
-        // The end of a collection.
+        // The end of a collection; and when none is, for handles to be given back.
         need.high |= EventMaskHigh::BASIC_GC;
+        need.low |= EventMaskLow::MONITOR_SUSPENDS;
         Ok(need)
     }
 }
@@ -88,22 +89,54 @@ impl Handles {
         self.held.fetch_sub(count, Relaxed);
     }
 
-    /// Gives back those that nobody has any more. Agent thread.
+    /// Gives back those that nobody has any more, as far as that can be done now. Agent thread.
     pub(super) fn give_back(&self, runtimes: &mut Runtimes<'_>) {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_by_key(|(runtime, _)| *runtime);
         while let Some(runtime) = left.last().map(|(runtime, _)| *runtime) {
             let first = left.partition_point(|(other, _)| *other < runtime);
-            let handles = left.split_off(first);
-            self.given_back(handles.len());
+            let handles: Vec<_> = left.split_off(first).into_iter().map(|it| it.1).collect();
+            let all = handles.len();
             // With a runtime that has ended they are gone.
-            runtimes.with(runtime, |_, cx| {
-                for (_, handle) in handles {
-                    let _refused = cx.info().destroy_handle(cx, handle);
-                }
-            });
+            let later = runtimes.with(runtime, |clr, cx| destroy(clr, cx, handles));
+            let later = later.unwrap_or_default();
+            self.given_back(all.saturating_sub(later.len()));
+            self.left()
+                .extend(later.into_iter().map(|handle| (runtime, handle)));
         }
     }
+
+    /// Whether there is something that [`Handles::give_back`] would give back.
+    pub(super) fn is_any_left(&self) -> bool {
+        !self.left().is_empty()
+    }
+}
+
+/// Gives handles back to their runtime while it does not collect; answers those that have to wait.
+///
+/// `DestroyHandle` may be called by any thread at any time, but a thread that is not the runtime's own is not stopped for a
+/// collection, and a collection puts the handle table's blocks in order without its lock (`StandardSegmentIterator` and
+/// `SegmentResortChains` of src/coreclr/gc/handletablescan.cpp): with a handle that is given back at that moment, the table is broken
+/// and the collector may run for ever.
+fn destroy(
+    clr: &Clr,
+    cx: &mut Cx<'_, AgentThread>,
+    mut handles: Vec<ObjectHandle>,
+) -> Vec<ObjectHandle> {
+    /// A collection waits for so many at most, 100 ns each.
+    const AT_ONCE: usize = 16;
+    // Where nobody tells when it collects they wait for good: no more than `MOST_HELD`.
+    let Some(gate) = clr.heap_gate() else {
+        return handles;
+    };
+    while !handles.is_empty() && gate.enter() {
+        let at_once = handles.len().min(AT_ONCE);
+        for handle in handles.drain(handles.len() - at_once..) {
+            let _refused = cx.info().destroy_handle(cx, handle);
+        }
+        gate.leave();
+    }
+    handles
 }
 
 /// A handle of an object. It is given back, whoever drops it.
@@ -119,14 +152,6 @@ impl Handle {
     fn has_object(&self, cx: &Cx<'_, AgentThread>) -> bool {
         let raw = self.raw.as_ref();
         raw.is_some_and(|raw| cx.info().handle_has_object(cx, raw).unwrap_or(true))
-    }
-
-    /// Gives it back at once.
-    fn destroy(&mut self, cx: &Cx<'_, AgentThread>) {
-        if let Some(raw) = self.raw.take() {
-            self.of.given_back(1);
-            let _refused = cx.info().destroy_handle(cx, raw);
-        }
     }
 
     /// Its runtime is gone, and it is too.

@@ -159,9 +159,6 @@ impl LiveTable {
             let asked = runtimes.with(number, |_, cx| {
                 for entry in self.entries.iter_mut().filter(of_it) {
                     entry.is_alive = entry.handle.has_object(cx);
-                    if !entry.is_alive {
-                        entry.handle.destroy(cx);
-                    }
                 }
             });
             if asked.is_none() {
