@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use sampler::{DiscardReason, EngineChoice, Sampler, Scratch, WalkResult};
+use sampler::{Counters, DiscardReason, EngineChoice, Sampler, Scratch, WalkResult};
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
@@ -115,21 +115,43 @@ fn at(engine: EngineChoice) -> sampler::Config {
     }
 }
 
+/// As siglongjmp does: back to a caller that has not returned, with nothing held off, out of the handler in which it is called. What is
+/// left behind are frames of the sampler and the kernel, which have nothing to undo.
+fn leave_by_jump(before: impl FnOnce()) {
+    // SAFETY: the mask of before, then `BACK`, which `are_left` has filled in on this thread and not returned from.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        before();
+        jump_back(BACK.as_ptr());
+    }
+}
+
+/// So many handlers are left by the jump that interrupts them; what the sampler has counted then.
+fn are_left(engine: EngineChoice, handlers: u64) -> Counters {
+    extern "C" fn burn_on() {
+        burn(Duration::from_secs(5));
+    }
+    let (sampler, mut reader) = Sampler::start(at(engine), interrupted_walk).unwrap();
+    let slot = sampler.register(tid(), Some(stack())).unwrap();
+    for _ in 0..handlers {
+        // SAFETY: `burn_on` takes nothing and owns nothing.
+        let jumped = unsafe { with_way_back(BACK.as_ptr(), burn_on) };
+        assert_eq!(jumped, 1, "{engine:?}: sampled no more");
+    }
+    sampler.unregister(slot);
+    drain(&mut reader);
+    let counters = reader.take_counters();
+    sampler.stop();
+    counters
+}
+
 /// The handler that is jumped out of never leaves, and the next one sees that.
 #[test]
 fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
     extern "C" fn jump(_: i32) {
-        // SAFETY: as siglongjmp does: the mask of before, then back to a caller that has not returned.
-        // What is left behind are frames of the sampler and the kernel, which have nothing to undo.
-        unsafe {
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut none);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-            jump_back(BACK.as_ptr());
-        }
-    }
-    extern "C" fn burn_on() {
-        burn(Duration::from_secs(5));
+        leave_by_jump(|| {});
     }
     in_child(
         "a_thread_whose_handlers_are_jumped_out_of_is_sampled_on",
@@ -137,22 +159,11 @@ fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
             on_usr1(jump as *const () as usize);
             for (engine, wanted) in [(EngineChoice::Timer, 30), (EngineChoice::Perf, 300)] {
                 WALKS.store(0, Ordering::SeqCst);
-                let (sampler, mut reader) = Sampler::start(at(engine), interrupted_walk).unwrap();
-                let slot = sampler.register(tid(), Some(stack())).unwrap();
-                for _ in 0..wanted {
-                    // SAFETY: `burn_on` takes nothing and owns nothing.
-                    let jumped = unsafe { with_way_back(BACK.as_ptr(), burn_on) };
-                    assert_eq!(jumped, 1, "{engine:?}: sampled no more");
-                }
-                sampler.unregister(slot);
-                drain(&mut reader);
-                let counters = reader.take_counters();
+                let counters = are_left(engine, wanted);
                 assert_eq!(WALKS.load(Ordering::SeqCst), wanted);
                 // A tick may come while the handler is being left.
                 let nested = counters.discarded(DiscardReason::Nested);
                 assert!(nested * 10 <= wanted, "{counters:?}");
-                sampler.stop();
-                drop(reader);
             }
         },
     );
@@ -162,40 +173,19 @@ fn a_thread_whose_handlers_are_jumped_out_of_is_sampled_on() {
 #[test]
 fn a_tick_in_a_handler_that_is_being_left_is_not_the_last() {
     extern "C" fn jump_late(_: i32) {
-        // SAFETY: as in the test above.
-        unsafe {
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut none);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-            burn(Duration::from_millis(20));
-            jump_back(BACK.as_ptr());
-        }
-    }
-    extern "C" fn burn_on() {
-        burn(Duration::from_secs(5));
+        leave_by_jump(|| burn(Duration::from_millis(20)));
     }
     in_child(
         "a_tick_in_a_handler_that_is_being_left_is_not_the_last",
         || {
             on_usr1(jump_late as *const () as usize);
             for engine in [EngineChoice::Timer, EngineChoice::Perf] {
-                let (sampler, mut reader) = Sampler::start(at(engine), interrupted_walk).unwrap();
-                let slot = sampler.register(tid(), Some(stack())).unwrap();
-                for _ in 0..10 {
-                    // SAFETY: `burn_on` takes nothing and owns nothing.
-                    let jumped = unsafe { with_way_back(BACK.as_ptr(), burn_on) };
-                    assert_eq!(jumped, 1, "{engine:?}: sampled no more");
-                }
-                sampler.unregister(slot);
-                drain(&mut reader);
-                let counters = reader.take_counters();
+                let counters = are_left(engine, 10);
                 // One or two each time; a busy machine's ticks come late.
                 assert!(
                     counters.discarded(DiscardReason::Nested) >= 3,
                     "{engine:?}: {counters:?}"
                 );
-                sampler.stop();
-                drop(reader);
             }
         },
     );
