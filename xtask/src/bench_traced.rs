@@ -97,6 +97,8 @@ fn example() -> Result<PathBuf> {
 /// A run under the example, which counts the method in one way.
 fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
     let counts = target_dir().join("bench/counts.txt");
+    // Of an earlier run.
+    fs::remove_file(&counts).ok();
     let mut command = record.bare();
     command
         .env("CORECLR_ENABLE_PROFILING", "1")
