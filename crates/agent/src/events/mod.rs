@@ -263,11 +263,6 @@ impl Events {
         self.handles.give_back(runtimes);
     }
 
-    /// Whether some of them have to wait.
-    pub(crate) fn has_handles_left(&self) -> bool {
-        self.handles.is_any_left()
-    }
-
     /// Whether there are any where there is no session: samples that were on their way when it ended are nobody's, and are
     /// dropped.
     pub(crate) fn has_late_handles(&self) -> bool {

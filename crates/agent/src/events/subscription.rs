@@ -84,8 +84,7 @@ pub fn of_session(
     let mut all = of_events(settings, how, runtime);
     all.low |= ALWAYS.0;
     all.high |= ALWAYS.1;
-    if settings.has_chains() {
-        // When objects may move.
+    if settings.minds_collections() {
         all.low |= EventMaskLow::MONITOR_SUSPENDS;
     }
     match (how, settings.walker) {

@@ -244,15 +244,14 @@ impl EventWriter {
         const PATIENCE: u32 = 100;
         self.live.end();
         self.ready.clear();
-        for _ in 0..PATIENCE {
+        for waited in 0..PATIENCE {
             if !events.has_late_handles() {
                 break;
             }
-            events.give_back_handles(runtimes);
-            if !events.has_handles_left() {
-                break;
+            if waited > 0 {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(1));
+            events.give_back_handles(runtimes);
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{AgentThread, Synchronous};
 use corprof::info::ObjectHandle;
-use corprof::{Cx, EventMaskHigh, EventMaskLow};
+use corprof::{Cx, EventMaskHigh};
 use recording::Event;
 
 use super::Origin;
@@ -44,9 +44,8 @@ impl EventSource for LiveHeap {
             ));
         }
         let mut need = of_own_events(runtime, asked.settings.alloc_interval);
-        // The end of a collection; and when none is, for handles to be given back.
+        // The end of a collection.
         need.high |= EventMaskHigh::BASIC_GC;
-        need.low |= EventMaskLow::MONITOR_SUSPENDS;
         Ok(need)
     }
 }
@@ -104,11 +103,6 @@ impl Handles {
             self.left()
                 .extend(later.into_iter().map(|handle| (runtime, handle)));
         }
-    }
-
-    /// Whether there is something that [`Handles::give_back`] would give back.
-    pub(super) fn is_any_left(&self) -> bool {
-        !self.left().is_empty()
     }
 }
 
