@@ -32,6 +32,7 @@ rules! {
     "20" rule_20_no_lock_is_held_during_a_call_that_may_trigger_a_collection,
     "27" rule_27_an_id_of_one_runtime_is_not_given_to_another,
     "32" rule_32_methods_are_compiled_again_by_the_main_profiler_on_a_thread_of_its_own,
+    "33" rule_33_a_handle_is_given_back_where_no_collection_can_be_under_way,
 }
 
 #[test]

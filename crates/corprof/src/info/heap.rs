@@ -308,13 +308,36 @@ impl<'rt> Info<'rt> {
 
     /// Gives a handle back (`DestroyHandle`).
     ///
+    /// Only where no collection can be under way. A collection puts the blocks of the handle table in order without the lock
+    /// that this call takes (`SegmentResortChains` and `SegmentRemoveFreeBlocks` of src/coreclr/gc/handletablecore.cpp); where both
+    /// do so at a time the call may never return, and whoever needs a handle waits for it. The runtime checks nothing.
+    ///
     /// # Errors
     /// `E_INVALIDARG` for a handle of another runtime; what the runtime answers.
-    pub fn destroy_handle<C: Synchronous>(
+    pub fn destroy_handle<C: ObjectsStay>(
         self,
         _: &Cx<'rt, C>,
         handle: ObjectHandle,
     ) -> Result<()> {
+        self.destroy(handle)
+    }
+
+    /// The same where the context does not keep collections off, because something else does.
+    ///
+    /// # Safety
+    /// No collection of this runtime is under way, and none begins before this returns.
+    ///
+    /// # Errors
+    /// As [`Info::destroy_handle`].
+    pub unsafe fn destroy_handle_between_collections<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        handle: ObjectHandle,
+    ) -> Result<()> {
+        self.destroy(handle)
+    }
+
+    fn destroy(self, handle: ObjectHandle) -> Result<()> {
         if handle.runtime != self.index() {
             return Err(Hresult::E_INVALIDARG);
         }

@@ -320,7 +320,7 @@ pub static RULES: [CallRule; 112] = [
     rule(106, "EventPipeDefineEvent", 12, [__, AT, AT], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
     rule(107, "EventPipeWriteEvent", 12, [__, A, A], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), "it may take locks"),
     rule(108, "CreateHandle", 13, [__, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
-    rule(109, "DestroyHandle", 13, [__, A, A], ATTACH, Typed::Method(Bound::Synchronous), "it takes the handle table's lock"),
+    rule(109, "DestroyHandle", 13, [__, A, A], ATTACH, Typed::Method(Bound::ObjectsStay), "a collection orders the handle table without its lock"),
     rule(110, "GetObjectIDFromHandle", 13, [__, A, A], ATTACH, Typed::Method(Bound::ObjectsStay), "the object stays where it is only inside a callback"),
     rule(111, "EnumerateNonGCObjects", 14, [__, S, S], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), ""),
     rule(112, "GetNonGCHeapBounds", 14, [__, N, N], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), "it takes a lock"),

@@ -548,7 +548,12 @@ fn go_on(tid: i32, signal: i32) {
     let _killed = ptrace_ok(libc::PTRACE_SYSCALL, tid, 0, signal as u64);
 }
 
-fn ptrace_ok(request: libc::c_uint, tid: i32, address: u64, data: u64) -> std::io::Result<()> {
+pub(crate) fn ptrace_ok(
+    request: libc::c_uint,
+    tid: i32,
+    address: u64,
+    data: u64,
+) -> std::io::Result<()> {
     // SAFETY: where `data` is an address (GETEVENTMSG, GET_SYSCALL_INFO), callers give that of a value of theirs of
     // the size that the request writes; the other requests take numbers.
     let done = unsafe { libc::ptrace(request, tid, address, data) };
@@ -559,7 +564,7 @@ fn ptrace_ok(request: libc::c_uint, tid: i32, address: u64, data: u64) -> std::i
 }
 
 /// The next thing that happens to `tid`, or to any child or traced thread of this thread's.
-fn wait_for(tid: i32) -> (i32, i32) {
+pub(crate) fn wait_for(tid: i32) -> (i32, i32) {
     loop {
         let mut status = 0;
         let options = libc::__WALL | libc::__WNOTHREAD;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::held_up::hold_up_agent;
 use crate::records;
 use testkit::{Answer, Machine, Record, Recorded, Runtime};
 
@@ -162,6 +163,49 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
     assert!(closed.is_some(), "no gate was closed: {chains}");
     // An object never says another method than the frame that it was found in.
     assert!(cut("not its method").is_none(), "{chains}");
+}
+
+/// Weak handles are taken and given back all the time, collections go on without end, and the agent is held up wherever it is in the
+/// runtime: a handle that is given back while a collection orders the table of handles stops the program for good.
+/// On 8.0.4; with SIDEWALK_STRESS_SECONDS on all that have handles.
+#[test]
+fn live_while_the_agent_is_held_up() {
+    let runtimes = match std::env::var_os("SIDEWALK_STRESS_SECONDS") {
+        Some(_) => Runtime::all(),
+        None => vec![Runtime::net8()],
+    };
+    for runtime in runtimes.iter().filter(|runtime| !runtime.is_core31()) {
+        live_held_up(runtime);
+    }
+}
+
+fn live_held_up(runtime: &Runtime) {
+    let options = ["-e", "live", "--alloc-interval", "100k"];
+    let seconds = seconds();
+    let record = Record::workload(runtime, "alloc", &[&seconds])
+        .options(options)
+        .environment("DOTNET_GCgen0size", "40000");
+    let (mut command, recording) = record.prepare();
+    let machine = Machine::alone();
+    let mut tool = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let patience = Duration::from_secs_f64(60.0 + 3.0 * seconds.parse::<f64>().unwrap());
+    let held_up = hold_up_agent(&mut tool, patience);
+    let output = tool.wait_with_output().unwrap();
+    drop(machine);
+    let recorded = Recorded::new(recording, output);
+    println!("{}: {held_up:?}", runtime.version);
+    recorded.answer.assert_complete();
+    assert!(recorded.answer.stdout.contains("measured cpu_ms"));
+    let said = &recorded.answer.stderr;
+    assert!(!said.contains("did not finish"), "{said}");
+    assert!(held_up.times > 0, "{held_up:?}");
+    // The last instant has been told: the agent came to its end.
+    let live = recorded.report(&["--event", "live"])["live"].clone();
+    assert!(live["processes"][0]["instants"].is_array(), "{live}");
 }
 
 fn recorder_killed_collectible(runtime: &Runtime) {

@@ -20,6 +20,7 @@ use super::Origin;
 use super::alloc::{of_own_events, size_text, thinned};
 use super::source::{Asked, EventSource, Need};
 use crate::clr::{Clr, Runtimes};
+use crate::target::chains::Gate;
 
 /// Most objects that are followed.
 const MOST_FOLLOWED: usize = 16 * 1024;
@@ -107,30 +108,38 @@ impl Handles {
 }
 
 /// Gives handles back to their runtime while it does not collect; answers those that have to wait.
-///
-/// `DestroyHandle` may be called by any thread at any time, but a thread that is not the runtime's own is not stopped for a
-/// collection, and a collection puts the handle table's blocks in order without its lock (`StandardSegmentIterator` and
-/// `SegmentResortChains` of src/coreclr/gc/handletablescan.cpp): with a handle that is given back at that moment, the table is broken
-/// and the collector may run for ever.
 fn destroy(
     clr: &Clr,
     cx: &mut Cx<'_, AgentThread>,
-    mut handles: Vec<ObjectHandle>,
+    handles: Vec<ObjectHandle>,
 ) -> Vec<ObjectHandle> {
-    /// A collection waits for so many at most, 100 ns each.
-    const AT_ONCE: usize = 16;
     // Where nobody tells when it collects they wait for good: no more than `MOST_HELD`.
     let Some(gate) = clr.heap_gate() else {
         return handles;
     };
-    while !handles.is_empty() && gate.enter() {
-        let at_once = handles.len().min(AT_ONCE);
-        for handle in handles.drain(handles.len() - at_once..) {
-            let _refused = cx.info().destroy_handle(cx, handle);
+    each_inside(gate, handles, |handle| {
+        // SAFETY: inside the gate. The callback that comes before a collection closes it and waits until nobody is inside;
+        // what gave up waiting has broken the gate, which was looked at just before.
+        let _refused = unsafe { cx.info().destroy_handle_between_collections(cx, handle) };
+    })
+}
+
+/// Does something with one item after the other while the gate is open, and never stays inside for long; answers the items that
+/// are left when it is closed.
+fn each_inside<T>(gate: &Gate, mut items: Vec<T>, mut each: impl FnMut(T)) -> Vec<T> {
+    /// A collection waits for so many at most, 100 ns each.
+    const AT_ONCE: usize = 16;
+    while !items.is_empty() && gate.enter() {
+        for _ in 0..AT_ONCE {
+            if !gate.holds() {
+                break;
+            }
+            let Some(item) = items.pop() else { break };
+            each(item);
         }
         gate.leave();
     }
-    handles
+    items
 }
 
 /// A handle of an object. It is given back, whoever drops it.
@@ -232,6 +241,8 @@ fn text_of(size: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -243,6 +254,46 @@ mod tests {
         );
         handles.given_back(2);
         assert!(handles.reserve() && handles.reserve() && !handles.reserve());
+    }
+
+    /// A collection waits for who is inside; then nobody comes in, and what was not given back is kept.
+    #[test]
+    fn nothing_is_given_back_while_it_collects() {
+        const ALL: usize = 1000;
+        let gate = Gate::new();
+        let items = || (0..ALL).collect::<Vec<_>>();
+        let refused = |_| panic!("the gate is closed");
+        assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
+        gate.watch();
+        gate.open();
+        let given = AtomicUsize::new(0);
+        let left = each_inside(&gate, items(), |_| drop(given.fetch_add(1, Relaxed)));
+        assert_eq!((given.into_inner(), left.len()), (ALL, 0));
+
+        let (started, collecting) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut given = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !started.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+                gate.close();
+                collecting.store(true, Relaxed);
+            });
+            let left = each_inside(&gate, items(), |_| {
+                assert!(!collecting.load(Relaxed));
+                given += 1;
+                started.store(true, Relaxed);
+                // Nobody comes in any more: it is being closed, or is closed.
+                while gate.enter() {
+                    gate.leave();
+                }
+            });
+            assert_eq!(given + left.len(), ALL);
+            assert!((1..=16).contains(&given), "{given}");
+        });
+        assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
+        assert!(!gate.is_broken());
     }
 
     /// On average nothing is lost and nothing is won.

@@ -1,0 +1,125 @@
+//! Holds the agent's thread up at moments that are rare: inside the runtime, for some milliseconds.
+//!
+//! A busy machine does so too, seldom. Whatever the agent asks of the runtime on its own thread has to bear that the program's threads
+//! go on meanwhile, collect, and make and lose all that they have. The thread is stopped as a debugger stops it (`ptrace`), the others
+//! run untouched. Invariant: when [`hold_up_agent`] is back, nothing is stopped or traced any more.
+
+use std::fs;
+use std::ops::Range;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::stepper::{kill, ptrace_ok, wait_for};
+
+/// How long a thread is held up.
+const HELD: Duration = Duration::from_millis(5);
+/// Between two looks where it is: about so many microseconds, never twice the same.
+const APART: Range<u64> = 40..200;
+
+/// What has been done.
+#[derive(Debug, Default)]
+pub(crate) struct HeldUp {
+    pub(crate) looks: u32,
+    /// It was inside the runtime, and was held up there.
+    pub(crate) times: u32,
+}
+
+/// Holds up the agent of the program that `tool` has started, until the tool has ended. After `patience` the program is killed: it
+/// hangs.
+pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
+    let end = Instant::now() + patience;
+    let mut held_up = HeldUp::default();
+    let Some((program, agent)) = agent_of(tool, end) else {
+        return held_up;
+    };
+    // From here on the thread reports to this one, and only to it.
+    if ptrace_ok(libc::PTRACE_SEIZE, agent, 0, 0).is_err() {
+        return held_up;
+    }
+    let runtime = runtime_of(program);
+    let mut apart = APART.start;
+    loop {
+        std::thread::sleep(Duration::from_micros(apart));
+        apart = APART.start + (apart * 7 + 13) % (APART.end - APART.start);
+        // Refused where it has just ended, which is then told, and has to be heard.
+        let _ended = ptrace_ok(libc::PTRACE_INTERRUPT, agent, 0, 0);
+        let (_, status) = wait_for(agent);
+        if !libc::WIFSTOPPED(status) {
+            return held_up;
+        }
+        held_up.looks += 1;
+        if place_of(agent).is_some_and(|place| runtime.contains(&place)) {
+            held_up.times += 1;
+            std::thread::sleep(HELD);
+        }
+        let is_over = tool.try_wait().unwrap().is_some();
+        let next = match is_over {
+            true => libc::PTRACE_DETACH,
+            false => libc::PTRACE_CONT,
+        };
+        // A stop that is not ours is one with a signal, which it gets.
+        let signal = match status >> 16 {
+            0 => libc::WSTOPSIG(status),
+            _ => 0,
+        };
+        if ptrace_ok(next, agent, 0, signal as u64).is_err() || is_over {
+            return held_up;
+        }
+        if Instant::now() > end {
+            kill(program);
+        }
+    }
+}
+
+/// The program that the tool has started, and its agent's thread, once there is one; `None` when the tool has ended before.
+fn agent_of(tool: &mut Child, end: Instant) -> Option<(u32, i32)> {
+    let children = format!("/proc/{0}/task/{0}/children", tool.id());
+    while tool.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "no agent has come");
+        let program = fs::read_to_string(&children).unwrap_or_default();
+        let program = program
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok());
+        let threads = program.and_then(|pid: u32| fs::read_dir(format!("/proc/{pid}/task")).ok());
+        for thread in threads.into_iter().flatten().flatten() {
+            let name = fs::read_to_string(thread.path().join("comm"));
+            if name.is_ok_and(|name| name.trim() == "sidewalk") {
+                return Some((program?, thread.file_name().to_str()?.parse().ok()?));
+            }
+        }
+        // Only so that waiting costs nothing.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+/// Where the runtime's code is.
+fn runtime_of(program: u32) -> Range<u64> {
+    let maps = fs::read_to_string(format!("/proc/{program}/maps")).unwrap_or_default();
+    let code = maps
+        .lines()
+        .filter(|line| line.contains("libcoreclr.so") && line.contains(" r-x"));
+    let mut ends = code.filter_map(|line| {
+        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        Some((number(from)?, number(to)?))
+    });
+    let first = ends.next().expect("a runtime is loaded");
+    first.0..ends.last().unwrap_or(first).1
+}
+
+/// Where a stopped thread is.
+fn place_of(tid: i32) -> Option<u64> {
+    // SAFETY: plain numbers, of which any bits are a value.
+    let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+    let place = (&raw mut info) as u64;
+    ptrace_ok(
+        libc::PTRACE_GET_SYSCALL_INFO,
+        tid,
+        size_of_val(&info) as u64,
+        place,
+    )
+    .ok()?;
+    Some(info.instruction_pointer)
+}
