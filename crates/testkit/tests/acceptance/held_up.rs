@@ -24,12 +24,12 @@ pub(crate) struct HeldUp {
     pub(crate) times: u32,
 }
 
-/// Holds up the agent of the program that `tool` has started, until the tool has ended. After `patience` the program is killed: it
-/// hangs.
+/// Holds up the agent of the program that `tool` has started and is recording, until the tool has ended. After `patience` the
+/// program is killed: it hangs.
 pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     let end = Instant::now() + patience;
     let mut held_up = HeldUp::default();
-    let Some((program, agent)) = agent_of(tool, end) else {
+    let Some((program, agent)) = agent_of(tool) else {
         return held_up;
     };
     // From here on the thread reports to this one, and only to it.
@@ -71,27 +71,16 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     }
 }
 
-/// The program that the tool has started, and its agent's thread, once there is one; `None` when the tool has ended before.
-fn agent_of(tool: &mut Child, end: Instant) -> Option<(u32, i32)> {
-    let children = format!("/proc/{0}/task/{0}/children", tool.id());
-    while tool.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < end, "no agent has come");
-        let program = fs::read_to_string(&children).unwrap_or_default();
-        let program = program
-            .split_whitespace()
-            .next()
-            .and_then(|pid| pid.parse().ok());
-        let threads = program.and_then(|pid: u32| fs::read_dir(format!("/proc/{pid}/task")).ok());
-        for thread in threads.into_iter().flatten().flatten() {
-            let name = fs::read_to_string(thread.path().join("comm"));
-            if name.is_ok_and(|name| name.trim() == "sidewalk") {
-                return Some((program?, thread.file_name().to_str()?.parse().ok()?));
-            }
-        }
-        // Only so that waiting costs nothing.
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    None
+/// The program that the tool has started, and its agent's thread; `None` where it has ended.
+fn agent_of(tool: &Child) -> Option<(u32, i32)> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id())).ok()?;
+    let program: u32 = children.split_whitespace().next()?.parse().ok()?;
+    let threads = fs::read_dir(format!("/proc/{program}/task")).ok()?;
+    let agent = threads.flatten().find(|thread| {
+        let name = fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.trim() == "sidewalk")
+    });
+    Some((program, agent?.file_name().to_str()?.parse().ok()?))
 }
 
 /// Where the runtime's code is.

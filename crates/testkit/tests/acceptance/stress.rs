@@ -166,7 +166,8 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
 }
 
 /// Weak handles are taken and given back all the time, collections go on without end, and the agent is held up wherever it is in the
-/// runtime: a handle that is given back while a collection orders the table of handles stops the program for good.
+/// runtime: a handle that is given back while a collection orders the table of handles stops the program for good (within a minute,
+/// about, where nothing keeps the two apart).
 /// On 8.0.4; with SIDEWALK_STRESS_SECONDS on all that have handles.
 #[test]
 fn live_while_the_agent_is_held_up() {
@@ -184,7 +185,9 @@ fn live_held_up(runtime: &Runtime) {
     let seconds = seconds();
     let record = Record::workload(runtime, "alloc", &[&seconds])
         .options(options)
-        .environment("DOTNET_GCgen0size", "40000");
+        .options(["--live-interval", "100ms"])
+        // A thousand collections a second.
+        .environment("DOTNET_GCgen0size", "400000");
     let (mut command, recording) = record.prepare();
     let machine = Machine::alone();
     let mut tool = command
@@ -193,6 +196,9 @@ fn live_held_up(runtime: &Runtime) {
         .spawn()
         .unwrap();
     let patience = Duration::from_secs_f64(60.0 + 3.0 * seconds.parse::<f64>().unwrap());
+    wait_for(&recording, &mut tool, |record| {
+        matches!(record, recording::Record::Instant { .. })
+    });
     let held_up = hold_up_agent(&mut tool, patience);
     let output = tool.wait_with_output().unwrap();
     drop(machine);
@@ -252,19 +258,21 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
     assert!(inspected.number("samples") > 0.0, "{}", inspected.json);
 }
 
-/// Whether the recording has a sample, in a block that is whole.
-fn has_a_sample(recording: &Path) -> bool {
-    records(recording).is_some_and(|records| {
-        records
-            .iter()
-            .any(|record| matches!(record, recording::Record::Sample { .. }))
-    })
-}
-
 /// Waits until there is a sample that the end of the tool cannot take away.
 fn wait_for_a_sample(recording: &Path, recorder: &mut Child) {
+    wait_for(recording, recorder, |record| {
+        matches!(record, recording::Record::Sample { .. })
+    });
+}
+
+/// Waits until the recording has such a record, in a block that is whole.
+fn wait_for(
+    recording: &Path,
+    recorder: &mut Child,
+    is_one: impl Fn(&recording::Record<'_>) -> bool,
+) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !has_a_sample(recording) {
+    while !records(recording).is_some_and(|records| records.iter().any(&is_one)) {
         assert!(
             Instant::now() < deadline,
             "nothing was recorded for a minute"
