@@ -115,4 +115,5 @@ function showRange(app) {
   by("range-says").textContent = range
     ? `${amount((range.to - range.from) * time.tick, "nanoseconds")}, ${app.weights.allSamples.toLocaleString("en")} samples`
     : "drag to select a part";
+  showGrowth(app);
 }

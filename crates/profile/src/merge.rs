@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::builder::Builder;
 use crate::model::{
-    DetailId, Frame, FrameId, Health, Limited, LiveHeap, LiveSum, Location, Module, ModuleId,
-    Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample, StackId, StringId,
-    Thread, ThreadId, TracedMethod,
+    DetailId, Frame, FrameId, Health, Limited, LiveHeap, LiveMoment, LiveSum, Location, Module,
+    ModuleId, Pause, Pauses, Process, ProcessId, Profile, Runtime, RuntimeId, Sample, StackId,
+    StringId, Thread, ThreadId, TracedMethod,
 };
 
 /// One profile of several, each with the name of its file, named already: addresses mean nothing across processes. The clocks of
@@ -216,8 +216,14 @@ impl Merged {
         merged.live.extend(live.into_iter().map(|of| {
             let mut of = LiveHeap {
                 process: process(of.process),
-                first: types(of.first),
-                last: types(of.last),
+                moments: of
+                    .moments
+                    .into_iter()
+                    .map(|of| LiveMoment {
+                        types: types(of.types),
+                        ..of
+                    })
+                    .collect(),
                 ..of
             };
             for time in times_of(&mut of) {
@@ -266,7 +272,8 @@ impl Merged {
 fn times_of(heap: &mut LiveHeap) -> impl Iterator<Item = &mut u64> {
     let instants = heap.instants.iter_mut().map(|instant| &mut instant.time_ns);
     let collections = heap.collections.iter_mut().map(|(time_ns, _)| time_ns);
-    instants.chain(collections)
+    let moments = heap.moments.iter_mut().map(|moment| &mut moment.time_ns);
+    instants.chain(collections).chain(moments)
 }
 
 /// Adds the honest line of a recording to that of others.

@@ -389,10 +389,9 @@ pub struct LiveHeap {
     pub process: ProcessId,
     /// By time.
     pub instants: Vec<LiveInstant>,
-    /// What was alive at the first one, by type.
-    pub first: BTreeMap<StringId, LiveSum>,
-    /// What was alive at the last one, by type.
-    pub last: BTreeMap<StringId, LiveSum>,
+    /// What was alive at some of them, by type, by time: at the first and at the last, and at as many between them as there is
+    /// room for, evenly. Of a range of time those that are in it.
+    pub moments: Vec<LiveMoment>,
     /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is told; by time.
     pub collections: Vec<(u64, u64)>,
 }
@@ -406,6 +405,17 @@ pub struct LiveInstant {
     pub collections: u64,
     /// What was alive, bytes.
     pub bytes: u64,
+}
+
+/// What was alive at an instant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LiveMoment {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Collections that had ended.
+    pub collections: u64,
+    /// By type.
+    pub types: BTreeMap<StringId, LiveSum>,
 }
 
 /// How much is alive.
@@ -423,11 +433,18 @@ impl LiveSum {
     /// One more sample, of an object of this size (0: not known).
     pub fn add(&mut self, bytes: u64, size: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        self.objects += match size {
-            0 => 1.0,
-            size => bytes as f64 / size as f64,
-        };
+        self.objects += objects_in(bytes, size);
         self.samples += 1;
+    }
+
+    /// One less.
+    pub(crate) fn take(&mut self, bytes: u64, size: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.samples = self.samples.saturating_sub(1);
+        self.objects = match self.samples {
+            0 => 0.0,
+            _ => self.objects - objects_in(bytes, size),
+        };
     }
 
     /// What another process has.
@@ -435,6 +452,13 @@ impl LiveSum {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.objects += other.objects;
         self.samples = self.samples.saturating_add(other.samples);
+    }
+}
+
+fn objects_in(bytes: u64, size: u64) -> f64 {
+    match size {
+        0 => 1.0,
+        size => bytes as f64 / size as f64,
     }
 }
 

@@ -666,6 +666,14 @@ pub fn live() -> Scene {
             time_ns: at(5_000),
             collections: 9,
         },
+        Record::Gone {
+            time_ns: at(6_000),
+            allocations: vec![0].into(),
+        },
+        Record::Instant {
+            time_ns: at(6_000),
+            collections: 11,
+        },
     ] {
         scene.push(record);
     }

@@ -935,17 +935,17 @@ fn calls_of_traced_methods_add_up_for_each_runtime() {
 fn the_live_heap_is_what_was_told_and_is_not_gone() {
     let profile = testing::live().profile();
     let alive = profile.samples.iter().filter(|s| s.event == Event::Live);
-    assert_eq!(alive.map(|s| s.value).collect::<Vec<_>>(), [2000, 1000]);
+    assert_eq!(alive.map(|s| s.value).collect::<Vec<_>>(), [1000]);
     assert_eq!(profile.health.samples, 7);
     let types = profile::ops::live_types(&profile);
     let [item, text] = &types[..] else {
         panic!("{types:?}");
     };
     assert_eq!(profile.string(item.name), "Shop.Cart.Item");
-    assert_eq!((item.alive.bytes, item.alive.samples), (3000, 2));
-    assert_eq!(item.alive.objects, 30.0);
+    assert_eq!((item.alive.bytes, item.alive.samples), (1000, 1));
+    assert_eq!(item.alive.objects, 10.0);
     let (first, last) = item.grown.unwrap();
-    assert_eq!((first.bytes, last.bytes), (1000, 3000));
+    assert_eq!((first.bytes, last.bytes), (1000, 1000));
     assert_eq!(
         (item.median_age_ns, item.oldest_ns),
         (3_000_000_000, 3_000_000_000)
@@ -958,14 +958,34 @@ fn the_live_heap_is_what_was_told_and_is_not_gone() {
     assert_eq!((first.bytes, last.bytes), (2000, 0));
     let instants = profile.live[0].instants.iter();
     let instants: Vec<_> = instants.map(|i| (i.collections, i.bytes)).collect();
-    assert_eq!(instants, [(4, 3000), (9, 3000)]);
+    assert_eq!(instants, [(4, 3000), (9, 3000), (11, 1000)]);
+    // Of a range of time, what grew in it.
+    let begin = profile::ops::begin_ns(&profile);
+    let grown = |from_ms: u64, until_ms: u64| {
+        let filter = profile::ops::Filter {
+            from_ns: Some(begin + from_ms * 1_000_000),
+            until_ns: Some(begin + until_ms * 1_000_000),
+            ..profile::ops::Filter::default()
+        };
+        let types = profile::ops::live_types(&filter.apply(profile.clone()));
+        let grown = types.iter().filter_map(|one| one.grown);
+        let grown =
+            grown.map(|(first, last)| (first.bytes, last.bytes, first.objects, last.objects));
+        grown.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        grown(0, 5_500),
+        [(1000, 3000, 10.0, 30.0), (2000, 0, 50.0, 0.0)]
+    );
+    assert_eq!(grown(4_000, 7_000), [(3000, 1000, 30.0, 10.0)]);
+    assert!(grown(3_500, 5_500).is_empty());
     // Of two recordings both are there, by their own names.
     let both = profile::merge(vec![
         ("a".to_owned(), profile.clone()),
         ("b".to_owned(), profile),
     ]);
     let types = profile::ops::live_types(&both);
-    assert_eq!((types[0].alive.bytes, types[0].alive.samples), (6000, 4));
+    assert_eq!((types[0].alive.bytes, types[0].alive.samples), (2000, 2));
     let (first, last) = types[0].grown.unwrap();
-    assert_eq!((first.bytes, last.bytes), (2000, 6000));
+    assert_eq!((first.bytes, last.bytes), (2000, 2000));
 }

@@ -1,10 +1,11 @@
 //! The live heap by type, for the table and for JSON: how much, how old, and what has grown.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use profile::Profile;
-use profile::model::{LiveHeap, LiveSum};
-use profile::ops::{LiveType, live_types};
+use profile::model::{LiveHeap, LiveSum, StringId};
+use profile::ops::{LiveType, begin_ns, live_types};
 use serde::Serialize;
 
 use crate::table;
@@ -22,7 +23,19 @@ pub(crate) struct LiveJson {
 #[derive(Serialize)]
 struct HeapJson {
     pid: u32,
+    /// When it was first recorded, since the first thing of the profile.
+    start_s: f64,
     instants: Vec<InstantJson>,
+    /// Some of them, by type: the first, the last, and as many between them as there is room for.
+    moments: Vec<MomentJson>,
+}
+
+#[derive(Serialize)]
+struct MomentJson {
+    /// Since the process is recorded.
+    at_s: f64,
+    /// Those of `types` that were alive, by their place there, and their bytes.
+    types: Vec<(usize, u64)>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +66,12 @@ struct TypeJson {
 
 /// For JSON; `None` where nobody asked for the live heap.
 pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
+    if profile.live.is_empty() {
+        return None;
+    }
+    let types = live_types(profile);
+    let places: HashMap<StringId, usize> = types.iter().map(|one| one.name).zip(0..).collect();
+    let begin = begin_ns(profile);
     let heap = |heap: &LiveHeap| {
         let process = profile.process(heap.process);
         let before = heap.collections.first().map_or(0, |(_, ended)| *ended);
@@ -61,9 +80,20 @@ pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
             collections: instant.collections.saturating_sub(before),
             bytes: instant.bytes,
         });
+        let moments = heap.moments.iter().map(|moment| MomentJson {
+            at_s: rounded(moment.time_ns.saturating_sub(process.start_ns)),
+            // What came and went between the first and the last is not in the table.
+            types: moment
+                .types
+                .iter()
+                .filter_map(|(name, sum)| Some((*places.get(name)?, sum.bytes)))
+                .collect(),
+        });
         HeapJson {
             pid: process.pid,
+            start_s: rounded(process.start_ns.saturating_sub(begin)),
             instants: instants.collect(),
+            moments: moments.collect(),
         }
     };
     let of = |one: LiveType| TypeJson {
@@ -78,9 +108,9 @@ pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
         median_collections: one.median_collections,
         most_collections: one.most_collections,
     };
-    (!profile.live.is_empty()).then(|| LiveJson {
+    Some(LiveJson {
         processes: profile.live.iter().map(heap).collect(),
-        types: live_types(profile).into_iter().map(of).collect(),
+        types: types.iter().copied().map(of).collect(),
     })
 }
 
@@ -147,7 +177,9 @@ fn since(profile: &Profile) -> Option<String> {
     let [heap] = &profile.live[..] else {
         return Some("from the first instant of each process to its last".to_owned());
     };
-    let (first, last) = (heap.instants.first()?, heap.instants.last()?);
+    let [first, .., last] = &heap.moments[..] else {
+        return None;
+    };
     let start = profile.process(heap.process).start_ns;
     let at = |ns: u64| seconds(ns.saturating_sub(start));
     Some(format!(

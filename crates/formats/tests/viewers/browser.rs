@@ -37,6 +37,8 @@ fn the_page_shows_time_and_methods_in_a_browser() {
     };
     let page = file_with("browser-phased", Format::Html, &phased(), &options);
     let inert = file("browser-hostile", Format::Html, &hostile());
+    let live = profile::testing::live().profile();
+    let live = file("browser-live", Format::Html, &live);
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
     std::fs::create_dir_all(&pictures).expect("the folder for tests' files takes folders");
     let mut browser = node(&Tools::get(), "time.mjs");
@@ -45,7 +47,8 @@ fn the_page_shows_time_and_methods_in_a_browser() {
             .arg(testkit::chromium())
             .arg(pictures)
             .arg(page)
-            .arg(inert),
+            .arg(inert)
+            .arg(live),
     );
 }
 

@@ -1,11 +1,11 @@
-// Time and single methods in a real browser: `node time.mjs CHROMIUM FOLDER FILE HOSTILE`. FILE burns in one method for two
+// Time and single methods in a real browser: `node time.mjs CHROMIUM FOLDER FILE HOSTILE LIVE`. FILE burns in one method for two
 // seconds, waits for one, burns in another one for two.
 
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 import { Page, run } from "./chromium.mjs";
 
-const [file, hostile] = process.argv.slice(4);
+const [file, hostile, live] = process.argv.slice(4);
 const BURNS = ["App.Phases.BurnFirst [8.0.4]", "App.Phases.BurnSecond [8.0.4]", "App.Phases.Inner [8.0.4]"];
 
 /** Names in the graph. */
@@ -312,6 +312,28 @@ const tests = {
     await page.eval(`location.hash = "#search=" + encodeURIComponent("<img src=x onerror=alert(1)>") + "&thread=<script>"`);
     await page.drawn();
     assert.equal(await page.eval("document.images.length"), 0);
+  },
+
+  async "what has grown is of the range"() {
+    const page = await Page.open(pathToFileURL(live).href);
+    await page.clickOn("#live summary");
+    const grown = () => page.eval(`[by("live-grown").textContent, ...[...document.querySelectorAll("#live tbody tr")]
+      .map((row) => row.cells[0].textContent + " " + row.cells[3].textContent)]`);
+    const select = (from, to) => page.eval(`app.setRange(${from} === null ? null
+      : { from: app.time.ticks(${from}), to: app.time.ticks(${to}) })`);
+    // Instants at 3 s: an item and two strings; at 5 s: two items, the first for two; at 6 s: the second.
+    const whole = ["grown: from 3.0 s to 6.0 s", "Shop.Cart.Item 0", "System.String −1.95 KiB"];
+    assert.deepEqual(await grown(), whole);
+    await select(2.5, 5.5);
+    assert.deepEqual(await grown(), ["grown: from 3.0 s to 5.0 s", "Shop.Cart.Item +1.95 KiB", "System.String −1.95 KiB"]);
+    await select(4.5, 6.5);
+    assert.deepEqual(await grown(), ["grown: from 5.0 s to 6.0 s", "Shop.Cart.Item −1.95 KiB", "System.String 0"]);
+    await select(3.5, 5.5);
+    assert.deepEqual(await grown(), ["grown: not told, there are no two instants in this time", "Shop.Cart.Item ", "System.String "]);
+    await select(null);
+    assert.deepEqual(await grown(), whole);
+    await page.picture("live");
+    await page.close();
   },
 
   async "pictures, light and dark, narrow and wide"(page, url) {

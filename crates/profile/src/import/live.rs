@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{LiveHeap, LiveInstant, LiveSum, ProcessId, Sample, StringId};
+use crate::model::{LiveHeap, LiveInstant, LiveMoment, LiveSum, ProcessId, Sample, StringId};
 
 /// The most instants that are kept: 80 hours at every ten seconds, told on.
 const MAX_INSTANTS: usize = 30_000;
+
+/// The most types of all moments together.
+const MAX_SUMS: usize = 100_000;
 
 /// An object that is alive.
 #[derive(Clone, Copy)]
@@ -39,6 +42,90 @@ fn doubled(value: u64, times: u32) -> u64 {
     }
 }
 
+/// What is alive of a type.
+#[derive(Clone, Copy, Default)]
+struct TypeSum {
+    /// Objects whose size is told.
+    sized: LiveSum,
+    /// The others, each of which counts as one, whatever it stands for.
+    others: LiveSum,
+}
+
+impl TypeSum {
+    fn part(&mut self, size: u64) -> &mut LiveSum {
+        match size {
+            0 => &mut self.others,
+            _ => &mut self.sized,
+        }
+    }
+
+    /// All stand for twice as much.
+    fn doubled(&mut self) {
+        self.sized.objects *= 2.0;
+        for part in [&mut self.sized, &mut self.others] {
+            part.bytes = part.bytes.saturating_mul(2);
+        }
+    }
+
+    fn whole(mut self) -> LiveSum {
+        self.sized.join(self.others);
+        self.sized
+    }
+}
+
+/// Moments of which every so many instants is one, so many that there is room for all.
+struct Moments {
+    kept: Vec<LiveMoment>,
+    /// In all of them.
+    sums: usize,
+    /// Every so many instants is kept.
+    every: usize,
+    /// Instants that there have been.
+    seen: usize,
+    room: usize,
+}
+
+impl Default for Moments {
+    fn default() -> Moments {
+        Moments {
+            kept: Vec::new(),
+            sums: 0,
+            every: 1,
+            seen: 0,
+            room: MAX_SUMS,
+        }
+    }
+}
+
+impl Moments {
+    fn instant(&mut self, make: impl FnOnce() -> LiveMoment) {
+        let is_one = self.seen.is_multiple_of(self.every);
+        self.seen += 1;
+        if is_one {
+            self.push(make());
+        }
+        while self.sums > self.room && self.kept.len() > 2 {
+            self.every = self.every.saturating_mul(2);
+            let mut at = 0;
+            self.kept.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.sums = self.kept.iter().map(sums_of).sum();
+        }
+    }
+
+    fn push(&mut self, moment: LiveMoment) {
+        self.sums += sums_of(&moment);
+        self.kept.push(moment);
+    }
+}
+
+/// What a moment takes; one without a type takes something too.
+fn sums_of(moment: &LiveMoment) -> usize {
+    moment.types.len() + 1
+}
+
 /// What is known of a process's live heap.
 #[derive(Default)]
 pub(super) struct Live {
@@ -48,24 +135,39 @@ pub(super) struct Live {
     thinned: u32,
     /// What those that are alive stand for.
     bytes: u64,
+    /// The same by type.
+    types: BTreeMap<StringId, TypeSum>,
     instants: Vec<LiveInstant>,
-    first: BTreeMap<StringId, LiveSum>,
+    moments: Moments,
     /// How many collections had ended when, as samples and instants tell it.
     collections: Vec<(u64, u64)>,
 }
 
 impl Live {
     pub(super) fn survives(&mut self, number: u32, survivor: Survivor, collections: u64) {
+        let value = survivor.sample.value;
         self.collections
             .push((survivor.sample.time_ns, collections));
-        self.bytes = self.bytes.saturating_add(survivor.sample.value);
+        self.bytes = self.bytes.saturating_add(value);
+        if let Some(name) = survivor.type_name {
+            let sum = self.types.entry(name).or_default();
+            sum.part(survivor.size).add(value, survivor.size);
+        }
         let before = self.alive.insert(number, Told(survivor, self.thinned));
         self.left(before);
     }
 
     fn left(&mut self, told: Option<Told>) {
-        let bytes = told.map_or(0, |told| told.bytes(self.thinned));
+        let Some(told) = told else { return };
+        let bytes = told.bytes(self.thinned);
         self.bytes = self.bytes.saturating_sub(bytes);
+        let Some(name) = told.0.type_name else { return };
+        if let Some(sum) = self.types.get_mut(&name) {
+            sum.part(told.0.size).take(bytes, told.0.size);
+            if sum.whole().samples == 0 {
+                self.types.remove(&name);
+            }
+        }
     }
 
     pub(super) fn gone(&mut self, numbers: &[u32]) {
@@ -79,12 +181,12 @@ impl Live {
         self.gone(dropped);
         self.thinned = self.thinned.saturating_add(1);
         self.bytes = self.bytes.saturating_mul(2);
+        self.types.values_mut().for_each(TypeSum::doubled);
     }
 
     pub(super) fn instant(&mut self, time_ns: u64, collections: u64) {
-        if self.instants.is_empty() {
-            self.first = self.by_type();
-        }
+        let types = &self.types;
+        self.moments.instant(|| moment(time_ns, collections, types));
         self.collections.push((time_ns, collections));
         if self.instants.len() >= MAX_INSTANTS {
             self.instants.pop();
@@ -96,21 +198,9 @@ impl Live {
         });
     }
 
-    fn by_type(&self) -> BTreeMap<StringId, LiveSum> {
-        let mut types: BTreeMap<StringId, LiveSum> = BTreeMap::new();
-        for told in self.alive.values() {
-            if let Some(name) = told.0.type_name {
-                let sum = types.entry(name).or_default();
-                sum.add(told.bytes(self.thinned), told.0.size);
-            }
-        }
-        types
-    }
-
     /// Who is left, in the order in which they were told, and what is known of the process beside; `None` where nobody asked
     /// for the live heap.
     pub(super) fn finish(self, process: ProcessId) -> (Vec<Sample>, Option<LiveHeap>) {
-        let last = self.by_type();
         let samples = self.alive.values().map(|told| Sample {
             value: told.bytes(self.thinned),
             ..told.0.sample
@@ -119,20 +209,61 @@ impl Live {
         let mut collections = self.collections;
         collections.sort_unstable();
         collections.dedup_by_key(|(time_ns, _)| *time_ns);
+        let mut moments = self.moments;
+        let last = self.instants.last();
+        // What has gone since is not alive at the end; the last instant is at the end, but in a recording that was cut.
+        if let Some(last) =
+            last.filter(|last| moments.kept.last().map(|m| m.time_ns) != Some(last.time_ns))
+        {
+            moments.push(moment(last.time_ns, last.collections, &self.types));
+        }
         let heap = (!self.instants.is_empty() || !samples.is_empty()).then_some(LiveHeap {
             process,
             instants: self.instants,
-            first: self.first,
-            last,
+            moments: moments.kept,
             collections,
         });
         (samples, heap)
     }
 }
 
+fn moment(time_ns: u64, collections: u64, types: &BTreeMap<StringId, TypeSum>) -> LiveMoment {
+    LiveMoment {
+        time_ns,
+        collections,
+        types: types
+            .iter()
+            .map(|(name, sum)| (*name, sum.whole()))
+            .collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::doubled;
+    use super::*;
+
+    /// First and last are always there, and the others are as far apart as they have to be.
+    #[test]
+    fn moments_have_room() {
+        let sum = LiveSum::default();
+        let types: BTreeMap<_, _> = (0..9).map(|id| (StringId(id), sum)).collect();
+        let at = |time_ns| LiveMoment {
+            time_ns,
+            collections: 0,
+            types: types.clone(),
+        };
+        let mut moments = Moments {
+            room: 100,
+            ..Moments::default()
+        };
+        for time_ns in 0..1000 {
+            moments.instant(|| at(time_ns));
+        }
+        let times: Vec<u64> = moments.kept.iter().map(|moment| moment.time_ns).collect();
+        let wanted: Vec<u64> = (0..1000).step_by(moments.every).collect();
+        assert_eq!(times, wanted);
+        assert!((5..=10).contains(&times.len()), "{times:?}");
+    }
 
     #[test]
     fn doubling_ends_at_what_a_number_holds() {

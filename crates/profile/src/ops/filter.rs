@@ -94,7 +94,16 @@ impl Filter {
                 && !(without.is_some() && has(&without, sample.stack))
         });
         profile.samples = samples;
+        let (from, until) = self.times();
+        for heap in &mut profile.live {
+            heap.moments
+                .retain(|moment| (from..until).contains(&moment.time_ns));
+        }
         profile
+    }
+
+    fn times(&self) -> (u64, u64) {
+        (self.from_ns.unwrap_or(0), self.until_ns.unwrap_or(u64::MAX))
     }
 }
 
@@ -117,8 +126,7 @@ pub fn begin_unix_ns(profile: &Profile) -> Option<u64> {
 impl Filter {
     /// The sample is in the range of time; of one that lasts, what is in it is left.
     fn takes_time_of(&self, sample: &mut Sample, lasts: Option<u64>) -> bool {
-        let from = self.from_ns.unwrap_or(0);
-        let until = self.until_ns.unwrap_or(u64::MAX);
+        let (from, until) = self.times();
         let is_long = |least| sample.event == Event::Wall && sample.value >= least;
         if !lasts.is_some_and(is_long) {
             return (from..until).contains(&sample.time_ns);

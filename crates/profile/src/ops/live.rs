@@ -1,7 +1,7 @@
 //! What of the heap is alive, by type: how much, how old, and what has grown.
 //!
 //! How much and how old is of the samples of a profile, so filters and ranges apply: a range of time is of when objects were
-//! allocated. What has grown is of whole processes, between their first instant and their last.
+//! allocated, and what has grown is from the first instant in it to the last. Other filters leave that alone: it is of whole processes.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use hashbrown::HashMap;
 use crate::model::{DetailId, Event, LiveHeap, LiveSum, ProcessId, Profile, Sample, StringId};
 
 /// A type of object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LiveType {
     /// Its name.
     pub name: StringId,
     /// What is alive.
     pub alive: LiveSum,
-    /// The same at the first instant and at the last of all processes together, where there are two.
+    /// The same at the first instant and at the last of all processes together, where there are two (in the range of time).
     pub grown: Option<(LiveSum, LiveSum)>,
     /// How long ago objects were allocated at the last instant, nanoseconds: so long for half of the bytes at most.
     pub median_age_ns: u64,
@@ -118,15 +118,21 @@ pub fn live_types(profile: &Profile) -> Vec<LiveType> {
 
 /// By type, what was alive at the first instant and at the last; `None` where no process has two.
 fn grown(profile: &Profile) -> Option<BTreeMap<StringId, (LiveSum, LiveSum)>> {
-    let has_two = |heap: &&LiveHeap| heap.instants.len() > 1;
-    let mut with_two = profile.live.iter().filter(has_two).peekable();
+    let with_two = profile
+        .live
+        .iter()
+        .filter_map(|heap| match &heap.moments[..] {
+            [first, .., last] => Some((first, last)),
+            _ => None,
+        });
+    let mut with_two = with_two.peekable();
     with_two.peek()?;
     let mut types: BTreeMap<StringId, (LiveSum, LiveSum)> = BTreeMap::new();
-    for heap in with_two {
-        for (name, sum) in &heap.first {
+    for (first, last) in with_two {
+        for (name, sum) in &first.types {
             types.entry(*name).or_default().0.join(*sum);
         }
-        for (name, sum) in &heap.last {
+        for (name, sum) in &last.types {
             types.entry(*name).or_default().1.join(*sum);
         }
     }

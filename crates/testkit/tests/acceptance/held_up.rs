@@ -95,7 +95,7 @@ fn runtime_of(program: u32) -> Range<u64> {
         Some((number(from)?, number(to)?))
     });
     let first = ends.next().expect("a runtime is loaded");
-    first.0..ends.last().unwrap_or(first).1
+    first.0..ends.next_back().unwrap_or(first).1
 }
 
 /// Where a stopped thread is.
