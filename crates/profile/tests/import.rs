@@ -936,7 +936,7 @@ fn the_live_heap_is_what_was_told_and_is_not_gone() {
     let profile = testing::live().profile();
     let alive = profile.samples.iter().filter(|s| s.event == Event::Live);
     assert_eq!(alive.map(|s| s.value).collect::<Vec<_>>(), [1000]);
-    assert_eq!(profile.health.samples, 7);
+    assert_eq!(profile.health.samples, 6);
     let types = profile::ops::live_types(&profile);
     let [item, text] = &types[..] else {
         panic!("{types:?}");

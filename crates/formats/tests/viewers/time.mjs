@@ -317,7 +317,7 @@ const tests = {
   async "what has grown is of the range"() {
     const page = await Page.open(pathToFileURL(live).href);
     await page.clickOn("#live summary");
-    const grown = () => page.eval(`[by("live-grown").textContent, ...[...document.querySelectorAll("#live tbody tr")]
+    const grown = () => page.eval(`[document.querySelector("#live-grown").textContent, ...[...document.querySelectorAll("#live tbody tr")]
       .map((row) => row.cells[0].textContent + " " + row.cells[3].textContent)]`);
     const select = (from, to) => page.eval(`app.setRange(${from} === null ? null
       : { from: app.time.ticks(${from}), to: app.time.ticks(${to}) })`);
