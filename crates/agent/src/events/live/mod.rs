@@ -266,12 +266,12 @@ mod tests {
         assert_eq!(each_inside(&gate, items(), refused).len(), ALL);
         gate.watch();
         gate.open();
-        let given = AtomicUsize::new(0);
-        let left = each_inside(&gate, items(), |_| drop(given.fetch_add(1, Relaxed)));
-        assert_eq!((given.into_inner(), left.len()), (ALL, 0));
+        let mut given = 0;
+        let left = each_inside(&gate, items(), |_| given += 1);
+        assert_eq!((given, left.len()), (ALL, 0));
 
         let (started, collecting) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut given = 0;
+        given = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !started.load(Relaxed) {
