@@ -49,21 +49,25 @@ struct TypeSum {
     sized: LiveSum,
     /// The others, each of which counts as one, whatever it stands for.
     others: LiveSum,
+    /// How often all had been thinned out when it was summed up.
+    thinned: u32,
 }
 
 impl TypeSum {
+    /// After so many times: what it stands for now. Done when it is looked at, as with [`Told`].
+    fn now(mut self, thinned: u32) -> TypeSum {
+        let times = thinned - self.thinned;
+        self.sized.objects *= 2.0f64.powf(f64::from(times));
+        for part in [&mut self.sized, &mut self.others] {
+            part.bytes = doubled(part.bytes, times);
+        }
+        TypeSum { thinned, ..self }
+    }
+
     fn part(&mut self, size: u64) -> &mut LiveSum {
         match size {
             0 => &mut self.others,
             _ => &mut self.sized,
-        }
-    }
-
-    /// All stand for twice as much.
-    fn doubled(&mut self) {
-        self.sized.objects *= 2.0;
-        for part in [&mut self.sized, &mut self.others] {
-            part.bytes = part.bytes.saturating_mul(2);
         }
     }
 
@@ -151,6 +155,7 @@ impl Live {
         self.bytes = self.bytes.saturating_add(value);
         if let Some(name) = survivor.type_name {
             let sum = self.types.entry(name).or_default();
+            *sum = sum.now(self.thinned);
             sum.part(survivor.size).add(value, survivor.size);
         }
         let before = self.alive.insert(number, Told(survivor, self.thinned));
@@ -163,6 +168,7 @@ impl Live {
         self.bytes = self.bytes.saturating_sub(bytes);
         let Some(name) = told.0.type_name else { return };
         if let Some(sum) = self.types.get_mut(&name) {
+            *sum = sum.now(self.thinned);
             sum.part(told.0.size).take(bytes, told.0.size);
             if sum.whole().samples == 0 {
                 self.types.remove(&name);
@@ -181,12 +187,12 @@ impl Live {
         self.gone(dropped);
         self.thinned = self.thinned.saturating_add(1);
         self.bytes = self.bytes.saturating_mul(2);
-        self.types.values_mut().for_each(TypeSum::doubled);
     }
 
     pub(super) fn instant(&mut self, time_ns: u64, collections: u64) {
-        let types = &self.types;
-        self.moments.instant(|| moment(time_ns, collections, types));
+        let (types, thinned) = (&self.types, self.thinned);
+        self.moments
+            .instant(|| moment((time_ns, collections), types, thinned));
         self.collections.push((time_ns, collections));
         if self.instants.len() >= MAX_INSTANTS {
             self.instants.pop();
@@ -215,7 +221,8 @@ impl Live {
         if let Some(last) =
             last.filter(|last| moments.kept.last().map(|m| m.time_ns) != Some(last.time_ns))
         {
-            moments.push(moment(last.time_ns, last.collections, &self.types));
+            let at = (last.time_ns, last.collections);
+            moments.push(moment(at, &self.types, self.thinned));
         }
         let heap = (!self.instants.is_empty() || !samples.is_empty()).then_some(LiveHeap {
             process,
@@ -227,22 +234,28 @@ impl Live {
     }
 }
 
-fn moment(time_ns: u64, collections: u64, types: &BTreeMap<StringId, TypeSum>) -> LiveMoment {
+fn moment(
+    (time_ns, collections): (u64, u64),
+    types: &BTreeMap<StringId, TypeSum>,
+    thinned: u32,
+) -> LiveMoment {
+    let types = types.iter();
     LiveMoment {
         time_ns,
         collections,
         types: types
-            .iter()
-            .map(|(name, sum)| (*name, sum.whole()))
+            .map(|(name, sum)| (*name, sum.now(thinned).whole()))
             .collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::model::{Event, StackId, ThreadId, WalkEnd};
+
     use super::*;
 
-    /// First and last are always there, and the others are as far apart as they have to be.
+    /// The first one stays, and the others are as far apart as they have to be.
     #[test]
     fn moments_have_room() {
         let sum = LiveSum::default();
@@ -263,6 +276,41 @@ mod tests {
         let wanted: Vec<u64> = (0..1000).step_by(moments.every).collect();
         assert_eq!(times, wanted);
         assert!((5..=10).contains(&times.len()), "{times:?}");
+    }
+
+    /// Sums and those that are summed up are thinned out alike, whenever that is done.
+    #[test]
+    fn sums_are_of_those_that_are_alive() {
+        let name = StringId(7);
+        let mut live = Live::default();
+        let told = |value: u64, size| Survivor {
+            sample: Sample {
+                thread: ThreadId(0),
+                stack: StackId(0),
+                logical: None,
+                time_ns: 0,
+                event: Event::Live,
+                value,
+                end: WalkEnd::Root,
+                detail: None,
+            },
+            type_name: Some(name),
+            size,
+        };
+        live.survives(0, told(1000, 100), 0);
+        live.survives(1, told(500, 0), 0);
+        live.thinned(&[]);
+        live.thinned(&[]);
+        live.survives(2, told(300, 100), 0);
+        let now = |live: &Live| live.types[&name].now(live.thinned).whole();
+        let sum = now(&live);
+        assert_eq!((sum.bytes, sum.objects, sum.samples), (6300, 44.0, 3));
+        assert_eq!(sum.bytes, live.bytes);
+        live.gone(&[0]);
+        let sum = now(&live);
+        assert_eq!((sum.bytes, sum.objects, sum.samples), (2300, 4.0, 2));
+        live.gone(&[1, 2, 9]);
+        assert!(live.types.is_empty() && live.bytes == 0);
     }
 
     #[test]

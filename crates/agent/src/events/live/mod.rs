@@ -118,8 +118,8 @@ fn destroy(
         return handles;
     };
     each_inside(gate, handles, |handle| {
-        // SAFETY: inside the gate. The callback that comes before a collection closes it and waits until nobody is inside;
-        // what gave up waiting has broken the gate, which was looked at just before.
+        // SAFETY: inside the gate, which the callback that comes before a collection closes; it waits until nobody is inside.
+        // One that has given up waiting has broken the gate, which is looked at before each handle.
         let _refused = unsafe { cx.info().destroy_handle_between_collections(cx, handle) };
     })
 }
