@@ -11,6 +11,8 @@
 //! function of another CLR but the one that it replaced.
 
 use std::mem::offset_of;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use libc::c_int;
 
@@ -75,6 +77,70 @@ pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module], between: Betw
     links
 }
 
+const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
+const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
+
+/// The code of a handler of this CLR, as far as it is searched.
+fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
+    let segment = module.code.iter().find(|range| range.contains(&handler))?;
+    // Not a byte further: the functions behind it name the words of other signals.
+    let end = module.function_end(handler)?.min(segment.end);
+    let length = SEARCHED.min(end.checked_sub(handler)?);
+    // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
+    // readable (PF_R is set in every libcoreclr.so).
+    Some(unsafe { std::slice::from_raw_parts(handler as *const u8, length) })
+}
+
+/// Has the CLR of this handler give the signal back as ignored, where it has found it at its default action.
+///
+/// Before it ends the process by `abort`, a CLR of .NET 5 to 8 gives its signals back as it found them
+/// (`SEHCleanupSignals` in `PROCAbort`, src/coreclr/pal/src/thread/process.cpp). The default action of this one ends the process: a
+/// tick that comes in between would, with another exit code, and without the core file. The CLR itself makes no
+/// difference between the two: it calls neither.
+pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
+    let module = modules.iter().find(|m| m.is_clr && m.runs(handler));
+    let Some(found) = module.and_then(|module| found_by(handler, module)) else {
+        return;
+    };
+    // SAFETY: aligned words in writable segments of a CLR, which is never unloaded. It has written them before it installed the
+    // handler, and only reads them since.
+    unsafe {
+        let action = AtomicUsize::from_ptr(found as *mut usize);
+        let flags = ((found + FLAGS_AT) as *const c_int).read_volatile();
+        if flags == 0 {
+            let _other = action.compare_exchange(libc::SIG_DFL, libc::SIG_IGN, Relaxed, Relaxed);
+        }
+    }
+}
+
+/// Where the CLR of this handler keeps what it has found: the `struct sigaction` whose flags the handler's code tests for
+/// SA_SIGINFO and whose action it loads, as compilers write it. `None` where that is not there, or more than one.
+fn found_by(handler: usize, module: &Module) -> Option<usize> {
+    let code = code_of(handler, module)?;
+    let named = |at: usize, behind: usize| -> Option<usize> {
+        let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
+        Some((handler + at + 4 + behind).wrapping_add_signed(offset as isize))
+    };
+    let is_loaded = |word: usize| {
+        // mov r64, [rip + offset]
+        let loads =
+            |at: usize| matches!(code[at..at + 3], [0x48 | 0x4c, 0x8b, by] if by & 0xc7 == 5);
+        (0..code.len().saturating_sub(6)).any(|at| loads(at) && named(at + 3, 0) == Some(word))
+    };
+    let mut found = (0..code.len().saturating_sub(6)).filter_map(|at| {
+        // test byte [rip + offset], SA_SIGINFO
+        let tests = code[at..at + 2] == [0xf6, 0x05] && code[at + 6] == libc::SA_SIGINFO as u8;
+        let flags = tests.then(|| named(at + 2, 1))??;
+        let word = flags.checked_sub(FLAGS_AT)?;
+        let is_whole = word.is_multiple_of(size_of::<usize>())
+            && module.holds_word(word)
+            && module.holds_word(flags);
+        (is_whole && is_loaded(word)).then_some(word)
+    });
+    let first = found.next()?;
+    found.all(|other| other == first).then_some(first)
+}
+
 /// The handler of another CLR, or the one between, that the code at `handler` refers to: a `struct sigaction` with the
 /// flags of a handler of the same signal.
 fn previous(
@@ -86,15 +152,7 @@ fn previous(
 ) -> Option<usize> {
     /// What tells the handlers of faults, which have a stack of their own, from the others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
-    const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
-    let segment = module.code.iter().find(|range| range.contains(&handler))?;
-    // Not a byte further: the functions behind it name the words of other signals.
-    let end = module.function_end(handler)?.min(segment.end);
-    let length = SEARCHED.min(end.checked_sub(handler)?);
-    // SAFETY: inside an executable segment of a CLR, which is never unloaded; its segments are
-    // readable (PF_R is set in every libcoreclr.so).
-    let code = unsafe { std::slice::from_raw_parts(handler as *const u8, length) };
+    let code = code_of(handler, module)?;
     code.windows(4).enumerate().find_map(|(at, bytes)| {
         let offset = i32::from_le_bytes(bytes.try_into().ok()?);
         let word = (handler + at + 4).wrapping_add_signed(offset as isize);

@@ -55,7 +55,8 @@ pub fn serve_all() -> Served {
 }
 
 /// As [`serve_all`], for a process in which another handler shares the activation signal and is to
-/// stand above those of the CLRs: nothing is installed for it. Answers the handler to which that one is
+/// stand above those of the CLRs: nothing is installed for it. From here on a CLR that gives the signal back before it aborts leaves
+/// it ignored, where it would end the process. Answers the handler to which that one is
 /// to pass on what is not its own (it takes SA_SIGINFO); `None`: somebody has the signal who is no CLR.
 pub fn serve_beneath(top: Between) -> Option<usize> {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,6 +67,9 @@ pub fn serve_beneath(top: Between) -> Option<usize> {
     let modules = modules::loaded();
     let chain = chain::of(found.handler(), found.flags(), &modules, top);
     ACTIVATION.handlers.add(&chain);
+    for link in &chain {
+        chain::give_back_ignored(link.handler, &modules);
+    }
     // The newest in place is a CLR's, or `top`, or neither.
     let newest = chain.last().map(|link| link.handler);
     match newest {

@@ -1,7 +1,13 @@
 //! Programs that end without telling their runtime: what was sampled until about a tenth of a second before
 //! is kept, and what is missing is said.
 
-use testkit::{Record, Runtime, Stacks, run_sidewalk};
+use std::process::Stdio;
+use std::time::Duration;
+
+use testkit::{Machine, Record, Recorded, Runtime, Stacks, run_sidewalk};
+
+use crate::held_up::hold_up_after;
+use crate::stress::wait_for_a_sample;
 
 on_net8_and_core31!(
     a_program_that_exits_past_its_runtime_keeps_its_samples,
@@ -11,7 +17,10 @@ on_net8_and_core31!(
     an_unhandled_exception_keeps_the_samples_before_it,
 );
 
-on_each_runtime!(the_exception_that_ends_the_program_is_always_there);
+on_each_runtime!(
+    the_exception_that_ends_the_program_is_always_there,
+    a_runtime_that_gives_the_signal_back_before_it_aborts,
+);
 
 /// On one processor, which the agent thread only gets when the program's thread waits (where that may be
 /// asked for: a user without rights gets no real-time scheduling).
@@ -32,6 +41,33 @@ fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
         let stacks = Stacks::from_collapsed(&std::fs::read_to_string(path).unwrap());
         assert_eq!(stacks.with("Workloads.Rude.EndAbruptly").total(), 1);
     }
+}
+
+/// .NET 8 gives all signals back as it found them, and then calls `abort`: a tick in between ended the program by our signal. Here
+/// ticks have all the time in the world for it.
+fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
+    const HELD: Duration = Duration::from_millis(100);
+    let record = Record::workload(runtime, "rude", &["1", "failsfast"]).options([
+        "--event",
+        "cpu,wall",
+        "--frequency",
+        "500",
+    ]);
+    let (mut command, recording) = record.prepare();
+    let machine = Machine::alone();
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tool = piped.spawn().unwrap();
+    wait_for_a_sample(&recording, &mut tool);
+    let signal = libc::SIGRTMIN().cast_unsigned().into();
+    let times = hold_up_after(&tool, (libc::SYS_rt_sigaction, signal), HELD);
+    let output = tool.wait_with_output().unwrap();
+    drop(machine);
+    let recorded = Recorded::new(recording, output);
+    let stderr = &recorded.answer.stderr;
+    assert_eq!(recorded.answer.status.code(), Some(134), "{stderr}");
+    // It is about this.
+    assert!(times > 0 || !runtime.version.starts_with("8."), "{times}");
+    println!("{}: {times}", runtime.version);
 }
 
 fn a_program_that_exits_past_its_runtime_keeps_its_samples(runtime: &Runtime) {

@@ -1,15 +1,17 @@
-//! Holds the agent's thread up at moments that are rare: inside the runtime, for some milliseconds.
+//! Holds one thread of a recorded program up for some milliseconds, at moments that are rare: the agent's inside the runtime, the
+//! first one after a named system call.
 //!
 //! A busy machine does so too, seldom. Whatever the agent asks of the runtime on its own thread has to bear that the program's threads
-//! go on meanwhile, collect, and make and lose all that they have. The thread is stopped as a debugger stops it (`ptrace`), the others
-//! run untouched. Invariant: when [`hold_up_agent`] is back, nothing is stopped or traced any more.
+//! go on meanwhile, collect, and make and lose all that they have; and the others that ticks come at any moment. The thread is stopped as
+//! a debugger stops it (`ptrace`), the others run untouched. Invariant: when a function of this module is back, nothing is stopped or
+//! traced any more.
 
 use std::fs;
 use std::ops::Range;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::stepper::{kill, ptrace_ok, wait_for};
+use crate::stepper::{Info, call_of, go_on, kill, ptrace_ok, wait_for};
 
 /// How long a thread is held up.
 const HELD: Duration = Duration::from_millis(5);
@@ -71,10 +73,48 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
     }
 }
 
+/// Holds up the first thread of the program that `tool` has started, until the program ends: for so long whenever it has made a
+/// system call of this number with this first argument. Answers how often.
+pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Duration) -> u32 {
+    let mut times = 0;
+    let thread = program_of(tool).expect("the program runs").cast_signed();
+    let options = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned().into();
+    ptrace_ok(libc::PTRACE_SEIZE, thread, 0, options).expect("it may be traced");
+    ptrace_ok(libc::PTRACE_INTERRUPT, thread, 0, 0).expect("it runs");
+    let mut is_it = false;
+    loop {
+        let (_, status) = wait_for(thread);
+        if !libc::WIFSTOPPED(status) {
+            return times;
+        }
+        let stop = libc::WSTOPSIG(status);
+        let mut signal = 0;
+        if stop == libc::SIGTRAP | 0x80 {
+            match call_of(thread) {
+                Some(Info::Entry(number, arguments)) => {
+                    is_it = (number, arguments[0]) == (call, first);
+                }
+                Some(Info::Exit(_)) if is_it => {
+                    times += 1;
+                    std::thread::sleep(held);
+                }
+                _ => {}
+            }
+        } else if status >> 16 == 0 {
+            signal = stop;
+        }
+        go_on(thread, signal);
+    }
+}
+
+fn program_of(tool: &Child) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id())).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
 /// The program that the tool has started, and its agent's thread; `None` where it has ended.
 fn agent_of(tool: &Child) -> Option<(u32, i32)> {
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id())).ok()?;
-    let program: u32 = children.split_whitespace().next()?.parse().ok()?;
+    let program = program_of(tool)?;
     let threads = fs::read_dir(format!("/proc/{program}/task")).ok()?;
     let agent = threads.flatten().find(|thread| {
         let name = fs::read_to_string(thread.path().join("comm"));

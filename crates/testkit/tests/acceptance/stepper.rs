@@ -519,12 +519,12 @@ pub(crate) fn kill(pid: u32) {
     unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
 }
 
-enum Info {
+pub(crate) enum Info {
     Entry(i64, [u64; 6]),
     Exit(i64),
 }
 
-fn call_of(tid: i32) -> Option<Info> {
+pub(crate) fn call_of(tid: i32) -> Option<Info> {
     // SAFETY: plain numbers, of which any bits are a value.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
     let place = (&raw mut info) as u64;
@@ -544,7 +544,7 @@ fn call_of(tid: i32) -> Option<Info> {
 }
 
 /// To its next call, with this signal. It may have been killed meanwhile.
-fn go_on(tid: i32, signal: i32) {
+pub(crate) fn go_on(tid: i32, signal: i32) {
     let _killed = ptrace_ok(libc::PTRACE_SYSCALL, tid, 0, signal as u64);
 }
 

@@ -259,7 +259,7 @@ fn recorder_killed(runtime: &Runtime, workload: &str) {
 }
 
 /// Waits until there is a sample that the end of the tool cannot take away.
-fn wait_for_a_sample(recording: &Path, recorder: &mut Child) {
+pub(crate) fn wait_for_a_sample(recording: &Path, recorder: &mut Child) {
     wait_for(recording, recorder, |record| {
         matches!(record, recording::Record::Sample { .. })
     });
