@@ -74,6 +74,26 @@ impl<'a> Runtimes<'a> {
         Some(runtime.index())
     }
 
+    /// Asks one CLR on a thread that lives for this alone; `None` where it has ended, or there is no thread. For calls that make
+    /// their thread one of the runtime's: the agent's must never be. A thread of the runtime's that looks up a method may wait for a
+    /// collection with the lock held for which the collector waits (.NET 8: `ExecutionManager::DeleteRange`, from
+    /// `CleanupCodeHeaps`, and the reader's lock of `GetFunctionFromIP`).
+    pub fn apart<R: Send + 'static>(
+        &mut self,
+        runtime: u8,
+        ask: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R + Send + 'static,
+    ) -> Option<R> {
+        // Known from here on.
+        self.with(runtime, |_, _| ())?;
+        let mut all = self.known.iter().chain(&self.newer);
+        let known = all.find(|clr| clr.number == runtime)?;
+        let runtime = known.reach.as_ref()?.1.clone();
+        let thread = corprof::spawn_agent_thread("sidewalk-events", move |cx: &mut AgentCx| {
+            cx.enter(&runtime, ask)
+        });
+        thread.ok()?.join().ok()
+    }
+
     /// Asks one CLR; `None` where it has ended.
     pub fn with<R>(
         &mut self,

@@ -140,6 +140,12 @@ fn masks(
     )
 }
 
+/// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the thread on which that is done one
+/// of its own (`ep_rt_thread_setup`).
+pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
+    lock(&own.session).as_ref().map(|now| now.to) != wanted.session
+}
+
 /// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be had.
 /// What cannot be taken back (the slow allocation path of .NET Core 3.1) stays.
 pub(crate) fn apply(

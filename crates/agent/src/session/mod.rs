@@ -575,19 +575,19 @@ impl<'a> Session<'a> {
             self.parts.events.tell_all(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
             let minds = self.settings.minds_collections() && tells;
-            let refused = runtimes.with(number, |clr, cx| {
-                let gate = clr.heap_gate();
-                if let Some(gate) = gate.filter(|_| !minds) {
-                    gate.ignore();
-                }
-                let refused = subscription::apply(cx, &own, &wanted);
-                if let Some(gate) = gate.filter(|_| minds) {
-                    gate.watch();
-                    // Once round, so that it opens: until then nobody knows what the runtime is doing.
-                    drop(cx.info().suspend_runtime(cx));
-                }
-                refused
-            });
+            let gate = runtimes.with(number, |clr, _| clr.heap_gate()).flatten();
+            if let Some(gate) = gate.filter(|_| !minds) {
+                gate.ignore();
+            }
+            let refused = match subscription::changes_session(&own, &wanted) {
+                false => runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted)),
+                true => runtimes.apart(number, move |cx| subscription::apply(cx, &own, &wanted)),
+            };
+            if let Some(gate) = gate.filter(|_| minds) {
+                gate.watch();
+                // Once round, so that it opens: until then nobody knows what the runtime is doing.
+                runtimes.with(number, |_, cx| drop(cx.info().suspend_runtime(cx)));
+            }
             trouble.extend(refused.flatten());
         }
         trouble
