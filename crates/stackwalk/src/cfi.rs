@@ -138,8 +138,16 @@ pub(crate) fn rule(
     exact: bool,
     state: &mut State,
 ) -> Result<Option<Rule>, Unsupported> {
-    if exact && let Some(rule) = x86::epilogue(code.bytes_at(address), address, &(0..0), false) {
-        return Ok(Some(rule));
+    if exact {
+        let rest = code.bytes_at(address);
+        if let Some(rule) = x86::epilogue(rest, address, &(0..0), false) {
+            return Ok(Some(rule));
+        }
+        // Of these tables the last row still speaks of the frame that is gone.
+        let before = |bytes: usize| code.bytes_at(address.saturating_sub(bytes as u64));
+        if let Some(register) = x86::landing(rest, before) {
+            return Ok(Some(Rule::Landing(register)));
+        }
     }
     let rule = table_rule(code, address, state);
     if exact
@@ -267,8 +275,12 @@ pub(crate) fn table_rule(
         return Ok(Some(signal_rule(code, state.row, address)));
     }
     let rule = to_rule(code, state.row, address).unwrap_or(Rule::Evaluate);
-    if x86::is_hijack_stub(code.bytes_at(fde.start)) {
+    let start = code.bytes_at(fde.start);
+    if x86::is_hijack_stub(start) {
         return Ok(hijacked(rule));
+    }
+    if x86::restores_context(start) {
+        return Ok(Some(restoring(rule)));
     }
     Ok(Some(rule))
 }
@@ -301,6 +313,25 @@ fn hijacked(rule: Rule) -> Option<Rule> {
             assumed: false,
         } => Some(Rule::HijackStub(offset - 8)),
         _ => None,
+    }
+}
+
+/// The rule in `RtlRestoreContext`: it pushes `rbp` and makes it no frame pointer, but its table says
+/// that it does; and then it puts another frame's value there.
+fn restoring(rule: Rule) -> Rule {
+    match rule {
+        Rule::Frame {
+            cfa: Cfa::Bp(0),
+            ra: -8,
+            bp: bp @ Bp::FromCfa(-16),
+            assumed: false,
+        } => Rule::Frame {
+            cfa: Cfa::Sp(16),
+            ra: -8,
+            bp,
+            assumed: false,
+        },
+        rule => rule,
     }
 }
 

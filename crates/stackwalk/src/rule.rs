@@ -59,6 +59,10 @@ pub(crate) enum Rule {
     /// What the table says takes the frame's registers and memory to tell (`cfi::evaluate`). Not
     /// packed.
     Evaluate,
+    /// The next instruction jumps into another frame, whose stack pointer and frame pointer are in
+    /// the registers already: to the address in this register, by its DWARF number. Not packed: it
+    /// holds of that instruction only.
+    Landing(u8),
     /// An ordinary frame.
     Frame {
         /// Canonical frame address.
@@ -151,7 +155,9 @@ impl Rule {
                 bp,
                 assumed,
             } => (cfa, bp, assumed),
-            Rule::Frame { .. } | Rule::HijackStub(_) | Rule::Evaluate => return None,
+            Rule::Frame { .. } | Rule::HijackStub(_) | Rule::Evaluate | Rule::Landing(_) => {
+                return None;
+            }
         };
         let (kind, where_from) = match cfa {
             Cfa::Sp(offset) => (KIND_SP, words(offset, 16)?),

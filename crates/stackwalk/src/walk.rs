@@ -525,6 +525,7 @@ impl<'a, M: Load> Walker<'a, M> {
             Rule::Root => return Step::Root,
             Rule::SignalFrame => return self.leave_signal(here),
             Rule::HijackStub(offset) => return self.leave_hijack_stub(here, offset),
+            Rule::Landing(register) => return self.land(here, register.into()),
             // Never from the cache, and what was found in the table is evaluated there.
             Rule::Evaluate => return Step::Broken(Reason::UnsupportedRule),
             Rule::Frame {
@@ -574,6 +575,29 @@ impl<'a, M: Load> Walker<'a, M> {
         }
         self.caller_at(here, cfa, ra, bp, flags)
             .unwrap_or(Step::Broken(Reason::OutOfBounds))
+    }
+
+    /// Into the frame that the next instruction jumps to. It is the one step that does not go up
+    /// the stack, and there is at most one for each interruption: no register but three is known of
+    /// the frame that it leads to.
+    #[cold]
+    #[inline(never)]
+    fn land(&mut self, here: Here, register: u64) -> Step {
+        let Some(ip) = self.sight(here).register(register) else {
+            return self.guess(here, Reason::UnsupportedRule);
+        };
+        self.all = 0;
+        match ip {
+            1..ADDRESS_LIMIT => Step::To {
+                regs: To {
+                    ip,
+                    sp: here.sp,
+                    bp: here.bp,
+                },
+                flags: EXACT,
+            },
+            _ => Step::Broken(Reason::BadReturnAddress),
+        }
     }
 
     /// What is known of a frame.

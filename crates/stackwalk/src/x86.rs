@@ -163,6 +163,41 @@ pub(crate) fn is_hijack_stub(code: &[u8]) -> bool {
         .starts_with(&[0x52, 0x50, 0x48, 0x89, 0xe7])
 }
 
+/// Whether `code` is the start of the runtime's `RtlRestoreContext` as it is since .NET 9
+/// (pal/src/arch/amd64/context2.S): it puts the registers of a `CONTEXT` in place and goes on in
+/// that frame.
+pub(crate) fn restores_context(code: &[u8]) -> bool {
+    // push rbp; mov r10, rdi; mov r11, rsi; test byte ptr [r10 + ContextFlags], CONTEXT_INTEGER
+    code.starts_with(&[
+        0x55, 0x49, 0x89, 0xfa, 0x49, 0x89, 0xf3, 0x41, 0xf6, 0x42, 0x30, 0x02,
+    ])
+}
+
+/// The last instructions of what goes on in another frame, behind those that make its stack pointer
+/// and frame pointer current: what comes before, the instruction itself, and the register (by its
+/// DWARF number) that holds the address.
+const LANDINGS: [(&[u8], &[u8], u8); 3] = [
+    // libgcc's `__builtin_eh_return`, of gcc 12 and later: mov rsp, rcx; pop rcx | jmp rcx
+    (&[0x48, 0x89, 0xcc, 0x59], &[0xff, 0xe1], RCX),
+    // `RtlRestoreContext` since .NET 9: mov rsp, [r10 + Rsp] | jmp rax
+    (&[0x49, 0x8b, 0xa2, 0x98, 0, 0, 0], &[0xff, 0xe0], RAX),
+    // `ThrowExceptionFromContextInternal` before: mov rax, [rdi + Rip] | push rax; mov rdi, rsi
+    (
+        &[0x48, 0x8b, 0x87, 0xf8, 0, 0, 0],
+        &[0x50, 0x48, 0x89, 0xf7],
+        RAX,
+    ),
+];
+
+/// Where the next instruction, which begins `code`, goes on in another frame: the register that
+/// holds the address. `before` gives the code from so many bytes before the instruction on.
+pub(crate) fn landing<'a>(code: &[u8], before: impl Fn(usize) -> &'a [u8]) -> Option<u8> {
+    let found = LANDINGS
+        .iter()
+        .find(|(prior, now, _)| code.starts_with(now) && before(prior.len()).starts_with(prior));
+    found.map(|(_, _, register)| *register)
+}
+
 /// What the JIT of .NET Core 3.1 puts before the allocation of a frame of three pages and more
 /// (`genAllocLclFrame`, jit/codegencommon.cpp): the stack pointer goes down page by page, and back.
 ///
@@ -216,8 +251,9 @@ pub(crate) fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) 
     }
 }
 
-/// The DWARF number of `rax`.
+/// DWARF numbers.
 const RAX: u8 = 0;
+const RCX: u8 = 2;
 
 /// What the first instructions of a body say.
 #[derive(Clone, PartialEq, Eq, Debug)]

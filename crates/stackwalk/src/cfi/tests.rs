@@ -92,7 +92,8 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
             continue;
         };
         let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
-        if crate::x86::is_hijack_stub(code.bytes_at(fde.initial_address())) {
+        let body = code.bytes_at(fde.initial_address());
+        if crate::x86::is_hijack_stub(body) || crate::x86::restores_context(body) {
             // The table is wrong there.
             continue;
         }
@@ -247,16 +248,95 @@ pub(crate) fn table(avma: u64, letters: &[u8], fdes: &[(u64, u32, &[u8])]) -> Ve
 #[test]
 fn the_return_address_of_the_hijack_stub_is_in_its_first_push() {
     // def_cfa_offset 16 after the first push, 120 after all
-    let mut bytes = fde_with_program(&[0x41, 0x0e, 16, 0x51, 0x0e, 120]);
-    bytes.resize(0x10000, 0);
-    bytes.extend([
-        0x50, 0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54,
-    ]);
-    bytes.extend([0x52, 0x50, 0x48, 0x89, 0xe7]);
-    let code = NativeCode::of_bytes(bytes, 0x10000);
+    let body = [
+        0x50, 0x55, 0x53, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x52, 0x50, 0x48, 0x89,
+        0xe7,
+    ];
+    let code = function(&[0x41, 0x0e, 16, 0x51, 0x0e, 120], &body);
     let at = |offset: u64| table_rule(&code, 0x20000 + offset, &mut State::new());
     for (offset, cfa) in [(0, 0), (1, 8), (18, 112)] {
         assert_eq!(at(offset), Ok(Some(Rule::HijackStub(cfa))), "at {offset}");
+    }
+}
+
+/// A module with one function at 0x20000: its table, its code.
+fn function(program: &[u8], body: &[u8]) -> NativeCode {
+    let mut bytes = fde_with_program(program);
+    bytes.resize(0x10000, 0);
+    bytes.extend(body);
+    NativeCode::of_bytes(bytes, 0x10000)
+}
+
+/// `RtlRestoreContext` of .NET 9 and 10, whose table takes `rbp` for its frame pointer.
+#[test]
+fn a_context_is_restored_in_a_frame_of_one_word() {
+    let body = [
+        0x55, // push rbp
+        0x49, 0x89, 0xfa, 0x49, 0x89, 0xf3, // mov r10, rdi; mov r11, rsi
+        0x41, 0xf6, 0x42, 0x30, 0x02, // test byte ptr [r10 + 0x30], 2
+        0x49, 0x8b, 0xaa, 0xa0, 0, 0, 0, // mov rbp, [r10 + 0xa0]
+        0x49, 0x8b, 0xa2, 0x98, 0, 0, 0, // mov rsp, [r10 + 0x98]
+        0xff, 0xe0, // jmp rax
+        0x5d, 0xc3, // pop rbp; ret
+    ];
+    // At 1: rbp at cfa-16, and the CFA would be rbp + 0.
+    let code = function(&[0x41, 0x86, 2, 0x0c, 6, 0], &body);
+    let frame = |cfa, bp| Rule::Frame {
+        cfa: Cfa::Sp(cfa),
+        ra: -8,
+        bp,
+        assumed: false,
+    };
+    let pushed = frame(16, Bp::FromCfa(-16));
+    for (at, expected) in [
+        (0, LEAF),
+        (1, pushed),
+        (7, pushed),
+        (12, pushed),
+        (19, pushed),
+        (26, Rule::Landing(0)),
+        (28, frame(16, Bp::FromCfa(-16))),
+        (29, LEAF),
+    ] {
+        let found = rule(&code, 0x20000 + at, true, &mut State::new());
+        assert_eq!(found, Ok(Some(expected)), "at {at}");
+    }
+    // A table that is right is believed.
+    let code = function(&[0x41, 0x0e, 16, 0x86, 2], &body);
+    let found = rule(&code, 0x20012, true, &mut State::new());
+    assert_eq!(found, Ok(Some(pushed)));
+}
+
+/// The last jump of what goes on in another frame: its table still speaks of the frame that is gone.
+#[test]
+fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
+    // def_cfa rbp+16; offset rbp at cfa-16.
+    const FRAMED: [u8; 5] = [0x0c, 6, 16, 0x86, 2];
+    // mov rsp, rcx; pop rcx; jmp rcx
+    let libgcc: &[u8] = &[0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1];
+    // mov rax, [rdi + 0xf8]; push rax; mov rdi, rsi
+    let runtime: &[u8] = &[0x48, 0x8b, 0x87, 0xf8, 0, 0, 0, 0x50, 0x48, 0x89, 0xf7];
+    for (body, at, register) in [(libgcc, 4, 2), (runtime, 7, 0)] {
+        let code = function(&FRAMED, body);
+        let found = |at, exact| rule(&code, 0x20000 + at, exact, &mut State::new());
+        assert_eq!(
+            found(at, true),
+            Ok(Some(Rule::Landing(register))),
+            "{body:x?}"
+        );
+        assert!(
+            !matches!(found(at, false), Ok(Some(Rule::Landing(_)))),
+            "a return address: {body:x?}"
+        );
+        // The same instruction behind anything else is a jump as any other.
+        let mut other = body.to_vec();
+        other[0] ^= 1;
+        let code = function(&FRAMED, &other);
+        let found = rule(&code, 0x20000 + at, true, &mut State::new());
+        assert!(
+            !matches!(found, Ok(Some(Rule::Landing(_)))),
+            "{other:x?}: {found:?}"
+        );
     }
 }
 

@@ -582,6 +582,61 @@ fn frames_of_hand_written_code_are_found_by_their_expressions() {
     }
 }
 
+/// The frame that an unwinder jumps into is where its registers say; a jump to the jump itself is
+/// followed once.
+#[test]
+fn the_frame_that_an_unwinder_jumps_into_is_its_caller() {
+    let (start, body) = framed();
+    let code = NATIVE.start + 0x800;
+    let mut bytes = table(
+        NATIVE.start,
+        b"zR",
+        &[(code, 0x100, &[0x0c, 6, 16, 0x86, 2])],
+    );
+    bytes.resize(0x800, 0x90);
+    // mov rsp, rcx; pop rcx; jmp rcx
+    bytes.extend([0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1]);
+    bytes.resize(0x1000, 0x90);
+    let map = map_with(&[body], bytes);
+    // The frame that catches, with its rbp in place: two words, its caller's rbp, the root.
+    let words = [7, 7, 0, ROOT];
+    let end = STACK + words.len() as u64 * 8;
+    let jump = code + 4;
+    for (rcx, expected, how) in [
+        (start + RETURN, &[(start + RETURN) | EXACT][..], End::Root),
+        (jump, &[jump | EXACT], End::Broken(Reason::UnsupportedRule)),
+        (0, &[], End::Broken(Reason::BadReturnAddress)),
+    ] {
+        let mut registers = vec![0; 23];
+        registers[libc::REG_RCX as usize] = rcx;
+        let fake = Fake {
+            parts: vec![
+                (STACK..end, words.to_vec()),
+                (THREAD..THREAD + 23 * 8, registers),
+            ],
+            reads: Cell::new(0),
+        };
+        let stack = Stack {
+            low: STACK,
+            end,
+            alt: None,
+        };
+        let regs = Regs {
+            ip: jump,
+            sp: STACK,
+            bp: STACK + 16,
+            all: THREAD,
+        };
+        let mut out = [0; 8];
+        for cache in ["cold", "warm"] {
+            let walk = walk_in(&fake, &map, regs, &stack, &mut Scratch::new(), &mut out[..]);
+            let frames = without_root(out[..walk.depth].to_vec(), walk.end);
+            assert_eq!(frames, [&[jump | EXACT], expected].concat(), "{cache}");
+            assert_eq!(walk.end, how, "{cache}");
+        }
+    }
+}
+
 #[test]
 fn kinds_and_reasons_have_distinct_names() {
     let mut names: Vec<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
