@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -145,13 +145,28 @@ impl Record {
     /// # Panics
     /// When it cannot be started.
     pub fn run(&self) -> Recorded {
+        self.run_beside(|_, _| ()).0
+    }
+
+    /// The same, and meanwhile does something with the recording and the command line's process. What comes of that comes second.
+    ///
+    /// # Panics
+    /// When it cannot be started, or `beside` does.
+    pub fn run_beside<R>(&self, beside: impl FnOnce(&Path, &mut Child) -> R) -> (Recorded, R) {
         let (mut command, recording) = self.prepare();
         let machine = Machine::alone();
-        let output = command
-            .output()
+        let mut tool = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let done = beside(&recording, &mut tool);
+        // Until the program has ended too: it holds the other ends.
+        let output = tool
+            .wait_with_output()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
         drop(machine);
-        Recorded::new(recording, output)
+        (Recorded::new(recording, output), done)
     }
 
     /// Runs the command line to its end, and asserts that the program ended well and printed all

@@ -1,10 +1,9 @@
 //! Programs that end without telling their runtime: what was sampled until about a tenth of a second before
 //! is kept, and what is missing is said.
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use testkit::{Machine, Record, Recorded, Runtime, Stacks, run_sidewalk};
+use testkit::{Record, Runtime, Stacks, run_sidewalk};
 
 use crate::held_up::hold_up_after;
 use crate::stress::wait_for_a_sample;
@@ -53,16 +52,11 @@ fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
         "--frequency",
         "500",
     ]);
-    let (mut command, recording) = record.prepare();
-    let machine = Machine::alone();
-    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut tool = piped.spawn().unwrap();
-    wait_for_a_sample(&recording, &mut tool);
-    let signal = libc::SIGRTMIN().cast_unsigned().into();
-    let times = hold_up_after(&tool, (libc::SYS_rt_sigaction, signal), HELD);
-    let output = tool.wait_with_output().unwrap();
-    drop(machine);
-    let recorded = Recorded::new(recording, output);
+    let (recorded, times) = record.run_beside(|recording, tool| {
+        wait_for_a_sample(recording, tool);
+        let signal = libc::SIGRTMIN().cast_unsigned().into();
+        hold_up_after(tool, (libc::SYS_rt_sigaction, signal), HELD)
+    });
     let stderr = &recorded.answer.stderr;
     assert_eq!(recorded.answer.status.code(), Some(134), "{stderr}");
     // It is about this.

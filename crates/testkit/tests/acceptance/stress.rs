@@ -5,12 +5,12 @@
 //! minute each, or as long as it is told.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::held_up::hold_up_agent;
 use crate::records;
-use testkit::{Answer, Machine, Record, Recorded, Runtime};
+use testkit::{Answer, Record, Runtime};
 
 on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
 on_net8_and_core31!(
@@ -188,21 +188,13 @@ fn live_held_up(runtime: &Runtime) {
         .options(["--live-interval", "100ms"])
         // A thousand collections a second.
         .environment("DOTNET_GCgen0size", "400000");
-    let (mut command, recording) = record.prepare();
-    let machine = Machine::alone();
-    let mut tool = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
     let patience = Duration::from_secs_f64(60.0 + 3.0 * seconds.parse::<f64>().unwrap());
-    wait_for(&recording, &mut tool, |record| {
-        matches!(record, recording::Record::Instant { .. })
+    let (recorded, held_up) = record.run_beside(|recording, tool| {
+        wait_for(recording, tool, |record| {
+            matches!(record, recording::Record::Instant { .. })
+        });
+        hold_up_agent(tool, patience)
     });
-    let held_up = hold_up_agent(&mut tool, patience);
-    let output = tool.wait_with_output().unwrap();
-    drop(machine);
-    let recorded = Recorded::new(recording, output);
     println!("{}: {held_up:?}", runtime.version);
     recorded.answer.assert_complete();
     assert!(recorded.answer.stdout.contains("measured cpu_ms"));
@@ -237,19 +229,10 @@ fn recorder_killed_gc(runtime: &Runtime) {
 fn recorder_killed(runtime: &Runtime, workload: &str) {
     let bare = Record::workload(runtime, workload, &["1"]).run_bare();
     let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
-    let (mut command, recording) = record.prepare();
-    let machine = Machine::alone();
-    let mut recorder = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for_a_sample(&recording, &mut recorder);
-    recorder.kill().unwrap();
-    // The program holds the other end: this reads until it has ended.
-    let output = recorder.wait_with_output().unwrap();
-    drop(machine);
-    let recorded = Recorded::new(recording, output);
+    let (recorded, ()) = record.run_beside(|recording, recorder| {
+        wait_for_a_sample(recording, recorder);
+        recorder.kill().unwrap();
+    });
     let answer = &recorded.answer;
     assert_eq!(answer.results(), bare.results(), "{answer:?}");
     // It prints this last: it came to its end.
