@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::stepper::{Info, call_of, go_on, kill, ptrace_ok, wait_for};
+use crate::stepper::{Info, call_of, go_on, info_of, kill, ptrace_ok, wait_for};
 
 /// How long a thread is held up.
 const HELD: Duration = Duration::from_millis(5);
@@ -50,7 +50,7 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
             return held_up;
         }
         held_up.looks += 1;
-        if place_of(agent).is_some_and(|place| runtime.contains(&place)) {
+        if info_of(agent).is_some_and(|at| runtime.contains(&at.instruction_pointer)) {
             held_up.times += 1;
             std::thread::sleep(HELD);
         }
@@ -136,19 +136,4 @@ fn runtime_of(program: u32) -> Range<u64> {
     });
     let first = ends.next().expect("a runtime is loaded");
     first.0..ends.next_back().unwrap_or(first).1
-}
-
-/// Where a stopped thread is.
-fn place_of(tid: i32) -> Option<u64> {
-    // SAFETY: plain numbers, of which any bits are a value.
-    let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
-    let place = (&raw mut info) as u64;
-    ptrace_ok(
-        libc::PTRACE_GET_SYSCALL_INFO,
-        tid,
-        size_of_val(&info) as u64,
-        place,
-    )
-    .ok()?;
-    Some(info.instruction_pointer)
 }

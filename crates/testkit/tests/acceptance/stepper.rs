@@ -524,12 +524,18 @@ pub(crate) enum Info {
     Exit(i64),
 }
 
-pub(crate) fn call_of(tid: i32) -> Option<Info> {
+/// Where a stopped thread is, and in which call.
+pub(crate) fn info_of(tid: i32) -> Option<libc::ptrace_syscall_info> {
     // SAFETY: plain numbers, of which any bits are a value.
     let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
     let place = (&raw mut info) as u64;
     let size = size_of_val(&info) as u64;
     ptrace_ok(libc::PTRACE_GET_SYSCALL_INFO, tid, size, place).ok()?;
+    Some(info)
+}
+
+pub(crate) fn call_of(tid: i32) -> Option<Info> {
+    let info = info_of(tid)?;
     // SAFETY: `op` says which part of the union the kernel has filled.
     unsafe {
         match info.op {
