@@ -31,7 +31,7 @@ pub use record::{
     Answer, Inspected, Machine, Record, Recorded, logical_stacks, output_in_time, run_sidewalk,
     smallest_signal_stacks, stdout_of, test_folder,
 };
-pub use running::{Running, Server};
+pub use running::{Running, Server, only_child};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use workload::{Needs, Workload, workload, workload_names};

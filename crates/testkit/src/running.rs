@@ -3,6 +3,7 @@
 //! Not a recording, and nothing is measured. The invariant: a test goes on when the program has said
 //! that it runs, and no program outlives its test.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::panic::AssertUnwindSafe;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -122,6 +123,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The only process that a process has started by its first thread; `None` where there is none, or more.
+pub fn only_child(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.trim().parse().ok()
 }
 
 /// The workload `webserver`, which answers at a port.

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testkit::{
-    Inspected, Machine, Recorded, Running, Runtime, Server, sidewalk, test_folder, workload,
+    Inspected, Machine, Recorded, Running, Runtime, Server, only_child, sidewalk, test_folder,
+    workload,
 };
 
 use crate::{LOST_LIMIT, broken_limit};
@@ -428,9 +429,7 @@ fn a_started_program_is_recorded_again_by_its_agent(runtime: &Runtime) {
     let environment = command.get_envs();
     tool.envs(environment.filter_map(|(key, value)| Some((key, value?))));
     let program = Running::start(tool);
-    let children =
-        fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).unwrap();
-    let pid: u32 = children.trim().parse().unwrap();
+    let pid = only_child(program.pid()).unwrap();
     until("the end of the first recording", || {
         fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
     });

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output};
 
 use recording::{Event, Item, Reader, Record};
-use testkit::{Inspected, Running, Runtime, sidewalk, stdout_of, test_folder};
+use testkit::{Inspected, Running, Runtime, only_child, sidewalk, stdout_of, test_folder};
 
 use crate::attach::{ends_well, has_left, record, recording_in, running, start, timers, until};
 
@@ -218,9 +218,7 @@ fn a_started_program_is_changed_as_one_that_was_attached_to() {
     let environment = command.get_envs();
     tool.envs(environment.filter_map(|(key, value)| Some((key, value?))));
     let tool = Running::start(tool);
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.pid())).unwrap();
-    let pid: u32 = children.trim().parse().unwrap();
-    changed(pid, "cpu,exception");
+    changed(only_child(tool.pid()).unwrap(), "cpu,exception");
     until("exceptions", || {
         Told::of(&folder).samples(Event::Exception).len() > 20
     });

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use diagnostics::{Answer, Attach, DeployError, Deployed, Diagnostics, Survey, Target};
 use testkit::{
-    Machine, Recorded, Running, Runtime, agent, output_in_time, sidewalk, stdout_of, test_folder,
-    v2_agent, workload,
+    Machine, Recorded, Running, Runtime, agent, only_child, output_in_time, sidewalk, stdout_of,
+    test_folder, v2_agent, workload,
 };
 
 /// A program behind another one, with the same environment.
@@ -36,9 +36,7 @@ pub(crate) fn contained(runtime: &Runtime, mounts: &str) -> (Running, Target) {
         .args(["sh", "-ec", &format!("{mounts}\nexec \"$0\" \"$@\"")])
         .process_group(0);
     let running = Running::start(behind(unshare, &runtime.command(&workload("waits").dll)));
-    let children = format!("/proc/{0}/task/{0}/children", running.pid());
-    let pid = std::fs::read_to_string(children).unwrap();
-    let target = Target::new(pid.trim().parse().unwrap()).unwrap();
+    let target = Target::new(only_child(running.pid()).unwrap()).unwrap();
     assert_eq!(target.pid_inside(), 1);
     (running, target)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use diagnostics::{Answer, Attach, Diagnostics, Error, PerfMap, Target};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use testkit::{Running, Runtime, v2_agent, workload};
+use testkit::{Running, Runtime, only_child, v2_agent, workload};
 
 on_each_runtime!(
     a_runtime_says_who_it_is,
@@ -181,13 +181,7 @@ fn a_container_is_reached_by_a_path_longer_than_an_address() {
     }
     command.process_group(0);
     let running = Running::start(command);
-    let children = format!("/proc/{0}/task/{0}/children", running.pid());
-    let pid: u32 = std::fs::read_to_string(children)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    let target = Target::new(pid).unwrap();
+    let target = Target::new(only_child(running.pid()).unwrap()).unwrap();
     assert!(!target.shares_our_files());
     assert_eq!(target.pid_inside(), 1);
     // exec keeps the environment of /proc: sh was started without that TMPDIR.

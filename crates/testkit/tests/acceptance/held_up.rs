@@ -11,6 +11,8 @@ use std::ops::Range;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use testkit::only_child;
+
 use crate::stepper::{Info, call_of, go_on, info_of, kill, ptrace_ok, wait_for};
 
 /// How long a thread is held up.
@@ -77,7 +79,9 @@ pub(crate) fn hold_up_agent(tool: &mut Child, patience: Duration) -> HeldUp {
 /// system call of this number with this first argument. Answers how often.
 pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Duration) -> u32 {
     let mut times = 0;
-    let thread = program_of(tool).expect("the program runs").cast_signed();
+    let thread = only_child(tool.id())
+        .expect("the program runs")
+        .cast_signed();
     let options = libc::PTRACE_O_TRACESYSGOOD.cast_unsigned().into();
     ptrace_ok(libc::PTRACE_SEIZE, thread, 0, options).expect("it may be traced");
     ptrace_ok(libc::PTRACE_INTERRUPT, thread, 0, 0).expect("it runs");
@@ -107,14 +111,9 @@ pub(crate) fn hold_up_after(tool: &Child, (call, first): (i64, u64), held: Durat
     }
 }
 
-fn program_of(tool: &Child) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id())).ok()?;
-    children.split_whitespace().next()?.parse().ok()
-}
-
 /// The program that the tool has started, and its agent's thread; `None` where it has ended.
 fn agent_of(tool: &Child) -> Option<(u32, i32)> {
-    let program = program_of(tool)?;
+    let program = only_child(tool.id())?;
     let threads = fs::read_dir(format!("/proc/{program}/task")).ok()?;
     let agent = threads.flatten().find(|thread| {
         let name = fs::read_to_string(thread.path().join("comm"));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
-use testkit::{Running, Runtime, Tools, sidewalk, stdout_of, workload};
+use testkit::{Running, Runtime, Tools, only_child, sidewalk, stdout_of, workload};
 
 on_each_runtime!(a_running_program_is_listed);
 
@@ -79,9 +79,7 @@ fn a_process_with_a_view_of_its_own_is_listed() {
         .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
         .process_group(0);
     let running = Running::start(command);
-    let children = format!("/proc/{0}/task/{0}/children", running.pid());
-    let pid = std::fs::read_to_string(children).unwrap();
-    let row = listed(pid.trim().parse().unwrap()).unwrap();
+    let row = listed(only_child(running.pid()).unwrap()).unwrap();
     assert_eq!(row["pid_inside"], 1, "{row}");
     assert_eq!(row["record"], "attach", "{row}");
     assert_eq!(row["container"], "as pid 1", "{row}");
