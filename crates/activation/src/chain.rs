@@ -61,7 +61,7 @@ pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module], between: Betw
         } else {
             handler
         };
-        let Some(module) = modules.iter().find(|m| m.is_clr && m.runs(handler)) else {
+        let Some(module) = clr_of(handler, modules) else {
             break;
         };
         if links.len() == MAX_HANDLERS || links.iter().any(|link| link.handler == handler) {
@@ -80,6 +80,11 @@ pub(crate) fn of(handler: usize, flags: c_int, modules: &[Module], between: Betw
 const FLAGS_AT: usize = offset_of!(libc::sigaction, sa_flags);
 const _: () = assert!(offset_of!(libc::sigaction, sa_sigaction) == 0);
 
+/// The CLR whose code a handler is.
+fn clr_of(handler: usize, modules: &[Module]) -> Option<&Module> {
+    modules.iter().find(|m| m.is_clr && m.runs(handler))
+}
+
 /// The code of a handler of this CLR, as far as it is searched.
 fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
     let segment = module.code.iter().find(|range| range.contains(&handler))?;
@@ -91,6 +96,19 @@ fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(handler as *const u8, length) })
 }
 
+/// What the four bytes at `at` of a handler's code name, in an instruction that ends so many bytes behind them.
+fn named(handler: usize, code: &[u8], at: usize, behind: usize) -> Option<usize> {
+    let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
+    Some((handler + at + 4 + behind).wrapping_add_signed(offset as isize))
+}
+
+/// Whether there can be a `struct sigaction` of this CLR.
+fn holds_action(module: &Module, word: usize) -> bool {
+    word.is_multiple_of(size_of::<usize>())
+        && module.holds_word(word)
+        && module.holds_word(word + FLAGS_AT)
+}
+
 /// Has the CLR of this handler give the signal back as ignored, where it has found it at its default action.
 ///
 /// Before it ends the process by `abort`, a CLR of .NET 5 to 8 gives its signals back as it found them
@@ -98,8 +116,7 @@ fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
 /// tick that comes in between would, with another exit code, and without the core file. The CLR itself makes no
 /// difference between the two: it calls neither.
 pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
-    let module = modules.iter().find(|m| m.is_clr && m.runs(handler));
-    let Some(found) = module.and_then(|module| found_by(handler, module)) else {
+    let Some(found) = clr_of(handler, modules).and_then(|module| found_by(handler, module)) else {
         return;
     };
     // SAFETY: aligned words in writable segments of a CLR, which is never unloaded. It has written them before it installed the
@@ -117,10 +134,7 @@ pub(crate) fn give_back_ignored(handler: usize, modules: &[Module]) {
 /// SA_SIGINFO and whose action it loads, as compilers write it. `None` where that is not there, or more than one.
 fn found_by(handler: usize, module: &Module) -> Option<usize> {
     let code = code_of(handler, module)?;
-    let named = |at: usize, behind: usize| -> Option<usize> {
-        let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
-        Some((handler + at + 4 + behind).wrapping_add_signed(offset as isize))
-    };
+    let named = |at, behind| named(handler, code, at, behind);
     let is_loaded = |word: usize| {
         // mov r64, [rip + offset]
         let loads =
@@ -132,10 +146,7 @@ fn found_by(handler: usize, module: &Module) -> Option<usize> {
         let tests = code[at..at + 2] == [0xf6, 0x05] && code[at + 6] == libc::SA_SIGINFO as u8;
         let flags = tests.then(|| named(at + 2, 1))??;
         let word = flags.checked_sub(FLAGS_AT)?;
-        let is_whole = word.is_multiple_of(size_of::<usize>())
-            && module.holds_word(word)
-            && module.holds_word(flags);
-        (is_whole && is_loaded(word)).then_some(word)
+        (holds_action(module, word) && is_loaded(word)).then_some(word)
     });
     let first = found.next()?;
     found.all(|other| other == first).then_some(first)
@@ -153,15 +164,8 @@ fn previous(
     /// What tells the handlers of faults, which have a stack of their own, from the others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
     let code = code_of(handler, module)?;
-    code.windows(4).enumerate().find_map(|(at, bytes)| {
-        let offset = i32::from_le_bytes(bytes.try_into().ok()?);
-        let word = (handler + at + 4).wrapping_add_signed(offset as isize);
-        if !word.is_multiple_of(size_of::<usize>())
-            || !module.holds_word(word)
-            || !module.holds_word(word + FLAGS_AT)
-        {
-            return None;
-        }
+    (0..code.len()).find_map(|at| {
+        let word = named(handler, code, at, 0).filter(|word| holds_action(module, *word))?;
         // SAFETY: aligned words in a writable segment of the same library.
         let (value, found) = unsafe {
             (
@@ -172,7 +176,7 @@ fn previous(
         if (found ^ flags) & COMPARED != 0 {
             return None;
         }
-        let elsewhere = |m: &&Module| m.is_clr && !std::ptr::eq(*m, module) && m.runs(value);
-        (value == between.handler || modules.iter().any(|m| elsewhere(&m))).then_some(value)
+        let is_another = clr_of(value, modules).is_some_and(|other| !std::ptr::eq(other, module));
+        (value == between.handler || is_another).then_some(value)
     })
 }
