@@ -167,12 +167,11 @@ pub(crate) fn apply(
             ));
         }
     }
+    if !changes_session(own, wanted) {
+        return trouble;
+    }
     let before = lock(&own.session).take();
     if let Some(before) = before {
-        if Some(before.to) == wanted.session {
-            *lock(&own.session) = Some(before);
-            return trouble;
-        }
         let _ended = info.event_pipe_stop_session(cx, before.session);
     }
     if let Some(to) = wanted.session {
