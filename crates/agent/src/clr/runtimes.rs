@@ -1,9 +1,11 @@
 //! The way to ask the CLRs: on the agent thread, one at a time, only while they can be asked.
 
+use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use corprof::context::AgentThread;
-use corprof::{AgentCx, Cx, RuntimeIndex};
+use corprof::{AgentCx, Cx, Runtime, RuntimeIndex};
 
 use super::Clr;
 use super::registry::{KnownClr, Registry};
@@ -67,31 +69,8 @@ impl<'a> Runtimes<'a> {
     }
 
     /// What corprof calls the CLR of this number; `None` where it has ended.
-    pub fn index_of(&self, runtime: u8) -> Option<RuntimeIndex> {
-        let mut all = self.known.iter().chain(&self.newer);
-        let known = all.find(|clr| clr.number == runtime)?;
-        let (_, runtime) = known.reach.as_ref()?;
-        Some(runtime.index())
-    }
-
-    /// Asks one CLR on a thread that lives for this alone; `None` where it has ended, or there is no thread. For calls that make
-    /// their thread one of the runtime's: the agent's must never be. A thread of the runtime's that looks up a method may wait for a
-    /// collection with the lock held for which the collector waits (.NET 8: `ExecutionManager::DeleteRange`, from
-    /// `CleanupCodeHeaps`, and the reader's lock of `GetFunctionFromIP`).
-    pub fn apart<R: Send + 'static>(
-        &mut self,
-        runtime: u8,
-        ask: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R + Send + 'static,
-    ) -> Option<R> {
-        // Known from here on.
-        self.with(runtime, |_, _| ())?;
-        let mut all = self.known.iter().chain(&self.newer);
-        let known = all.find(|clr| clr.number == runtime)?;
-        let runtime = known.reach.as_ref()?.1.clone();
-        let thread = corprof::spawn_agent_thread("sidewalk-events", move |cx: &mut AgentCx| {
-            cx.enter(&runtime, ask)
-        });
-        thread.ok()?.join().ok()
+    pub fn index_of(&mut self, runtime: u8) -> Option<RuntimeIndex> {
+        Some(self.reach(runtime)?.2.index())
     }
 
     /// Asks one CLR; `None` where it has ended.
@@ -100,12 +79,37 @@ impl<'a> Runtimes<'a> {
         runtime: u8,
         ask: impl for<'rt> FnOnce(&Arc<Clr>, &mut Cx<'rt, AgentThread>) -> R,
     ) -> Option<R> {
-        let is_it = |clr: &&KnownClr| clr.number == runtime;
-        if self.known.iter().chain(&self.newer).find(is_it).is_none() {
+        let (cx, clr, runtime) = self.reach(runtime)?;
+        Some(cx.enter(runtime, |cx| ask(clr, cx)))
+    }
+
+    /// The same on a thread that lives for this alone, for calls that make their thread one of the runtime's: the agent's must never
+    /// be. A thread of the runtime's that looks up a method may wait for a collection with the lock held for which the collector
+    /// waits (.NET 8: `ExecutionManager::DeleteRange`, from `CleanupCodeHeaps`, and the reader's lock of `GetFunctionFromIP`).
+    ///
+    /// # Errors
+    /// The operating system's, when it makes no thread: then nothing has been asked.
+    pub fn apart<R: Send + 'static>(
+        &mut self,
+        runtime: u8,
+        ask: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R + Send + 'static,
+    ) -> Option<io::Result<R>> {
+        let runtime = self.reach(runtime)?.2.clone();
+        let thread = corprof::spawn_agent_thread("sidewalk-events", move |cx: &mut AgentCx| {
+            cx.enter(&runtime, ask)
+        });
+        // A panic of it is one of ours: whoever catches those catches this one.
+        Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
+    }
+
+    /// A CLR that can be asked, and the proof with which it is.
+    fn reach(&mut self, number: u8) -> Option<(&mut AgentCx, &Arc<Clr>, &Runtime)> {
+        let is_it = |clr: &&KnownClr| clr.number == number;
+        if !self.known.iter().chain(&self.newer).any(|clr| is_it(&clr)) {
             self.newer = self.registry.known();
         }
         let known = self.known.iter().chain(&self.newer).find(is_it)?;
         let (clr, runtime) = known.reach.as_ref()?;
-        Some(self.cx.enter(runtime, |cx| ask(clr, cx)))
+        Some((self.cx, clr, runtime))
     }
 }

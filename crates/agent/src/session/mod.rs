@@ -581,7 +581,19 @@ impl<'a> Session<'a> {
             }
             let refused = match subscription::changes_session(&own, &wanted) {
                 false => runtimes.with(number, |_, cx| subscription::apply(cx, &own, &wanted)),
-                true => runtimes.apart(number, move |cx| subscription::apply(cx, &own, &wanted)),
+                true => {
+                    let its = Arc::clone(&own);
+                    let asked =
+                        runtimes.apart(number, move |cx| subscription::apply(cx, &its, &wanted));
+                    asked.map(|asked| {
+                        asked.unwrap_or_else(|error| {
+                            Some(format!(
+                                "the events of .NET {} stay as they were: there was no thread to ask for others ({error})",
+                                own.facts.version
+                            ))
+                        })
+                    })
+                }
             };
             if let Some(gate) = gate.filter(|_| minds) {
                 gate.watch();
