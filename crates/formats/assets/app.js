@@ -78,7 +78,7 @@ class App {
 
   /** Shows a part of the time; null: all of it. */
   setRange(range) {
-    this.range = range && range.to > range.from ? range : null;
+    this.takeRange(range);
     this.weights.fill(this.event, this.accepts, this.byValue, this.range);
     this.regrow();
   }
@@ -196,6 +196,12 @@ class App {
 
   // Controls.
 
+  /** What all views are to be of; they are to be filled behind this. */
+  takeRange(range) {
+    this.range = range && range.to > range.from ? range : null;
+    showGrowth(this);
+  }
+
   /** Shows the event at a place of the head's list; the filters are to be set behind this. */
   takeEvent(at) {
     this.event = this.profile.head.events[at];
@@ -221,6 +227,7 @@ class App {
   setClock(wall) {
     this.time.wall = wall;
     by("clock").setAttribute("aria-pressed", wall);
+    showGrowth(this);
   }
 
   /** A range out of the two fields. */

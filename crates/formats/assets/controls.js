@@ -9,6 +9,7 @@ function fillControls(app) {
   by("title").title = head.title;
   by("honest").textContent = head.honest;
   showLive(head);
+  showGrowth(app);
   by("notes").replaceChildren(...head.notes.map((note) => make("p", {}, `Note: ${note}`)));
   fillTraced(by("traced"), head.traced);
   const option = (value, text) => make("option", { value }, text);
@@ -115,5 +116,4 @@ function showRange(app) {
   by("range-says").textContent = range
     ? `${amount((range.to - range.from) * time.tick, "nanoseconds")}, ${app.weights.allSamples.toLocaleString("en")} samples`
     : "drag to select a part";
-  showGrowth(app);
 }

@@ -76,7 +76,7 @@ function openLink(app, text) {
   const { time } = app;
   const range = (from, to) => from !== null && to !== null && from < to && time.ticks(from) < time.end
     ? { from: time.ticks(from), to: Math.min(time.end, time.ticks(to)) } : null;
-  app.range = range(number("from"), number("to"));
+  app.takeRange(range(number("from"), number("to")));
   const view = (link.get("view") ?? "").split("-").map(Number);
   app.strip.view = range(view[0] ?? null, view[1] ?? null) ?? { from: 0, to: time.end };
   app.strip.lane = by("lane").value;

@@ -317,7 +317,7 @@ const tests = {
   async "what has grown is of the range"() {
     const page = await Page.open(pathToFileURL(live).href);
     await page.clickOn("#live summary");
-    const grown = () => page.eval(`[document.querySelector("#live-grown").textContent, ...[...document.querySelectorAll("#live tbody tr")]
+    const grown = (of = page) => of.eval(`[document.querySelector("#live-grown").textContent, ...[...document.querySelectorAll("#live tbody tr")]
       .map((row) => row.cells[0].textContent + " " + row.cells[3].textContent)]`);
     const select = (from, to) => page.eval(`app.setRange(${from} === null ? null
       : { from: app.time.ticks(${from}), to: app.time.ticks(${to}) })`);
@@ -327,7 +327,13 @@ const tests = {
     await select(2.5, 5.5);
     assert.deepEqual(await grown(), ["grown: from 3.0 s to 5.0 s", "Shop.Cart.Item +1.95 KiB", "System.String −1.95 KiB"]);
     await select(4.5, 6.5);
-    assert.deepEqual(await grown(), ["grown: from 5.0 s to 6.0 s", "Shop.Cart.Item −1.95 KiB", "System.String 0"]);
+    const later = ["grown: from 5.0 s to 6.0 s", "Shop.Cart.Item −1.95 KiB", "System.String 0"];
+    assert.deepEqual(await grown(), later);
+    const linked = await Page.open(`${pathToFileURL(live).href}#from=4.5&to=6.5`);
+    assert.deepEqual(await grown(linked), later);
+    await linked.clickOn("#clock");
+    assert.match((await grown(linked))[0], /^grown: from (\d\d:){2}\d\d\.0 to (\d\d:){2}\d\d\.0$/);
+    await linked.close();
     await select(3.5, 5.5);
     assert.deepEqual(await grown(), ["grown: not told, there are no two instants in this time", "Shop.Cart.Item ", "System.String "]);
     await select(null);
