@@ -63,8 +63,9 @@ pub trait MayRejit: MayTriggerGc {}
 /// Objects stay where they are: the thread is in cooperative mode, in which no collection can
 /// begin, and the call does not leave it.
 #[diagnostic::on_unimplemented(
-    message = "this CLR call needs objects that stay where they are: it can't be made in `{Self}`",
-    label = "the runtime would answer CORPROF_E_UNSUPPORTED_CALL_SEQUENCE, or an address that is stale"
+    message = "this CLR call is made where no collection can be under way only, not in `{Self}`",
+    label = "a collection moves objects, and orders the handle table without the lock that calls take",
+    note = "`handle_has_object` asks less; `destroy_handle_between_collections` is for who keeps collections off otherwise"
 )]
 pub trait ObjectsStay: Synchronous {}
 
