@@ -24,7 +24,7 @@ fn change(pid: u32, events: &str) -> Output {
     tool.args(["--change", "-e", events]).output().unwrap()
 }
 
-fn changed(pid: u32, events: &str) {
+pub(crate) fn changed(pid: u32, events: &str) {
     let output = change(pid, events);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
@@ -90,7 +90,7 @@ impl Told {
 }
 
 /// Ctrl-C ends the recording.
-fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
+pub(crate) fn stop(mut tool: Child, folder: &Path) -> (String, Inspected) {
     let pid = tool.id().to_string();
     Command::new("kill").args(["-INT", &pid]).status().unwrap();
     let status = tool.wait().unwrap();

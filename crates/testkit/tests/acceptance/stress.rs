@@ -4,13 +4,17 @@
 //! A few seconds each in `cargo xtask test`; `cargo xtask stress` takes a
 //! minute each, or as long as it is told.
 
+use std::fs;
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use testkit::{Answer, Machine, Record, Running, Runtime, test_folder, workload};
+
+use crate::attach::{ends_well, recording_in, start, until};
+use crate::change::{changed, stop};
 use crate::held_up::hold_up_agent;
 use crate::records;
-use testkit::{Answer, Record, Runtime};
 
 on_each_runtime!(collectible, churn, events_nullref, exceptions, gc, nullref,);
 on_net8_and_core31!(
@@ -168,16 +172,19 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
 /// Weak handles are taken and given back all the time, collections go on without end, and the agent is held up wherever it is in the
 /// runtime: a handle that is given back while a collection orders the table of handles stops the program for good (within a minute,
 /// about, where nothing keeps the two apart).
-/// On 8.0.4; with SIDEWALK_STRESS_SECONDS on all that have handles.
 #[test]
 fn live_while_the_agent_is_held_up() {
-    let runtimes = match std::env::var_os("SIDEWALK_STRESS_SECONDS") {
+    with_own_events().iter().for_each(live_held_up);
+}
+
+/// 8.0.4; with SIDEWALK_STRESS_SECONDS all that tell events of their own.
+fn with_own_events() -> Vec<Runtime> {
+    let mut runtimes = match std::env::var_os("SIDEWALK_STRESS_SECONDS") {
         Some(_) => Runtime::all(),
         None => vec![Runtime::net8()],
     };
-    for runtime in runtimes.iter().filter(|runtime| !runtime.is_core31()) {
-        live_held_up(runtime);
-    }
+    runtimes.retain(|runtime| !runtime.is_core31());
+    runtimes
 }
 
 fn live_held_up(runtime: &Runtime) {
@@ -204,6 +211,39 @@ fn live_held_up(runtime: &Runtime) {
     // The last instant has been told: the agent came to its end.
     let live = recorded.report(&["--event", "live"])["live"].clone();
     assert!(live["processes"][0]["instants"].is_array(), "{live}");
+}
+
+/// Events are added and taken away again, while collections go on without end and free the code of methods: an agent that waits for
+/// one of them where it looks up code waits for ever, and so does the program.
+#[test]
+fn changes_while_code_comes_and_goes() {
+    with_own_events().iter().for_each(changes);
+}
+
+fn changes(runtime: &Runtime) {
+    let mut command = runtime.command(&workload("together").dll);
+    command.args(["alloc,dynamic", "attached", "soon"]);
+    command.env("DOTNET_GCgen0size", "40000");
+    let folder = test_folder("changes");
+    let machine = Machine::alone();
+    let program = Running::start(command);
+    let length = || fs::metadata(recording_in(&folder)).unwrap().len();
+    let end = Instant::now() + Duration::from_secs_f64(seconds().parse().unwrap());
+    let mut rounds = 0;
+    while Instant::now() < end {
+        let tool = start(program.pid(), &folder, &[]);
+        changed(program.pid(), "cpu,alloc");
+        let before = length();
+        until("more of it", || length() > before + 600);
+        changed(program.pid(), "cpu");
+        let (_, inspected) = stop(tool, &folder);
+        assert!(inspected.event("alloc").is_some(), "{}", inspected.json);
+        fs::remove_file(recording_in(&folder)).unwrap();
+        rounds += 1;
+    }
+    println!("{}: {rounds} rounds", runtime.version);
+    ends_well(program, "\nresult together 2");
+    drop(machine);
 }
 
 fn recorder_killed_collectible(runtime: &Runtime) {
