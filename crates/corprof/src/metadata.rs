@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 
 use crate::context::Brand;
 use crate::id::Token;
-use crate::info::{bytes, read_list, read_text, wide};
+use crate::info::{bytes, read_text, wide};
 use crate::runtime::Result;
 use crate::sys::{Guid, Hresult, IMetaDataImport2};
 
@@ -439,7 +439,7 @@ impl<'rt> MetadataImport<'rt> {
     /// What the runtime answers, except that it has no such record.
     pub fn get_pinvoke_map(&self, method: Token) -> Result<Option<(String, Token)>> {
         let (mut flags, mut library) = (0, 0);
-        let name = read_list(260, 0u16, |buffer, capacity, length| {
+        let name = read_text(|buffer, capacity, length| {
             Ok(import!(
                 self,
                 get_pinvoke_map(method.0, &mut flags, buffer, capacity, length, &mut library)
@@ -448,12 +448,7 @@ impl<'rt> MetadataImport<'rt> {
         match name {
             Err(Hresult::CLDB_E_RECORD_NOTFOUND) => Ok(None),
             Err(error) => Err(error),
-            Ok(mut name) => {
-                if let Some(end) = name.iter().position(|unit| *unit == 0) {
-                    name.truncate(end);
-                }
-                Ok(Some((String::from_utf16_lossy(&name), Token(library))))
-            }
+            Ok(name) => Ok(Some((name, Token(library)))),
         }
     }
 

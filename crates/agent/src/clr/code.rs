@@ -22,14 +22,14 @@ use crate::base::proc;
 use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
 use crate::target::{Target, chains};
 
-/// How many code headers of a runtime are read with care before they are read fast.
+/// How many code headers of a runtime are read with care, and held against what it answers, before they are read fast and alone.
 const HEADERS_TO_TRUST: u32 = 32;
 
 /// Code that goes when its module, or the dynamic method itself, goes.
 #[derive(Debug, Default)]
 pub(super) struct Unloadable {
     pub(super) by_module: HashMap<usize, Vec<Range<u64>>>,
-    pub(super) by_function: HashMap<usize, Vec<Range<u64>>>,
+    pub(super) by_function: HashMap<usize, Range<u64>>,
 }
 
 impl Clr {
@@ -120,8 +120,8 @@ impl Clr {
     /// A dynamic method is being unloaded.
     pub(crate) fn dynamic_unloaded(&self, target: &Target, function: FunctionId<'_>) {
         self.gate.dynamic_unloading();
-        let ranges = lock(&self.unloadable).by_function.remove(&function.raw());
-        target.code.removed(ranges.unwrap_or_default());
+        let range = lock(&self.unloadable).by_function.remove(&function.raw());
+        target.code.removed(range);
     }
 
     /// The CLR has ended or been left: the code of its images is no more.
@@ -153,9 +153,14 @@ impl Clr {
     ) -> Option<Tier> {
         let info = cx.info();
         let mut tier = None;
-        let mut starts = info
-            .get_native_code_start_addresses(cx, function, rejit)
-            .unwrap_or_default();
+        let mut starts = if kind == MethodKind::Il {
+            info.get_native_code_start_addresses(cx, function, rejit)
+                .unwrap_or_default()
+        } else {
+            // It has one body for ever, and this is the cheapest question.
+            let code = info.get_code_info(cx, function).ok();
+            code.map(|code| code.start_address).into_iter().collect()
+        };
         if self.gate.is_catching_up()
             && let Some(later) = starts.get_mut(1..)
         {
@@ -176,19 +181,13 @@ impl Clr {
             {
                 continue;
             }
-            let ranges = info.get_code_info4(cx, code_start).unwrap_or_default();
-            let Some(range) = ranges
-                .iter()
-                .find(|range| range.start_address == code_start)
-                .map(|range| start..start.saturating_add(range.size as u64))
-            else {
+            let Some((range, unwind)) = self.body_at(cx, function, code_start) else {
                 continue;
             };
             if rejit != RejitId::ORIGINAL {
                 self.compiled_again(cx, function, start);
             }
             let (facts, owner) = self.collectible_facts(cx, function, kind, start);
-            let unwind = self.unwind_of(&range, function.raw() as u64);
             let of_this = self.tier(target, &unwind, kind, &starts);
             tier = Some(of_this);
             let body = CodeBody {
@@ -252,38 +251,53 @@ impl Clr {
                 .by_module
                 .entry(module)
                 .or_default()
-                .push(range.clone()),
-            Owner::Function => lock(&self.unloadable)
-                .by_function
-                .entry(function)
-                .or_default()
-                .push(range.clone()),
+                .push(range),
+            Owner::Function => {
+                lock(&self.unloadable).by_function.insert(function, range);
+            }
         }
         target.code.added(body, unwind);
     }
 
-    /// The unwind rules of a body that the runtime has just published.
-    fn unwind_of(&self, range: &Range<u64>, function: u64) -> jit::Body {
-        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        let known = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
+    /// Where a body is that the runtime has just published, and its unwind rules. The runtime is asked until its headers have
+    /// proven to say the same.
+    fn body_at<'rt, C: MayTriggerGc>(
+        &self,
+        cx: &mut Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        code_start: usize,
+    ) -> Option<(Range<u64>, jit::Body)> {
+        let start = code_start as u64;
+        let function = function.raw() as u64;
+        let trusted = self.headers_read.load(Ordering::Relaxed) >= HEADERS_TO_TRUST;
         // SAFETY: the code has just been published and stays until its unload callback; the
-        // header before it belongs to the same allocation. The fast way is taken only after this
-        // runtime's headers have been read in the checked way many times without a mismatch.
-        unsafe {
-            if known && let Ok(body) = jit::body_from_known_header(range.start, function) {
-                return body;
-            }
-            match jit::body_from_header(range.start, function) {
-                Ok(body) => {
-                    self.headers_read.fetch_add(1, Ordering::Relaxed);
-                    body
-                }
-                Err(_) => {
-                    self.headers_read.store(0, Ordering::Relaxed);
-                    jit::body_from_code(range.start, length)
-                }
-            }
+        // header before it belongs to the same allocation. This runtime's headers have been read in the
+        // checked way many times without a mismatch.
+        if trusted && let Ok(body) = unsafe { jit::body_from_known_header(start, function) } {
+            return Some((start..body.end(), body));
         }
+        let ranges = cx.info().get_code_info4(cx, code_start).ok()?;
+        let found = ranges
+            .iter()
+            .find(|range| range.start_address == code_start)?;
+        let range = start..start.saturating_add(found.size as u64);
+        let length = u32::try_from(found.size).unwrap_or(u32::MAX);
+        // SAFETY: as above; the header is read by system calls, and the runtime says that the code is
+        // so long.
+        let (body, is_right) = match unsafe { jit::body_from_header(start, function) } {
+            Ok(body) => {
+                let is_right = body.end() == range.end;
+                (body, is_right)
+            }
+            // SAFETY: as above.
+            Err(_) => (unsafe { jit::body_from_code(start, length) }, false),
+        };
+        if is_right {
+            self.headers_read.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.headers_read.store(0, Ordering::Relaxed);
+        }
+        Some((range, body))
     }
 
     /// What must be taken now, and who takes the code away. Nothing for code that stays: the

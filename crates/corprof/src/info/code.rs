@@ -45,7 +45,7 @@ impl<'rt> Info<'rt> {
         _: &Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) -> Result<Vec<CorPrfCodeInfo>> {
-        read_list(4, NO_CODE, |buffer, capacity, length| {
+        read_list::<_, 4>(NO_CODE, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_code_info2(function.raw(), capacity, length, buffer)
@@ -64,7 +64,7 @@ impl<'rt> Info<'rt> {
         function: FunctionId<'rt>,
         rejit: RejitId,
     ) -> Result<Vec<CorPrfCodeInfo>> {
-        read_list(4, NO_CODE, |buffer, capacity, length| {
+        read_list::<_, 4>(NO_CODE, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_code_info3(function.raw(), rejit.0, capacity, length, buffer)
@@ -82,7 +82,7 @@ impl<'rt> Info<'rt> {
         _: &mut Cx<'rt, C>,
         start: usize,
     ) -> Result<Vec<CorPrfCodeInfo>> {
-        read_list(4, NO_CODE, |buffer, capacity, length| {
+        read_list::<_, 4>(NO_CODE, |buffer, capacity, length| {
             Ok(call!(self, get_code_info4(start, capacity, length, buffer)))
         })
     }
@@ -99,7 +99,7 @@ impl<'rt> Info<'rt> {
         function: FunctionId<'rt>,
         rejit: RejitId,
     ) -> Result<Vec<usize>> {
-        read_list(16, 0, |buffer, capacity, length| {
+        read_list::<_, 16>(0, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_native_code_start_addresses(function.raw(), rejit.0, capacity, length, buffer)

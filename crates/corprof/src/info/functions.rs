@@ -92,7 +92,7 @@ impl<'rt> Info<'rt> {
         frame: CorPrfFrameInfo,
     ) -> Result<Option<FunctionInfo<'rt>>> {
         let (mut class, mut module, mut token) = (0, 0, 0);
-        let type_args = read_list(4, 0, |buffer, capacity, length| {
+        let type_args = read_list::<_, 4>(0, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_function_info2(
@@ -197,7 +197,7 @@ impl<'rt> Info<'rt> {
         _: &mut Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) -> Result<Vec<RejitId>> {
-        let ids = read_list(8, 0, |buffer, capacity, length| {
+        let ids = read_list::<_, 8>(0, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_rejit_ids(function.raw(), capacity, length, buffer)

@@ -124,7 +124,7 @@ impl<'rt> Info<'rt> {
         self,
         _: &Cx<'rt, C>,
     ) -> Result<Vec<CorPrfGcGenerationRange>> {
-        read_list(16, NO_RANGE, |buffer, capacity, length| {
+        read_list::<_, 16>(NO_RANGE, |buffer, capacity, length| {
             Ok(call!(self, get_generation_bounds(capacity, length, buffer)))
         })
     }
@@ -142,7 +142,7 @@ impl<'rt> Info<'rt> {
             range_length: 0,
             range_length_reserved: 0,
         };
-        read_list(16, NONE, |buffer, capacity, length| {
+        read_list::<_, 16>(NONE, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_non_gc_heap_bounds(capacity, length, buffer)

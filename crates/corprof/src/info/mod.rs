@@ -50,43 +50,47 @@ pub(crate) fn complete<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 /// Reads a list whose length only the runtime knows. `read` gets the buffer, its length and where
-/// to put the whole length.
-pub(crate) fn read_list<T: Clone>(
-    first_guess: u32,
+/// to put the whole length. Up to N items are read at once, on the stack.
+pub(crate) fn read_list<T: Copy, const N: usize>(
+    empty: T,
+    read: impl FnMut(*mut T, u32, &mut u32) -> Result<Hresult>,
+) -> Result<Vec<T>> {
+    with_list::<T, N, _>(empty, read, <[T]>::to_vec)
+}
+
+/// [`read_list`], of which `take` makes what is wanted.
+fn with_list<T: Copy, const N: usize, R>(
     empty: T,
     mut read: impl FnMut(*mut T, u32, &mut u32) -> Result<Hresult>,
-) -> Result<Vec<T>> {
-    let mut capacity = first_guess;
+    take: impl FnOnce(&[T]) -> R,
+) -> Result<R> {
+    let mut first = [empty; N];
+    let mut longer = Vec::new();
+    let mut list = first.as_mut_slice();
     loop {
-        let mut list = vec![empty.clone(); capacity as usize];
+        let capacity = list.len() as u32;
         let mut length = 0;
-        let pointer = if capacity == 0 {
-            core::ptr::null_mut()
-        } else {
-            list.as_mut_ptr()
-        };
-        let answer = read(pointer, capacity, &mut length)?;
+        let answer = read(list.as_mut_ptr(), capacity, &mut length)?;
         if length <= capacity {
             answer.ok()?;
-            list.truncate(length as usize);
-            return Ok(list);
+            return Ok(take(list.get(..length as usize).unwrap_or_default()));
         }
         if answer.is_err() && answer != Hresult::E_INSUFFICIENT_BUFFER {
             return Err(answer);
         }
-        capacity = length;
+        longer.resize(length as usize, empty);
+        list = longer.as_mut_slice();
     }
 }
 
 /// Reads a UTF-16 text, whose length as the runtime counts it has the NUL at its end.
 pub(crate) fn read_text(
-    mut read: impl FnMut(*mut u16, u32, &mut u32) -> Result<Hresult>,
+    read: impl FnMut(*mut u16, u32, &mut u32) -> Result<Hresult>,
 ) -> Result<String> {
-    let mut units = read_list(260, 0u16, &mut read)?;
-    if let Some(end) = units.iter().position(|unit| *unit == 0) {
-        units.truncate(end);
-    }
-    Ok(String::from_utf16_lossy(&units))
+    with_list::<u16, 260, _>(0, read, |units| {
+        let text = units.split(|unit| *unit == 0).next();
+        String::from_utf16_lossy(text.unwrap_or_default())
+    })
 }
 
 /// A text for the runtime: UTF-16 with a NUL at its end.

@@ -252,7 +252,7 @@ impl<'rt> Info<'rt> {
         _: &mut Cx<'rt, C>,
         module: ModuleId<'rt>,
     ) -> Result<Option<Vec<AppDomainId<'rt>>>> {
-        let domains = read_list(4, 0, |buffer, capacity, length| {
+        let domains = read_list::<_, 4>(0, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_app_domains_containing_module(module.raw(), capacity, length, buffer)

@@ -43,7 +43,7 @@ impl<'rt> Info<'rt> {
         class: ClassId<'rt>,
     ) -> Result<Option<ClassInfo<'rt>>> {
         let (mut module, mut token, mut parent) = (0, 0, 0);
-        let type_args = read_list(4, 0, |buffer, capacity, length| {
+        let type_args = read_list::<_, 4>(0, |buffer, capacity, length| {
             Ok(call!(
                 self,
                 get_class_id_info2(
