@@ -255,6 +255,15 @@ impl Sampler {
         if is_its { told } else { 0 }
     }
 
+    /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that looks at it
+    /// then; `None` where no such clock was read, and for a stale slot.
+    pub fn accounted_cpu_ns(&self, id: SlotId) -> Option<u64> {
+        let slot = id.slot()?;
+        let clock = slot.accounted_cpu.load(Ordering::Relaxed);
+        let is_its = slot.gate.peek().0 == id.generation();
+        (is_its && clock > 0).then_some(clock)
+    }
+
     /// The signal at work.
     pub fn signal(&self) -> i32 {
         GLOBAL.signal.load(Ordering::Relaxed)

@@ -110,6 +110,8 @@ const NAMES_AHEAD: usize = 1024;
 pub struct Threads {
     state: Mutex<State>,
     phase: PhaseReader,
+    /// The main thread's id.
+    main: u32,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
 }
@@ -120,6 +122,7 @@ impl Threads {
         Threads {
             state: Mutex::default(),
             phase,
+            main: std::process::id(),
             pins: ThreadPins::new(),
         }
     }
@@ -280,7 +283,10 @@ impl Threads {
             !ends.contains(error)
         });
         let done = done.ok();
-        let clock = armed.then(|| proc::thread_cpu_ns(tid)).flatten();
+        let clock = done.filter(|_| armed).and_then(|slot| {
+            // The sampler has just read it, mostly.
+            (sampler.accounted_cpu_ns(slot)).or_else(|| proc::thread_cpu_ns(tid))
+        });
         let mut state = self.state();
         let all = &mut *state;
         // It may have ended meanwhile, and so may the session, or all CLRs.
@@ -329,7 +335,7 @@ impl Threads {
         let slot = entry.slot;
         // The main thread outlives its managed side (shutdown); others end now. A native thread
         // that only visited managed code is found again in /proc.
-        if entry.managed.is_empty() && tid != std::process::id() {
+        if entry.managed.is_empty() && tid != self.main {
             let phase = self.phase.get();
             state.end(tid, phase.is_session(), self.phase.is_recording());
         }

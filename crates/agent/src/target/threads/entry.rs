@@ -124,11 +124,9 @@ impl State {
         self.news.extend(news);
     }
 
-    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news.
-    pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) {
-        let Some(entry) = self.by_tid.get_mut(&tid) else {
-            return;
-        };
+    /// Takes the sampler's hands off a thread, which may go on. Where its slot was, its end is news. Answers its clock.
+    pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) -> Option<u64> {
+        let entry = self.by_tid.get_mut(&tid)?;
         let slot = entry.slot.take();
         let cpu_ns = proc::thread_cpu_ns(tid);
         if let Some(sampler) = self.sampler {
@@ -152,15 +150,15 @@ impl State {
                 cpu_ns: cpu_ns.unwrap_or(0),
             });
         }
+        cpu_ns
     }
 
     pub(super) fn end(&mut self, tid: u32, is_session: bool, is_recording: bool) {
         let end_ns = proc::now_ns();
-        self.release(tid, end_ns, is_recording);
+        let cpu_ns = self.release(tid, end_ns, is_recording);
         let Some(entry) = self.by_tid.remove(&tid) else {
             return;
         };
-        let cpu_ns = proc::thread_cpu_ns(tid);
         self.accounts.end_account(tid, &entry.account, cpu_ns);
         for managed in &entry.managed {
             self.by_managed.remove(&managed.id);
