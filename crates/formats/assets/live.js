@@ -21,7 +21,9 @@ function growth({ types, processes }, range, time) {
   let to = -Infinity;
   for (const heap of processes) {
     const at = (moment) => time.ticks(heap.start_s + moment.at_s);
-    const inside = heap.moments.filter((moment) => !range || (at(moment) >= range.from && at(moment) < range.to));
+    // The last instant may be the end of the recording itself.
+    const inside = heap.moments.filter((moment) =>
+      !range || (at(moment) >= range.from && (at(moment) < range.to || range.to === time.end)));
     if (inside.length < 2) continue;
     const [first, last] = [inside[0], inside[inside.length - 1]];
     for (const [type, bytes] of first.types) by[type] -= bytes;
