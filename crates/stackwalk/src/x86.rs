@@ -176,17 +176,11 @@ pub(crate) fn restores_context(code: &[u8]) -> bool {
 /// The last instructions of what goes on in another frame, behind those that make its stack pointer
 /// and frame pointer current: what comes before, the instruction itself, and the register (by its
 /// DWARF number) that holds the address.
-const LANDINGS: [(&[u8], &[u8], u8); 3] = [
+const LANDINGS: [(&[u8], &[u8], u8); 2] = [
     // libgcc's `__builtin_eh_return`, of gcc 12 and later: mov rsp, rcx; pop rcx | jmp rcx
     (&[0x48, 0x89, 0xcc, 0x59], &[0xff, 0xe1], RCX),
     // `RtlRestoreContext` since .NET 9: mov rsp, [r10 + Rsp] | jmp rax
     (&[0x49, 0x8b, 0xa2, 0x98, 0, 0, 0], &[0xff, 0xe0], RAX),
-    // `ThrowExceptionFromContextInternal` before: mov rax, [rdi + Rip] | push rax; mov rdi, rsi
-    (
-        &[0x48, 0x8b, 0x87, 0xf8, 0, 0, 0],
-        &[0x50, 0x48, 0x89, 0xf7],
-        RAX,
-    ),
 ];
 
 /// Where the next instruction, which begins `code`, goes on in another frame: the register that

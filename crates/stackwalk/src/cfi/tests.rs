@@ -314,8 +314,8 @@ fn the_last_jump_of_an_unwinder_lands_in_another_frame() {
     const FRAMED: [u8; 5] = [0x0c, 6, 16, 0x86, 2];
     // mov rsp, rcx; pop rcx; jmp rcx
     let libgcc: &[u8] = &[0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1];
-    // mov rax, [rdi + 0xf8]; push rax; mov rdi, rsi
-    let runtime: &[u8] = &[0x48, 0x8b, 0x87, 0xf8, 0, 0, 0, 0x50, 0x48, 0x89, 0xf7];
+    // mov rsp, [r10 + 0x98]; jmp rax
+    let runtime: &[u8] = &[0x49, 0x8b, 0xa2, 0x98, 0, 0, 0, 0xff, 0xe0];
     for (body, at, register) in [(libgcc, 4, 2), (runtime, 7, 0)] {
         let code = function(&FRAMED, body);
         let found = |at, exact| rule(&code, 0x20000 + at, exact, &mut State::new());
