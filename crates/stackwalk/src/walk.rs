@@ -350,6 +350,18 @@ enum Step {
     Broken(Reason),
 }
 
+impl Step {
+    /// To a caller whose address was read.
+    #[inline(always)]
+    fn to(regs: To, flags: u64) -> Step {
+        match regs.ip {
+            0 => Step::Zero,
+            1..ADDRESS_LIMIT => Step::To { regs, flags },
+            _ => Step::Broken(Reason::BadReturnAddress),
+        }
+    }
+}
+
 /// [`walk`] over any memory.
 pub(crate) fn walk_in(
     memory: &impl Load,
@@ -587,16 +599,11 @@ impl<'a, M: Load> Walker<'a, M> {
             return self.guess(here, Reason::UnsupportedRule);
         };
         self.all = 0;
-        match ip {
-            1..ADDRESS_LIMIT => Step::To {
-                regs: To {
-                    ip,
-                    sp: here.sp,
-                    bp: here.bp,
-                },
-                flags: EXACT,
-            },
-            _ => Step::Broken(Reason::BadReturnAddress),
+        let Here { sp, bp, .. } = here;
+        match Step::to(To { ip, sp, bp }, EXACT) {
+            // It is no return address: nothing ends here.
+            Step::Zero => Step::Broken(Reason::BadReturnAddress),
+            step => step,
         }
     }
 
@@ -634,14 +641,7 @@ impl<'a, M: Load> Walker<'a, M> {
                 .word(self.memory, here.bp.checked_add_signed(at.into())?)?,
         };
         self.window.low = cfa;
-        Some(match ip {
-            0 => Step::Zero,
-            1..ADDRESS_LIMIT => Step::To {
-                regs: To { ip, sp: cfa, bp },
-                flags,
-            },
-            _ => Step::Broken(Reason::BadReturnAddress),
-        })
+        Some(Step::to(To { ip, sp: cfa, bp }, flags))
     }
 
     /// The caller by a rule that must be found first.
@@ -705,14 +705,7 @@ impl<'a, M: Load> Walker<'a, M> {
         } else {
             0
         };
-        match ip {
-            0 => Step::Zero,
-            1..ADDRESS_LIMIT => Step::To {
-                regs: To { ip, sp: cfa, bp },
-                flags,
-            },
-            _ => Step::Broken(Reason::BadReturnAddress),
-        }
+        Step::to(To { ip, sp: cfa, bp }, flags)
     }
 
     /// A register of a frame as its callee has kept it. Saved: the dynamic linker's trampoline for

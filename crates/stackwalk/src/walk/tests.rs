@@ -508,6 +508,27 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     assert_eq!(end, End::Broken(Reason::UnsupportedRule));
 }
 
+/// A stack of the words given, from STACK up, and at THREAD the registers of a thread that was
+/// interrupted there: all 0 but this one.
+fn interrupted(words: &[u64], (register, value): (i32, u64)) -> (Fake, Stack) {
+    let end = STACK + words.len() as u64 * 8;
+    let mut registers = vec![0; 23];
+    registers[register as usize] = value;
+    let fake = Fake {
+        parts: vec![
+            (STACK..end, words.to_vec()),
+            (THREAD..THREAD + 23 * 8, registers),
+        ],
+        reads: Cell::new(0),
+    };
+    let stack = Stack {
+        low: STACK,
+        end,
+        alt: None,
+    };
+    (fake, stack)
+}
+
 /// Hand-written code keeps its caller's stack pointer in a slot, in a slot that it computes, in a
 /// register, below the stack pointer.
 #[test]
@@ -540,22 +561,8 @@ fn frames_of_hand_written_code_are_found_by_their_expressions() {
         let mut bytes = table(NATIVE.start, b"zR", &[(code, 0x100, program)]);
         bytes.resize(0x1000, 0x90);
         let map = map_with(std::slice::from_ref(&body), bytes);
-        let mut registers = vec![0; 23];
-        registers[libc::REG_R9 as usize] = r9;
-        let end = at(words.len() as u64);
-        let fake = Fake {
-            parts: vec![
-                (STACK - 128..STACK, vec![7; 16]),
-                (STACK..end, words.to_vec()),
-                (THREAD..THREAD + 23 * 8, registers),
-            ],
-            reads: Cell::new(0),
-        };
-        let stack = Stack {
-            low: STACK,
-            end,
-            alt: None,
-        };
+        let (mut fake, stack) = interrupted(&words, (libc::REG_R9, r9));
+        fake.parts.push((STACK - 128..STACK, vec![7; 16]));
         let mut regs = Regs {
             ip: code + 0x10,
             sp: at(sp),
@@ -600,27 +607,13 @@ fn the_frame_that_an_unwinder_jumps_into_is_its_caller() {
     let map = map_with(&[body], bytes);
     // The frame that catches, with its rbp in place: two words, its caller's rbp, the root.
     let words = [7, 7, 0, ROOT];
-    let end = STACK + words.len() as u64 * 8;
     let jump = code + 4;
     for (rcx, expected, how) in [
         (start + RETURN, &[(start + RETURN) | EXACT][..], End::Root),
         (jump, &[jump | EXACT], End::Broken(Reason::UnsupportedRule)),
         (0, &[], End::Broken(Reason::BadReturnAddress)),
     ] {
-        let mut registers = vec![0; 23];
-        registers[libc::REG_RCX as usize] = rcx;
-        let fake = Fake {
-            parts: vec![
-                (STACK..end, words.to_vec()),
-                (THREAD..THREAD + 23 * 8, registers),
-            ],
-            reads: Cell::new(0),
-        };
-        let stack = Stack {
-            low: STACK,
-            end,
-            alt: None,
-        };
+        let (fake, stack) = interrupted(&words, (libc::REG_RCX, rcx));
         let regs = Regs {
             ip: jump,
             sp: STACK,
