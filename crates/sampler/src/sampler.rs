@@ -16,6 +16,7 @@ use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
 use crate::slot::Slot;
+use crate::sync::AtomicU64;
 use crate::sys;
 
 /// A registered thread. Stays unique when its slot is used again for another thread.
@@ -42,6 +43,13 @@ impl SlotId {
 
     pub(crate) fn slot(self) -> Option<&'static Slot> {
         GLOBAL.slot(self.index())
+    }
+
+    /// A number of the slot, if it is still this thread's; read before that is asked.
+    fn read(self, number: impl Fn(&Slot) -> &AtomicU64) -> Option<u64> {
+        let slot = self.slot()?;
+        let read = number(slot).load(Ordering::Relaxed);
+        (slot.gate.peek().0 == self.generation()).then_some(read)
     }
 
     fn token(self, ask: Ask) -> u64 {
@@ -249,19 +257,14 @@ impl Sampler {
     /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
     /// 0 for a stale slot.
     pub fn told_ns(&self, id: SlotId) -> u64 {
-        let Some(slot) = id.slot() else { return 0 };
-        let told = slot.cpu_told.load(Ordering::Relaxed);
-        let is_its = slot.gate.peek().0 == id.generation();
-        if is_its { told } else { 0 }
+        id.read(|slot| &slot.cpu_told).unwrap_or(0)
     }
 
     /// The thread's CPU clock when its ticks began to count, or at the last tick of an engine that looks at it
     /// then; `None` where no such clock was read, and for a stale slot.
     pub fn accounted_cpu_ns(&self, id: SlotId) -> Option<u64> {
-        let slot = id.slot()?;
-        let clock = slot.accounted_cpu.load(Ordering::Relaxed);
-        let is_its = slot.gate.peek().0 == id.generation();
-        (is_its && clock > 0).then_some(clock)
+        id.read(|slot| &slot.accounted_cpu)
+            .filter(|clock| *clock > 0)
     }
 
     /// The signal at work.
