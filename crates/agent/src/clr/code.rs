@@ -153,13 +153,12 @@ impl Clr {
     ) -> Option<Tier> {
         let info = cx.info();
         let mut tier = None;
+        // A dynamic method has one body for ever: the question below is the cheapest.
         let mut starts = if kind == MethodKind::Il {
             info.get_native_code_start_addresses(cx, function, rejit)
                 .unwrap_or_default()
         } else {
-            // It has one body for ever, and this is the cheapest question.
-            let code = info.get_code_info(cx, function).ok();
-            code.map(|code| code.start_address).into_iter().collect()
+            Vec::new()
         };
         if self.gate.is_catching_up()
             && let Some(later) = starts.get_mut(1..)
@@ -169,9 +168,9 @@ impl Clr {
             later.reverse();
         }
         if starts.is_empty()
-            && let Ok(ranges) = info.get_code_info2(cx, function)
+            && let Ok(code) = info.get_code_info(cx, function)
         {
-            starts.extend(ranges.first().map(|range| range.start_address));
+            starts.push(code.start_address);
         }
         let time_ns = proc::now_ns();
         for &code_start in &starts {
