@@ -214,8 +214,8 @@ fn live_held_up(runtime: &Runtime) {
     assert!(live["processes"][0]["instants"].is_array(), "{live}");
 }
 
-/// Events are added and taken away again, while collections go on without end and free the code of methods: an agent that waits for
-/// one of them where it looks up code waits for ever, and so does the program.
+/// Events are added to recordings of programs that collect without end: an agent that waits for a collection where it looks up code
+/// waits for ever, and so does the program (within a minute or two, on 8.0.4).
 #[test]
 fn changes_while_code_comes_and_goes() {
     with_own_events().iter().for_each(changes);
