@@ -53,26 +53,29 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn uleb(&mut self) -> Option<u64> {
-        let (value, ..) = self.leb()?;
+        let (value, ..) = self.leb([0, 1])?;
         Some(value)
     }
 
     pub(super) fn sleb(&mut self) -> Option<i64> {
-        let (value, bits, last) = self.leb()?;
+        let (value, bits, last) = self.leb([0, 0x7f])?;
         let sign = u64::MAX.checked_shl(bits).unwrap_or(0);
         let is_negative = last & 0x40 != 0;
         Some(if is_negative { value | sign } else { value }.cast_signed())
     }
 
-    /// A number in seven bits of each byte, the lowest first; how many bits there were, and the last byte.
-    fn leb(&mut self) -> Option<(u64, u32, u8)> {
+    /// A number in seven bits of each byte, the lowest first; how many bits there were, and the last byte. Nothing where
+    /// it takes more than 64 bits: the tenth byte has one of them, and may be one of these.
+    fn leb(&mut self, tenth: [u8; 2]) -> Option<(u64, u32, u8)> {
         let mut value = 0u64;
         let mut bits = 0u32;
         loop {
             let byte = self.u8()?;
-            // Bits beyond the 64th are dropped, as every reader does.
-            value |= u64::from(byte & 0x7f).checked_shl(bits).unwrap_or(0);
-            bits = bits.saturating_add(7);
+            if bits == 63 && !tenth.contains(&byte) {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << bits;
+            bits += 7;
             if byte & 0x80 == 0 {
                 return Some((value, bits, byte));
             }

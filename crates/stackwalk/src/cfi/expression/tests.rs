@@ -164,6 +164,24 @@ fn jumps() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Ten bytes have room for 70 bits: what a number says beyond its 64 makes it none.
+#[test]
+fn a_number_of_more_than_64_bits_is_none() {
+    let ten = |first: u8, tenth: u8| [&[first | 0x80][..], &[0x80; 8], &[tenth]].concat();
+    let longer = [vec![0x80; 10], vec![0]].concat();
+    let numbers = [0, 1, 2, 0x3f, 0x40, 0x7e, 0x7f, 0x80, 0x81].map(|tenth| ten(5, tenth));
+    for number in numbers.into_iter().chain([longer]) {
+        for op in [0x10, 0x11] {
+            let bytes = [vec![op], number.clone()].concat();
+            let frame = MadeUp(0);
+            let ours = by_us(&bytes, None, &frame);
+            assert_eq!(ours, by_gimli(&bytes, None, &frame), "{bytes:x?}");
+        }
+    }
+    let least = [vec![0x11], ten(0, 0x7f)].concat();
+    assert_eq!(by_us(&least, None, &MadeUp(0)), Some(1 << 63));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
