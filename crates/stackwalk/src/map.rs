@@ -5,10 +5,9 @@
 //! grace period; writers serialise on one mutex that no walk ever takes.
 //!
 //! Two structures, because the two kinds of code differ: modules are few and large, so they lie
-//! in one sorted array; JIT bodies are many and small and come all the time, so they lie in
-//! chunks of 64 KiB of address space, each with its own small sorted array. A body that comes behind
-//! the others of its chunk is added in place; any other change copies one such array and stores one
-//! pointer.
+//! in one sorted array, of which a change makes another; JIT bodies are many and small and come and go all
+//! the time, so they lie in chunks of 16 KiB of address space, each with its own bucket, in which a body is
+//! one word that is stored or cleared.
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
@@ -17,14 +16,19 @@ use crate::rule::Rule;
 use crate::unwind_info::Saved;
 use crate::{cfi, jit, pe};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod bucket;
+mod modules;
 
-use bucket::{Bucket, Place};
+use bucket::Bucket;
+use modules::{Modules, Place};
 
-const CHUNK_SHIFT: u32 = 16;
+/// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most ([`Bucket`]).
+const CHUNK_SHIFT: u32 = 14;
+/// Below it is no code: the kernel gives nobody these addresses (`vm.mmap_min_addr`).
+const FIRST_ADDRESS: u64 = 1 << 16;
 
 /// What kind of code an address belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -101,15 +105,27 @@ impl Code {
     }
 }
 
-/// A region with its unwind information. Immutable once published.
+/// A region with its unwind information. What it says is immutable once published.
 pub(crate) struct Entry {
     pub(crate) region: Region,
     pub(crate) code: Code,
+    /// Rules of it may be in the cache: see [`CodeMap::keep_rule`].
+    has_cached_rules: AtomicBool,
+}
+
+impl Entry {
+    fn new(region: Region, code: Code) -> *const Entry {
+        Box::into_raw(Box::new(Entry {
+            region,
+            code,
+            has_cached_rules: AtomicBool::new(false),
+        }))
+    }
 }
 
 /// One chunk of the address space.
 struct Slot {
-    /// Address >> 16; 0 for a slot that is free. Written once, before the table's next probe.
+    /// Address >> `CHUNK_SHIFT`; 0 for a slot that is free. Written once, before the table's next probe.
     chunk: AtomicU64,
     bucket: AtomicPtr<Bucket>,
 }
@@ -160,7 +176,7 @@ pub struct CodeMap {
     /// Moves on whenever code goes away; see [`CodeMap::keep_rule`].
     epoch: AtomicU64,
     chunks: AtomicPtr<Table>,
-    modules: AtomicPtr<Bucket>,
+    modules: AtomicPtr<Modules>,
     writer: Mutex<Writer>,
     /// Taken before `writer`, and never by a walk.
     loaded: Mutex<Loaded>,
@@ -213,15 +229,9 @@ impl CodeMap {
         let mut writer = self.lock();
         self.remove_jit_overlapping(&mut writer, &(start..end));
         let bytes = body.bytes() + size_of::<Entry>();
-        let entry = Box::into_raw(Box::new(Entry {
-            region,
-            code: Code::Jit(body),
-        }));
-        let place = Place { start, end, entry };
+        let entry = Entry::new(region, Code::Jit(body));
         for chunk in chunks_of(&(start..end)) {
-            if !self.append(&writer, chunk, place) {
-                self.change_chunk(&mut writer, chunk, |places| insert(places, place));
-            }
+            self.publish(&mut writer, chunk, offset_in(chunk, start), entry);
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
@@ -382,22 +392,22 @@ impl CodeMap {
         if address >= ADDRESS_LIMIT {
             return None;
         }
-        // SAFETY: the pointers were published by `change_chunk`, `grow` or `publish_modules`
+        // SAFETY: the pointers were published by `publish`, `table_with_room` or `set_modules`
         // with Release and point to values that are retired, not freed, when unpublished; the
         // reader was counted before this load, so they live as long as it does.
         unsafe {
             let in_chunk = || {
-                let slot = self.chunks.load(Ordering::Acquire).as_ref()?;
-                slot.slot(address >> CHUNK_SHIFT)?
-                    .bucket
-                    .load(Ordering::Acquire)
-                    .as_ref()
+                let chunk = address >> CHUNK_SHIFT;
+                let table = self.chunks.load(Ordering::Acquire).as_ref()?;
+                let bucket = table.slot(chunk)?.bucket.load(Ordering::Acquire).as_ref()?;
+                let entry = bucket.at(offset_in(chunk, address))?.as_ref()?;
+                entry.region.contains(address).then_some(entry)
             };
-            let in_modules = || self.modules.load(Ordering::Acquire).as_ref();
-            let place = in_chunk()
-                .and_then(|bucket| bucket.find(address))
-                .or_else(|| in_modules()?.find(address))?;
-            Some(&*place.entry)
+            let in_modules = || {
+                let modules = self.modules.load(Ordering::Acquire).as_ref()?;
+                modules.find(address)?.as_ref()
+            };
+            in_chunk().or_else(in_modules)
         }
     }
 
@@ -406,14 +416,18 @@ impl CodeMap {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Keeps a rule that was worked out from an entry found after `epoch` was read.
+    /// Keeps a rule that was worked out from `entry`, which was found after `epoch` was read.
     ///
     /// If code went away meanwhile the rule may be about that code, and its address may soon be
-    /// other code: then it is taken out again. Whoever removes code moves the epoch before it
-    /// clears the cache, so either the clearing sees the rule or this sees the epoch.
-    pub(crate) fn keep_rule(&self, address: u64, packed: u32, epoch: u64) {
+    /// other code: then it is taken out again. Whoever removes code moves the epoch before it asks
+    /// whether the code has rules in the cache and clears them, so either it sees that there are some,
+    /// or this sees the epoch.
+    pub(crate) fn keep_rule(&self, entry: &Entry, address: u64, packed: u32, epoch: u64) {
+        if !entry.has_cached_rules.load(Ordering::Relaxed) {
+            entry.has_cached_rules.store(true, Ordering::Relaxed);
+        }
         self.rules.put(address, packed);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.epoch.load(Ordering::SeqCst) != epoch {
             self.rules.forget(address);
         }
@@ -422,13 +436,14 @@ impl CodeMap {
     /// Forgets the cached rules of all addresses in `range`: they will be worked out again. Code
     /// that is removed through this map's methods needs no such call. Callable at any time.
     pub fn forget_rules_in(&self, range: Range<u64>) {
-        self.forget_rules(&range);
+        self.new_epoch();
+        self.rules.invalidate(&range);
     }
 
-    fn forget_rules(&self, range: &Range<u64>) {
+    /// What was found until now may be gone: see [`CodeMap::keep_rule`].
+    fn new_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        self.rules.invalidate(range);
+        fence(Ordering::SeqCst);
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {
@@ -436,19 +451,18 @@ impl CodeMap {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a place behind the others of a chunk, where that is its place and there is room.
-    fn append(&self, _writer: &Writer, chunk: u64, place: Place) -> bool {
-        // SAFETY: as in `replace`, for the table and its buckets.
-        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() };
-        let slot = table.and_then(|table| table.slot(chunk));
-        // SAFETY: as above.
-        let bucket = slot.and_then(|slot| unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() });
-        // SAFETY: the writers' mutex is held, as whoever has the `Writer` holds it.
-        bucket.is_some_and(|bucket| unsafe { bucket.append(place) })
-    }
-
-    /// Replaces the bucket of one chunk by what `edit` makes of it.
-    fn change_chunk(&self, writer: &mut Writer, chunk: u64, edit: impl FnOnce(&mut Vec<Place>)) {
+    /// Adds a body to one of its chunks.
+    fn publish(&self, writer: &mut Writer, chunk: u64, offset: u16, entry: *const Entry) {
+        // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has the
+        // `Writer` holds the writers' mutex: both live.
+        let known = unsafe {
+            let table = self.chunks.load(Ordering::Relaxed).as_ref();
+            let slot = table.and_then(|table| table.slot(chunk));
+            slot.and_then(|slot| slot.bucket.load(Ordering::Relaxed).as_ref())
+        };
+        if known.is_some_and(|bucket| bucket.insert(offset, entry)) {
+            return;
+        }
         let table = self.table_with_room(writer);
         let Some(slot) = table.slot(chunk) else {
             return;
@@ -457,39 +471,54 @@ impl CodeMap {
             slot.chunk.store(chunk, Ordering::Release);
             writer.taken += 1;
         }
-        self.replace(&mut writer.memory, &slot.bucket, edit);
+        let bucket = Bucket::grown(known);
+        let has_room = bucket.insert(offset, entry);
+        debug_assert!(has_room, "a bucket grows by one word at least");
+        writer.memory.bytes += bucket.bytes();
+        self.set_bucket(writer, slot, Box::into_raw(Box::new(bucket)));
     }
 
-    /// Publishes a new bucket in place of the one in `slot` and retires that.
-    fn replace(
-        &self,
-        memory: &mut Memory,
-        slot: &AtomicPtr<Bucket>,
-        edit: impl FnOnce(&mut Vec<Place>),
-    ) {
-        let old = slot.load(Ordering::Relaxed);
-        // SAFETY: only writers free buckets, after they unpublish them, and the caller holds the
-        // writers' mutex: `old` lives.
-        let mut places = unsafe { old.as_ref() }.map_or(Vec::new(), |bucket| {
-            let mut places = Vec::with_capacity(bucket.places().len() + 1);
-            places.extend_from_slice(bucket.places());
-            places
-        });
-        edit(&mut places);
-        let new = if places.is_empty() {
-            std::ptr::null_mut()
-        } else {
-            // Room to double: as many bodies again are added without a copy.
-            let bucket = Bucket::new(&places, places.len().max(4));
-            memory.bytes += bucket.bytes();
-            Box::into_raw(Box::new(bucket))
-        };
-        slot.store(new, Ordering::Release);
+    /// Takes a body out of all its chunks.
+    fn unpublish(&self, writer: &mut Writer, table: &Table, entry: *const Entry) {
+        // SAFETY: a published entry, and the caller has the `Writer`: nobody else takes it out.
+        let region = unsafe { (*entry).region };
+        for chunk in chunks_of(&(region.start..region.end)) {
+            let slot = table.slot(chunk);
+            // SAFETY: as in `publish`.
+            let bucket =
+                slot.and_then(|slot| unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() });
+            let (Some(slot), Some(bucket)) = (slot, bucket) else {
+                continue;
+            };
+            bucket.remove(entry);
+            if bucket.is_empty() {
+                self.set_bucket(writer, slot, std::ptr::null_mut());
+            }
+        }
+    }
+
+    /// Publishes a bucket in place of the one in `slot`, which is retired.
+    fn set_bucket(&self, writer: &mut Writer, slot: &Slot, new: *mut Bucket) {
+        let old = slot.bucket.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: made by `Box::into_raw` above, unpublished just now, retired once.
+            // SAFETY: made by `Box::into_raw` in `publish`, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = old.bytes();
-            memory.bytes -= bytes;
+            writer.memory.bytes -= bytes;
+            self.grace.retire(old, bytes);
+        }
+    }
+
+    /// Publishes a list of modules in place of the other, which is retired.
+    fn set_modules(&self, writer: &mut Writer, new: Modules) {
+        writer.memory.bytes += new.bytes();
+        let new = Box::into_raw(Box::new(new));
+        let old = self.modules.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
+            let old = unsafe { Box::from_raw(old) };
+            let bytes = old.bytes();
+            writer.memory.bytes -= bytes;
             self.grace.retire(old, bytes);
         }
     }
@@ -498,7 +527,7 @@ impl CodeMap {
     /// that hold nothing any more are left behind.
     fn table_with_room(&self, writer: &mut Writer) -> &Table {
         let old = self.chunks.load(Ordering::Relaxed);
-        // SAFETY: as in `replace`.
+        // SAFETY: as in `publish`.
         let table = unsafe { old.as_ref() };
         if let Some(table) = table
             && (writer.taken + 1) * 2 <= table.0.len()
@@ -540,91 +569,97 @@ impl CodeMap {
 
     /// Removes every JIT body that overlaps `range`; says how many.
     fn remove_jit_overlapping(&self, writer: &mut Writer, range: &Range<u64>) -> usize {
-        // SAFETY: as in `replace`, for the table and its buckets.
-        let (table, mut found) = (
-            unsafe { self.chunks.load(Ordering::Relaxed).as_ref() },
-            Vec::new(),
-        );
-        let collect = |slot: &Slot, found: &mut Vec<Place>| {
-            // SAFETY: as above.
-            if let Some(bucket) = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() } {
-                for place in bucket.overlapping(range) {
-                    if found.iter().all(|other| other.entry != place.entry) {
-                        found.push(*place);
-                    }
-                }
+        // SAFETY: as in `publish`.
+        let Some(table) = (unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }) else {
+            return 0;
+        };
+        let mut removed = 0;
+        let mut clear = |slot: &Slot| {
+            while let Some(entry) = self.overlapping(writer, slot, range) {
+                self.unpublish(writer, table, entry);
+                self.drop_entry(writer, entry);
+                removed += 1;
             }
         };
-        let Some(table) = table else { return 0 };
         let chunks = chunks_of(range);
         if chunks.end - chunks.start <= table.0.len() as u64 {
-            for chunk in chunks {
-                if let Some(slot) = table.slot(chunk) {
-                    collect(slot, &mut found);
-                }
-            }
+            let slots = chunks.filter_map(|chunk| table.slot(chunk));
+            slots.for_each(&mut clear);
         } else {
-            table.0.iter().for_each(|slot| collect(slot, &mut found));
+            table.0.iter().for_each(clear);
         }
-        for place in &found {
-            for chunk in chunks_of(&(place.start..place.end)) {
-                self.change_chunk(writer, chunk, |places| {
-                    places.retain(|other| other.entry != place.entry);
-                });
-            }
-            self.drop_entry(writer, *place);
-        }
-        found.len()
+        removed
+    }
+
+    /// A body of a chunk that has an address in `range`.
+    fn overlapping(
+        &self,
+        _writer: &Writer,
+        slot: &Slot,
+        range: &Range<u64>,
+    ) -> Option<*const Entry> {
+        let chunk = slot.chunk.load(Ordering::Relaxed);
+        // SAFETY: as in `publish`.
+        let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() }?;
+        let base = chunk << CHUNK_SHIFT;
+        let (first, behind) = (
+            offset_in(chunk, range.start),
+            range.end.saturating_sub(base),
+        );
+        let reaches = |entry: &*const Entry| {
+            // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the only one
+            // to take it out and retire it.
+            let region = unsafe { &(**entry).region };
+            region.start < range.end && range.start < region.end
+        };
+        let from_before = bucket.at(first).filter(reaches);
+        from_before.or_else(|| bucket.within(u64::from(first) + 1..behind))
     }
 
     /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
     fn add_module(&self, writer: &mut Writer, region: Region, code: Code) -> bool {
         let range = region.start..region.end;
-        // SAFETY: as in `replace`.
+        // SAFETY: as in `publish`, for the list of modules.
         let modules = unsafe { self.modules.load(Ordering::Relaxed).as_ref() };
-        if !region.is_sound() || modules.is_some_and(|m| !m.overlapping(&range).is_empty()) {
+        if !region.is_sound() || modules.is_some_and(|modules| modules.overlaps(&range)) {
             return false;
         }
         writer.memory.modules += 1;
         writer.memory.bytes += size_of::<Entry>() + code.bytes();
-        let entry = Box::into_raw(Box::new(Entry { region, code }));
-        self.replace(&mut writer.memory, &self.modules, |places| {
-            let Range { start, end } = range;
-            insert(places, Place { start, end, entry });
-        });
+        let new = Modules::with(modules, &region, Entry::new(region, code));
+        self.set_modules(writer, new);
         true
     }
 
     /// Removes the modules and images that `which` picks; says how many.
     fn remove_modules(&self, writer: &mut Writer, which: impl Fn(&Region) -> bool) -> usize {
-        // SAFETY: as in `replace`; a published place's entry lives as long as its bucket.
-        let gone: Vec<Place> = unsafe {
-            let modules = self.modules.load(Ordering::Relaxed).as_ref();
-            let places = modules.map_or(&[][..], Bucket::places);
-            places
-                .iter()
-                .filter(|place| which(&(*place.entry).region))
-                .copied()
-                .collect()
+        // SAFETY: as in `publish`, for the list of modules.
+        let Some(modules) = (unsafe { self.modules.load(Ordering::Relaxed).as_ref() }) else {
+            return 0;
         };
+        // SAFETY: a published place's entry lives as long as its list.
+        let is_gone = |place: &&Place| which(unsafe { &(*place.entry).region });
+        let gone: Vec<Place> = modules.places().iter().filter(is_gone).copied().collect();
         if gone.is_empty() {
             return 0;
         }
-        self.replace(&mut writer.memory, &self.modules, |places| {
-            places.retain(|place| gone.iter().all(|other| other.entry != place.entry));
-        });
+        self.set_modules(writer, modules.without(&gone));
         for place in &gone {
-            self.drop_entry(writer, *place);
+            self.drop_entry(writer, place.entry);
         }
         gone.len()
     }
 
-    /// Retires an entry that no bucket names any more, and forgets its rules.
-    fn drop_entry(&self, writer: &mut Writer, place: Place) {
-        self.forget_rules(&(place.start..place.end));
-        // SAFETY: made by `Box::into_raw` in `add_jit_body` or `add_module`; no published bucket
-        // names it any more, and each caller drops it once.
-        let entry = unsafe { Box::from_raw(place.entry.cast_mut()) };
+    /// Retires an entry that is published nowhere any more, and forgets its rules.
+    fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) {
+        // SAFETY: made by `Box::into_raw` in `Entry::new`; no bucket and no published list names it any
+        // more, and each caller drops it once.
+        let entry = unsafe { Box::from_raw(entry.cast_mut()) };
+        self.new_epoch();
+        if entry.has_cached_rules.load(Ordering::Relaxed) {
+            self.rules
+                .invalidate(&(entry.region.start..entry.region.end));
+        }
         let bytes = size_of::<Entry>() + entry.code.bytes();
         writer.memory.bytes -= bytes;
         match entry.region.kind {
@@ -655,10 +690,16 @@ impl Drop for CodeMap {
         let mut writer = self.lock();
         self.remove_modules(&mut writer, |_| true);
         let table = self.chunks.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        if !table.is_null() {
-            // SAFETY: made by `Box::into_raw`; `&mut self` says that nobody reads it; all its
-            // buckets are gone by the removal above.
-            drop(unsafe { Box::from_raw(table) });
+        let modules = self.modules.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: made by `Box::into_raw`; `&mut self` says that nobody reads them; all buckets of the
+        // table and entries of the list are gone by the removals above.
+        unsafe {
+            if !table.is_null() {
+                drop(Box::from_raw(table));
+            }
+            if !modules.is_null() {
+                drop(Box::from_raw(modules));
+            }
         }
     }
 }
@@ -676,13 +717,18 @@ impl Code {
 
 impl Region {
     fn is_sound(&self) -> bool {
-        self.start < self.end && self.start >= 1 << CHUNK_SHIFT && self.end <= ADDRESS_LIMIT
+        self.start < self.end && self.start >= FIRST_ADDRESS && self.end <= ADDRESS_LIMIT
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
     }
 }
 
-fn insert(places: &mut Vec<Place>, new: Place) {
-    let at = places.partition_point(|place| place.start < new.start);
-    places.insert(at, new);
+/// How far into a chunk an address is; 0 for one before it.
+fn offset_in(chunk: u64, address: u64) -> u16 {
+    let offset = address.saturating_sub(chunk << CHUNK_SHIFT);
+    u16::try_from(offset).unwrap_or(u16::MAX)
 }
 
 /// The chunks that a range touches.

@@ -672,7 +672,7 @@ impl<'a, M: Load> Walker<'a, M> {
                 if let Some(packed) = rule.pack()
                     && !before_stub
                 {
-                    map.keep_rule(lookup, packed, epoch);
+                    map.keep_rule(entry, lookup, packed, epoch);
                 }
                 self.apply(rule, here)
             }

@@ -1,105 +1,116 @@
-//! A sorted array of places, with room behind them.
+//! The JITted bodies of one chunk of the address space, in no order.
 //!
-//! Not a map of anything: the code map decides which chunk has which bucket. Invariant: a place that
-//! is published never changes, and the number of places only grows, so a reader that has seen a number
-//! may read that many; whatever else is to change goes into a new bucket.
+//! Not a map of anything: the code map decides which chunk has which bucket, and who may still read an entry
+//! that is in none. Invariant: one atomic word is one whole body (where in the chunk it begins, and where its
+//! entry is), so a reader sees a body or does not, whatever is put in or taken out beside it meanwhile; only a
+//! bucket that is full is copied.
+//!
+//! Why not sorted: methods that are made and collected all the time (expression trees, DynamicMethods) get
+//! addresses that were in use before, and each would move what lies behind it. A chunk has some dozens of
+//! words in a row, which are read in less time than a method's entry is fetched from memory.
 
-use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Entry;
 
-/// A place in a [`Bucket`].
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) entry: *const Entry,
-}
+/// Bits of a word that say where the entry is; those above say where in its chunk the body begins. 0 is no body.
+const ENTRY_BITS: u32 = 48;
+const ENTRY: u64 = (1 << ENTRY_BITS) - 1;
 
-/// Disjoint places, sorted.
+/// Words in the first bucket of a chunk.
+const FIRST: usize = 8;
+
+/// Disjoint bodies of one chunk.
 pub(super) struct Bucket {
-    room: Box<[UnsafeCell<MaybeUninit<Place>>]>,
-    /// How many of them are published.
-    len: AtomicUsize,
+    words: Box<[AtomicU64]>,
+    /// The words behind these were never used.
+    used: AtomicUsize,
 }
 
-// SAFETY: a `Place` points to an `Entry`, which is immutable, `Send` and `Sync`, and outlives
-// every published bucket that names it (retired together, freed after a grace period). What is not yet
-// published is written by the one writer alone (`append`).
-unsafe impl Send for Bucket {}
-// SAFETY: as above.
-unsafe impl Sync for Bucket {}
+/// The word of a body that begins at `offset` of its chunk, 0 for one that reaches into it.
+fn word_of(offset: u16, entry: *const Entry) -> u64 {
+    // A pointer of user space: `ADDRESS_LIMIT` is below 2^48.
+    u64::from(offset) << ENTRY_BITS | entry as u64
+}
+
+fn entry_of(word: u64) -> Option<*const Entry> {
+    let entry = (word & ENTRY) as *const Entry;
+    (!entry.is_null()).then_some(entry)
+}
 
 impl Bucket {
-    /// These places, which are sorted and disjoint, with room for `more`.
-    pub(super) fn new(places: &[Place], more: usize) -> Bucket {
-        let mut room = Vec::with_capacity(places.len() + more);
-        room.extend(
-            (places.iter())
-                .map(|place| MaybeUninit::new(*place))
-                .chain(std::iter::repeat_n(MaybeUninit::uninit(), more))
-                .map(UnsafeCell::new),
-        );
+    /// What is in `old`, with room for as much again.
+    pub(super) fn grown(old: Option<&Bucket>) -> Bucket {
+        let live = || old.into_iter().flat_map(Bucket::words);
+        let used = live().count();
+        let mut words = Vec::with_capacity((used * 2).max(FIRST));
+        words.extend(live().map(AtomicU64::new));
+        words.resize_with(words.capacity(), AtomicU64::default);
         Bucket {
-            room: room.into_boxed_slice(),
-            len: AtomicUsize::new(places.len()),
+            words: words.into_boxed_slice(),
+            used: AtomicUsize::new(used),
         }
     }
 
     /// What it takes.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.room) + size_of::<Self>()
+        size_of_val(&*self.words) + size_of::<Self>()
     }
 
-    /// All that is published. Async-signal-safe.
-    pub(super) fn places(&self) -> &[Place] {
-        // Pairs with the store in `append`.
-        let len = self.len.load(Ordering::Acquire);
-        // SAFETY: the first `len` places were written before `len` was stored, are never written again
-        // (the invariant above), and `len` is at most the room's.
-        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), len) }
+    fn used(&self) -> &[AtomicU64] {
+        // Whoever sees a number sees the words that were used by then, or later ones, which are as good.
+        let used = self.used.load(Ordering::Acquire);
+        self.words.get(..used).unwrap_or_default()
     }
 
-    /// Adds a place behind all others: no reader is disturbed, nothing is copied. False, and nothing
-    /// done, where it does not belong there or no room is left.
-    ///
-    /// # Safety
-    /// One caller at a time.
-    pub(super) unsafe fn append(&self, place: Place) -> bool {
-        let places = self.places();
-        if places.last().is_some_and(|last| place.start < last.end) {
-            return false;
+    /// All that is in it now.
+    fn words(&self) -> impl Iterator<Item = u64> {
+        // Pairs with the stores in `insert`: what an entry says was written before.
+        let words = self.used().iter().map(|word| word.load(Ordering::Acquire));
+        words.filter(|word| *word != 0)
+    }
+
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.words().next().is_none()
+    }
+
+    /// The last body that begins at `offset` or before it. It need not reach so far. Async-signal-safe.
+    pub(super) fn at(&self, offset: u16) -> Option<*const Entry> {
+        let limit = u64::from(offset) << ENTRY_BITS | ENTRY;
+        let last = self.words().filter(|word| *word <= limit).max();
+        last.and_then(entry_of)
+    }
+
+    /// A body that begins at one of these offsets.
+    pub(super) fn within(&self, offsets: Range<u64>) -> Option<*const Entry> {
+        let begins = |word: &u64| offsets.contains(&(word >> ENTRY_BITS));
+        self.words().find(begins).and_then(entry_of)
+    }
+
+    /// Adds a body that shares no address with another. False, and nothing done, where no room is left. For
+    /// one writer at a time.
+    pub(super) fn insert(&self, offset: u16, entry: *const Entry) -> bool {
+        let word = word_of(offset, entry);
+        let used = self.used();
+        if let Some(free) = used.iter().find(|word| word.load(Ordering::Relaxed) == 0) {
+            free.store(word, Ordering::Release);
+            return true;
         }
-        let len = places.len();
-        let Some(free) = self.room.get(len) else {
+        let Some(free) = self.words.get(used.len()) else {
             return false;
         };
-        // SAFETY: nobody reads behind `len`, and the caller says that nobody else writes.
-        unsafe { (*free.get()).write(place) };
-        self.len.store(len + 1, Ordering::Release);
+        free.store(word, Ordering::Release);
+        self.used.store(used.len() + 1, Ordering::Release);
         true
     }
 
-    /// The place that contains `address`. Async-signal-safe.
-    pub(super) fn find(&self, address: u64) -> Option<Place> {
-        let places = self.places();
-        let behind = places.partition_point(|place| place.start <= address);
-        let place = places.get(behind.checked_sub(1)?)?;
-        (address < place.end).then_some(*place)
-    }
-
-    /// The places that have an address in common with `range`.
-    pub(super) fn overlapping(&self, range: &Range<u64>) -> &[Place] {
-        let places = self.places();
-        // Code is made at ascending addresses, mostly.
-        if places.last().is_none_or(|last| last.end <= range.start) {
-            return &[];
+    /// Takes a body out. Who has found it before may still read its entry. For one writer at a time.
+    pub(super) fn remove(&self, entry: *const Entry) {
+        let is_it = |word: &&AtomicU64| entry_of(word.load(Ordering::Relaxed)) == Some(entry);
+        if let Some(word) = self.used().iter().find(is_it) {
+            word.store(0, Ordering::Release);
         }
-        let first = places.partition_point(|place| place.end <= range.start);
-        let last = places.partition_point(|place| place.start < range.end);
-        places.get(first..last).unwrap_or_default()
     }
 }

@@ -199,11 +199,13 @@ fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
     let start = 0x7f00_0000_0000;
     map.add_jit_body(body(start, 100), 1);
     let epoch = map.epoch();
-    map.keep_rule(start + 5, 9, epoch);
+    let reader = map.grace.enter();
+    let entry = map.find(&reader, start).unwrap();
+    map.keep_rule(entry, start + 5, 9, epoch);
     assert_eq!(map.rules.get(start + 5), Some(9));
     map.remove(start);
     assert_eq!(map.rules.get(start + 5), None);
     // A walk that found the body before it went, and keeps its rule after.
-    map.keep_rule(start + 5, 9, epoch);
+    map.keep_rule(entry, start + 5, 9, epoch);
     assert_eq!(map.rules.get(start + 5), None);
 }

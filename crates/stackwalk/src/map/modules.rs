@@ -1,0 +1,66 @@
+//! The modules of the code map, sorted by address.
+//!
+//! Not what a module is: see `native` and `pe`. Invariant: it never changes; a change is a new one.
+
+use std::ops::Range;
+
+use super::{Entry, Region};
+
+/// Where a module is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) entry: *const Entry,
+}
+
+/// Disjoint places, sorted.
+pub(super) struct Modules(Box<[Place]>);
+
+// SAFETY: a `Place` points to an `Entry`, which is `Send` and `Sync`, and outlives every published list that
+// names it (retired together, freed after a grace period).
+unsafe impl Send for Modules {}
+// SAFETY: as above.
+unsafe impl Sync for Modules {}
+
+impl Modules {
+    /// All of them.
+    pub(super) fn places(&self) -> &[Place] {
+        &self.0
+    }
+
+    /// These, and one more.
+    pub(super) fn with(old: Option<&Modules>, region: &Region, entry: *const Entry) -> Modules {
+        let old = old.map_or(&[][..], Modules::places);
+        let (before, behind) = old.split_at(old.partition_point(|p| p.start < region.start));
+        let (start, end) = (region.start, region.end);
+        let new = [Place { start, end, entry }];
+        Modules([before, &new, behind].concat().into())
+    }
+
+    /// These without some.
+    pub(super) fn without(&self, gone: &[Place]) -> Modules {
+        let stays = |place: &&Place| gone.iter().all(|other| other.entry != place.entry);
+        Modules(self.0.iter().filter(stays).copied().collect())
+    }
+
+    /// What it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.0) + size_of::<Self>()
+    }
+
+    /// The module that contains `address`. Async-signal-safe.
+    pub(super) fn find(&self, address: u64) -> Option<*const Entry> {
+        let behind = self.0.partition_point(|place| place.start <= address);
+        let place = self.0.get(behind.checked_sub(1)?)?;
+        (address < place.end).then_some(place.entry)
+    }
+
+    /// Whether any has an address in common with `range`.
+    pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
+        let first = self.0.partition_point(|place| place.end <= range.start);
+        self.0
+            .get(first)
+            .is_some_and(|place| place.start < range.end)
+    }
+}
