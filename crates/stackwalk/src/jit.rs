@@ -13,6 +13,7 @@ use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::unwind_info::Saved;
 use crate::{unwind_info, x86};
+use smallvec::{SmallVec, smallvec};
 
 /// Where a body's unwind rules come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,9 +71,14 @@ pub struct Body {
     len: u32,
     source: Source,
     /// Sorted and disjoint.
-    fragments: Box<[Fragment]>,
-    infos: Box<[u8]>,
+    fragments: Fragments,
+    infos: Infos,
 }
+
+/// Most bodies have no funclet, and few registers to save: these lie in the body itself, which is made while
+/// the program waits.
+type Fragments = SmallVec<[Fragment; 1]>;
+type Infos = SmallVec<[u8; 24]>;
 
 /// Largest body that is believed. Bytes.
 const MAX_BODY: u32 = 1 << 28;
@@ -154,7 +160,7 @@ fn gc_info_by(
 }
 
 /// Reads a body's header by `peek`, which copies as much as is readable at an address; and says where the
-/// body's GcInfo is.
+/// body's GcInfo is. Of a header that is one, nothing is read that does not belong to it.
 fn header_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
@@ -179,24 +185,28 @@ fn header_by(
     if header_at <= 0xf || header_at % 8 != 0 || function_id == 0 {
         return Err(Mismatch::NoHeader);
     }
-    let mut buffer = [0; 80];
+    // The method comes after three or four pointers, depending on the version; the count of
+    // unwind structures comes after it, and one of these at least.
+    let mut buffer = [0; 40];
     let header = peek(header_at, &mut buffer);
-    if header.is_empty() {
+    if header.len() != 40 {
         return Err(Mismatch::Unreadable);
     }
-    // The method comes after three or four pointers, depending on the version; the count of
-    // unwind structures comes after it.
-    let method = (0..7)
-        .map(|index| index * 8)
-        .find(|at| word(header, *at) == Some(function_id))
+    let (words, _) = header.as_chunks::<8>();
+    let index = words
+        .iter()
+        .position(|word| *word == function_id.to_le_bytes())
         .ok_or(Mismatch::OtherMethod)?;
+    let method = index * 8;
     // The word before it is where the GcInfo is.
     let gc_info = method.checked_sub(8).and_then(|at| word(header, at));
-    let count = half(header, method + 8).ok_or(Mismatch::Unreadable)? as usize;
+    let mut buffer = [0; 4];
+    let count = peek(header_at + method as u64 + 8, &mut buffer);
+    let count = half(count, 0).ok_or(Mismatch::Unreadable)? as usize;
     if !(1..=MAX_FRAGMENTS).contains(&count) {
         return Err(Mismatch::Inconsistent);
     }
-    let mut buffer = vec![0; count * 12];
+    let mut buffer: SmallVec<[u8; 64]> = smallvec![0; count * 12];
     let functions_at = header_at + method as u64 + 12;
     let functions = peek(functions_at, &mut buffer);
     if functions.len() != count * 12 {
@@ -206,7 +216,7 @@ fn header_by(
     let field = |function: &[u8; 12], index: usize| half(function, index * 4).unwrap_or(0);
     let base_rva = functions.first().map_or(0, |function| field(function, 0));
     let base = code_start.wrapping_sub(base_rva.into());
-    let (mut fragments, mut infos, mut end) = (Vec::with_capacity(count), Vec::new(), 0);
+    let (mut fragments, mut infos, mut end) = (Fragments::new(), Infos::new(), 0);
     for function in functions {
         let (begin, stop) = (field(function, 0), field(function, 1));
         let (Some(begin), Some(stop)) = (begin.checked_sub(base_rva), stop.checked_sub(base_rva))
@@ -217,8 +227,12 @@ fn header_by(
             return Err(Mismatch::Inconsistent);
         }
         end = stop;
+        let info_at = base.wrapping_add(field(function, 2).into());
         let mut buffer = [0; unwind_info::MAX_LEN];
-        let bytes = peek(base.wrapping_add(field(function, 2).into()), &mut buffer);
+        let (head, _) = buffer.split_at_mut(4);
+        let length = unwind_info::length(peek(info_at, head)).ok_or(Mismatch::Inconsistent)?;
+        let whole = buffer.get_mut(..length).ok_or(Mismatch::Inconsistent)?;
+        let bytes = peek(info_at, whole);
         let info = unwind_info::UnwindInfo::parse(bytes)
             .filter(|info| info.chained.is_none() && u32::from(info.prologue_len) <= stop - begin)
             .ok_or(Mismatch::Inconsistent)?;
@@ -233,8 +247,8 @@ fn header_by(
         start: code_start,
         len: end,
         source: Source::Header,
-        fragments: fragments.into(),
-        infos: infos.into(),
+        fragments,
+        infos,
     };
     Ok((body, gc_info.unwrap_or(0)))
 }
@@ -257,13 +271,18 @@ pub unsafe fn body_from_code(code_start: u64, len: u32) -> Body {
         start: code_start,
         len,
         source,
-        fragments: Box::new([Fragment {
-            begin: 0,
-            end: len,
-            info: 0,
-        }]),
+        fragments: one_fragment(len),
         infos: infos.into(),
     }
+}
+
+/// A body without funclets.
+fn one_fragment(len: u32) -> Fragments {
+    smallvec![Fragment {
+        begin: 0,
+        end: len,
+        info: 0,
+    }]
 }
 
 impl Body {
@@ -387,9 +406,14 @@ impl Body {
         unsafe { std::slice::from_raw_parts(address as *const u8, (self.end() - address) as usize) }
     }
 
-    /// Private memory behind it.
+    /// Private memory behind it, itself not counted.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.fragments) + self.infos.len()
+        let fragments = self
+            .fragments
+            .spilled()
+            .then(|| size_of_val(&*self.fragments));
+        let infos = self.infos.spilled().then_some(self.infos.len());
+        fragments.unwrap_or(0) + infos.unwrap_or(0)
     }
 }
 
@@ -402,46 +426,31 @@ impl Body {
             start: code.as_ptr() as u64,
             len,
             source: Source::Header,
-            fragments: Box::new([Fragment {
-                begin: 0,
-                end: len,
-                info: 0,
-            }]),
+            fragments: one_fragment(len),
             infos: info.into(),
         }
     }
 
     /// A body of code that is never read.
     pub(crate) fn at(start: u64, len: u32) -> Self {
-        let fragments = Box::new([Fragment {
-            begin: 0,
-            end: len,
-            info: 0,
-        }]);
-        let infos = Box::new([1, 0, 0, 0]);
         Body {
             start,
             len,
             source: Source::Header,
-            fragments,
-            infos,
+            fragments: one_fragment(len),
+            infos: smallvec![1, 0, 0, 0],
         }
     }
 }
 
-/// Copies what lies at `address`, up to the end of its page. Only for
-/// [`body_from_known_header`], whose caller vouches for the addresses.
+/// Copies what lies at `address`. Only for [`body_from_known_header`], whose caller vouches for the addresses.
 fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
-    const PAGE: u64 = 4096;
-    if address < PAGE || address >> 47 != 0 {
+    if address < 4096 || address >> 47 != 0 {
         return &[];
     }
-    let length = buffer.len().min((PAGE - address % PAGE) as usize);
-    let Some(buffer) = buffer.get_mut(..length) else {
-        return &[];
-    };
-    // SAFETY: the caller of `body_from_known_header` promised that the header's pointers lead to
-    // readable memory, and nothing behind the end of the page is read.
+    let length = buffer.len();
+    // SAFETY: the caller of `body_from_known_header` promised that the header's pointers lead to readable
+    // memory, and `header_by` reads nothing but what is there then: see there.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
     buffer
 }

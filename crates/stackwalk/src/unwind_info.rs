@@ -28,6 +28,18 @@ const CHAINED: u8 = 4;
 /// Most bytes that one structure has, its chained RUNTIME_FUNCTION included.
 pub(crate) const MAX_LEN: usize = 4 + 2 * 256 + 12;
 
+/// How long the structure is that begins with these bytes. At most [`MAX_LEN`].
+pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+    let &[head, _, count, _] = bytes.first_chunk::<4>()?;
+    let chained = if (head >> 3) & CHAINED != 0 { 12 } else { 0 };
+    Some(4 + codes_len(count) + chained)
+}
+
+/// Codes are two bytes each, padded to four.
+fn codes_len(count: u8) -> usize {
+    usize::from(count).next_multiple_of(2) * 2
+}
+
 /// A validated view of the fixed part.
 #[derive(Clone, Copy)]
 pub(crate) struct UnwindInfo<'a> {
@@ -64,7 +76,7 @@ impl<'a> UnwindInfo<'a> {
             .split_at_checked(usize::from(count) * 2)?
             .0
             .as_chunks::<2>();
-        let codes_len = usize::from(count).next_multiple_of(2) * 2;
+        let codes_len = codes_len(count);
         let chained = if flags & CHAINED != 0 {
             let (words, _) = rest.get(codes_len..codes_len + 12)?.as_chunks::<4>();
             let mut words = words.iter().map(|word| u32::from_le_bytes(*word));
@@ -72,7 +84,7 @@ impl<'a> UnwindInfo<'a> {
         } else {
             None
         };
-        let len = 4 + codes_len + if chained.is_some() { 12 } else { 0 };
+        let len = length(bytes)?;
         let info = Self {
             prologue_len,
             frame_register,

@@ -216,6 +216,49 @@ fn headers_with_funclets_are_true_at_every_instruction() {
     }
 }
 
+/// Structures lie across pages, and the page behind them may be nobody's.
+#[test]
+fn a_header_at_the_end_of_readable_memory_is_read_whole_and_nothing_behind_it() {
+    const PAGE: usize = 4096;
+    let (code, info) = (bytes_of(MAIN.0), MAIN.1);
+    // SAFETY: fresh memory, which nobody else has.
+    let base = unsafe {
+        let (rights, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let base = libc::mmap(std::ptr::null_mut(), 3 * PAGE, rights, flags, -1, 0);
+        assert_eq!(
+            libc::mprotect(base, 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE),
+            0
+        );
+        base as u64
+    };
+    for method_at in [3, 4] {
+        let put = |at: usize, bytes: &[u8]| {
+            assert!(at + bytes.len() <= 2 * PAGE);
+            // SAFETY: inside the two pages.
+            unsafe { ((base as usize + at) as *mut u8).copy_from(bytes.as_ptr(), bytes.len()) };
+        };
+        let (code_at, info_at) = (1024, PAGE - 6);
+        put(code_at, code);
+        put(info_at, info);
+        let mut header = vec![0; method_at * 8];
+        header.extend(METHOD.to_le_bytes());
+        let function = [code_at, code_at + code.len(), info_at].map(|rva| rva as u32);
+        for half in [1].into_iter().chain(function) {
+            header.extend(half.to_le_bytes());
+        }
+        let header_at = (2 * PAGE - header.len()) / 8 * 8;
+        put(header_at, &vec![0; 2 * PAGE - header_at]);
+        put(header_at, &header);
+        put(code_at - 8, &(base + header_at as u64).to_le_bytes());
+        // SAFETY: the memory stays, and the header is as this reads them.
+        let known = unsafe { body_from_known_header(base + code_at as u64, METHOD) };
+        // SAFETY: as above.
+        let careful = unsafe { body_from_header(base + code_at as u64, METHOD) };
+        assert_eq!(known, careful, "method at {method_at}");
+        assert_eq!(known.unwrap().agrees_with_code(), Some(true));
+    }
+}
+
 #[test]
 fn headers_that_are_not_consistent_are_not_believed() {
     type Spoil = fn(&mut Heap);
