@@ -26,8 +26,8 @@ pub static CODE_MAP: CodeMap = CodeMap::new();
 /// Changes at which the agent thread is called.
 const CALL_AT: usize = 4096;
 
-/// Room for the changes of a round, but for a program that compiles a lot: 128 KiB.
-const ROOM: usize = 1024;
+/// Room for the changes of a round, but for a program that compiles a lot: 64 KiB.
+pub(super) const ROOM: usize = 1024;
 
 /// Something that happened to the program's code.
 #[derive(Clone, Debug)]
@@ -119,11 +119,14 @@ impl CodeIndex {
         self.changes().len()
     }
 
-    /// What has happened since the last call, in order. Agent thread.
-    pub fn take_changes(&self) -> Vec<CodeChange> {
+    /// What has happened since the last call, in order. Agent thread. `emptied` is what the call before
+    /// gave: the queue lies in its memory from now on, so that a program that compiles without end finds
+    /// no fresh pages there.
+    pub fn take_changes(&self, mut emptied: Vec<CodeChange>) -> Vec<CodeChange> {
+        emptied.clear();
         // Room is made here, so that no callback finds the queue full and copies it under the lock.
-        let empty = Vec::with_capacity(ROOM);
-        std::mem::replace(&mut *self.changes(), empty)
+        emptied.reserve(ROOM);
+        std::mem::replace(&mut *self.changes(), emptied)
     }
 }
 
@@ -140,13 +143,13 @@ mod tests {
         let code = CodeIndex::new(phase, wake);
         code.push([CodeChange::Added(body(100..200, 1, 10))]);
         assert_eq!(
-            code.take_changes().len(),
+            code.take_changes(Vec::new()).len(),
             1,
             "an idle process keeps its code"
         );
         writer.change(&[Phase::Idle], Phase::Left).unwrap();
         code.push([CodeChange::Added(body(200..300, 1, 10))]);
-        assert!(code.take_changes().is_empty());
+        assert!(code.take_changes(Vec::new()).is_empty());
     }
 
     #[test]

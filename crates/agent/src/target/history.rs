@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::code::{CodeChange, CodeIndex};
+use super::code::{CodeChange, CodeIndex, ROOM};
 use crate::model::CodeBody;
 
 #[derive(Debug)]
@@ -29,14 +29,20 @@ pub struct CodeHistory {
     next_removed: u64,
     /// Length of the longest body in `removed`: no address is further from the start of its own.
     longest: u64,
+    /// The memory of changes that were taken in, for the next.
+    emptied: Vec<CodeChange>,
 }
 
 impl CodeHistory {
     /// Takes in what has happened. Answers whether anything did.
     pub fn absorb(&mut self, code: &CodeIndex) -> bool {
-        let changes = code.take_changes();
+        let mut changes = code.take_changes(std::mem::take(&mut self.emptied));
         let any = !changes.is_empty();
-        for change in changes {
+        if changes.len() < ROOM {
+            // Nothing is kept for a program that does not compile any more.
+            changes.shrink_to(ROOM);
+        }
+        for change in changes.drain(..) {
             match change {
                 CodeChange::Added(body) => {
                     self.remove(body.range.clone(), body.added_ns);
@@ -45,30 +51,23 @@ impl CodeHistory {
                 CodeChange::Removed { range, at_ns } => self.remove(range, at_ns),
             }
         }
+        self.emptied = changes;
         any
     }
 
     /// Ends every live body that overlaps `range`.
     fn remove(&mut self, range: Range<u64>, end_ns: u64) {
-        // A body may begin before the range and reach into it; only the nearest one can, as live
-        // bodies do not overlap.
-        let before = self
-            .live
-            .range(..range.start)
-            .next_back()
-            .filter(|(_, body)| body.range.end > range.start)
-            .map(|(start, _)| *start);
-        let inside: Vec<u64> = before
-            .into_iter()
-            .chain(self.live.range(range).map(|(start, _)| *start))
-            .collect();
-        for start in inside {
-            if let Some(body) = self.live.remove(&start) {
-                self.longest = self.longest.max(body.range.end - body.range.start);
-                self.removed
-                    .insert((start, self.next_removed), Removed { body, end_ns });
-                self.next_removed += 1;
-            }
+        // The last first: a body may begin before the range and reach into it, and only the nearest one can, as
+        // live bodies do not overlap.
+        while let Some((&start, body)) = self.live.range(..range.end).next_back()
+            && body.range.end > range.start
+            && let Some(body) = self.live.remove(&start)
+        {
+            self.longest = self.longest.max(body.range.end - body.range.start);
+            let number = self.next_removed;
+            self.removed
+                .insert((start, number), Removed { body, end_ns });
+            self.next_removed += 1;
         }
     }
 

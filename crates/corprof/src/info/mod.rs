@@ -88,8 +88,12 @@ pub(crate) fn read_text(
     read: impl FnMut(*mut u16, u32, &mut u32) -> Result<Hresult>,
 ) -> Result<String> {
     with_list::<u16, 260, _>(0, read, |units| {
-        let text = units.split(|unit| *unit == 0).next();
-        String::from_utf16_lossy(text.unwrap_or_default())
+        let units = units.split(|unit| *unit == 0).next().unwrap_or_default();
+        // With room at once: most texts are ASCII, and some are read while the program waits.
+        let mut text = String::with_capacity(units.len());
+        let chars = char::decode_utf16(units.iter().copied());
+        text.extend(chars.map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER)));
+        text
     })
 }
 
