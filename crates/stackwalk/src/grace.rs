@@ -7,7 +7,6 @@
 //! have seen the thing has left by then. The two counters are there for progress only: new
 //! readers count on one side while the other drains (SRCU, as in the Linux kernel).
 
-use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,19 +15,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Side(AtomicUsize);
 
 /// Something that awaits its end.
-struct Retired {
-    /// Freed by being dropped.
-    _what: Box<dyn Any + Send>,
+struct Retired<T> {
+    what: T,
     bytes: usize,
     /// Which sides were seen empty since.
     seen: [bool; 2],
 }
 
-/// See the module's text.
-pub(crate) struct Grace {
+/// See the module's text. `T` is what is retired.
+pub(crate) struct Grace<T> {
     phase: AtomicUsize,
     sides: [Side; 2],
-    retired: Mutex<Vec<Retired>>,
+    retired: Mutex<Vec<Retired<T>>>,
 }
 
 /// A walk that may hold pointers into the code map. Async-signal-safe.
@@ -42,7 +40,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-impl Grace {
+impl<T> Grace<T> {
     pub(crate) const fn new() -> Self {
         Self {
             phase: AtomicUsize::new(0),
@@ -66,27 +64,27 @@ impl Grace {
         Reader { side }
     }
 
-    /// Takes over something that was unpublished. Frees what can be freed by now.
+    /// Takes over something that was unpublished. Hands to `free` what can be freed by now.
     /// Not in a signal handler.
-    pub(crate) fn retire(&self, what: Box<dyn Any + Send>, bytes: usize) {
+    pub(crate) fn retire(&self, what: T, bytes: usize, free: impl FnMut(T)) {
         let mut retired = self.lock();
         retired.push(Retired {
-            _what: what,
+            what,
             bytes,
             seen: [false; 2],
         });
         // Amortised: the list stays short without a look at it on every call.
         if retired.len().is_multiple_of(32) {
-            self.pass(&mut retired);
+            self.pass(&mut retired, free);
         }
     }
 
-    /// Frees what no walk can hold any more; says how many things remain. Never waits. Not in a
+    /// Hands to `free` what no walk can hold any more; says how many things remain. Never waits. Not in a
     /// signal handler.
-    pub(crate) fn reclaim(&self) -> usize {
+    pub(crate) fn reclaim(&self, mut free: impl FnMut(T)) -> usize {
         let mut retired = self.lock();
-        self.pass(&mut retired);
-        self.pass(&mut retired);
+        self.pass(&mut retired, &mut free);
+        self.pass(&mut retired, &mut free);
         retired.len()
     }
 
@@ -95,7 +93,7 @@ impl Grace {
         self.lock().iter().map(|item| item.bytes).sum()
     }
 
-    fn pass(&self, retired: &mut Vec<Retired>) {
+    fn pass(&self, retired: &mut Vec<Retired<T>>, free: impl FnMut(T)) {
         // Pairs with the fence in `enter`: whatever was unpublished before is invisible to a
         // reader that is not yet in a count read below.
         fence(Ordering::SeqCst);
@@ -113,10 +111,11 @@ impl Grace {
         if empty.get(1 - active) == Some(&true) && empty.get(active) == Some(&false) {
             self.phase.store(1 - active, Ordering::Relaxed);
         }
-        retired.retain(|item| item.seen != [true; 2]);
+        let gone = retired.extract_if(.., |item| item.seen == [true; 2]);
+        gone.map(|item| item.what).for_each(free);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Retired>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Retired<T>>> {
         // The list is a plain vector: a panic elsewhere cannot have left it half-made.
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,14 +131,14 @@ mod tests {
         let grace = Grace::new();
         let what = Arc::new(());
         let reader = grace.enter();
-        grace.retire(Box::new(what.clone()), 10);
-        assert_eq!((grace.reclaim(), grace.waiting()), (1, 10));
+        grace.retire(what.clone(), 10, drop);
+        assert_eq!((grace.reclaim(drop), grace.waiting()), (1, 10));
         assert_eq!(Arc::strong_count(&what), 2);
         // A reader that came after does not hold it back: it is on the other side.
         let later = grace.enter();
-        assert_eq!(grace.reclaim(), 1);
+        assert_eq!(grace.reclaim(drop), 1);
         drop(reader);
-        assert_eq!(grace.reclaim(), 0);
+        assert_eq!(grace.reclaim(drop), 0);
         assert_eq!(Arc::strong_count(&what), 1);
         drop(later);
     }
@@ -148,14 +147,14 @@ mod tests {
     fn readers_without_end_do_not_stop_reclaiming() {
         let grace = Grace::new();
         let what = Arc::new(());
-        grace.retire(Box::new(what.clone()), 0);
+        grace.retire(what.clone(), 0, drop);
         let mut reader = grace.enter();
         let mut left = 1;
         for _ in 0..10 {
             // There is always at least one reader.
             let next = grace.enter();
             drop(std::mem::replace(&mut reader, next));
-            left = grace.reclaim();
+            left = grace.reclaim(drop);
         }
         assert_eq!(left, 0);
         assert_eq!(Arc::strong_count(&what), 1);

@@ -15,6 +15,7 @@ use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
 use crate::unwind_info::Saved;
 use crate::{cfi, jit, pe};
+use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -113,13 +114,20 @@ pub(crate) struct Entry {
     has_cached_rules: AtomicBool,
 }
 
-impl Entry {
-    fn new(region: Region, code: Code) -> *const Entry {
-        Box::into_raw(Box::new(Entry {
-            region,
-            code,
-            has_cached_rules: AtomicBool::new(false),
-        }))
+/// What waits until no walk can hold it.
+pub(crate) enum Retired {
+    Entry(Box<Entry>),
+    /// A bucket, a table, a list of modules.
+    Other {
+        _freed_by_being_dropped: Box<dyn Any + Send>,
+    },
+}
+
+impl Retired {
+    fn other(what: Box<dyn Any + Send>) -> Retired {
+        Retired::Other {
+            _freed_by_being_dropped: what,
+        }
     }
 }
 
@@ -163,6 +171,45 @@ struct Writer {
     /// Chunks of the current table that are taken.
     taken: usize,
     memory: Memory,
+    /// Entries of code that went, for code that comes: methods that are made and collected all the time go on
+    /// one thread and come on another, and these would stand in each other's way in `malloc`.
+    spare: Vec<Box<Entry>>,
+}
+
+/// Most entries that are kept for later: 256 KiB.
+const MAX_SPARE: usize = 2048;
+
+impl Writer {
+    fn entry(&mut self, region: Region, code: Code) -> *const Entry {
+        let new = Entry {
+            region,
+            code,
+            has_cached_rules: AtomicBool::new(false),
+        };
+        Box::into_raw(match self.spare.pop() {
+            Some(mut entry) => {
+                *entry = new;
+                entry
+            }
+            None => Box::new(new),
+        })
+    }
+
+    fn spare_bytes(&self) -> usize {
+        self.spare.capacity() * size_of::<Box<Entry>>() + self.spare.len() * size_of::<Entry>()
+    }
+
+    fn free(&mut self, what: Retired) {
+        match what {
+            Retired::Entry(entry)
+                if matches!(entry.code, Code::Jit(_)) && self.spare.len() < MAX_SPARE =>
+            {
+                self.spare.push(entry);
+            }
+            // A module's entry has its file.
+            what => drop(what),
+        }
+    }
 }
 
 /// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
@@ -172,7 +219,7 @@ struct Writer {
 /// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, in handlers too.
 pub struct CodeMap {
     pub(crate) rules: RuleCache,
-    pub(crate) grace: Grace,
+    pub(crate) grace: Grace<Retired>,
     /// Moves on whenever code goes away; see [`CodeMap::keep_rule`].
     epoch: AtomicU64,
     chunks: AtomicPtr<Table>,
@@ -205,6 +252,7 @@ impl CodeMap {
                     bytes: 0,
                     retired_bytes: 0,
                 },
+                spare: Vec::new(),
             }),
             loaded: Mutex::new(Loaded::new()),
         }
@@ -229,7 +277,7 @@ impl CodeMap {
         let mut writer = self.lock();
         self.remove_jit_overlapping(&mut writer, &(start..end));
         let bytes = body.bytes() + size_of::<Entry>();
-        let entry = Entry::new(region, Code::Jit(body));
+        let entry = writer.entry(region, Code::Jit(body));
         for chunk in chunks_of(&(start..end)) {
             self.publish(&mut writer, chunk, offset_in(chunk, start), entry);
         }
@@ -355,7 +403,10 @@ impl CodeMap {
     /// Frees what no walk can see any more; says how many things still wait. Never waits itself.
     /// Call it now and then from the agent thread.
     pub fn reclaim(&self) -> usize {
-        self.grace.reclaim()
+        match self.writer.try_lock() {
+            Ok(mut writer) => self.grace.reclaim(|what| writer.free(what)),
+            Err(_) => self.grace.reclaim(drop),
+        }
     }
 
     /// Waits until every walk that was under way has ended, so that code which was removed
@@ -364,12 +415,12 @@ impl CodeMap {
     /// thread was descheduled in its handler. Not in a signal handler.
     pub fn quiesce(&self, tries: usize) -> bool {
         (0..tries).any(|_| {
-            let quiet = self.grace.reclaim() == 0;
+            let quiet = self.reclaim() == 0;
             if !quiet {
                 std::thread::yield_now();
             }
             quiet
-        }) || self.grace.reclaim() == 0
+        }) || self.reclaim() == 0
     }
 
     /// What the map holds. Takes the writers' mutex.
@@ -377,7 +428,7 @@ impl CodeMap {
         let writer = self.lock();
         let retired_bytes = self.grace.waiting();
         Memory {
-            bytes: writer.memory.bytes + retired_bytes + size_of::<Self>(),
+            bytes: writer.memory.bytes + writer.spare_bytes() + retired_bytes + size_of::<Self>(),
             retired_bytes,
             ..writer.memory
         }
@@ -504,8 +555,7 @@ impl CodeMap {
             // SAFETY: made by `Box::into_raw` in `publish`, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = old.bytes();
-            writer.memory.bytes -= bytes;
-            self.grace.retire(old, bytes);
+            self.retire(writer, Retired::other(old), bytes);
         }
     }
 
@@ -518,9 +568,14 @@ impl CodeMap {
             // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = old.bytes();
-            writer.memory.bytes -= bytes;
-            self.grace.retire(old, bytes);
+            self.retire(writer, Retired::other(old), bytes);
         }
+    }
+
+    /// Something that takes so many bytes is published nowhere any more.
+    fn retire(&self, writer: &mut Writer, what: Retired, bytes: usize) {
+        writer.memory.bytes -= bytes;
+        self.grace.retire(what, bytes, |what| writer.free(what));
     }
 
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
@@ -559,8 +614,7 @@ impl CodeMap {
             // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = size_of_val(&*old.0);
-            writer.memory.bytes -= bytes;
-            self.grace.retire(old, bytes);
+            self.retire(writer, Retired::other(old), bytes);
         }
         // SAFETY: published just now; freed only by a later writer, and the caller holds the
         // writers' mutex for as long as it uses the reference.
@@ -626,7 +680,7 @@ impl CodeMap {
         }
         writer.memory.modules += 1;
         writer.memory.bytes += size_of::<Entry>() + code.bytes();
-        let new = Modules::with(modules, &region, Entry::new(region, code));
+        let new = Modules::with(modules, &region, writer.entry(region, code));
         self.set_modules(writer, new);
         true
     }
@@ -652,7 +706,7 @@ impl CodeMap {
 
     /// Retires an entry that is published nowhere any more, and forgets its rules.
     fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) {
-        // SAFETY: made by `Box::into_raw` in `Entry::new`; no bucket and no published list names it any
+        // SAFETY: made by `Box::into_raw` in `Writer::entry`; no bucket and no published list names it any
         // more, and each caller drops it once.
         let entry = unsafe { Box::from_raw(entry.cast_mut()) };
         self.new_epoch();
@@ -661,12 +715,11 @@ impl CodeMap {
                 .invalidate(&(entry.region.start..entry.region.end));
         }
         let bytes = size_of::<Entry>() + entry.code.bytes();
-        writer.memory.bytes -= bytes;
         match entry.region.kind {
             Kind::Jit => writer.memory.jit_bodies -= 1,
             Kind::Native | Kind::ReadyToRun => writer.memory.modules -= 1,
         }
-        self.grace.retire(entry, bytes);
+        self.retire(writer, Retired::Entry(entry), bytes);
     }
 }
 
