@@ -173,6 +173,10 @@ struct Writer {
     memory: Memory,
     /// Entries of code that went, for code that comes: methods that are made and collected all the time go on
     /// one thread and come on another, and these would stand in each other's way in `malloc`.
+    #[expect(
+        clippy::vec_box,
+        reason = "what is kept is the memory, which others have seen the address of"
+    )]
     spare: Vec<Box<Entry>>,
 }
 
