@@ -19,7 +19,7 @@ use stackwalk::{Kind, Region, jit, pe};
 use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
 use crate::base::proc;
-use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
+use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule, MethodNames};
 use crate::target::{Target, chains};
 
 /// How many code headers of a runtime are read with care, and held against what it answers, before they are read fast and alone.
@@ -30,6 +30,27 @@ const HEADERS_TO_TRUST: u32 = 32;
 pub(super) struct Unloadable {
     pub(super) by_module: HashMap<usize, Vec<Range<u64>>>,
     pub(super) by_function: HashMap<usize, Range<u64>>,
+    /// Of the last dynamic method.
+    last_dynamic: Option<Arc<CollectibleFacts>>,
+}
+
+impl Unloadable {
+    /// What is known of a dynamic method of this name. Those that are made one after the other have one name, mostly,
+    /// and share it: what one thread makes and another one frees is dear.
+    fn dynamic_facts(&mut self, names: Option<MethodNames>) -> Arc<CollectibleFacts> {
+        let name = names.as_ref().map(|names| &names.name);
+        if let Some(last) = &self.last_dynamic
+            && last.names.as_ref().map(|names| &names.name) == name
+        {
+            return Arc::clone(last);
+        }
+        let facts = Arc::new(CollectibleFacts {
+            names,
+            il_map: Box::default(),
+        });
+        self.last_dynamic = Some(Arc::clone(&facts));
+        facts
+    }
 }
 
 impl Clr {
@@ -197,7 +218,7 @@ impl Clr {
                 kind,
                 tier: of_this,
                 added_ns: time_ns,
-                collectible: facts.map(Arc::new),
+                collectible: facts,
             };
             if let Some(tables) = chains::wanted() {
                 self.learn_body(cx, tables, &body);
@@ -307,12 +328,10 @@ impl Clr {
         function: FunctionId<'rt>,
         kind: MethodKind,
         start: u64,
-    ) -> (Option<CollectibleFacts>, Owner) {
+    ) -> (Option<Arc<CollectibleFacts>>, Owner) {
         if kind != MethodKind::Il {
-            let facts = CollectibleFacts {
-                names: names::of_dynamic(cx, function),
-                il_map: Box::default(),
-            };
+            let names = names::of_dynamic(cx, function);
+            let facts = lock(&self.unloadable).dynamic_facts(names);
             return (Some(facts), Owner::Function);
         }
         if !self.any_collectible() {
@@ -324,7 +343,7 @@ impl Clr {
                     names: names::of_function(self, cx, function),
                     il_map: names::il_map(cx, start).unwrap_or_default(),
                 };
-                (Some(facts), Owner::Module(module))
+                (Some(Arc::new(facts)), Owner::Module(module))
             }
             None => (None, Owner::Runtime),
         }
