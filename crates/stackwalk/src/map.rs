@@ -22,9 +22,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod bucket;
 mod modules;
+mod table;
 
 use bucket::Bucket;
 use modules::{Modules, Place};
+use table::{Slot, Table};
 
 /// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most ([`Bucket`]).
 const CHUNK_SHIFT: u32 = 14;
@@ -128,41 +130,6 @@ impl Retired {
         Retired::Other {
             _freed_by_being_dropped: what,
         }
-    }
-}
-
-/// One chunk of the address space.
-struct Slot {
-    /// Address >> `CHUNK_SHIFT`; 0 for a slot that is free. Written once, before the table's next probe.
-    chunk: AtomicU64,
-    bucket: AtomicPtr<Bucket>,
-}
-
-/// Chunk → bucket: open addressing, linear probing, never more than half full.
-struct Table(Box<[Slot]>);
-
-impl Table {
-    fn with_capacity(slots: usize) -> Self {
-        let free = || Slot {
-            chunk: AtomicU64::new(0),
-            bucket: AtomicPtr::new(std::ptr::null_mut()),
-        };
-        Self(
-            std::iter::repeat_with(free)
-                .take(slots.next_power_of_two())
-                .collect(),
-        )
-    }
-
-    /// The slot of `chunk`, or the free one where it belongs. Async-signal-safe.
-    fn slot(&self, chunk: u64) -> Option<&Slot> {
-        let mask = self.0.len().checked_sub(1)?;
-        let start = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
-        (0..self.0.len()).find_map(|step| {
-            let slot = self.0.get(start.wrapping_add(step) & mask)?;
-            let found = slot.chunk.load(Ordering::Acquire);
-            (found == chunk || found == 0).then_some(slot)
-        })
     }
 }
 
@@ -589,14 +556,14 @@ impl CodeMap {
         // SAFETY: as in `publish`.
         let table = unsafe { old.as_ref() };
         if let Some(table) = table
-            && (writer.taken + 1) * 2 <= table.0.len()
+            && (writer.taken + 1) * 2 <= table.slots().len()
         {
             return table;
         }
         let live = || {
             table
                 .into_iter()
-                .flat_map(|table| &table.0)
+                .flat_map(|table| table.slots())
                 .filter_map(|slot| {
                     let bucket = slot.bucket.load(Ordering::Relaxed);
                     (!bucket.is_null()).then(|| (slot.chunk.load(Ordering::Relaxed), bucket))
@@ -611,13 +578,13 @@ impl CodeMap {
             }
         }
         writer.taken = taken;
-        writer.memory.bytes += size_of_val(&*new.0);
+        writer.memory.bytes += new.bytes();
         let new = Box::into_raw(Box::new(new));
         self.chunks.store(new, Ordering::Release);
         if !old.is_null() {
             // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
-            let bytes = size_of_val(&*old.0);
+            let bytes = old.bytes();
             self.retire(writer, Retired::other(old), bytes);
         }
         // SAFETY: published just now; freed only by a later writer, and the caller holds the
@@ -640,11 +607,11 @@ impl CodeMap {
             }
         };
         let chunks = chunks_of(range);
-        if chunks.end - chunks.start <= table.0.len() as u64 {
+        if chunks.end - chunks.start <= table.slots().len() as u64 {
             let slots = chunks.filter_map(|chunk| table.slot(chunk));
             slots.for_each(&mut clear);
         } else {
-            table.0.iter().for_each(clear);
+            table.slots().iter().for_each(clear);
         }
         removed
     }

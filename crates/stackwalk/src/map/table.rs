@@ -1,0 +1,54 @@
+//! Chunks of the address space, hashed.
+//!
+//! It knows nothing of bodies: see `bucket`. Invariant: a slot that is taken stays its chunk's for as long as the
+//! table is published, and a table is never full, so a reader finds a chunk or a free slot.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::bucket::Bucket;
+
+/// One chunk of the address space.
+pub(super) struct Slot {
+    /// Address >> [`CHUNK_SHIFT`](super::CHUNK_SHIFT); 0 for a slot that is free. Written once, before the table's next probe.
+    pub(super) chunk: AtomicU64,
+    pub(super) bucket: AtomicPtr<Bucket>,
+}
+
+/// Chunk → bucket: open addressing, linear probing, never more than half full.
+pub(super) struct Table(Box<[Slot]>);
+
+impl Table {
+    /// So many free slots, or more.
+    pub(super) fn with_capacity(slots: usize) -> Self {
+        let free = || Slot {
+            chunk: AtomicU64::new(0),
+            bucket: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        Self(
+            std::iter::repeat_with(free)
+                .take(slots.next_power_of_two())
+                .collect(),
+        )
+    }
+
+    /// The slot of `chunk`, or the free one where it belongs. Async-signal-safe.
+    pub(super) fn slot(&self, chunk: u64) -> Option<&Slot> {
+        let mask = self.0.len().checked_sub(1)?;
+        let start = (chunk.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        (0..self.0.len()).find_map(|step| {
+            let slot = self.0.get(start.wrapping_add(step) & mask)?;
+            let found = slot.chunk.load(Ordering::Acquire);
+            (found == chunk || found == 0).then_some(slot)
+        })
+    }
+
+    /// All of them.
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.0
+    }
+
+    /// What it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
