@@ -6,13 +6,13 @@
 //! Invariant: a body is told to the code index in the callback that follows its publication, and
 //! taken out of it before its unload callback returns.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use corprof::context::{Context, MayTriggerGc};
 use corprof::{Cx, FunctionId, ModuleFlags, ModuleId, RejitId};
-use hashbrown::HashMap;
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, Region, jit, pe};
 
