@@ -288,7 +288,7 @@ impl CodeMap {
         let mut writer = self.lock();
         let bodies = self.remove_jit_overlapping(&mut writer, &range);
         let images = self.remove_modules(&mut writer, |region| {
-            region.kind != Kind::Native && region.start < range.end && range.start < region.end
+            region.kind != Kind::Native && region.overlaps(&range)
         });
         bodies + images
     }
@@ -414,8 +414,8 @@ impl CodeMap {
         if address >= ADDRESS_LIMIT {
             return None;
         }
-        // SAFETY: the pointers were published by `publish`, `table_with_room` or `set_modules`
-        // with Release and point to values that are retired, not freed, when unpublished; the
+        // SAFETY: the pointers were published by `set` with AcqRel, or by
+        // `Bucket::insert` with Release, and point to values that are retired, not freed, when unpublished; the
         // reader was counted before this load, so they live as long as it does.
         unsafe {
             let in_chunk = || {
@@ -496,8 +496,7 @@ impl CodeMap {
         let bucket = Bucket::grown(known);
         let has_room = bucket.insert(offset, entry);
         debug_assert!(has_room, "a bucket grows by one word at least");
-        writer.memory.bytes += bucket.bytes();
-        self.set_bucket(writer, slot, Box::into_raw(Box::new(bucket)));
+        self.set(writer, &slot.bucket, Some(bucket), Bucket::bytes);
     }
 
     /// Takes a body out of all its chunks.
@@ -514,31 +513,26 @@ impl CodeMap {
             };
             bucket.remove(entry);
             if bucket.is_empty() {
-                self.set_bucket(writer, slot, std::ptr::null_mut());
+                self.set(writer, &slot.bucket, None, Bucket::bytes);
             }
         }
     }
 
-    /// Publishes a bucket in place of the one in `slot`, which is retired.
-    fn set_bucket(&self, writer: &mut Writer, slot: &Slot, new: *mut Bucket) {
-        let old = slot.bucket.swap(new, Ordering::AcqRel);
+    /// Publishes something, or nothing, in place of what is published there, which is retired.
+    fn set<T: Any + Send>(
+        &self,
+        writer: &mut Writer,
+        place: &AtomicPtr<T>,
+        new: Option<T>,
+        bytes: fn(&T) -> usize,
+    ) {
+        writer.memory.bytes += new.as_ref().map_or(0, bytes);
+        let new = new.map_or(std::ptr::null_mut(), |new| Box::into_raw(Box::new(new)));
+        let old = place.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: made by `Box::into_raw` in `publish`, unpublished just now, retired once.
+            // SAFETY: made by `Box::into_raw` above, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
-            let bytes = old.bytes();
-            self.retire(writer, Retired::other(old), bytes);
-        }
-    }
-
-    /// Publishes a list of modules in place of the other, which is retired.
-    fn set_modules(&self, writer: &mut Writer, new: Modules) {
-        writer.memory.bytes += new.bytes();
-        let new = Box::into_raw(Box::new(new));
-        let old = self.modules.swap(new, Ordering::AcqRel);
-        if !old.is_null() {
-            // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
-            let old = unsafe { Box::from_raw(old) };
-            let bytes = old.bytes();
+            let bytes = bytes(&old);
             self.retire(writer, Retired::other(old), bytes);
         }
     }
@@ -552,9 +546,8 @@ impl CodeMap {
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
     /// that hold nothing any more are left behind.
     fn table_with_room(&self, writer: &mut Writer) -> &Table {
-        let old = self.chunks.load(Ordering::Relaxed);
         // SAFETY: as in `publish`.
-        let table = unsafe { old.as_ref() };
+        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() };
         if let Some(table) = table
             && (writer.taken + 1) * 2 <= table.slots().len()
         {
@@ -578,18 +571,10 @@ impl CodeMap {
             }
         }
         writer.taken = taken;
-        writer.memory.bytes += new.bytes();
-        let new = Box::into_raw(Box::new(new));
-        self.chunks.store(new, Ordering::Release);
-        if !old.is_null() {
-            // SAFETY: made by `Box::into_raw` here, unpublished just now, retired once.
-            let old = unsafe { Box::from_raw(old) };
-            let bytes = old.bytes();
-            self.retire(writer, Retired::other(old), bytes);
-        }
+        self.set(writer, &self.chunks, Some(new), Table::bytes);
         // SAFETY: published just now; freed only by a later writer, and the caller holds the
         // writers' mutex for as long as it uses the reference.
-        unsafe { &*new }
+        unsafe { &*self.chunks.load(Ordering::Relaxed) }
     }
 
     /// Removes every JIT body that overlaps `range`; says how many.
@@ -634,8 +619,7 @@ impl CodeMap {
         let reaches = |entry: &*const Entry| {
             // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the only one
             // to take it out and retire it.
-            let region = unsafe { &(**entry).region };
-            region.start < range.end && range.start < region.end
+            unsafe { &(**entry).region }.overlaps(range)
         };
         let from_before = bucket.at(first).filter(reaches);
         from_before.or_else(|| bucket.within(u64::from(first) + 1..behind))
@@ -652,7 +636,7 @@ impl CodeMap {
         writer.memory.modules += 1;
         writer.memory.bytes += size_of::<Entry>() + code.bytes();
         let new = Modules::with(modules, &region, writer.entry(region, code));
-        self.set_modules(writer, new);
+        self.set(writer, &self.modules, Some(new), Modules::bytes);
         true
     }
 
@@ -668,7 +652,8 @@ impl CodeMap {
         if gone.is_empty() {
             return 0;
         }
-        self.set_modules(writer, modules.without(&gone));
+        let left = modules.without(&gone);
+        self.set(writer, &self.modules, Some(left), Modules::bytes);
         for place in &gone {
             self.drop_entry(writer, place.entry);
         }
@@ -742,6 +727,10 @@ impl Code {
 impl Region {
     fn is_sound(&self) -> bool {
         self.start < self.end && self.start >= FIRST_ADDRESS && self.end <= ADDRESS_LIMIT
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.start < range.end && range.start < self.end
     }
 
     fn contains(&self, address: u64) -> bool {
