@@ -166,11 +166,6 @@ fn header_by(
     code_start: u64,
     function_id: u64,
 ) -> Result<(Body, u64), Mismatch> {
-    let word = |bytes: &[u8], at: usize| -> Option<u64> {
-        Some(u64::from_le_bytes(
-            bytes.get(at..)?.first_chunk()?.to_owned(),
-        ))
-    };
     let half = |bytes: &[u8], at: usize| -> Option<u32> {
         Some(u32::from_le_bytes(
             bytes.get(at..)?.first_chunk()?.to_owned(),
@@ -197,18 +192,18 @@ fn header_by(
         .iter()
         .position(|word| *word == function_id.to_le_bytes())
         .ok_or(Mismatch::OtherMethod)?;
-    let method = index * 8;
     // The word before it is where the GcInfo is.
-    let gc_info = method.checked_sub(8).and_then(|at| word(header, at));
+    let gc_info = index.checked_sub(1).and_then(|before| words.get(before));
+    let gc_info = gc_info.map_or(0, |word| u64::from_le_bytes(*word));
+    let count_at = header_at + index as u64 * 8 + 8;
     let mut buffer = [0; 4];
-    let count = peek(header_at + method as u64 + 8, &mut buffer);
+    let count = peek(count_at, &mut buffer);
     let count = half(count, 0).ok_or(Mismatch::Unreadable)? as usize;
     if !(1..=MAX_FRAGMENTS).contains(&count) {
         return Err(Mismatch::Inconsistent);
     }
     let mut buffer: SmallVec<[u8; 64]> = smallvec![0; count * 12];
-    let functions_at = header_at + method as u64 + 12;
-    let functions = peek(functions_at, &mut buffer);
+    let functions = peek(count_at + 4, &mut buffer);
     if functions.len() != count * 12 {
         return Err(Mismatch::Unreadable);
     }
@@ -250,7 +245,7 @@ fn header_by(
         fragments,
         infos,
     };
-    Ok((body, gc_info.unwrap_or(0)))
+    Ok((body, gc_info))
 }
 
 /// The body at `code_start` of `len` bytes from its instructions; its source is
