@@ -264,9 +264,12 @@ fn trace(pid: u32, threads: &mut Vec<Tracee>) {
     }
 }
 
-/// What was found in frames of state machines' code.
+/// What was found in frames of state machines' code. A frame that a thread has had since its last stop counts once: it
+/// may wait there for as long as what it has called runs.
 #[derive(Default, Debug)]
 struct Seen {
+    /// Instruction and stack pointer of the frame of each thread that was looked at last.
+    last: std::collections::BTreeMap<libc::pid_t, (u64, u64)>,
     resumed: u32,
     first_runs: u32,
     not_live: u32,
@@ -280,11 +283,15 @@ impl Seen {
     fn frame(
         &mut self,
         peek: &impl Fn(u64, &mut [u8]) -> &[u8],
+        thread: libc::pid_t,
         read: &Read,
         lookup: u64,
         sp: u64,
         bp: u64,
     ) {
+        if self.last.insert(thread, (lookup, sp)) == Some((lookup, sp)) {
+            return;
+        }
         let offset = (lookup - read.body.start) as u32;
         let homes = read.homes();
         let home = homes.first().unwrap();
@@ -323,6 +330,7 @@ fn look(
     bodies: &[Read],
     seen: &mut Seen,
     peek: &impl Fn(u64, &mut [u8]) -> &[u8],
+    thread: libc::pid_t,
     registers: &libc::user_regs_struct,
 ) {
     let (mut ip, mut sp, mut bp) = (registers.rip, registers.rsp, registers.rbp);
@@ -332,7 +340,7 @@ fn look(
         if let Some(read) = bodies.iter().find(has) {
             // Those below have only completed something.
             if read.is_state_machine() {
-                seen.frame(peek, read, lookup, sp, bp);
+                seen.frame(peek, thread, read, lookup, sp, bp);
                 return;
             }
             // The frame that it began on is below it, and no return address between them.
@@ -387,7 +395,9 @@ fn homes_hold_the_state_machine_wherever_a_program_is_stopped() {
                     .filter(|thread| thread.runs(pid))
                 {
                     stops += 1;
-                    thread.stopped(|registers| look(&bodies, &mut seen, &peek, registers));
+                    thread.stopped(|registers| {
+                        look(&bodies, &mut seen, &peek, thread.0, registers);
+                    });
                 }
                 assert!(stops < 50_000, "{}: {seen:#?}", runtime.version);
             }
