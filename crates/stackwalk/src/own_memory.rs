@@ -12,19 +12,14 @@ const FAULT: i64 = -(libc::EFAULT as i64);
 
 /// `process_vm_readv` of this process: bytes read, or an error below zero.
 fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
-    read_pieces([address], buffer, length)
-}
-
-/// As [`read`], of one piece of `length` bytes after the other. It ends before the first that is not there.
-fn read_pieces<const N: usize>(addresses: [u64; N], buffer: *mut u8, length: usize) -> i64 {
     let local = libc::iovec {
         iov_base: buffer.cast(),
-        iov_len: length * N,
+        iov_len: length,
     };
-    let remote = addresses.map(|address| libc::iovec {
+    let remote = libc::iovec {
         iov_base: address as *mut libc::c_void,
         iov_len: length,
-    });
+    };
     let mut result = libc::SYS_getpid;
     // SAFETY: a system call without arguments, which changes the registers named.
     unsafe {
@@ -32,8 +27,8 @@ fn read_pieces<const N: usize>(addresses: [u64; N], buffer: *mut u8, length: usi
     }
     let process = result;
     result = libc::SYS_process_vm_readv;
-    // SAFETY: two valid vectors, of one range and of `N`. The kernel checks all ranges, and writes at most
-    // `N` times `length` bytes to `buffer`, which is the caller's.
+    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most
+    // `length` bytes to `buffer`, which is the caller's.
     unsafe {
         asm!(
             "syscall",
@@ -41,8 +36,8 @@ fn read_pieces<const N: usize>(addresses: [u64; N], buffer: *mut u8, length: usi
             in("rdi") process,
             in("rsi") &raw const local,
             in("rdx") 1,
-            in("r10") remote.as_ptr(),
-            in("r8") N,
+            in("r10") &raw const remote,
+            in("r8") 1,
             in("r9") 0,
             lateout("rcx") _,
             lateout("r11") _,
@@ -60,11 +55,33 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Whether there is no page at `address`, or none that can be read. False where the kernel does not say (a
-/// sandbox that forbids the call).
+/// Whether there is no page at `address`, or none that can be read. False where the kernel does not say.
+///
+/// `rt_sigprocmask` with an operation that there is none of: it copies the set of signals, eight bytes, before it looks what
+/// is to be done with them (kernel/signal.c), so it answers EFAULT or EINVAL and changes nothing. That takes a tenth of the
+/// time of [`peek`], which looks up a process and pins its pages; and a sandbox that forbids it is not known.
 pub fn is_missing(address: u64) -> bool {
-    let mut byte = 0;
-    read(address, &raw mut byte, 1) == FAULT
+    const SET: u64 = 8;
+    let no_operation = -1_i64;
+    let mut result = libc::SYS_rt_sigprocmask;
+    // SAFETY: the kernel checks the address, which is read and not kept; without an operation the mask stays as it
+    // is, and no old one is asked for.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") result,
+            in("rdi") no_operation,
+            // Aligned, so within the page.
+            in("rsi") address & !(SET - 1),
+            in("rdx") 0,
+            in("r10") SET,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    // 0 is the answer for no set at all, which is what address 0 means.
+    matches!(result, FAULT | 0)
 }
 
 /// Whether one of two pages is missing; as [`is_missing`].
@@ -72,11 +89,7 @@ pub fn is_missing(address: u64) -> bool {
 /// For the first and the last page of a file: while it is being cut to nothing its pages go from the first to the last,
 /// and where it is cut to a part the first stays.
 pub fn is_one_missing(first: u64, last: u64) -> bool {
-    let mut bytes = [0; 2];
-    matches!(
-        read_pieces([first, last], bytes.as_mut_ptr(), 1),
-        FAULT | 0 | 1
-    )
+    is_missing(first) || is_missing(last)
 }
 
 /// What lies at `address`; `None` where a page of it is missing.
@@ -145,5 +158,27 @@ mod tests {
         // SAFETY: this mapping is the test's.
         unsafe { libc::munmap(at, 3 * PAGE) };
         assert!(is_missing(start) && is_missing(0));
+        // No address of a program, and one of the kernel's.
+        assert!(is_missing(u64::MAX) && is_missing(1 << 60));
+    }
+
+    #[test]
+    fn asking_for_a_page_leaves_the_signal_mask_as_it_is() {
+        let mask = || {
+            // SAFETY: a null pointer for the new mask, an own place for the old one.
+            unsafe {
+                let mut mask: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(0, std::ptr::null(), &mut mask);
+                [libc::SIGHUP, libc::SIGUSR1, libc::SIGURG, 40]
+                    .map(|signal| libc::sigismember(&mask, signal))
+            }
+        };
+        let before = mask();
+        // All signals, if it were a mask, and at the last bytes of a page.
+        let all = [u64::MAX; 1024];
+        for at in &all {
+            assert!(!is_missing(&raw const *at as u64 + 7));
+        }
+        assert_eq!(mask(), before);
     }
 }
