@@ -11,8 +11,10 @@
 //! Invariants: every byte is read by a system call that an unmapped page does not harm, so a module whose file was
 //! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; what is kept is
 //! where the tables are, for each type which methods are its own and what it is nested in, as whoever searches
-//! the tables for that asks the kernel thirty times for one name, and the names of types that were asked for.
+//! the tables for that asks the kernel thirty times for one name, the names of types that were asked for, and the pages
+//! that were read for all this ([`pieces`]).
 
+mod pieces;
 mod schema;
 
 use std::ops::Range;
@@ -21,6 +23,7 @@ use std::sync::{Mutex, OnceLock};
 use stackwalk::own_memory;
 
 use crate::base::numbers::NumberMap;
+use pieces::Pieces;
 use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TYPE_DEF};
 
 /// Longest name read, bytes.
@@ -29,6 +32,8 @@ const MAX_NAME: usize = 1024;
 const MAX_NESTING: usize = 16;
 /// Most bytes of all names of a module that are read at once. The largest that are known have a tenth of it.
 const MAX_STRINGS: u64 = 1 << 25;
+/// What lies further behind a module's base is not kept, but read each time. No module that is known is a tenth as long.
+const MAX_KEPT: u64 = 1 << 28;
 /// Most types of a module. The largest that are known have a fifth of it.
 const MAX_TYPES: u32 = 1 << 18;
 /// Most streams and sections looked at.
@@ -105,7 +110,7 @@ struct Table {
 /// The metadata of one module.
 #[derive(Debug)]
 pub struct Metadata {
-    bytes: InProcess,
+    bytes: Pieces,
     parts: Parts,
     /// Names of types that were asked for, by row: most types are asked for with several methods.
     type_names: Mutex<NumberMap<u32, Box<str>>>,
@@ -230,10 +235,11 @@ impl Metadata {
         if base == 0 {
             return None;
         }
-        let bytes = InProcess(base);
+        let module = InProcess(base);
+        let parts = Parts::find(&module, flat)?;
         Some(Metadata {
-            parts: Parts::find(&bytes, flat)?,
-            bytes,
+            bytes: Pieces::new(module, parts.end.min(MAX_KEPT)),
+            parts,
             type_names: Mutex::default(),
             wanted_methods: OnceLock::new(),
         })
@@ -241,7 +247,7 @@ impl Metadata {
 
     /// Address of the last byte of it.
     pub fn last(&self) -> u64 {
-        let end = self.bytes.0.saturating_add(self.parts.end);
+        let end = self.bytes.base().saturating_add(self.parts.end);
         end.saturating_sub(1)
     }
 
