@@ -118,6 +118,10 @@ impl Reader {
                 return;
             }
         }
+        // The program is to run for as long as our walk took.
+        if now_ns < slot.wall_rest.load(Ordering::Relaxed) {
+            return;
+        }
         let settled = side.settled.load(Ordering::Relaxed);
         let tid = slot.tid.load(Ordering::Relaxed);
         let cpu = sys::clock_ns(sys::cpu_clock_of(tid));

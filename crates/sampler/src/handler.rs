@@ -282,6 +282,9 @@ unsafe fn inside(
         return;
     }
 
+    if token.ask == Ask::Cpu && lets_pass(slot, tick) {
+        return;
+    }
     // What this signal stands for is settled first, sample or not.
     let stands = stands_for(global, slot, token.ask, tick, started);
     if !stands.wall {
@@ -317,10 +320,75 @@ unsafe fn inside(
     Slot::add(&slot.sent, tick.sent.into());
     let took = sys::monotonic_ns().saturating_sub(started);
     Slot::add(&slot.handler_ns, took.min(LONGEST_RUN_NS));
+    if token.ask == Ask::Cpu && comes_anyhow(slot, tick).is_some() {
+        let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
+        if may_fill(took, interval) {
+            // By the thread's own clock: it may have lost the processor meanwhile.
+            let accounted = slot.accounted_cpu.load(Ordering::Relaxed);
+            let spent = sys::own_cpu_ns().saturating_sub(accounted);
+            let ticks = ticks_to_pass(spent, interval);
+            slot.ticks_to_pass.store(ticks, Ordering::Relaxed);
+        }
+    }
     if token.ask == Ask::Wall {
+        let interval = global.wall_interval_ns.load(Ordering::Relaxed);
+        if may_fill(took, interval) {
+            let rest = took.min(LONGEST_RUN_NS);
+            let until = started.saturating_add(took).saturating_add(rest);
+            slot.wall_rest.store(until, Ordering::Relaxed);
+        }
         // Release: pairs with the Acquire in `Reader::wall_tick`.
         slot.wall_signal.store(WallSignal::NONE, Ordering::Release);
     }
+}
+
+/// Whether a walk that took so long leaves the program less than half of an interval.
+fn may_fill(took: u64, interval: u64) -> bool {
+    took.saturating_mul(2) >= interval
+}
+
+/// How many ticks are let pass after a walk that took so much CPU time, so that the program moves for as long, or for an
+/// interval. The first of them has come during the walk and is delivered at once.
+fn ticks_to_pass(spent: u64, interval: u64) -> u64 {
+    if may_fill(spent, interval) {
+        spent / interval + 2
+    } else {
+        0
+    }
+}
+
+/// A tick that may come while a walk is under way, and be delivered as it ends; with the descriptor of its event, if it is one of
+/// perf's. A POSIX timer has the kernel's tick between two signals, which no walk takes.
+fn comes_anyhow(slot: &Slot, tick: Tick) -> Option<Option<i32>> {
+    if tick.sent {
+        return Some(None);
+    }
+    match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+        // pairs with `arm_*`
+        Some(Timer::Perf(fd)) => Some(Some(fd)),
+        _ => None,
+    }
+}
+
+/// Whether the tick is one of those that are let pass. The next sample stands for the time of this one too.
+///
+/// Walks that take as long as an interval would else follow each other without an instruction of the program between
+/// two of them, and it would never end: cold walks, or deep ones, at 10,000 Hz on a loaded machine.
+fn lets_pass(slot: &Slot, tick: Tick) -> bool {
+    let left = slot.ticks_to_pass.load(Ordering::Relaxed);
+    if left == 0 {
+        return false;
+    }
+    let Some(event) = comes_anyhow(slot, tick) else {
+        return false;
+    };
+    if let Some(fd) = event {
+        engine::go_on(slot, fd, None);
+    }
+    slot.ticks_to_pass.store(left - 1, Ordering::Relaxed);
+    Slot::add(&slot.signals, 1);
+    Slot::add(&slot.sent, tick.sent.into());
+    true
 }
 
 /// What one signal stands for.

@@ -52,6 +52,8 @@ pub(crate) struct Slot {
     pub(crate) wall_time: AtomicU64,
     /// CPU time of the thread up to which samples stand for it (perf), or when its timer was armed.
     pub(crate) accounted_cpu: AtomicU64,
+    /// Ticks that are let pass before the next walk, as the last one took so long.
+    pub(crate) ticks_to_pass: AtomicU64,
     pub(crate) samples: AtomicU64,
     pub(crate) intervals: AtomicU64,
     pub(crate) value_ns: AtomicU64,
@@ -67,6 +69,8 @@ pub(crate) struct Slot {
     pub(crate) hello_tp: AtomicU64,
     /// CPU time of the thread when the handler left it after a wall-clock sample.
     pub(crate) cpu_after: AtomicU64,
+    /// No wall-clock sample before this time, as the last one took so long.
+    pub(crate) wall_rest: AtomicU64,
     /// Wall-clock samples committed.
     pub(crate) wall_samples: AtomicU64,
 
@@ -258,6 +262,7 @@ impl Slot {
             &self.timer,
             &self.head,
             &self.accounted_cpu,
+            &self.ticks_to_pass,
             &self.samples,
             &self.intervals,
             &self.value_ns,
@@ -269,6 +274,7 @@ impl Slot {
             &self.hello_sp,
             &self.hello_tp,
             &self.cpu_after,
+            &self.wall_rest,
             &self.wall_samples,
             &self.cookie,
             &self.cookie_at,

@@ -221,3 +221,96 @@ fn clock_values_add_up_and_hit_what_runs() {
         assert_eq!(reader.take_counters().lost(), 0);
     });
 }
+
+/// Three intervals of 10,000 Hz.
+const SLOW_WALK_NS: u64 = 300_000;
+
+/// A walk that takes so much CPU time.
+///
+/// # Safety
+/// As [`sampler::WalkFn`].
+unsafe extern "C" fn slow_walk(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    let until = cpu_ns() + SLOW_WALK_NS;
+    while cpu_ns() < until {}
+    // SAFETY: the caller's promise.
+    unsafe { leaf_walk(context, stack_end, scratch, out, cap) }
+}
+
+/// However long a walk takes, the program moves between two of them, and each sample stands for the time since the last.
+fn moves_between_slow_walks(engine: EngineChoice) {
+    // Longer than the reader sleeps before it knows of the thread.
+    const WORK: u64 = 400_000_000;
+    let config = Config {
+        engine,
+        interval_ns: 100_000,
+        ..config(64)
+    };
+    let (sampler, mut reader) = Sampler::start(config, slow_walk).unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (samples, used) = std::thread::scope(|scope| {
+        let ended = &ended;
+        let thread = scope.spawn(move || {
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            let start = cpu_ns();
+            // So many instructions of its own, not so much time, which walks would use up.
+            for n in 0..WORK {
+                std::hint::black_box(n);
+            }
+            let used = cpu_ns() - start;
+            sampler.unregister(slot);
+            ended.store(true, Ordering::SeqCst);
+            used
+        });
+        let samples = drive(sampler, &mut reader, || ended.load(Ordering::SeqCst));
+        (samples, thread.join().unwrap())
+    });
+    let told: u64 = samples.iter().map(|(_, sample)| sample.value).sum();
+    println!(
+        "{}: {} samples, {told} of {used} ns",
+        sampler.engine_name(),
+        samples.len()
+    );
+    assert!(samples.len() > 10, "{}", samples.len());
+    let walks = samples.len() as u64 * SLOW_WALK_NS;
+    assert!(walks * 10 < used * 7, "{walks} of {used} ns in walks");
+    if engine != EngineChoice::Wall {
+        // Whatever is not walked is in the next sample; after the last one some ticks may have passed.
+        assert!(told.abs_diff(used) < 8_000_000, "{told} of {used}");
+    }
+}
+
+#[test]
+fn a_program_moves_between_walks_longer_than_an_interval_of_the_wall_clock() {
+    in_child(
+        "a_program_moves_between_walks_longer_than_an_interval_of_the_wall_clock",
+        || moves_between_slow_walks(EngineChoice::Wall),
+    );
+}
+
+#[test]
+fn a_program_moves_between_walks_longer_than_an_interval_of_clocks() {
+    in_child(
+        "a_program_moves_between_walks_longer_than_an_interval_of_clocks",
+        || {
+            moves_between_slow_walks(EngineChoice::Clock);
+        },
+    );
+}
+
+#[test]
+fn a_program_moves_between_walks_longer_than_an_interval_of_perf() {
+    in_child(
+        "a_program_moves_between_walks_longer_than_an_interval_of_perf",
+        || {
+            if perf_allowed() {
+                moves_between_slow_walks(EngineChoice::Perf);
+            }
+        },
+    );
+}
