@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::{_mm_clflush, _mm_mfence};
 use std::hint::black_box;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Instant;
 
 use agent::model::chain::{CHAIN_WORDS, ChainEnd, split};
@@ -116,6 +116,7 @@ fn main() {
             .into(),
             held: [].into(),
             builder: Some(8 * BUILDER as u16),
+            task_found_at: AtomicU32::new(0),
             object: None,
             is_gone: AtomicBool::new(false),
         })

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use corprof::context::{AgentThread, MayTriggerGc, Synchronous};
 use corprof::info::ClassInfo;
@@ -531,6 +531,7 @@ impl Clr {
             homes: homes.into(),
             held: held.into(),
             builder: machine.builder,
+            task_found_at: AtomicU32::new(0),
             object: machine.object,
             is_gone: AtomicBool::new(false),
         })

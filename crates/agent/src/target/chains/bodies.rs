@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PIECE_BITS: u32 = 8;
 /// Bytes of code for which there is one entry.
@@ -83,6 +83,9 @@ pub struct AsyncBody {
     /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
     /// runtime does not say (code that several types share, before .NET 10).
     pub builder: Option<u16>,
+    /// Where in the state machine the task was found, if that has been searched for, and 1: the types that share the code have
+    /// it in the same place, mostly.
+    pub task_found_at: AtomicU32,
     /// Of a state machine that is an object, where the runtime says.
     pub object: Option<ObjectAt>,
     /// The runtime has ended.
@@ -227,6 +230,7 @@ mod tests {
             homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
             held: [].into(),
             builder: Some(8),
+            task_found_at: AtomicU32::new(0),
             object: None,
             is_gone: AtomicBool::new(false),
         }

@@ -9,6 +9,7 @@
 //! inside the gate alone; runs in the signal handler, with no lock and no allocation.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use stackwalk::{ADDRESS, CodeMap, EXACT, Out, own_memory};
 
@@ -28,6 +29,11 @@ const MOST_BEFORE: u64 = 1 << 16;
 
 /// Frames between an async method's and the one of its task that resumes it: what an ExecutionContext needs.
 const MOST_BETWEEN: usize = 4;
+
+const PAGE: u64 = 4096;
+
+/// Most questions to the kernel for one sample, some 130 µs. One whose method's type is known asks two or three.
+const MOST_QUESTIONS: u32 = 64;
 
 /// Fields of a state machine that are looked at at once, and how often.
 const PIECE: usize = 8;
@@ -70,25 +76,52 @@ impl Heap for Inside<'_> {
     }
 }
 
-/// The same by the kernel.
-struct Careful;
+/// The same by the kernel, which takes 2 µs for each question on a virtual machine.
+struct Careful {
+    /// Questions that may still be asked.
+    left: Cell<u32>,
+}
 
 impl Heap for Careful {
     fn word(&self, at: u64) -> Option<u64> {
-        let [word] = words_at(at)?;
+        let [word] = self.words_at(at)?;
         Some(word)
     }
 
     fn is_late(&self) -> bool {
-        false
+        self.left.get() == 0
     }
 }
 
-/// Words at an address that may be anything.
-fn words_at<const N: usize>(at: u64) -> Option<[u64; N]> {
-    if !is_plausible(at) {
-        return None;
+impl Careful {
+    /// Words at an address that may be anything; `None` also where there was no question left.
+    fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
+        if !is_plausible(at) {
+            return None;
+        }
+        self.left.set(self.left.get().checked_sub(1)?);
+        peek_words(at)
     }
+
+    /// The method table of what may be an object at `at`; something in the page of `this`, above it, has been read.
+    fn table_near(&self, at: u64, this: u64) -> Option<u64> {
+        if !is_plausible(at) {
+            return None;
+        }
+        let word = if at / PAGE == this / PAGE {
+            // SAFETY: aligned, and in a page of which something has just been read, in the gate: nothing of the heap goes
+            // away meanwhile.
+            unsafe { (at as *const u64).read_volatile() }
+        } else {
+            let [word] = self.words_at(at)?;
+            word
+        };
+        Some(word & !7)
+    }
+}
+
+/// Words at an address.
+fn peek_words<const N: usize>(at: u64) -> Option<[u64; N]> {
     let mut words = [0u64; N];
     // SAFETY: an array of words is as many bytes, and any bytes are words.
     let bytes = unsafe {
@@ -97,23 +130,6 @@ fn words_at<const N: usize>(at: u64) -> Option<[u64; N]> {
     let all = bytes.len();
     let read = own_memory::peek(at, bytes).len();
     (read == all).then_some(words)
-}
-
-/// The method table of what may be an object at `at`; `this`, above it, has been read.
-fn table_near(at: u64, this: u64) -> Option<u64> {
-    const PAGE: u64 = 4096;
-    if !is_plausible(at) {
-        return None;
-    }
-    let word = if at / PAGE == this / PAGE {
-        // SAFETY: aligned, and in a page of which something has just been read, in the gate: nothing of the heap goes
-        // away meanwhile.
-        unsafe { (at as *const u64).read_volatile() }
-    } else {
-        let [word] = words_at(at)?;
-        word
-    };
-    Some(word & !7)
 }
 
 /// What was found.
@@ -169,6 +185,7 @@ pub struct Seeker<'a> {
     /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
     homeless: Option<(Frame, ChainEnd)>,
     code: &'static CodeMap,
+    careful: Careful,
 }
 
 /// A frame of an async method.
@@ -231,6 +248,9 @@ impl<'a> Seeker<'a> {
             unsure: None,
             homeless: None,
             code,
+            careful: Careful {
+                left: Cell::new(MOST_QUESTIONS),
+            },
         })
     }
 
@@ -388,6 +408,7 @@ impl<'a> Seeker<'a> {
                     self.found = Some(Found::at(depth, chain));
                     return;
                 }
+                Some(None) if self.careful.is_late() => end = ChainEnd::TooSlow,
                 Some(None) => end = ChainEnd::Strange,
                 None => {
                     end = ChainEnd::GateClosed;
@@ -467,7 +488,10 @@ impl<'a> Seeker<'a> {
             let held = place.read();
             let read = self.inside(body, |seeker, gate| {
                 // The thread's own `t_currentTask`, which has the task; in code that was not optimised the task itself.
-                let task = words_at(held).map_or(0, |[task]: [u64; 1]| task);
+                let task = seeker
+                    .careful
+                    .words_at(held)
+                    .map_or(0, |[task]: [u64; 1]| task);
                 let task = [task, held].into_iter().find(|task| seeker.is_task(*task));
                 task.map(|task| seeker.read_chain(gate, |reader| reader.read(task)))
             });
@@ -491,7 +515,7 @@ impl<'a> Seeker<'a> {
 
     /// Whether there is a task at an address that may be anything.
     fn is_task(&self, at: u64) -> bool {
-        let Some([table]) = words_at(at) else {
+        let Some([table]) = self.careful.words_at(at) else {
             return false;
         };
         let kind = self.careful().kind(table & !7);
@@ -532,12 +556,14 @@ impl<'a> Seeker<'a> {
             return None;
         }
         let Some(builder) = body.builder else {
-            return self.task_anywhere(this);
+            return self.task_anywhere(body, this);
         };
         // 3.1 has a value task's result before the field that names the task.
         let at = this.checked_add(builder.into())?;
-        let named: [u64; 4] =
-            words_at(at).or_else(|| words_at(at).map(|[first]| [first, 0, 0, 0]))?;
+        let named: [u64; 4] = self
+            .careful
+            .words_at(at)
+            .or_else(|| self.careful.words_at(at).map(|[first]| [first, 0, 0, 0]))?;
         named.into_iter().find(|task| match body.code {
             Code::OfObject => self.refers(*task, this),
             _ => self.holds(*task, this),
@@ -548,32 +574,45 @@ impl<'a> Seeker<'a> {
     /// several types share, nobody tells before. What may be asked for it is a class for certain: it derives from `object`.
     fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let at = this.checked_add(body.builder?.into())?;
-        let [task] = words_at(at)?;
+        let [task] = self.careful.words_at(at)?;
         if body.code != Code::OfValue || task >= this || this - task >= MOST_BEFORE {
             return None;
         }
-        let [first] = words_at::<1>(task)?;
+        let [first] = self.careful.words_at::<1>(task)?;
         let table = first & !7;
         let types = &self.tables.types;
         (types.get(table).is_none() && self.careful().is_class(table)).then_some(table)
     }
 
     /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
-    fn task_anywhere(&self, this: u64) -> Option<u64> {
+    fn task_anywhere(&self, body: &AsyncBody, this: u64) -> Option<u64> {
+        let found = body.task_found_at.load(Ordering::Relaxed);
+        let known = found.checked_sub(1).map(|before| this + u64::from(before));
+        // In the page of `this`, as `holds` takes that for read.
+        if let Some(at) = known.filter(|at| at / PAGE == this / PAGE)
+            && let Some([task]) = self.careful.words_at(at)
+            && self.holds(task, this)
+        {
+            return Some(task);
+        }
         for piece in 0..MOST_PIECES {
-            let fields: [u64; PIECE] = words_at(this.checked_add(piece * (8 * PIECE as u64))?)?;
-            let task = fields.into_iter().find(|task| self.holds(*task, this));
-            if task.is_some() {
-                return task;
+            let fields: [u64; PIECE] = self
+                .careful
+                .words_at(this.checked_add(piece * (8 * PIECE as u64))?)?;
+            for (field, task) in (piece as u32 * PIECE as u32..).zip(fields) {
+                if self.holds(task, this) {
+                    body.task_found_at.store(field * 8 + 1, Ordering::Relaxed);
+                    return Some(task);
+                }
             }
         }
         None
     }
 
     /// A reader that no address harms.
-    fn careful(&self) -> ChainReader<'static, Careful> {
+    fn careful(&self) -> ChainReader<'_, Careful> {
         ChainReader {
-            heap: &Careful,
+            heap: &self.careful,
             types: &self.tables.types,
             links: &mut [],
             count: 0,
@@ -582,17 +621,17 @@ impl<'a> Seeker<'a> {
 
     /// Whether the task at `task` has the object at `this` for its state machine.
     fn refers(&self, task: u64, this: u64) -> bool {
-        let Some([table]) = words_at(task) else {
+        let Some([table]) = self.careful.words_at(task) else {
             return false;
         };
         let table = table & !7;
         if let Some(Kind::Object { machine, .. }) = self.tables.types.get(table) {
             let field = task.checked_add(machine.into());
-            return field.and_then(words_at) == Some([this]);
+            return field.and_then(|at| self.careful.words_at(at)) == Some([this]);
         }
         // Of a class that is not known yet: a task with a field that refers to it.
         let is_task = matches!(self.careful().kind(table), Some(Kind::Task(_)));
-        let fields: Option<[u64; 16]> = words_at(task);
+        let fields: Option<[u64; 16]> = self.careful.words_at(task);
         is_task && fields.is_some_and(|fields| fields.contains(&this))
     }
 
@@ -601,7 +640,7 @@ impl<'a> Seeker<'a> {
         if task >= this || this - task >= MOST_BEFORE {
             return false;
         }
-        let Some(table) = table_near(task, this) else {
+        let Some(table) = self.careful.table_near(task, this) else {
             return false;
         };
         match self.tables.types.get(table) {
@@ -610,7 +649,7 @@ impl<'a> Seeker<'a> {
             }
             Some(Kind::Task(_)) | None => {
                 // A box of a class that is not known yet: derived from a task, and so large that it can be.
-                let Some([first]) = words_at::<1>(table) else {
+                let Some([first]) = self.careful.words_at::<1>(table) else {
                     return false;
                 };
                 // `MethodTable::m_BaseSize`.
@@ -623,5 +662,25 @@ impl<'a> Seeker<'a> {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_questions_are_asked_for_a_sample_and_no_more() {
+        let word = 7u64;
+        let at = &raw const word as u64;
+        let careful = Careful { left: Cell::new(2) };
+        // What cannot be an address is no question.
+        assert_eq!(careful.words_at::<1>(at + 1), None);
+        assert_eq!(careful.words_at(at), Some([7]));
+        assert!(!careful.is_late());
+        // Nothing is there, which is an answer.
+        assert_eq!(careful.words_at::<1>(0x1_0000), None);
+        assert!(careful.is_late());
+        assert_eq!(careful.words_at::<1>(at), None);
     }
 }
