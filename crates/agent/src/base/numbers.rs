@@ -1,9 +1,9 @@
-//! Maps keyed by numbers that we made ourselves.
+//! Maps keyed by numbers that we made ourselves, or the runtime did.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A multiplicative hash for numbers that we made ourselves: no attacker chooses them.
+/// A multiplicative hash for numbers that we or the runtime made (addresses of its own): no attacker chooses them.
 #[derive(Default, Clone, Copy)]
 pub struct NumberHasher(u64);
 

@@ -18,6 +18,7 @@ use stackwalk::{Kind, Region, jit, pe};
 
 use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
+use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule, MethodNames};
 use crate::target::{Target, chains};
@@ -29,7 +30,7 @@ const HEADERS_TO_TRUST: u32 = 32;
 #[derive(Debug, Default)]
 pub(super) struct Unloadable {
     pub(super) by_module: HashMap<usize, Vec<Range<u64>>>,
-    pub(super) by_function: HashMap<usize, Range<u64>>,
+    pub(super) by_function: NumberMap<usize, Range<u64>>,
     /// Of the last dynamic method.
     last_dynamic: Option<Arc<CollectibleFacts>>,
 }
@@ -196,7 +197,9 @@ impl Clr {
         let time_ns = proc::now_ns();
         for &code_start in &starts {
             let start = code_start as u64;
-            if let Some(region) = target.code.map().lookup(start)
+            // The one body of a dynamic method is new, whatever its addresses were before.
+            if kind == MethodKind::Il
+                && let Some(region) = target.code.map().lookup(start)
                 && (region.start == start || region.kind == Kind::ReadyToRun)
             {
                 continue;
