@@ -49,15 +49,27 @@ pub fn thread_name(tid: u32) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The name of the calling thread as the kernel has it (at most 15 bytes). A system call and no file.
-pub fn own_name() -> Option<String> {
+/// A thread's name as the kernel has it: at most 15 bytes, and a zero. Not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelName([u8; 16]);
+
+impl KernelName {
+    /// Readable: owned only where the kernel has cut it inside a character.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        let text = std::ffi::CStr::from_bytes_until_nul(&self.0).unwrap_or_default();
+        text.to_string_lossy()
+    }
+}
+
+/// The name of the calling thread. A system call and no file, and no memory: what a thread allocates and
+/// another one frees is dear.
+pub fn own_name() -> Option<KernelName> {
     let mut name = [0u8; 16];
     // SAFETY: writes at most 16 bytes, a terminated string, into `name`.
     if unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0 {
         return None;
     }
-    let text = std::ffi::CStr::from_bytes_until_nul(&name).ok()?;
-    (!text.is_empty()).then(|| text.to_string_lossy().into_owned())
+    (name[0] != 0).then_some(KernelName(name))
 }
 
 /// What a thread does, by the kernel's word.

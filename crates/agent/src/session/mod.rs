@@ -84,6 +84,8 @@ pub(crate) struct Session<'a> {
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
+    /// Empty, for what is told of threads next.
+    thread_news: Vec<ThreadNews>,
     /// Threads at the last scan.
     thread_count: u64,
     pace: Pace,
@@ -142,6 +144,7 @@ impl<'a> Session<'a> {
             totals,
             tid: proc::own_tid(),
             ids: Vec::new(),
+            thread_news: Vec::new(),
             thread_count: 0,
             pace: Pace::new(now),
             round_ns: now,
@@ -369,7 +372,8 @@ impl<'a> Session<'a> {
     }
 
     fn thread_news(&mut self) {
-        for news in self.parts.target.threads.take_news() {
+        self.parts.target.threads.swap_news(&mut self.thread_news);
+        for news in self.thread_news.drain(..) {
             match news {
                 ThreadNews::Named {
                     thread,
@@ -380,7 +384,7 @@ impl<'a> Session<'a> {
                 } => self.recorder.record(&Record::Thread {
                     thread,
                     tid,
-                    name: Cow::Owned(name),
+                    name: Cow::Borrowed(&name),
                     managed,
                     time_ns,
                 }),

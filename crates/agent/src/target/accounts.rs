@@ -8,9 +8,10 @@
 //! ticks have come.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use sampler::{Error, Sampler};
+
+use crate::base::numbers::NumberMap;
 
 /// Why nothing stands for some CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,7 +155,7 @@ pub struct Accounts {
     /// The process's clock when they were opened.
     open: Option<u64>,
     /// Clocks from which threads count that have no account, by kernel id.
-    bases: HashMap<u32, u64>,
+    bases: NumberMap<u32, u64>,
     /// Due in times that are over.
     due_ns: u64,
     /// What is settled.
@@ -259,7 +260,7 @@ impl Accounts {
         let Some(opened_ns) = self.open else { return };
         let used_ns = process_ns.saturating_sub(opened_ns);
         let mut claims = self.settled.clone();
-        let mut strangers: HashMap<u32, u64> = clocks.iter().copied().collect();
+        let mut strangers: NumberMap<u32, u64> = clocks.iter().copied().collect();
         let mut live_ns = 0u64;
         for (tid, account, armed) in accounts {
             strangers.remove(&tid);

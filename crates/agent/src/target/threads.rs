@@ -12,9 +12,8 @@
 mod cpu;
 mod entry;
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::ThreadPins;
 use sampler::{EngineKind, Error, Sampler, SlotId};
@@ -23,7 +22,8 @@ use self::cpu::MOST_SUSPECTS;
 use self::entry::{Entry, Managed, State};
 use super::accounts::{self, Accounts};
 use super::hijacks::{self, Places};
-use crate::base::proc;
+use crate::base::numbers::NumberMap;
+use crate::base::proc::{self, KernelName};
 use crate::model::phase::PhaseReader;
 use crate::model::{ManagedThread, ThreadTarget};
 
@@ -37,7 +37,7 @@ pub enum ThreadNews {
         /// The kernel's number.
         tid: u32,
         /// Empty while nobody knows it.
-        name: String,
+        name: Arc<str>,
         /// A CLR knows it.
         managed: bool,
         /// CLOCK_MONOTONIC.
@@ -73,7 +73,7 @@ pub struct Started {
 #[derive(Clone, Debug)]
 pub struct OwnThread {
     /// As the kernel has it.
-    pub name: Option<String>,
+    pub name: Option<KernelName>,
     /// Lowest to one past the highest address.
     pub stack: Option<Range<u64>>,
 }
@@ -171,7 +171,7 @@ impl Threads {
         state.accounts = Accounts::default();
         state.news = Vec::new();
         state.former = Vec::new();
-        state.slots = HashMap::new();
+        state.slots = NumberMap::default();
     }
 
     /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
@@ -207,12 +207,14 @@ impl Threads {
             entry.leave(managed);
         }
         let name = all.names_ahead.remove(&managed);
+        let own_name = own.as_ref().and_then(|own| own.name);
+        let own_name = own_name.map(|name| all.shared(&name.text()));
         let (entry, _) = all.entry(tid);
         entry.alive = true;
         if let Some(name) = name {
-            entry.name = name;
+            entry.name = name.into();
             entry.named_by_clr = true;
-        } else if let Some(name) = own.as_ref().and_then(|own| own.name.clone())
+        } else if let Some(name) = own_name
             && !entry.named_by_clr
         {
             entry.name = name;
@@ -241,9 +243,10 @@ impl Threads {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
         let all = &mut *state;
+        let name = own.name.map(|name| all.shared(&name.text()));
         let (entry, is_new) = all.entry(tid);
         if is_new {
-            entry.name = own.name.unwrap_or_default();
+            entry.name = name.unwrap_or_default();
             let news = is_session.then(|| entry.named(tid));
             all.news.extend(news);
         }
@@ -363,7 +366,7 @@ impl Threads {
         };
         let is_session = self.phase.get().is_session();
         if let Some(entry) = state.by_tid.get_mut(&tid) {
-            entry.name = name;
+            entry.name = name.into();
             entry.named_by_clr = true;
             let news = is_session.then(|| entry.named(tid));
             state.news.extend(news);
@@ -599,7 +602,15 @@ impl Threads {
 
     /// What the recording must be told.
     pub fn take_news(&self) -> Vec<ThreadNews> {
-        std::mem::take(&mut self.state().news)
+        let mut news = Vec::new();
+        self.swap_news(&mut news);
+        news
+    }
+
+    /// The same, for who comes again: gives his empty list in exchange, so that threads do not make a new one
+    /// each time.
+    pub fn swap_news(&self, empty: &mut Vec<ThreadNews>) {
+        std::mem::swap(&mut self.state().news, empty);
     }
 
     /// No CLR is left and no session: nobody will tell of these threads any more.

@@ -2,12 +2,13 @@
 //!
 //! Map operations only: nothing here asks a CLR or reads a file.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
 
 use sampler::{Sampler, SlotId};
 
 use super::ThreadNews;
+use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::ManagedThread;
 use crate::target::accounts::{Account, Accounts};
@@ -34,7 +35,7 @@ pub(super) struct Entry {
     pub(super) hijacks: Places,
     /// A name from the CLR beats the kernel's, which is cut at 15 bytes.
     pub(super) named_by_clr: bool,
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// Its stack is known, so it is sampled.
     pub(super) armed: bool,
     /// Seen in the last look at /proc/self/task.
@@ -47,14 +48,16 @@ pub(super) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) by_tid: HashMap<u32, Entry>,
-    pub(super) by_managed: HashMap<ManagedThread, u32>,
+    pub(super) by_tid: NumberMap<u32, Entry>,
+    pub(super) by_managed: NumberMap<ManagedThread, u32>,
     /// Names given before the thread was started, as `new Thread(…) { Name = … }` does.
-    pub(super) names_ahead: HashMap<ManagedThread, String>,
+    pub(super) names_ahead: NumberMap<ManagedThread, String>,
+    /// The last name that a thread had of the kernel. Most have the one of who made them.
+    pub(super) last_name: Arc<str>,
     /// Of a session.
     pub(super) news: Vec<ThreadNews>,
     /// Slot to thread number, until the sampler has closed the slot.
-    pub(super) slots: HashMap<SlotId, u32>,
+    pub(super) slots: NumberMap<SlotId, u32>,
     pub(super) next_thread: u32,
     /// Threads that have ended, for samples of theirs that are still to be written. Of a session.
     pub(super) former: Vec<Former>,
@@ -78,6 +81,14 @@ pub(super) struct Former {
 }
 
 impl State {
+    /// A name of the kernel's, which the last thread that asked had too, mostly.
+    pub(super) fn shared(&mut self, name: &str) -> Arc<str> {
+        if *self.last_name != *name {
+            self.last_name = name.into();
+        }
+        Arc::clone(&self.last_name)
+    }
+
     /// The entry of a thread, and whether it is new.
     pub(super) fn entry(&mut self, tid: u32) -> (&mut Entry, bool) {
         match self.by_tid.entry(tid) {
@@ -93,7 +104,7 @@ impl State {
                     was_managed: false,
                     hijacks: Places::default(),
                     named_by_clr: false,
-                    name: String::new(),
+                    name: Arc::default(),
                     armed: false,
                     alive: true,
                     ran: false,
@@ -115,11 +126,13 @@ impl State {
         let Some(entry) = self.by_tid.get_mut(&tid) else {
             return;
         };
-        let renamed = name.filter(|name| !entry.named_by_clr && entry.name != *name);
+        let renamed = name.filter(|name| !entry.named_by_clr && *entry.name != **name);
         if !is_new && renamed.is_none() {
             return;
         }
-        entry.name = renamed.unwrap_or(std::mem::take(&mut entry.name));
+        if let Some(renamed) = renamed {
+            entry.name = renamed.into();
+        }
         let news = is_session.then(|| entry.named(tid));
         self.news.extend(news);
     }
@@ -197,7 +210,7 @@ impl Entry {
         ThreadNews::Named {
             thread: self.thread,
             tid,
-            name: self.name.clone(),
+            name: Arc::clone(&self.name),
             managed: !self.managed.is_empty(),
             time_ns: proc::now_ns(),
         }
