@@ -22,6 +22,39 @@ pub(super) struct Managed {
     pub(super) place: Option<usize>,
 }
 
+/// The managed threads of a kernel thread: one, mostly, which takes no memory of its own.
+#[derive(Debug, Default)]
+pub(super) struct ManagedHere {
+    first: Option<Managed>,
+    more: Vec<Managed>,
+}
+
+impl ManagedHere {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Managed> {
+        self.first.iter().chain(&self.more)
+    }
+
+    pub(super) fn push(&mut self, managed: Managed) {
+        if self.first.is_none() {
+            self.first = Some(managed);
+        } else {
+            self.more.push(managed);
+        }
+    }
+
+    fn take(&mut self, id: ManagedThread) -> Option<Managed> {
+        if self.first.is_some_and(|first| first.id == id) {
+            return std::mem::replace(&mut self.first, self.more.pop());
+        }
+        let at = self.more.iter().position(|managed| managed.id == id)?;
+        Some(self.more.swap_remove(at))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) thread: u32,
@@ -29,7 +62,7 @@ pub(super) struct Entry {
     /// Somebody is talking to the sampler about it, outside the lock.
     pub(super) busy: bool,
     /// Managed threads that run on it: one for each CLR it has entered.
-    pub(super) managed: Vec<Managed>,
+    pub(super) managed: ManagedHere,
     pub(super) was_managed: bool,
     /// Where these keep replaced return addresses.
     pub(super) hijacks: Places,
@@ -150,8 +183,10 @@ impl State {
         }
         if let Some(slot) = slot {
             hijacks::publish(slot, &Places::default());
-            if let Some(sampler) = self.sampler {
-                sampler.unregister(slot);
+            if let Some(sampler) = self.sampler
+                && sampler.unregister_by(slot, own_tid)
+            {
+                self.slots.remove(&slot);
             }
         }
         entry.armed = false;
@@ -173,7 +208,7 @@ impl State {
             return;
         };
         self.accounts.end_account(tid, &entry.account, cpu_ns);
-        for managed in &entry.managed {
+        for managed in entry.managed.iter() {
             self.by_managed.remove(&managed.id);
         }
         if is_session {
