@@ -137,6 +137,11 @@ impl ThreadPins {
     ) -> bool {
         let mut threads = self.threads();
         match threads.get_mut(&thread) {
+            // Nobody walks it, mostly.
+            Some(0) => {
+                threads.remove(&thread);
+                return true;
+            }
             Some(count) => *count |= DYING,
             None => return true,
         }
