@@ -108,8 +108,9 @@ pub(crate) fn end_timer(slot: &Slot) {
     }
 }
 
-/// Makes and starts the timer of a slot. Called between `set_known` and `end_arm`.
-pub(crate) fn arm(slot: &Slot, token: u64, tid: u32) -> Result<(), Error> {
+/// Makes and starts the timer of a slot, whose thread may be the calling one (`is_own`). Called between
+/// `set_known` and `end_arm`.
+pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(), Error> {
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
     let kind = GLOBAL.engine();
     slot.token.store(token, Ordering::Relaxed);
@@ -131,7 +132,7 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32) -> Result<(), Error> {
             other => return other,
         }
     }
-    match arm_posix(slot, token, tid, interval) {
+    match arm_posix(slot, token, tid, is_own, interval) {
         Err(Error::Os {
             call: "timer_create",
             ..
@@ -154,7 +155,7 @@ fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
     Ok(())
 }
 
-fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Error> {
+fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
     // SAFETY: all-zero is a valid sigevent.
     let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -193,8 +194,13 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, interval: u64) -> Result<(), Err
             },
         });
     }
-    // From here the first tick's value is counted; see `first_value`.
-    let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+    // From here the first tick's value is counted; see `first_value`. To the kernel, one's own clock is less work
+    // than that of a number.
+    let cpu = if is_own {
+        sys::own_cpu_ns()
+    } else {
+        sys::clock_ns(sys::cpu_clock_of(tid))
+    };
     slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     slot.timer
         .store(Timer::Posix(id).to_word(), Ordering::Release);

@@ -158,6 +158,21 @@ fn a_full_ring_refuses() {
     });
 }
 
+/// The thread that leaves a slot and the reader that finds it closed: one of them frees it.
+#[test]
+fn a_slot_is_freed_once() {
+    loom::model(|| {
+        let gate = Arc::new(Gate(AtomicU64::new(0)));
+        let generation = gate.open();
+        let other = Arc::clone(&gate);
+        let reader = thread::spawn(move || other.quiet(generation) && other.free(generation));
+        let closed = gate.close(generation) == Ok(true);
+        let by_thread = closed && gate.free(generation);
+        let by_reader = reader.join().unwrap();
+        assert!(by_thread ^ by_reader);
+    });
+}
+
 /// A handler of the old thread, while the slot is closed, freed and opened for the next thread: the
 /// handler's writes are all seen before the slot is freed, and none comes after.
 #[test]
@@ -184,7 +199,7 @@ fn a_slot_is_freed_only_when_nobody_is_inside() {
             return None;
         }
         let seen = shared.written.load(Ordering::Relaxed);
-        shared.gate.free(generation);
+        assert!(shared.gate.free(generation));
         let next = shared.gate.open();
         assert_ne!(next, generation);
         assert_eq!(shared.gate.enter(generation), Enter::Stale);

@@ -227,11 +227,16 @@ impl Gate {
             && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING
     }
 
-    /// Marks a quiet slot free, before it goes back to the free list. The generation stays, so
-    /// that the next `open` counts on.
-    pub(crate) fn free(&self, generation: u32) {
-        // Relaxed: the slot reaches its next user through the free list (Release/Acquire there).
-        self.0.store(u64::from(generation) << 32, Ordering::Relaxed);
+    /// Marks a quiet slot free. True: the caller has freed it, nobody else, and gives it back to the free
+    /// list when he is done with it. The generation stays, so that the next `open` counts on.
+    pub(crate) fn free(&self, generation: u32) -> bool {
+        // Acquire: as in `quiet`. The slot reaches its next user through the free list (Release/Acquire there).
+        let freed = self.update(Ordering::Acquire, |word| {
+            let quiet = generation_of(word) == generation
+                && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING;
+            quiet.then_some(u64::from(generation) << 32)
+        });
+        freed.is_ok()
     }
 }
 

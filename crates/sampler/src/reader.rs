@@ -1,7 +1,7 @@
 //! [`Reader`]: the one consumer of all rings, on the agent thread.
 //!
 //! It rebuilds stacks and gives ended slots back; the clocks that it drives are in `clocks`. The invariant: it alone
-//! moves `tail`, it alone frees slots, and it never waits for a handler.
+//! moves `tail`, it alone frees slots in which there was ever anything, and it never waits for a handler.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -110,7 +110,8 @@ impl Reader {
 
     /// Gives each sample of each slot in use to `sink`, oldest first within a slot, and frees the
     /// slots of unregistered threads once they are empty: `closed` is told, after which the
-    /// slot's index may come back for another thread.
+    /// slot's index may come back for another thread. Those that [`crate::Sampler::unregister_by`] has
+    /// closed are not among them.
     pub fn drain_all(
         &mut self,
         mut sink: impl FnMut(SlotId, SampleView<'_>),
@@ -133,9 +134,10 @@ impl Reader {
             let last = flags & CLOSING != 0 && slot.gate.quiet(generation);
             drain_slot(slot, last, |view| sink(id, view));
             if last {
-                self.free(id, slot);
-                closed(id);
-                GLOBAL.give_free(index);
+                if self.free(id, slot) {
+                    closed(id);
+                    GLOBAL.give_free(index);
+                }
             } else if flags & CLOSING != 0 {
                 GLOBAL.attend(index); // somebody is inside still
             }
@@ -162,8 +164,12 @@ impl Reader {
         }
     }
 
-    /// Ends what is left of a quiet, drained slot.
-    fn free(&mut self, id: SlotId, slot: &Slot) {
+    /// Ends what is left of a quiet, drained slot. False: its thread has freed it.
+    fn free(&mut self, id: SlotId, slot: &Slot) -> bool {
+        // First, as the slot may be another thread's else. Nobody gets it before it is given back.
+        if !slot.gate.free(id.generation()) {
+            return false;
+        }
         engine::end_timer(slot);
         for (sum, more) in self.from_ended.iter_mut().zip(take_slot(slot)) {
             *sum += more;
@@ -175,7 +181,7 @@ impl Reader {
             // free list. Its contents may become zero: `register` expects nothing of them.
             unsafe { libc::madvise(block.cast(), len, libc::MADV_DONTNEED) };
         }
-        slot.gate.free(id.generation());
+        true
     }
 
     /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts

@@ -151,6 +151,16 @@ impl Sampler {
     /// Without `stack` the thread is not sampled until [`Sampler::set_stack`]; see
     /// [`Sampler::hello`].
     pub fn register(&self, tid: u32, stack: Option<Range<u64>>) -> Result<SlotId, Error> {
+        self.register_by(tid, stack, None)
+    }
+
+    /// As [`Sampler::register`], for who knows that `own_tid` is the calling thread: then it is less to ask of the kernel.
+    pub fn register_by(
+        &self,
+        tid: u32,
+        stack: Option<Range<u64>>,
+        own_tid: Option<u32>,
+    ) -> Result<SlotId, Error> {
         if !GLOBAL.running() {
             return Err(Error::Stopped);
         }
@@ -166,7 +176,7 @@ impl Sampler {
         slot.tid.store(tid, Ordering::Relaxed);
         let id = SlotId::new(slot.gate.open(), index);
         if let Some(stack) = stack
-            && let Err(error) = set_stack(id, stack)
+            && let Err(error) = set_stack_by(id, stack, own_tid)
         {
             self.unregister(id);
             return Err(error);
@@ -194,26 +204,45 @@ impl Sampler {
     /// signal is pending or being handled, after the thread is gone, and twice. What its ring
     /// holds is still given to [`Reader::drain_all`].
     pub fn unregister(&self, id: SlotId) {
-        let Some(slot) = id.slot() else { return };
+        self.end(id, sys::own_tid(), false);
+    }
+
+    /// As [`Sampler::unregister`], for who knows that `own_tid` is the calling thread. True: the slot is closed
+    /// already, and no [`Reader`] will name it, as there was never a signal for that thread and it is the
+    /// calling one. So the slots of threads that live for microseconds are few, and the next thread finds them in
+    /// its processor's cache.
+    pub fn unregister_by(&self, id: SlotId, own_tid: u32) -> bool {
+        self.end(id, own_tid, true)
+    }
+
+    fn end(&self, id: SlotId, own_tid: u32, may_close: bool) -> bool {
+        let Some(slot) = id.slot() else { return false };
         let (generation, flags) = slot.gate.peek();
-        if generation == id.generation()
+        let is_own = generation == id.generation()
             && flags & (LIVE | KNOWN | CLOSING | ARMING) == LIVE | KNOWN
-            && slot.tid.load(Ordering::Relaxed) == sys::own_tid()
-        {
+            && slot.tid.load(Ordering::Relaxed) == own_tid;
+        if is_own {
             // Our own thread, so no handler is inside. A tick that comes while the timer is being
             // ended is handled when the system call returns, and the slot must still be open then:
             // for threads that live a millisecond those ticks are not few.
             engine::end_timer(slot);
         }
         match slot.gate.close(id.generation()) {
-            Ok(true) => engine::end_timer(slot),
+            Ok(true) => {
+                engine::end_timer(slot);
+                if may_close && is_own && is_unseen(slot) && slot.gate.free(id.generation()) {
+                    GLOBAL.give_free(id.index());
+                    return true;
+                }
+            }
             Ok(false) => {} // the reader, or who arms it, ends the timer
-            Err(()) => return,
+            Err(()) => return false,
         }
         GLOBAL.attend(id.index());
         if GLOBAL.ended.fetch_add(1, Ordering::Relaxed) + 1 >= WAKE_AT_ENDED {
             GLOBAL.wake();
         }
+        false
     }
 
     /// Whether a thread still has a timer or a perf event of ours. After [`Sampler::stop`] those of threads whose handler
@@ -682,7 +711,21 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether the reader neither has anything of a closed slot nor looks at it of its own accord, as it does where it
+/// drives a clock or asks for traces.
+fn is_unseen(slot: &Slot) -> bool {
+    GLOBAL.engine() == EngineKind::Timer
+        && GLOBAL.wall_interval_ns.load(Ordering::Relaxed) == 0
+        && GLOBAL.clocked.load(Ordering::Relaxed) == 0
+        && GLOBAL.trace.load(Ordering::Relaxed) == 0
+        && slot.is_untouched()
+}
+
 pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
+    set_stack_by(id, stack, None)
+}
+
+fn set_stack_by(id: SlotId, stack: Range<u64>, own_tid: Option<u32>) -> Result<(), Error> {
     let slot = id.slot().ok_or(Error::StaleSlot)?;
     if !GLOBAL.running() {
         return Err(Error::Stopped);
@@ -696,7 +739,7 @@ pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
     slot.stack_high.store(stack.end, Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     slot.gate.set_known();
-    let armed = engine::arm(slot, id.token(Ask::Cpu), tid);
+    let armed = engine::arm(slot, id.token(Ask::Cpu), tid, own_tid == Some(tid));
     if armed.is_err() {
         slot.gate.set_unknown();
     }

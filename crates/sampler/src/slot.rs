@@ -317,6 +317,21 @@ impl Slot {
         self.wall_time.store(accounted, Ordering::Relaxed);
     }
 
+    /// Whether no signal has come since `reset`, and the reader has nothing to tell of it. Of a slot that is closed.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let counters = [
+            &self.signals,
+            &self.head,
+            &self.lost_ns,
+            &self.reader.idle_ns,
+        ];
+        counters
+            .into_iter()
+            .all(|counter| counter.load(Ordering::Relaxed) == 0)
+            && !self.hello_sent.load(Ordering::Relaxed)
+            && !self.reader.greeted.load(Ordering::Relaxed)
+    }
+
     /// Adds to a counter that has one writer.
     pub(crate) fn add(counter: &AtomicU64, amount: u64) {
         counter.store(

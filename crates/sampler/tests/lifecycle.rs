@@ -73,6 +73,55 @@ fn short_threads_count_for_their_share_timer() {
     });
 }
 
+/// A thread that ends without a signal leaves its slot to the next one, and the reader nothing to do; one with a
+/// signal, or that somebody else takes out, is the reader's to close.
+#[test]
+fn a_slot_without_a_signal_is_used_again_at_once() {
+    in_child("a_slot_without_a_signal_is_used_again_at_once", || {
+        // Hardly any of these threads has a tick.
+        let (sampler, mut reader) = start(EngineChoice::Timer, 1);
+        let life = move || {
+            let own = tid();
+            let slot = sampler.register_by(own, Some(stack()), Some(own)).unwrap();
+            (slot, sampler.unregister_by(slot, own))
+        };
+        let lives: Vec<(SlotId, bool)> = (0..200)
+            .map(|_| std::thread::spawn(life).join().unwrap())
+            .collect();
+        let ids: HashSet<SlotId> = lives.iter().map(|(slot, _)| *slot).collect();
+        assert_eq!(ids.len(), 200, "ids are not used again");
+        let left: HashSet<SlotId> = lives
+            .iter()
+            .filter_map(|(slot, closed)| (!closed).then_some(*slot))
+            .collect();
+        println!("{} of 200 had a tick", left.len());
+        assert!(left.len() < 100);
+        let highest = lives.iter().map(|(slot, _)| slot.index()).max();
+        assert!(highest <= Some(left.len()), "{highest:?}");
+        let mut closed = HashSet::new();
+        reader.drain_all(|_, _| {}, |slot| assert!(closed.insert(slot)));
+        assert_eq!(closed, left);
+        let (slot, _) = lives[0];
+        assert_eq!(sampler.hello(slot), Err(Error::StaleSlot));
+        assert!(!sampler.unregister_by(slot, tid()), "it is not open");
+
+        // From outside, and with a sample.
+        let other = std::thread::spawn(move || {
+            let own = tid();
+            sampler.register_by(own, Some(stack()), Some(own)).unwrap()
+        });
+        let slot = other.join().unwrap();
+        assert!(!sampler.unregister_by(slot, tid()));
+        let own = tid();
+        let sampled = sampler.register_by(own, Some(stack()), Some(own)).unwrap();
+        burn_until_sampled(&mut reader);
+        assert!(!sampler.unregister_by(sampled, own));
+        let mut closed = HashSet::new();
+        reader.drain_all(|_, _| {}, |slot| assert!(closed.insert(slot)));
+        assert!(closed.contains(&sampled), "{closed:?}");
+    });
+}
+
 /// Unregistering from another thread, at any moment of a thread that is being sampled at 10,000 Hz.
 #[test]
 fn unregistering_from_outside_is_safe() {

@@ -196,6 +196,7 @@ impl Threads {
             hijack,
         } = started;
         let is_session = self.phase.get().is_session();
+        let is_own = own.is_some();
         let mut state = self.state();
         let all = &mut *state;
         // A managed thread may move to another kernel thread in theory; then the old entry stays
@@ -234,7 +235,7 @@ impl Threads {
         let news = is_session.then(|| entry.named(tid));
         all.news.extend(news);
         drop(state);
-        self.arm(tid, own.and_then(|own| own.stack));
+        self.arm(tid, own.and_then(|own| own.stack), is_own);
     }
 
     /// The calling thread, before any CLR has told of it.
@@ -251,12 +252,12 @@ impl Threads {
             all.news.extend(news);
         }
         drop(state);
-        self.arm(tid, own.stack);
+        self.arm(tid, own.stack, true);
     }
 
-    /// Gives a thread a slot if it has none, and its stack if that is known by now. Outside the lock,
-    /// as it asks the kernel for a timer.
-    fn arm(&self, tid: u32, stack: Option<Range<u64>>) {
+    /// Gives a thread, which may be the calling one, a slot if it has none, and its stack if that is known by now.
+    /// Outside the lock, as it asks the kernel for a timer.
+    fn arm(&self, tid: u32, stack: Option<Range<u64>>, is_own: bool) {
         if !self.phase.is_recording() {
             return;
         }
@@ -277,7 +278,7 @@ impl Threads {
         let armed = stack.is_some();
         let done = match (known, stack) {
             // Where it fails the thread is not sampled; the scan tries again.
-            (None, stack) => sampler.register(tid, stack),
+            (None, stack) => sampler.register_by(tid, stack, is_own.then_some(tid)),
             (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
             (Some(_), None) => Err(Error::StaleSlot),
         };
@@ -344,8 +345,10 @@ impl Threads {
         }
         let sampler = state.sampler;
         drop(state);
+        // On the thread itself no handler runs now, though one that was jumped out of looks as if it did.
         if let Some(slot) = slot
             && let Some(sampler) = sampler
+            && sampler.is_in_handler(slot)
             && tid != proc::own_tid()
         {
             hijacks::wait_for_readers(sampler, slot);
@@ -450,7 +453,7 @@ impl Threads {
             return;
         }
         for tid in arm {
-            self.arm(tid, None);
+            self.arm(tid, None, false);
             let state = self.state();
             let entry = state.by_tid.get(&tid);
             hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));

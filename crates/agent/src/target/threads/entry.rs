@@ -133,7 +133,7 @@ impl State {
                     thread,
                     slot: None,
                     busy: false,
-                    managed: Vec::new(),
+                    managed: ManagedHere::default(),
                     was_managed: false,
                     hijacks: Places::default(),
                     named_by_clr: false,
@@ -174,7 +174,12 @@ impl State {
     pub(super) fn release(&mut self, tid: u32, end_ns: u64, news: bool) -> Option<u64> {
         let entry = self.by_tid.get_mut(&tid)?;
         let slot = entry.slot.take();
-        let cpu_ns = proc::thread_cpu_ns(tid);
+        let own_tid = proc::own_tid();
+        let cpu_ns = if tid == own_tid {
+            Some(proc::own_cpu_ns())
+        } else {
+            proc::thread_cpu_ns(tid)
+        };
         if let Some(sampler) = self.sampler {
             let told = slot.map_or(0, |slot| sampler.told_ns(slot));
             entry.account.settle(cpu_ns, told);
@@ -224,10 +229,9 @@ impl State {
 impl Entry {
     /// A managed thread runs here no more: nothing of it is read from now on.
     pub(super) fn leave(&mut self, id: ManagedThread) {
-        let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
+        let Some(left) = self.managed.take(id) else {
             return;
         };
-        let left = self.managed.swap_remove(at);
         if let Some(place) = left.place.and_then(|place| self.hijacks.get_mut(place)) {
             *place = 0;
         }
