@@ -12,7 +12,7 @@
 //! cut short, or that goes away meanwhile, gives no name and nothing worse; every loop is bounded; what is kept is
 //! where the tables are, for each type which methods are its own and what it is nested in, as whoever searches
 //! the tables for that asks the kernel thirty times for one name, the names of types that were asked for, and the pages
-//! that were read for all this ([`pieces`]).
+//! that were read for all this (`pieces`).
 
 mod pieces;
 mod schema;
