@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use sampler::{Sampler, SlotId};
+use smallvec::SmallVec;
 
 use super::ThreadNews;
 use crate::base::numbers::NumberMap;
@@ -22,47 +23,14 @@ pub(super) struct Managed {
     pub(super) place: Option<usize>,
 }
 
-/// The managed threads of a kernel thread: one, mostly, which takes no memory of its own.
-#[derive(Debug, Default)]
-pub(super) struct ManagedHere {
-    first: Option<Managed>,
-    more: Vec<Managed>,
-}
-
-impl ManagedHere {
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Managed> {
-        self.first.iter().chain(&self.more)
-    }
-
-    pub(super) fn push(&mut self, managed: Managed) {
-        if self.first.is_none() {
-            self.first = Some(managed);
-        } else {
-            self.more.push(managed);
-        }
-    }
-
-    fn take(&mut self, id: ManagedThread) -> Option<Managed> {
-        if self.first.is_some_and(|first| first.id == id) {
-            return std::mem::replace(&mut self.first, self.more.pop());
-        }
-        let at = self.more.iter().position(|managed| managed.id == id)?;
-        Some(self.more.swap_remove(at))
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) thread: u32,
     pub(super) slot: Option<SlotId>,
     /// Somebody is talking to the sampler about it, outside the lock.
     pub(super) busy: bool,
-    /// Managed threads that run on it: one for each CLR it has entered.
-    pub(super) managed: ManagedHere,
+    /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
+    pub(super) managed: SmallVec<[Managed; 1]>,
     pub(super) was_managed: bool,
     /// Where these keep replaced return addresses.
     pub(super) hijacks: Places,
@@ -133,7 +101,7 @@ impl State {
                     thread,
                     slot: None,
                     busy: false,
-                    managed: ManagedHere::default(),
+                    managed: SmallVec::new(),
                     was_managed: false,
                     hijacks: Places::default(),
                     named_by_clr: false,
@@ -213,7 +181,7 @@ impl State {
             return;
         };
         self.accounts.end_account(tid, &entry.account, cpu_ns);
-        for managed in entry.managed.iter() {
+        for managed in &entry.managed {
             self.by_managed.remove(&managed.id);
         }
         if is_session {
@@ -229,9 +197,10 @@ impl State {
 impl Entry {
     /// A managed thread runs here no more: nothing of it is read from now on.
     pub(super) fn leave(&mut self, id: ManagedThread) {
-        let Some(left) = self.managed.take(id) else {
+        let Some(at) = self.managed.iter().position(|managed| managed.id == id) else {
             return;
         };
+        let left = self.managed.swap_remove(at);
         if let Some(place) = left.place.and_then(|place| self.hijacks.get_mut(place)) {
             *place = 0;
         }
