@@ -222,9 +222,7 @@ impl Gate {
     /// Closed, and nobody inside: no producer will come any more.
     pub(crate) fn quiet(&self, generation: u32) -> bool {
         // Acquire: pairs with the Release in `leave` and `end_arm`.
-        let word = self.0.load(Ordering::Acquire);
-        generation_of(word) == generation
-            && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING
+        is_quiet(self.0.load(Ordering::Acquire), generation)
     }
 
     /// Marks a quiet slot free. True: the caller has freed it, nobody else, and gives it back to the free
@@ -232,12 +230,15 @@ impl Gate {
     pub(crate) fn free(&self, generation: u32) -> bool {
         // Acquire: as in `quiet`. The slot reaches its next user through the free list (Release/Acquire there).
         let freed = self.update(Ordering::Acquire, |word| {
-            let quiet = generation_of(word) == generation
-                && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING;
-            quiet.then_some(u64::from(generation) << 32)
+            is_quiet(word, generation).then_some(u64::from(generation) << 32)
         });
         freed.is_ok()
     }
+}
+
+/// What [`Gate::quiet`] means, of a gate's word.
+fn is_quiet(word: u64, generation: u32) -> bool {
+    generation_of(word) == generation && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING
 }
 
 /// Both ends of a ring, lent. `words.len()` is a power of two.
