@@ -174,9 +174,9 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
             arrived(slot, token.ask, WallSignal::NONE);
             // Only a handler that is being jumped out of lets our signal in. Its event has stopped itself and would be
             // let on by nobody; the gate that we have found entered keeps it open.
-            let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
-            let is_tick = token.ask == Ask::Cpu && !tick.sent;
-            if let (Some(Timer::Perf(fd)), true) = (timer, is_tick) {
+            if token.ask == Ask::Cpu
+                && let Some(fd) = event_of(slot, tick)
+            {
                 engine::go_on(slot, fd, None);
             }
             global.discard(DiscardReason::Nested);
@@ -320,7 +320,8 @@ unsafe fn inside(
     Slot::add(&slot.sent, tick.sent.into());
     let took = sys::monotonic_ns().saturating_sub(started);
     Slot::add(&slot.handler_ns, took.min(LONGEST_RUN_NS));
-    if token.ask == Ask::Cpu && comes_anyhow(slot, tick).is_some() {
+    // A POSIX timer has the kernel's tick between two signals, which no walk takes.
+    if token.ask == Ask::Cpu && (tick.sent || event_of(slot, tick).is_some()) {
         let interval = global.interval_ns.load(Ordering::Relaxed).max(1);
         if may_fill(took, interval) {
             // By the thread's own clock: it may have lost the processor meanwhile.
@@ -357,15 +358,11 @@ fn ticks_to_pass(spent: u64, interval: u64) -> u64 {
     }
 }
 
-/// A tick that may come while a walk is under way, and be delivered as it ends; with the descriptor of its event, if it is one of
-/// perf's. A POSIX timer has the kernel's tick between two signals, which no walk takes.
-fn comes_anyhow(slot: &Slot, tick: Tick) -> Option<Option<i32>> {
-    if tick.sent {
-        return Some(None);
-    }
-    match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
-        // pairs with `arm_*`
-        Some(Timer::Perf(fd)) => Some(Some(fd)),
+/// The descriptor of perf's event whose tick this is; `None` for a tick of another kind.
+fn event_of(slot: &Slot, tick: Tick) -> Option<i32> {
+    let timer = Timer::from_word(slot.timer.load(Ordering::Acquire)); // pairs with `arm_*`
+    match timer {
+        Some(Timer::Perf(fd)) if !tick.sent => Some(fd),
         _ => None,
     }
 }
@@ -379,11 +376,11 @@ fn lets_pass(slot: &Slot, tick: Tick) -> bool {
     if left == 0 {
         return false;
     }
-    let Some(event) = comes_anyhow(slot, tick) else {
-        return false;
-    };
-    if let Some(fd) = event {
-        engine::go_on(slot, fd, None);
+    match event_of(slot, tick) {
+        Some(fd) => engine::go_on(slot, fd, None),
+        None if tick.sent => {}
+        // The event is being ended: nothing comes after this tick that could stand for its time.
+        None => return false,
     }
     slot.ticks_to_pass.store(left - 1, Ordering::Relaxed);
     Slot::add(&slot.signals, 1);
