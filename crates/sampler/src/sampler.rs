@@ -151,15 +151,15 @@ impl Sampler {
     /// Without `stack` the thread is not sampled until [`Sampler::set_stack`]; see
     /// [`Sampler::hello`].
     pub fn register(&self, tid: u32, stack: Option<Range<u64>>) -> Result<SlotId, Error> {
-        self.register_by(tid, stack, None)
+        self.register_by(tid, stack, false)
     }
 
-    /// As [`Sampler::register`], for who knows that `own_tid` is the calling thread: then it is less to ask of the kernel.
+    /// As [`Sampler::register`]. `is_own` says that `tid` is the calling thread's: then there is less to ask of the kernel.
     pub fn register_by(
         &self,
         tid: u32,
         stack: Option<Range<u64>>,
-        own_tid: Option<u32>,
+        is_own: bool,
     ) -> Result<SlotId, Error> {
         if !GLOBAL.running() {
             return Err(Error::Stopped);
@@ -176,7 +176,7 @@ impl Sampler {
         slot.tid.store(tid, Ordering::Relaxed);
         let id = SlotId::new(slot.gate.open(), index);
         if let Some(stack) = stack
-            && let Err(error) = set_stack_by(id, stack, own_tid)
+            && let Err(error) = set_stack_by(id, stack, is_own)
         {
             self.unregister(id);
             return Err(error);
@@ -722,10 +722,10 @@ fn is_unseen(slot: &Slot) -> bool {
 }
 
 pub(crate) fn set_stack(id: SlotId, stack: Range<u64>) -> Result<(), Error> {
-    set_stack_by(id, stack, None)
+    set_stack_by(id, stack, false)
 }
 
-fn set_stack_by(id: SlotId, stack: Range<u64>, own_tid: Option<u32>) -> Result<(), Error> {
+fn set_stack_by(id: SlotId, stack: Range<u64>, is_own: bool) -> Result<(), Error> {
     let slot = id.slot().ok_or(Error::StaleSlot)?;
     if !GLOBAL.running() {
         return Err(Error::Stopped);
@@ -739,7 +739,7 @@ fn set_stack_by(id: SlotId, stack: Range<u64>, own_tid: Option<u32>) -> Result<(
     slot.stack_high.store(stack.end, Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     slot.gate.set_known();
-    let armed = engine::arm(slot, id.token(Ask::Cpu), tid, own_tid == Some(tid));
+    let armed = engine::arm(slot, id.token(Ask::Cpu), tid, is_own);
     if armed.is_err() {
         slot.gate.set_unknown();
     }

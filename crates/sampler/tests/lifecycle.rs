@@ -82,7 +82,7 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         let (sampler, mut reader) = start(EngineChoice::Timer, 1);
         let life = move || {
             let own = tid();
-            let slot = sampler.register_by(own, Some(stack()), Some(own)).unwrap();
+            let slot = sampler.register_by(own, Some(stack()), true).unwrap();
             (slot, sampler.unregister_by(slot, own))
         };
         let lives: Vec<(SlotId, bool)> = (0..200)
@@ -108,12 +108,12 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         // From outside, and with a sample.
         let other = std::thread::spawn(move || {
             let own = tid();
-            sampler.register_by(own, Some(stack()), Some(own)).unwrap()
+            sampler.register_by(own, Some(stack()), true).unwrap()
         });
         let slot = other.join().unwrap();
         assert!(!sampler.unregister_by(slot, tid()));
         let own = tid();
-        let sampled = sampler.register_by(own, Some(stack()), Some(own)).unwrap();
+        let sampled = sampler.register_by(own, Some(stack()), true).unwrap();
         burn_until_sampled(&mut reader);
         assert!(!sampler.unregister_by(sampled, own));
         let mut closed = HashSet::new();

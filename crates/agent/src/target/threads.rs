@@ -278,7 +278,7 @@ impl Threads {
         let armed = stack.is_some();
         let done = match (known, stack) {
             // Where it fails the thread is not sampled; the scan tries again.
-            (None, stack) => sampler.register_by(tid, stack, is_own.then_some(tid)),
+            (None, stack) => sampler.register_by(tid, stack, is_own),
             (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
             (Some(_), None) => Err(Error::StaleSlot),
         };
