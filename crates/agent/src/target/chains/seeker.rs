@@ -103,13 +103,13 @@ impl Careful {
         peek_words(at)
     }
 
-    /// The method table of what may be an object at `at`; something in the page of `this`, above it, has been read.
-    fn table_near(&self, at: u64, this: u64) -> Option<u64> {
+    /// The method table of what may be an object at `at`, which the word at `field` names: that has just been read.
+    fn table_named_at(&self, field: u64, at: u64) -> Option<u64> {
         if !is_plausible(at) {
             return None;
         }
-        let word = if at / PAGE == this / PAGE {
-            // SAFETY: aligned, and in a page of which something has just been read, in the gate: nothing of the heap goes
+        let word = if at / PAGE == field / PAGE {
+            // SAFETY: aligned, and in the page of a word that has just been read, in the gate: nothing of the heap goes
             // away meanwhile.
             unsafe { (at as *const u64).read_volatile() }
         } else {
@@ -408,8 +408,7 @@ impl<'a> Seeker<'a> {
                     self.found = Some(Found::at(depth, chain));
                     return;
                 }
-                Some(None) if self.careful.is_late() => end = ChainEnd::TooSlow,
-                Some(None) => end = ChainEnd::Strange,
+                Some(None) => end = self.nothing(),
                 None => {
                     end = ChainEnd::GateClosed;
                     break;
@@ -500,7 +499,7 @@ impl<'a> Seeker<'a> {
                     found = chain;
                     break;
                 }
-                Some(None) => {}
+                Some(None) => found = (0, self.nothing()),
                 None => {
                     found = (0, ChainEnd::GateClosed);
                     break;
@@ -511,6 +510,15 @@ impl<'a> Seeker<'a> {
             of_task: true,
             ..Found::at(frame.depth, found)
         });
+    }
+
+    /// What is said where what was looked at was no task, as far as could be asked.
+    fn nothing(&self) -> ChainEnd {
+        if self.careful.is_late() {
+            ChainEnd::TooSlow
+        } else {
+            ChainEnd::Strange
+        }
     }
 
     /// Whether there is a task at an address that may be anything.
@@ -564,10 +572,12 @@ impl<'a> Seeker<'a> {
             .careful
             .words_at(at)
             .or_else(|| self.careful.words_at(at).map(|[first]| [first, 0, 0, 0]))?;
-        named.into_iter().find(|task| match body.code {
+        let named = (at..).step_by(8).zip(named);
+        let mut tasks = named.filter(|(field, task)| match body.code {
             Code::OfObject => self.refers(*task, this),
-            _ => self.holds(*task, this),
-        })
+            _ => self.holds(*field, *task, this),
+        });
+        tasks.next().map(|(_, task)| task)
     }
 
     /// The class of what a state machine at `this` seems to lie in, if nobody knows it yet: of a box without a task, whose code
@@ -587,23 +597,24 @@ impl<'a> Seeker<'a> {
     /// The task that a state machine at `this` lies in, by all that it has: one of its fields names the task.
     fn task_anywhere(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let found = body.task_found_at.load(Ordering::Relaxed);
-        let known = found.checked_sub(1).map(|before| this + u64::from(before));
-        // In the page of `this`, as `holds` takes that for read.
-        if let Some(at) = known.filter(|at| at / PAGE == this / PAGE)
-            && let Some([task]) = self.careful.words_at(at)
-            && self.holds(task, this)
-        {
-            return Some(task);
+        if let Some(before) = found.checked_sub(1) {
+            let field = this.checked_add(before.into())?;
+            if let Some([task]) = self.careful.words_at(field)
+                && self.holds(field, task, this)
+            {
+                return Some(task);
+            }
         }
         for piece in 0..MOST_PIECES {
-            let fields: [u64; PIECE] = self
-                .careful
-                .words_at(this.checked_add(piece * (8 * PIECE as u64))?)?;
-            for (field, task) in (piece as u32 * PIECE as u32..).zip(fields) {
-                if self.holds(task, this) {
-                    body.task_found_at.store(field * 8 + 1, Ordering::Relaxed);
-                    return Some(task);
-                }
+            let first = this.checked_add(piece * (8 * PIECE as u64))?;
+            let fields: [u64; PIECE] = self.careful.words_at(first)?;
+            let mut fields = (first..).step_by(8).zip(fields);
+            if let Some((field, task)) =
+                fields.find(|(field, task)| self.holds(*field, *task, this))
+            {
+                let before = u32::try_from(field - this).ok()?;
+                body.task_found_at.store(before + 1, Ordering::Relaxed);
+                return Some(task);
             }
         }
         None
@@ -635,12 +646,12 @@ impl<'a> Seeker<'a> {
         is_task && fields.is_some_and(|fields| fields.contains(&this))
     }
 
-    /// Whether the task at `task` has its state machine at `this`.
-    fn holds(&self, task: u64, this: u64) -> bool {
+    /// Whether the task at `task`, which the word at `field` names, has its state machine at `this`.
+    fn holds(&self, field: u64, task: u64, this: u64) -> bool {
         if task >= this || this - task >= MOST_BEFORE {
             return false;
         }
-        let Some(table) = self.careful.table_near(task, this) else {
+        let Some(table) = self.careful.table_named_at(field, task) else {
             return false;
         };
         match self.tables.types.get(table) {
