@@ -529,10 +529,10 @@ impl Callbacks for ClrCallbacks {
 
     fn dynamic_method_unloaded<'rt>(
         &self,
-        _cx: &mut Cx<'rt, Cooperative>,
+        cx: &mut Cx<'rt, Cooperative>,
         function: FunctionId<'rt>,
     ) -> corprof::Result<()> {
-        self.clr.dynamic_unloaded(&self.parts.target, function);
+        self.clr.dynamic_unloaded(&self.parts.target, cx, function);
         Ok(())
     }
 

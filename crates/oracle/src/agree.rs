@@ -33,6 +33,7 @@ use agent::model::EndCode;
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
 use agent::target::CodeHistory;
+use agent::target::code::Owner;
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::{AgentCx, FunctionId, FunctionKey};
@@ -356,7 +357,7 @@ impl Agree {
         match target.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::Native => none('n'),
             Some(region) if region.kind == Kind::ReadyToRun => {
-                if region.user != u64::from(runtime) {
+                if Owner::of_word(region.user).runtime != runtime {
                     return none('n');
                 }
                 let start = target.code.map().r2r_function_start(lookup);
@@ -379,10 +380,13 @@ impl Agree {
                     function,
                 }
             }
+            Some(region) if Owner::of_word(region.user).unnamed != 0 => none('d'),
             // A dynamic method or a stub of before an attach: from the next walk on it has its rule.
             _ if runtimes.meet(target, lookup) => {
                 self.history.absorb(&target.code);
-                of_body(&self.history).unwrap_or(none('u'))
+                let is_dynamic = target.code.map().lookup(lookup).is_some();
+                let or_dynamic = if is_dynamic { 'd' } else { 'u' };
+                of_body(&self.history).unwrap_or(none(or_dynamic))
             }
             _ => none('u'),
         }

@@ -112,8 +112,27 @@ impl Code {
 pub(crate) struct Entry {
     pub(crate) region: Region,
     pub(crate) code: Code,
-    /// Rules of it may be in the cache: see [`CodeMap::keep_rule`].
-    has_cached_rules: AtomicBool,
+    /// A walk came to it and looked for a rule: some may be in the cache, see [`CodeMap::keep_rule`].
+    met: AtomicBool,
+}
+
+impl Entry {
+    /// A walk looks for a rule here. Async-signal-safe.
+    pub(crate) fn meet(&self) {
+        // Seldom the first: the line stays with all processors that read it.
+        if !self.met.load(Ordering::Relaxed) {
+            self.met.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What [`CodeMap::take_jit_body`] took out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Where it was, and its owner's word.
+    pub region: Region,
+    /// A walk came to it: its addresses may be in stacks that have not been read yet.
+    pub was_met: bool,
 }
 
 /// What waits until no walk can hold it.
@@ -155,7 +174,7 @@ impl Writer {
         let new = Entry {
             region,
             code,
-            has_cached_rules: AtomicBool::new(false),
+            met: AtomicBool::new(false),
         };
         Box::into_raw(match self.spare.pop() {
             Some(mut entry) => {
@@ -280,6 +299,50 @@ impl CodeMap {
             }
             _ => false,
         }
+    }
+
+    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and answers what it was.
+    /// See [`CodeMap::remove`].
+    pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
+        let mut writer = self.lock();
+        // SAFETY: as in `publish`.
+        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }?;
+        let slot = table.slot(start >> CHUNK_SHIFT)?;
+        let entry = self.overlapping(&writer, slot, &(start..start.saturating_add(1)))?;
+        // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
+        let region = unsafe { (*entry).region };
+        if region.start != start || !is_it(region.user) {
+            return None;
+        }
+        self.unpublish(&mut writer, table, entry);
+        let was_met = self.drop_entry(&mut writer, entry);
+        Some(Taken { region, was_met })
+    }
+
+    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at all there are.
+    pub fn remove_jit_bodies(&self, is_gone: impl Fn(u64) -> bool) -> usize {
+        let mut writer = self.lock();
+        // SAFETY: as in `publish`.
+        let Some(table) = (unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }) else {
+            return 0;
+        };
+        let mut gone = Vec::new();
+        for slot in table.slots() {
+            // SAFETY: as in `publish`.
+            let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };
+            let chunk = slot.chunk.load(Ordering::Relaxed);
+            gone.extend(bucket.into_iter().flat_map(Bucket::entries).filter(|entry| {
+                // SAFETY: as in `overlapping`.
+                let region = unsafe { &(**entry).region };
+                // One that reaches into other chunks is theirs as well.
+                region.start >> CHUNK_SHIFT == chunk && is_gone(region.user)
+            }));
+        }
+        for entry in &gone {
+            self.unpublish(&mut writer, table, *entry);
+            self.drop_entry(&mut writer, *entry);
+        }
+        gone.len()
     }
 
     /// Removes all JIT bodies and ReadyToRun images that have an address in `range`; says how
@@ -445,9 +508,7 @@ impl CodeMap {
     /// whether the code has rules in the cache and clears them, so either it sees that there are some,
     /// or this sees the epoch.
     pub(crate) fn keep_rule(&self, entry: &Entry, address: u64, packed: u32, epoch: u64) {
-        if !entry.has_cached_rules.load(Ordering::Relaxed) {
-            entry.has_cached_rules.store(true, Ordering::Relaxed);
-        }
+        entry.meet();
         self.rules.put(address, packed);
         fence(Ordering::SeqCst);
         if self.epoch.load(Ordering::SeqCst) != epoch {
@@ -660,13 +721,14 @@ impl CodeMap {
         gone.len()
     }
 
-    /// Retires an entry that is published nowhere any more, and forgets its rules.
-    fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) {
+    /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether a walk had come to it.
+    fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) -> bool {
         // SAFETY: made by `Box::into_raw` in `Writer::entry`; no bucket and no published list names it any
         // more, and each caller drops it once.
         let entry = unsafe { Box::from_raw(entry.cast_mut()) };
         self.new_epoch();
-        if entry.has_cached_rules.load(Ordering::Relaxed) {
+        let was_met = entry.met.load(Ordering::Relaxed);
+        if was_met {
             self.rules
                 .invalidate(&(entry.region.start..entry.region.end));
         }
@@ -676,6 +738,7 @@ impl CodeMap {
             Kind::Native | Kind::ReadyToRun => writer.memory.modules -= 1,
         }
         self.retire(writer, Retired::Entry(entry), bytes);
+        was_met
     }
 }
 

@@ -655,6 +655,7 @@ impl<'a, M: Load> Walker<'a, M> {
         let Some(entry) = map.find(&reader, lookup) else {
             return self.guess(here, Reason::UnknownCode);
         };
+        entry.meet();
         if entry.code.is_cut_short() {
             return self.guess(here, Reason::CutShort);
         }

@@ -1,18 +1,19 @@
 //! A CLR's code: its modules, and the bodies that its compiler makes.
 //!
 //! Methods are not named here, except those whose names cannot be asked for later (collectible
-//! code).
+//! code), and dynamic methods, which are named when a sample has met them: by the agent thread, or at their end.
 //!
-//! Invariant: a body is told to the code index in the callback that follows its publication, and
-//! taken out of it before its unload callback returns.
+//! Invariants: a body is told to the code index in the callback that follows its publication, and
+//! taken out of it before its unload callback returns; the name of a dynamic method is asked for only while its unload callback
+//! cannot return.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use corprof::context::{Context, MayTriggerGc};
-use corprof::{Cx, FunctionId, ModuleFlags, ModuleId, RejitId};
+use corprof::context::{AgentThread, Context, MayTriggerGc, Synchronous};
+use corprof::{Cx, FunctionId, FunctionKey, ModuleFlags, ModuleId, RejitId};
 use recording::{MethodKind, Tier};
 use stackwalk::{Kind, Region, jit, pe};
 
@@ -20,39 +21,20 @@ use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
 use crate::base::numbers::NumberMap;
 use crate::base::proc;
-use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule, MethodNames};
+use crate::model::method::UNKNOWN_NS;
+use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
+use crate::target::code::{CodeChange, Owner};
 use crate::target::{Target, chains};
 
 /// How many code headers of a runtime are read with care, and held against what it answers, before they are read fast and alone.
 const HEADERS_TO_TRUST: u32 = 32;
 
-/// Code that goes when its module, or the dynamic method itself, goes.
-#[derive(Debug, Default)]
-pub(super) struct Unloadable {
-    pub(super) by_module: HashMap<usize, Vec<Range<u64>>>,
-    pub(super) by_function: NumberMap<usize, Range<u64>>,
-    /// Of the last dynamic method.
-    last_dynamic: Option<Arc<CollectibleFacts>>,
-}
+/// Code that goes when its module goes, by module.
+pub(super) type Unloadable = HashMap<usize, Vec<Range<u64>>>;
 
-impl Unloadable {
-    /// What is known of a dynamic method of this name. Those that are made one after the other have one name, mostly,
-    /// and share it: what one thread makes and another one frees is dear.
-    fn dynamic_facts(&mut self, names: Option<MethodNames>) -> Arc<CollectibleFacts> {
-        let name = names.as_ref().map(|names| &names.name);
-        if let Some(last) = &self.last_dynamic
-            && last.names.as_ref().map(|names| &names.name) == name
-        {
-            return Arc::clone(last);
-        }
-        let facts = Arc::new(CollectibleFacts {
-            names,
-            il_map: Box::default(),
-        });
-        self.last_dynamic = Some(Arc::clone(&facts));
-        facts
-    }
-}
+/// Dynamic methods of which the agent thread has been told, by FunctionID. Whoever asks for the name of one holds the lock: see
+/// [`Clr::name_dynamic`].
+pub(super) type NamedDynamics = NumberMap<usize, Range<u64>>;
 
 impl Clr {
     /// What is known of a module.
@@ -128,7 +110,7 @@ impl Clr {
     /// A module is being unloaded: its code goes, before the callback returns.
     pub(crate) fn module_unloaded(&self, target: &Target, module: ModuleId<'_>) {
         self.gate.unloading();
-        let ranges = lock(&self.unloadable).by_module.remove(&module.raw());
+        let ranges = lock(&self.unloadable).remove(&module.raw());
         target.code.removed(ranges.unwrap_or_default());
         let facts = lock(&self.modules).remove(&module.raw());
         self.forget(facts.as_deref());
@@ -139,11 +121,120 @@ impl Clr {
         target.code.map().quiesce(64);
     }
 
-    /// A dynamic method is being unloaded.
-    pub(crate) fn dynamic_unloaded(&self, target: &Target, function: FunctionId<'_>) {
+    /// A dynamic method is being unloaded: its code goes, before the callback returns. What it was is told where a sample
+    /// may have met it.
+    pub(crate) fn dynamic_unloaded<'rt, C: Synchronous>(
+        &self,
+        target: &Target,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) {
         self.gate.dynamic_unloading();
-        let range = lock(&self.unloadable).by_function.remove(&function.raw());
-        target.code.removed(range);
+        let runtime = self.number();
+        // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was never compiled.
+        let start = cx.info().get_code_info(cx, function);
+        let taken = start.ok().and_then(|code| {
+            let start = code.start_address as u64;
+            target.code.take_dynamic(start, runtime, function.raw())
+        });
+        // Only now: the agent thread finds it in the map no more, or has asked before this goes on.
+        let named = lock(&self.named_dynamics).remove(&function.raw());
+        if let Some(range) = named {
+            target.code.removed([range]);
+            return;
+        }
+        let Some(taken) = taken.filter(|taken| taken.was_met) else {
+            return;
+        };
+        let region = taken.region;
+        let body = self.dynamic_body(region.start..region.end, cx, function);
+        target.code.push([
+            CodeChange::Added(body),
+            CodeChange::Removed {
+                range: region.start..region.end,
+                at_ns: proc::now_ns(),
+            },
+        ]);
+    }
+
+    /// Asks for the name of the dynamic method at an address that a sample has met, so that the agent thread hears of its
+    /// body. Nothing happens where there is none, or nothing to ask.
+    ///
+    /// The one other lock that is held over calls into the CLR, beside the gate: the end of a dynamic method takes its body out of
+    /// the code map and then waits here, in cooperative mode, while its name is asked for. These calls need no lock of the
+    /// runtime's, and can be made at any time (`GetDynamicFunctionInfo`).
+    pub(crate) fn name_dynamic(
+        &self,
+        target: &Target,
+        cx: &Cx<'_, AgentThread>,
+        address: u64,
+    ) {
+        let mut named = lock(&self.named_dynamics);
+        let Some(region) = target.code.map().lookup(address) else {
+            return;
+        };
+        let owner = Owner::of_word(region.user);
+        if region.kind != Kind::Jit
+            || owner.runtime != self.number()
+            || named.contains_key(&owner.unnamed)
+        {
+            return;
+        }
+        // SAFETY: the id came from a callback of this runtime, and the method is there: it is in the code map, and its unload
+        // callback, which takes it out, does not return while `named` is held.
+        let key = unsafe { FunctionKey::from_parts(cx.info().index(), owner.unnamed) };
+        let Some(function) = key.and_then(|key| cx.info().id(key)) else {
+            return;
+        };
+        let range = region.start..region.end;
+        let body = self.dynamic_body(range.clone(), cx, function);
+        named.insert(owner.unnamed, range);
+        target.code.push([CodeChange::Added(body)]);
+    }
+
+    fn dynamic_body<'rt, C: Synchronous>(
+        &self,
+        range: Range<u64>,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> CodeBody {
+        CodeBody {
+            code_start: range.start,
+            range,
+            runtime: self.number(),
+            function: function.raw(),
+            kind: MethodKind::Dynamic,
+            // Never tiered (`MethodDesc::DetermineAndSetIsEligibleForTieredCompilation`).
+            tier: Tier::Optimized,
+            added_ns: UNKNOWN_NS,
+            collectible: Some(Arc::new(CollectibleFacts {
+                names: names::of_dynamic(cx, function),
+                il_map: Box::default(),
+            })),
+        }
+    }
+
+    /// A dynamic method was compiled. False: it must be treated as other code.
+    ///
+    /// One that a collectible module keeps (a stub in IL) goes without a word, so its name cannot be asked for later.
+    fn dynamic_compiled<'rt, C: MayTriggerGc>(
+        &self,
+        target: &Target,
+        cx: &mut Cx<'rt, C>,
+        function: FunctionId<'rt>,
+    ) -> bool {
+        if self.any_collectible() {
+            return false;
+        }
+        let Ok(code) = cx.info().get_code_info(cx, function) else {
+            return true;
+        };
+        let Some((_, unwind)) = self.body_at(cx, function, code.start_address) else {
+            return true;
+        };
+        target
+            .code
+            .dynamic_added(unwind, self.number(), function.raw())
     }
 
     /// The CLR has ended or been left: the code of its images is no more.
@@ -173,6 +264,9 @@ impl Clr {
         rejit: RejitId,
         kind: MethodKind,
     ) -> Option<Tier> {
+        if kind != MethodKind::Il && self.dynamic_compiled(target, cx, function) {
+            return Some(Tier::Optimized);
+        }
         let info = cx.info();
         let mut tier = None;
         // A dynamic method has one body for ever: the question below is the cheapest.
@@ -210,7 +304,7 @@ impl Clr {
             if rejit != RejitId::ORIGINAL {
                 self.compiled_again(cx, function, start);
             }
-            let (facts, owner) = self.collectible_facts(cx, function, kind, start);
+            let (facts, keeper) = self.collectible_facts(cx, function, kind, start);
             let of_this = self.tier(target, &unwind, kind, &starts);
             tier = Some(of_this);
             let body = CodeBody {
@@ -226,7 +320,7 @@ impl Clr {
             if let Some(tables) = chains::wanted() {
                 self.learn_body(cx, tables, &body);
             }
-            self.added(target, body, owner, unwind);
+            self.added(target, body, keeper, unwind);
         }
         tier
     }
@@ -265,18 +359,17 @@ impl Clr {
     }
 
     /// Makes a body known: to its owner's unload, and to the code index.
-    fn added(&self, target: &Target, body: CodeBody, owner: Owner, unwind: jit::Body) {
+    fn added(&self, target: &Target, body: CodeBody, keeper: Keeper, unwind: jit::Body) {
         let range = body.range.clone();
         let function = body.function;
-        match owner {
-            Owner::Runtime => {}
-            Owner::Module(module) => lock(&self.unloadable)
-                .by_module
+        match keeper {
+            Keeper::Runtime => {}
+            Keeper::Module(module) => lock(&self.unloadable)
                 .entry(module)
                 .or_default()
                 .push(range),
-            Owner::Function => {
-                lock(&self.unloadable).by_function.insert(function, range);
+            Keeper::Function => {
+                lock(&self.named_dynamics).insert(function, range);
             }
         }
         target.code.added(body, unwind);
@@ -331,14 +424,16 @@ impl Clr {
         function: FunctionId<'rt>,
         kind: MethodKind,
         start: u64,
-    ) -> (Option<Arc<CollectibleFacts>>, Owner) {
+    ) -> (Option<Arc<CollectibleFacts>>, Keeper) {
         if kind != MethodKind::Il {
-            let names = names::of_dynamic(cx, function);
-            let facts = lock(&self.unloadable).dynamic_facts(names);
-            return (Some(facts), Owner::Function);
+            let facts = CollectibleFacts {
+                names: names::of_dynamic(cx, function),
+                il_map: Box::default(),
+            };
+            return (Some(Arc::new(facts)), Keeper::Function);
         }
         if !self.any_collectible() {
-            return (None, Owner::Runtime);
+            return (None, Keeper::Runtime);
         }
         match names::collectible_owner(self, cx, function) {
             Some(module) => {
@@ -346,15 +441,15 @@ impl Clr {
                     names: names::of_function(self, cx, function),
                     il_map: names::il_map(cx, start).unwrap_or_default(),
                 };
-                (Some(Arc::new(facts)), Owner::Module(module))
+                (Some(Arc::new(facts)), Keeper::Module(module))
             }
-            None => (None, Owner::Runtime),
+            None => (None, Keeper::Runtime),
         }
     }
 }
 
 /// Who takes a body's memory back.
-enum Owner {
+enum Keeper {
     /// Nobody: it stays as long as the runtime.
     Runtime,
     /// The unload of a module.

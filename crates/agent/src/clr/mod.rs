@@ -27,7 +27,7 @@ use corprof::{CallbackKind, Calls, StackSnapshots};
 pub use self::registry::{Admitted, KnownClr, Registry};
 pub use self::runtimes::Runtimes;
 
-use self::code::Unloadable;
+use self::code::{NamedDynamics, Unloadable};
 use self::collecting::Collecting;
 use self::rewritten::Rewritten;
 use self::tiers::Tiering;
@@ -48,6 +48,7 @@ pub struct Clr {
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
+    named_dynamics: Mutex<NamedDynamics>,
     rewritten: Mutex<Rewritten>,
     /// What it does with hot code: [`Tiering`].
     tiering: AtomicU8,
@@ -99,6 +100,7 @@ impl Clr {
             modules: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
+            named_dynamics: Mutex::default(),
             rewritten: Mutex::default(),
             tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),

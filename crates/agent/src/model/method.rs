@@ -10,6 +10,9 @@ use crate::base::metadata::Metadata;
 use crate::base::proc;
 use stackwalk::own_memory::is_one_missing;
 
+/// When a body was added of which nobody took notice then: before all samples.
+pub const UNKNOWN_NS: u64 = 0;
+
 /// One contiguous piece of JITted code.
 #[derive(Clone, Debug)]
 pub struct CodeBody {
@@ -25,10 +28,10 @@ pub struct CodeBody {
     pub kind: MethodKind,
     /// How far compiled.
     pub tier: Tier,
-    /// CLOCK_MONOTONIC when it was added.
+    /// CLOCK_MONOTONIC when it was added, or [`UNKNOWN_NS`].
     pub added_ns: u64,
     /// For code that may be unloaded (dynamic methods, collectible modules): the runtime must not be
-    /// asked about it later, so this was asked when it was added.
+    /// asked about it later, so this was asked when it was added, or at its end.
     pub collectible: Option<Arc<CollectibleFacts>>,
 }
 

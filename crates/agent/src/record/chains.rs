@@ -21,6 +21,7 @@ use crate::clr::async_types::Note;
 use crate::model::WalkedStack;
 use crate::model::chain::{Chain, ChainEnd, Link, NO_STATE, Role};
 use crate::target::chains;
+use crate::target::code::Owner;
 
 /// Most classes of which the names are kept.
 const MAX_NOTES: usize = 16 * 1024;
@@ -314,7 +315,7 @@ impl Recorder {
             return Some(body.runtime);
         }
         let region = look.target.code.map().lookup(lookup)?;
-        (region.kind == Kind::ReadyToRun).then(|| u8::try_from(region.user).unwrap_or(u8::MAX))
+        (region.kind == Kind::ReadyToRun).then(|| Owner::of_word(region.user).runtime)
     }
 
     /// What a link is in the recording; `None` for one that is nothing worth to be shown.

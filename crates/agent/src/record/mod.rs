@@ -88,6 +88,7 @@ impl Recorder {
         self.absorb_code(target);
         self.forget_chains_of(clr.number());
         target.code.removed(self.history.of_runtime(clr.number()));
+        target.code.runtime_removed(clr.number());
         for code in clr.images() {
             target.code.image_removed(code);
         }

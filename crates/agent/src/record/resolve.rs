@@ -9,7 +9,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
@@ -19,9 +21,10 @@ use super::roles::Roles;
 use super::stacks::Stacks;
 use super::stubs::Generated;
 use crate::base::numbers::NumberMap;
-use crate::clr::{Runtimes, async_types, names};
+use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, IlMap, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
+use crate::target::code::Owner;
 use crate::target::natives::NativeChange;
 use crate::target::{Target, chains};
 
@@ -47,6 +50,8 @@ pub(super) struct Written {
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
+    /// Dynamic methods by runtime and name.
+    dynamic_methods: HashMap<(u8, String), u32>,
     /// Of methods that have any, and of frames of them.
     method_roles: NumberMap<u32, Roles>,
     frame_roles: NumberMap<u32, Roles>,
@@ -89,7 +94,7 @@ impl Written {
     pub(super) fn is_full(&self) -> bool {
         self.by_address.len() >= MAX_ADDRESSES
             || self.frames.len() >= MAX_FRAMES
-            || self.methods.len() >= MAX_METHODS
+            || self.methods.len() + self.dynamic_methods.len() >= MAX_METHODS
             || self.managed_modules.len() >= MAX_METHODS
             || self.precompiled.len() >= MAX_METHODS
     }
@@ -120,7 +125,9 @@ impl Written {
         let addresses = self.by_address.capacity() * 17;
         let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
         let maps: usize = self.il_maps.values().map(|map| map.len() * 8 + 40).sum();
-        let methods = (self.methods.capacity() + self.precompiled.capacity()) * 25;
+        let dynamic = self.dynamic_methods.keys().map(|(_, name)| name.len() + 48);
+        let methods = (self.methods.capacity() + self.precompiled.capacity()) * 25
+            + dynamic.sum::<usize>();
         (addresses + frames + maps + methods) as u64 + self.stacks.memory()
     }
 }
@@ -420,8 +427,7 @@ impl Recorder {
         }
         match look.target.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::ReadyToRun => {
-                let runtime = u8::try_from(region.user).unwrap_or(u8::MAX);
-                self.ready_to_run(look, runtime, lookup)
+                self.ready_to_run(look, Owner::of_word(region.user).runtime, lookup)
             }
             Some(region) if region.kind == Kind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
@@ -437,14 +443,40 @@ impl Recorder {
                     None => Frame::Unknown { address: lookup },
                 }
             }
-            _ if look.runtimes.meet(look.target, lookup) => {
-                self.history.absorb(&look.target.code);
-                match self.history.at(lookup, time_ns).cloned() {
-                    Some(body) => self.managed(look, &body, lookup),
+            Some(region) => self.jitted(look, Owner::of_word(region.user), lookup, time_ns),
+            None if look.runtimes.meet(look.target, lookup) => {
+                let region = look.target.code.map().lookup(lookup);
+                let owner = region.map(|region| Owner::of_word(region.user));
+                match owner {
+                    Some(owner) => self.jitted(look, owner, lookup, time_ns),
                     None => self.stub(look, lookup),
                 }
             }
-            _ => self.stub(look, lookup),
+            None => self.stub(look, lookup),
+        }
+    }
+
+    /// A JITted body that the code map has and the history has not, or had not a moment ago.
+    fn jitted(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        owner: Owner,
+        lookup: u64,
+        time_ns: u64,
+    ) -> Frame<'static> {
+        if owner.unnamed != 0 {
+            let target = look.target;
+            let name = |clr: &Arc<Clr>, cx: &mut Cx<'_, AgentThread>| {
+                clr.name_dynamic(target, cx, lookup);
+            };
+            look.runtimes.with(owner.runtime, name);
+        }
+        // Another body may have had the address when the sample was taken: its end is in the queue before this one was in the
+        // map.
+        self.history.absorb(&look.target.code);
+        match self.history.at(lookup, time_ns).cloned() {
+            Some(body) => self.managed(look, &body, lookup),
+            None => self.stub(look, lookup),
         }
     }
 
@@ -454,20 +486,13 @@ impl Recorder {
         body: &CodeBody,
         lookup: u64,
     ) -> Frame<'static> {
-        let key = (u32::from(body.runtime), body.function);
-        let known = self.written.methods.get(&key).copied();
-        let method = known.or_else(|| {
-            let names = match &body.collectible {
-                Some(facts) => facts.names.clone()?,
-                None => look.runtimes.with(body.runtime, |clr, cx| {
-                    let function = function_id(cx, body.function)?;
-                    names::of_function(clr, cx, function)
-                })??,
-            };
-            let method = self.method(body.runtime, body.kind, &names);
-            self.remember_method(key, method);
-            Some(method)
-        });
+        let method = match &body.collectible {
+            Some(facts) if body.kind == MethodKind::Dynamic => facts
+                .names
+                .as_ref()
+                .map(|names| self.dynamic_method(body.runtime, names)),
+            _ => self.method_with_metadata(look, body),
+        };
         match method {
             Some(method) => Frame::Managed {
                 method,
@@ -482,6 +507,39 @@ impl Recorder {
                 name: Cow::Borrowed("managed code without a name"),
             },
         }
+    }
+
+    /// The method of a body in IL; `None` where nobody knows its names.
+    fn method_with_metadata(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        body: &CodeBody,
+    ) -> Option<u32> {
+        let key = (u32::from(body.runtime), body.function);
+        if let Some(known) = self.written.methods.get(&key) {
+            return Some(*known);
+        }
+        let names = match &body.collectible {
+            Some(facts) => facts.names.clone()?,
+            None => look.runtimes.with(body.runtime, |clr, cx| {
+                let function = function_id(cx, body.function)?;
+                names::of_function(clr, cx, function)
+            })??,
+        };
+        let method = self.method(body.runtime, body.kind, &names);
+        self.remember_method(key, method);
+        Some(method)
+    }
+
+    /// The method of all dynamic methods of this name: they have nothing else, and their ids are given out again at once.
+    fn dynamic_method(&mut self, runtime: u8, names: &MethodNames) -> u32 {
+        let key = (runtime, names.name.clone());
+        if let Some(known) = self.written.dynamic_methods.get(&key) {
+            return *known;
+        }
+        let method = self.method(runtime, MethodKind::Dynamic, names);
+        self.written.dynamic_methods.insert(key, method);
+        method
     }
 
     fn ready_to_run(

@@ -85,7 +85,7 @@ fn body(
         range,
         runtime: 0,
         function,
-        kind: MethodKind::Dynamic,
+        kind: MethodKind::Il,
         tier: Tier::Optimized,
         added_ns,
         collectible: Some(Arc::new(CollectibleFacts {

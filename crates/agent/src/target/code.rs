@@ -5,15 +5,18 @@
 //! taken, and learns it from the changes that are queued here. Both are told in one place, so that they
 //! cannot come apart.
 //!
-//! Invariants: a body is queued before it is in the code map, and has left the map before its removal is
-//! queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
+//! Dynamic methods come and go by the hundred thousand, and few of them are ever met by a walk. Only the code map is told of
+//! them, with whose they are; the queue hears of one when a sample has met it.
+//!
+//! Invariants: a body is queued before it is in the code map, or the map says whose it is, and has left the map before its
+//! removal is queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
 //! the agent thread is called before the queue is long, so that it stays short for ever, with or
 //! without a session.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use stackwalk::{CodeMap, jit, pe};
+use stackwalk::{CodeMap, Taken, jit, pe};
 
 use crate::base::proc;
 use crate::base::wake::Wake;
@@ -41,6 +44,40 @@ pub enum CodeChange {
         /// CLOCK_MONOTONIC.
         at_ns: u64,
     },
+}
+
+/// Whose a body of managed code is: the word that the code map keeps with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Number of the runtime.
+    pub runtime: u8,
+    /// FunctionID of a dynamic method whose names nobody has asked for; 0 for other code.
+    pub unnamed: usize,
+}
+
+impl Owner {
+    /// Bits of the word that say which runtime.
+    const RUNTIME_BITS: u32 = u8::BITS;
+
+    fn of_runtime(runtime: u8) -> Owner {
+        Owner {
+            runtime,
+            unnamed: 0,
+        }
+    }
+
+    fn word(self) -> u64 {
+        u64::from(self.runtime) | (self.unnamed as u64) << Owner::RUNTIME_BITS
+    }
+
+    /// From the word of a JITted body or of an image.
+    pub fn of_word(word: u64) -> Owner {
+        Owner {
+            // The lowest bits.
+            runtime: word as u8,
+            unnamed: (word >> Owner::RUNTIME_BITS) as usize,
+        }
+    }
 }
 
 /// All code of the process.
@@ -73,9 +110,37 @@ impl CodeIndex {
 
     /// A body was compiled. In the callback that follows its publication.
     pub fn added(&self, body: CodeBody, unwind: jit::Body) {
-        let runtime = u64::from(body.runtime);
+        let owner = Owner::of_runtime(body.runtime);
         self.push([CodeChange::Added(body)]);
-        self.map.add_jit_body(unwind, runtime);
+        self.map.add_jit_body(unwind, owner.word());
+    }
+
+    /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose it is. False, and nothing
+    /// done, for an id that is none.
+    pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
+        let owner = Owner {
+            runtime,
+            unnamed: function,
+        };
+        let is_whole = function != 0 && Owner::of_word(owner.word()) == owner;
+        is_whole && self.map.add_jit_body(unwind, owner.word())
+    }
+
+    /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
+    /// map has it not, or with its names.
+    pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<Taken> {
+        let owner = Owner {
+            runtime,
+            unnamed: function,
+        };
+        self.map
+            .take_jit_body(start, |word| Owner::of_word(word) == owner)
+    }
+
+    /// All JITted code of a runtime that has ended goes.
+    pub fn runtime_removed(&self, runtime: u8) {
+        self.map
+            .remove_jit_bodies(|word| Owner::of_word(word).runtime == runtime);
     }
 
     /// Bodies go. In the callback that announces it, before their memory is used again.
@@ -89,7 +154,7 @@ impl CodeIndex {
 
     /// An image with ReadyToRun code was loaded.
     pub fn image_added(&self, image: pe::Image, runtime: u8) {
-        self.map.add_r2r(image, u64::from(runtime));
+        self.map.add_r2r(image, Owner::of_runtime(runtime).word());
     }
 
     /// It is about to be unmapped.

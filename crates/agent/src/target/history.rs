@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::code::{CodeChange, CodeIndex, ROOM};
+use crate::base::proc;
 use crate::model::CodeBody;
+use crate::model::method::UNKNOWN_NS;
 
 #[derive(Debug)]
 struct Removed {
@@ -45,7 +47,11 @@ impl CodeHistory {
         for change in changes.drain(..) {
             match change {
                 CodeChange::Added(body) => {
-                    self.remove(body.range.clone(), body.added_ns);
+                    let end_ns = match body.added_ns {
+                        UNKNOWN_NS => proc::now_ns(),
+                        known => known,
+                    };
+                    self.remove(body.range.clone(), end_ns);
                     self.live.insert(body.range.start, body);
                 }
                 CodeChange::Removed { range, at_ns } => self.remove(range, at_ns),
@@ -93,7 +99,9 @@ impl CodeHistory {
     pub fn at(&self, address: u64, time_ns: u64) -> Option<&CodeBody> {
         let removed = self
             .removed_at(address)
-            .find(|removed| time_ns < removed.end_ns && time_ns >= removed.body.added_ns);
+            .filter(|removed| time_ns < removed.end_ns && time_ns >= removed.body.added_ns)
+            // One after the other had the address, and not of all is known since when.
+            .min_by_key(|removed| removed.end_ns);
         if let Some(removed) = removed {
             return Some(&removed.body);
         }

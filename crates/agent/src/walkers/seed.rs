@@ -11,6 +11,8 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced};
 
+use crate::target::code::Owner;
+
 /// What became of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedState {
@@ -78,7 +80,7 @@ fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     let ip = frame.word & ADDRESS;
     let lookup = ip.checked_sub(u64::from(frame.word & EXACT == 0))?;
     let region = map.lookup(lookup)?;
-    if region.user != u64::from(runtime) {
+    if Owner::of_word(region.user).runtime != runtime {
         return None;
     }
     match region.kind {

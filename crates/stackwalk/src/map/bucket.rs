@@ -71,6 +71,11 @@ impl Bucket {
         words.filter(|word| *word != 0)
     }
 
+    /// The entries of all bodies that are in it now.
+    pub(super) fn entries(&self) -> impl Iterator<Item = *const Entry> {
+        self.words().filter_map(entry_of)
+    }
+
     /// Whether nothing is in it.
     pub(super) fn is_empty(&self) -> bool {
         self.words().next().is_none()

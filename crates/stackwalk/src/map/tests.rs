@@ -14,6 +14,8 @@ fn body(start: u64, len: u32) -> jit::Body {
 enum Step {
     Add(u64, u32),
     Remove(u64),
+    Take(u64),
+    RemoveOdd,
     RemoveRange(u64, u64),
     Look(u64),
 }
@@ -26,6 +28,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         5 => (at(), len).prop_map(|(at, len)| Step::Add(at, len)),
         2 => at().prop_map(Step::Remove),
+        2 => at().prop_map(Step::Take),
+        1 => Just(Step::RemoveOdd),
         1 => (at(), 0u64..100_000).prop_map(|(at, len)| Step::RemoveRange(at, at + len)),
         4 => at().prop_map(Step::Look),
     ];
@@ -48,6 +52,17 @@ proptest! {
                 }
                 Step::Remove(start) => {
                     prop_assert_eq!(map.remove(start), model.remove(&start).is_some());
+                }
+                Step::Take(start) => {
+                    let found = map.take_jit_body(start, |_| true);
+                    let found = found.map(|taken| (taken.region.end, taken.region.user));
+                    prop_assert_eq!(found, model.remove(&start));
+                }
+                Step::RemoveOdd => {
+                    let before = model.len();
+                    model.retain(|_, (_, user)| user.is_multiple_of(2));
+                    let removed = map.remove_jit_bodies(|user| !user.is_multiple_of(2));
+                    prop_assert_eq!(removed, before - model.len());
                 }
                 Step::RemoveRange(start, end) => {
                     let before = model.len();
@@ -208,4 +223,30 @@ fn a_rule_of_removed_code_does_not_stay_in_the_cache() {
     // A walk that found the body before it went, and keeps its rule after.
     map.keep_rule(entry, start + 5, 9, epoch);
     assert_eq!(map.rules.get(start + 5), None);
+}
+
+#[test]
+fn a_body_says_whether_a_walk_met_it() {
+    let map = Box::new(CodeMap::new());
+    let (start, other) = (0x7f00_0000_0000, 0x7f00_0000_0100);
+    for (start, user) in [(start, 6), (other, 7)] {
+        assert!(map.add_jit_body(body(start, 100), user));
+    }
+    {
+        let reader = map.grace.enter();
+        map.find(&reader, other + 50).unwrap().meet();
+    }
+    assert_eq!(map.take_jit_body(start, |user| user == 7), None);
+    assert_eq!(map.take_jit_body(other + 1, |_| true), None);
+    for (start, was_met) in [(start, false), (other, true)] {
+        assert_eq!(
+            map.take_jit_body(start, |_| true).unwrap().was_met,
+            was_met
+        );
+        assert_eq!(map.lookup(start), None);
+    }
+    // The memory of an entry is used again, what was said of it is not.
+    assert!(map.quiesce(10));
+    assert!(map.add_jit_body(body(other, 100), 8));
+    assert!(!map.take_jit_body(other, |_| true).unwrap().was_met);
 }
