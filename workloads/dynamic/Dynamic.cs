@@ -6,7 +6,9 @@ namespace Workloads
 {
     /// <summary>
     /// DynamicMethods: made, run a few times, and left to the garbage
-    /// collector, which frees their code for the next ones.
+    /// collector, which frees their code for the next ones. With "kept" one is there
+    /// all the time; with "passing" each is gone before the next comes, which has
+    /// another name and the same memory.
     /// </summary>
     public static class Dynamic
     {
@@ -19,6 +21,7 @@ namespace Workloads
             Console.WriteLine("method DynamicMethod DynamicBurn");
             long made = 0;
             // One method for the program's life, which is there before who comes later.
+            bool passing = Array.IndexOf(args, "passing") >= 0;
             Burn kept = Array.IndexOf(args, "kept") >= 0 ? Make(1664525) : null;
             while (run.More())
             {
@@ -27,12 +30,20 @@ namespace Workloads
                     check.Add(kept(1, 400_000));
                     continue;
                 }
+                if (passing)
+                {
+                    long even = EvenRound();
+                    Collect();
+                    check.Add(even * 31 + OddRound());
+                    Collect();
+                    made += 2;
+                    continue;
+                }
                 check.Add(DynamicRound());
                 made += 4;
                 if (made % 64 == 0)
                 {
-                    GC.Collect();
-                    GC.WaitForPendingFinalizers();
+                    Collect();
                 }
             }
             check.Print();
@@ -56,10 +67,22 @@ namespace Workloads
             return sum;
         }
 
-        /// <summary>x = x * factor + 1, n times.</summary>
-        private static Burn Make(int factor)
+        private static void Collect()
         {
-            var method = new DynamicMethod("DynamicBurn", typeof(int), new[] { typeof(int), typeof(int) }, typeof(Dynamic).Module);
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long EvenRound() => Make(1664525, "EvenBurn")(1, 3_000_000);
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static long OddRound() => Make(1664527, "OddBurn")(1, 3_000_000);
+
+        /// <summary>x = x * factor + 1, n times.</summary>
+        private static Burn Make(int factor, string name = "DynamicBurn")
+        {
+            var method = new DynamicMethod(name, typeof(int), new[] { typeof(int), typeof(int) }, typeof(Dynamic).Module);
             ILGenerator il = method.GetILGenerator();
             Label test = il.DefineLabel();
             Label body = il.DefineLabel();

@@ -331,12 +331,17 @@ impl CodeMap {
             // SAFETY: as in `publish`.
             let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };
             let chunk = slot.chunk.load(Ordering::Relaxed);
-            gone.extend(bucket.into_iter().flat_map(Bucket::entries).filter(|entry| {
-                // SAFETY: as in `overlapping`.
-                let region = unsafe { &(**entry).region };
-                // One that reaches into other chunks is theirs as well.
-                region.start >> CHUNK_SHIFT == chunk && is_gone(region.user)
-            }));
+            gone.extend(
+                bucket
+                    .into_iter()
+                    .flat_map(Bucket::entries)
+                    .filter(|entry| {
+                        // SAFETY: as in `overlapping`.
+                        let region = unsafe { &(**entry).region };
+                        // One that reaches into other chunks is theirs as well.
+                        region.start >> CHUNK_SHIFT == chunk && is_gone(region.user)
+                    }),
+            );
         }
         for entry in &gone {
             self.unpublish(&mut writer, table, *entry);

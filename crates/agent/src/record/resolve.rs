@@ -126,8 +126,8 @@ impl Written {
         let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
         let maps: usize = self.il_maps.values().map(|map| map.len() * 8 + 40).sum();
         let dynamic = self.dynamic_methods.keys().map(|(_, name)| name.len() + 48);
-        let methods = (self.methods.capacity() + self.precompiled.capacity()) * 25
-            + dynamic.sum::<usize>();
+        let methods =
+            (self.methods.capacity() + self.precompiled.capacity()) * 25 + dynamic.sum::<usize>();
         (addresses + frames + maps + methods) as u64 + self.stacks.memory()
     }
 }
@@ -510,11 +510,7 @@ impl Recorder {
     }
 
     /// The method of a body in IL; `None` where nobody knows its names.
-    fn method_with_metadata(
-        &mut self,
-        look: &mut Lookup<'_, '_>,
-        body: &CodeBody,
-    ) -> Option<u32> {
+    fn method_with_metadata(&mut self, look: &mut Lookup<'_, '_>, body: &CodeBody) -> Option<u32> {
         let key = (u32::from(body.runtime), body.function);
         if let Some(known) = self.written.methods.get(&key) {
             return Some(*known);

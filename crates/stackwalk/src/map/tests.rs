@@ -239,10 +239,7 @@ fn a_body_says_whether_a_walk_met_it() {
     assert_eq!(map.take_jit_body(start, |user| user == 7), None);
     assert_eq!(map.take_jit_body(other + 1, |_| true), None);
     for (start, was_met) in [(start, false), (other, true)] {
-        assert_eq!(
-            map.take_jit_body(start, |_| true).unwrap().was_met,
-            was_met
-        );
+        assert_eq!(map.take_jit_body(start, |_| true).unwrap().was_met, was_met);
         assert_eq!(map.lookup(start), None);
     }
     // The memory of an entry is used again, what was said of it is not.

@@ -2,9 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use testkit::{Record, Recorded, Runtime};
+use testkit::{Record, Recorded, Runtime, Stacks, test_folder};
 
-on_each_runtime!(generics, compiler_made_methods, threads, unmanaged_code);
+on_each_runtime!(
+    generics,
+    compiler_made_methods,
+    dynamic_methods_that_pass,
+    dynamic_methods_that_pass_in_a_program_that_runs,
+    threads,
+    unmanaged_code,
+);
 
 fn frames(recorded: &Recorded) -> BTreeSet<String> {
     recorded
@@ -73,6 +80,44 @@ fn compiler_made_methods(runtime: &Runtime) {
             own.iter().any(|f| f.starts_with(method[0])),
             "no {} in {own:#?}",
             method[0]
+        );
+    }
+}
+
+/// Each is gone before its samples are read, and another one has its memory and its id.
+fn dynamic_methods_that_pass(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "dynamic", &["3", "passing"])
+        .options(["--engine", "clocks", "-F", "999"])
+        .run_complete();
+    assert_passed(&recorded.stacks());
+}
+
+fn dynamic_methods_that_pass_in_a_program_that_runs(runtime: &Runtime) {
+    let program = crate::attach::running(runtime, "dynamic", &["passing"]);
+    let folder = test_folder("passing");
+    let options = ["-d", "2s", "-F", "999", "--engine", "clocks"];
+    let recorded = crate::attach::record(program.pid(), &folder, &options);
+    assert_passed(&recorded.stacks());
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+}
+
+/// Those with this caller have this name, all but a few where the caller is in other code; and no other name has it.
+fn assert_passed(stacks: &Stacks) {
+    for (caller, own, other) in [
+        ("Workloads.Dynamic.EvenRound", "EvenBurn", "OddBurn"),
+        ("Workloads.Dynamic.OddRound", "OddBurn", "EvenBurn"),
+    ] {
+        let round = stacks.with(caller);
+        let of = |name: &str| round.with(&format!("DynamicMethod {name}")).total();
+        let all = round.total();
+        assert!(all > 200, "{caller}: {all} samples of {}", stacks.total());
+        assert_eq!(of(other), 0, "{}", round.show(20));
+        assert!(
+            of(own) * 10 >= all * 9,
+            "{} of {all}: {}",
+            of(own),
+            round.show(20)
         );
     }
 }
