@@ -53,7 +53,7 @@ struct Unloads {
 
 /// Where the end of a module or of a thread waits while the agent thread asks about what it has enumerated.
 ///
-/// The one lock of the agent that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
+/// The one lock of the agent, but that of the names of dynamic methods, that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
 /// callback that the runtime allows to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the
 /// runtime's that these calls need. The end of a thread may be told of under the thread store's lock, so nothing that
 /// takes that is called with the gate shut.

@@ -163,12 +163,7 @@ impl Clr {
     /// The one other lock that is held over calls into the CLR, beside the gate: the end of a dynamic method takes its body out of
     /// the code map and then waits here, in cooperative mode, while its name is asked for. These calls need no lock of the
     /// runtime's, and can be made at any time (`GetDynamicFunctionInfo`).
-    pub(crate) fn name_dynamic(
-        &self,
-        target: &Target,
-        cx: &Cx<'_, AgentThread>,
-        address: u64,
-    ) {
+    pub(crate) fn name_dynamic(&self, target: &Target, cx: &Cx<'_, AgentThread>, address: u64) {
         let mut named = lock(&self.named_dynamics);
         let Some(region) = target.code.map().lookup(address) else {
             return;
