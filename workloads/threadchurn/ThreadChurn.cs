@@ -6,7 +6,8 @@ namespace Workloads
 {
     /// <summary>
     /// Threads that are made, joined and gone: one after the other, with next
-    /// to nothing to do. A round is 50 of them.
+    /// to nothing to do. A round is 50 of them. With "burning" each burns for
+    /// some ten microseconds, every other one twice as long in another method.
     /// </summary>
     public static class ThreadChurn
     {
@@ -18,6 +19,7 @@ namespace Workloads
             var run = new Run(args);
             var check = new Checked("sum");
             Console.WriteLine("method ThreadChurn ShortLife");
+            bool burning = Array.IndexOf(args, "burning") >= 0;
             long made = 0;
             while (run.More())
             {
@@ -25,7 +27,7 @@ namespace Workloads
                 for (int i = 0; i < Threads; i++)
                 {
                     int number = i;
-                    var thread = new Thread(() => ShortLife(number), 256 * 1024);
+                    var thread = new Thread(() => Live(number, burning), 256 * 1024);
                     thread.Start();
                     thread.Join();
                 }
@@ -36,6 +38,40 @@ namespace Workloads
             Run.Measured("threads", made);
             run.End();
             return 0;
+        }
+
+        private static void Live(int number, bool burning)
+        {
+            if (!burning)
+            {
+                ShortLife(number);
+            }
+            else if (number % 2 == 0)
+            {
+                BurnOnce(8_000);
+            }
+            else
+            {
+                BurnTwice(16_000);
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void BurnOnce(int n)
+        {
+            for (int i = 0; i < n; i++)
+            {
+                sum = sum * 31 + 1;
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void BurnTwice(int n)
+        {
+            for (int i = 0; i < n; i++)
+            {
+                sum = sum * 37 + 1;
+            }
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]

@@ -599,11 +599,22 @@ impl Callbacks for ClrCallbacks {
         let threads = &self.parts.target.threads;
         threads.pins.created(cx.info().key(thread));
         let here = proc::own_tid() == os_thread;
+        let managed = (self.clr.number(), thread.raw());
+        let hijack = self.clr.hijack_of(thread.raw());
+        let chosen = if here {
+            threads.choose(managed, os_thread, hijack)
+        } else {
+            Some(1)
+        };
+        let Some(stands_for) = chosen else {
+            return Ok(());
+        };
         threads.managed_started(Started {
-            managed: (self.clr.number(), thread.raw()),
+            managed,
             tid: os_thread,
             own: here.then(OwnThread::here),
-            hijack: self.clr.hijack_of(thread.raw()),
+            hijack,
+            stands_for,
         });
         if here
             && let Some(shadow) = &self.parts.shadow

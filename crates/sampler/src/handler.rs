@@ -286,8 +286,9 @@ unsafe fn inside(
         return;
     }
     // What this signal stands for is settled first, sample or not.
-    let stands = stands_for(global, slot, token.ask, tick, started);
+    let mut stands = stands_for(global, slot, token.ask, tick, started);
     if !stands.wall {
+        stands = stands.times(slot.threads.load(Ordering::Relaxed));
         Slot::add(&slot.cpu_told, stands.value);
     }
     let outcome = if known {
@@ -394,6 +395,17 @@ pub(crate) struct Stands {
     pub(crate) wall: bool,
     pub(crate) value: u64,
     pub(crate) count: u32,
+}
+
+impl Stands {
+    /// The same of each of so many threads.
+    fn times(self, threads: u32) -> Stands {
+        Stands {
+            wall: self.wall,
+            value: self.value.saturating_mul(threads.into()),
+            count: self.count.saturating_mul(threads).min(Head::MAX_COUNT),
+        }
+    }
 }
 
 /// Settles it, and lets the timer go on.

@@ -283,6 +283,16 @@ impl Sampler {
             .inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
+    /// The thread's ticks of CPU time stand for so many threads from here on, itself among them: for who registers one of many that
+    /// are alike, chosen by chance. 1 where nothing else was said; 0 is taken for 1. Nothing happens for a stale slot.
+    pub fn stand_for(&self, id: SlotId, threads: u32) {
+        if let Some(slot) = id.slot()
+            && slot.gate.peek().0 == id.generation()
+        {
+            slot.threads.store(threads.max(1), Ordering::Relaxed);
+        }
+    }
+
     /// CPU time that the thread's ticks have stood for so far, those among them that were lost too;
     /// 0 for a stale slot.
     pub fn told_ns(&self, id: SlotId) -> u64 {

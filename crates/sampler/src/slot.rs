@@ -54,6 +54,8 @@ pub(crate) struct Slot {
     pub(crate) accounted_cpu: AtomicU64,
     /// Ticks that are let pass before the next walk, as the last one took so long.
     pub(crate) ticks_to_pass: AtomicU64,
+    /// How many threads' CPU time its ticks stand for. Written by who registers it.
+    pub(crate) threads: AtomicU32,
     pub(crate) samples: AtomicU64,
     pub(crate) intervals: AtomicU64,
     pub(crate) value_ns: AtomicU64,
@@ -312,6 +314,7 @@ impl Slot {
             flag.store(false, Ordering::Relaxed);
         }
         self.first_tick.store(true, Ordering::Relaxed);
+        self.threads.store(1, Ordering::Relaxed);
         self.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
         self.trace_state.store(0, Ordering::Relaxed);
         self.wall_time.store(accounted, Ordering::Relaxed);

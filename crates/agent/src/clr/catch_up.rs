@@ -204,6 +204,7 @@ impl Clr {
                 tid,
                 own: None,
                 hijack: self.hijack_of(thread.raw()),
+                stands_for: 1,
             });
             tids.push(tid);
         }

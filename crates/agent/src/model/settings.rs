@@ -281,6 +281,14 @@ impl Settings {
         !matches!(self.walker, WalkerKind::Suspend | WalkerKind::Seeded)
     }
 
+    /// Threads that live shortly may be left out where others stand for them: nothing is wanted of each.
+    pub fn allows_crowds(&self) -> bool {
+        self.events == EventSet::of(&[Event::Cpu])
+            && self.walker == WalkerKind::Signal
+            && !self.dump
+            && self.trace.is_empty()
+    }
+
     /// Chains are read where handlers walk.
     pub fn has_chains(&self) -> bool {
         self.chains && self.walker == WalkerKind::Signal && !self.dump

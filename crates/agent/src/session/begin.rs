@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use recording::Event;
-use sampler::{EngineChoice, Reader, Sampler};
+use sampler::{EngineChoice, EngineKind, Reader, Sampler};
 
 use super::{Parts, signal};
 use crate::clr::Clr;
@@ -73,6 +73,8 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     }
     parts.set_sampler(sampler);
     parts.target.threads.begin(sampler);
+    let crowds = settings.allows_crowds() && sampler.engine() == EngineKind::Timer;
+    parts.target.threads.want_crowds(crowds);
     // Before the first sample: the stack above us is native code.
     parts.target.natives.refresh();
     parts.target.natives.announce_all();

@@ -366,6 +366,12 @@ impl<'a> Session<'a> {
     }
 
     fn tell_end(&mut self) {
+        let left_out = self.parts.target.threads.left_out();
+        if left_out > 0 {
+            self.recorder.note(&format!(
+                "{left_out} threads that lived shortly were not sampled and are not listed: others of their kind, chosen by chance, stand for them"
+            ));
+        }
         self.recorder.record(&Record::End {
             time_ns: proc::now_ns(),
         });

@@ -233,6 +233,7 @@ fn the_last_clr_s_end_is_told_before_it_is_let_go() {
         tid: proc::own_tid(),
         own: Some(crate::target::threads::OwnThread::here()),
         hijack: None,
+        stands_for: 1,
     });
     parts
         .target
@@ -296,6 +297,7 @@ fn a_program_that_goes_on_for_an_hour_after_its_recording_keeps_its_memory() {
                     tid: (1 << 23) + at as u32,
                     own: None,
                     hijack: Some((0, 0x1000)),
+                    stands_for: 1,
                 });
                 parts
                     .target

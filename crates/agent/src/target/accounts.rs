@@ -163,7 +163,8 @@ pub struct Accounts {
     /// Used by threads whose accounts are settled, as far as their clocks were read.
     ended_ns: u64,
     /// What threads that were sampled owed at their ends, each less than [`limit`]: 0 but for chance, below
-    /// where ticks came after the clock was last read, above where they missed threads.
+    /// where ticks came after the clock was last read, or stood for threads beside that have no account, above where
+    /// they missed threads.
     ends_ns: i64,
     ends: u64,
     report: Report,
@@ -218,6 +219,17 @@ impl Accounts {
         };
         add(&mut self.settled, reason, 1, account.owed_ns());
         (account.told_ns, account.owed_ns) = (told_ns, 0);
+    }
+
+    /// The thread was one of a crowd, of which some stand for all, and is sampled for itself from here on: what it owes, or has told too
+    /// much, is the crowd's. Settle the account before.
+    pub fn grown_up(&mut self, account: &mut Account) {
+        if !self.is_open() {
+            return;
+        }
+        self.ends_ns = self.ends_ns.saturating_add(account.owed_ns);
+        self.ends += 1;
+        account.owed_ns = 0;
     }
 
     /// The thread is not sampled from here on. Settle the account before.

@@ -10,6 +10,7 @@
 //! is queued, and only threads that a CLR knows are kept.
 
 mod cpu;
+mod crowd;
 mod entry;
 
 use std::ops::Range;
@@ -19,7 +20,8 @@ use corprof::ThreadPins;
 use sampler::{EngineKind, Error, Sampler, SlotId};
 
 use self::cpu::MOST_SUSPECTS;
-use self::entry::{Entry, Managed, State};
+use self::crowd::Crowd;
+use self::entry::{Entry, State};
 use super::accounts::{self, Accounts};
 use super::hijacks::{self, Places};
 use crate::base::numbers::NumberMap;
@@ -67,6 +69,8 @@ pub struct Started {
     pub own: Option<OwnThread>,
     /// The runtime's place in the table of hijacks, and the address in the thread object.
     pub hijack: Option<(usize, u64)>,
+    /// How many threads its ticks stand for: [`Threads::choose`].
+    pub stands_for: u32,
 }
 
 /// What a thread knows of itself without asking a file.
@@ -138,6 +142,7 @@ impl Threads {
         let state = &mut *state;
         state.sampler = Some(sampler);
         state.accounts = Accounts::default();
+        state.crowd = Crowd::default();
         state.former.clear();
         let all = state.by_tid.iter();
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
@@ -146,6 +151,8 @@ impl Threads {
     /// The session takes no more samples: nobody is sampled, each thread's end is news. Threads that no
     /// CLR knows are forgotten; the next session finds those that are left.
     pub fn end(&self) {
+        let is_session = self.phase.get().is_session();
+        self.state().take_in_waiting(is_session);
         self.look(&mut Vec::new());
         let mut state = self.state();
         state.accounts.close();
@@ -177,6 +184,8 @@ impl Threads {
     /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
     /// again stays the same thread of the recording.
     pub fn rest(&self) {
+        let is_session = self.phase.get().is_session();
+        self.state().take_in_waiting(is_session);
         self.look(&mut Vec::new());
         let mut state = self.state();
         state.accounts.close();
@@ -187,57 +196,54 @@ impl Threads {
         }
     }
 
-    /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
-    pub fn managed_started(&self, started: Started) {
-        let Started {
-            managed,
-            tid,
-            own,
-            hijack,
-        } = started;
-        let is_session = self.phase.get().is_session();
-        let is_own = own.is_some();
-        let mut state = self.state();
-        let all = &mut *state;
-        // A managed thread may move to another kernel thread in theory; then the old entry stays
-        // as a native one until /proc says it is gone.
-        if let Some(old) = all.by_managed.insert(managed, tid)
-            && old != tid
-            && let Some(entry) = all.by_tid.get_mut(&old)
-        {
-            entry.leave(managed);
-        }
-        let name = all.names_ahead.remove(&managed);
-        let own_name = own.as_ref().and_then(|own| own.name);
-        let own_name = own_name.map(|name| all.shared(&name.text()));
-        let (entry, _) = all.entry(tid);
-        entry.alive = true;
-        if let Some(name) = name {
-            entry.name = name.into();
-            entry.named_by_clr = true;
-        } else if let Some(name) = own_name
-            && !entry.named_by_clr
-        {
-            entry.name = name;
-        }
-        entry.leave(managed);
-        entry.was_managed = true;
-        entry.managed.push(Managed {
-            id: managed,
-            place: hijack.map(|(place, _)| place),
-        });
-        if let Some((place, address)) = hijack
-            && let Some(place) = entry.hijacks.get_mut(place)
-        {
-            *place = address;
-        }
-        entry.publish();
-        let news = is_session.then(|| entry.named(tid));
-        all.news.extend(news);
-        drop(state);
-        self.arm(tid, own.and_then(|own| own.stack), is_own);
+    /// Whether one of many short threads may stand for others, which are not sampled and not told of: where nothing but
+    /// CPU time is wanted, and of nobody else's making.
+    pub fn want_crowds(&self, is_wanted: bool) {
+        self.state().crowd.want(is_wanted, proc::now_ns());
     }
 
+    /// A managed thread starts, and is the calling one: how many threads its ticks are to stand for, itself among them. `None`: it is
+    /// left out, and all that is known of it is kept until it ends or grows up.
+    pub fn choose(
+        &self,
+        managed: ManagedThread,
+        tid: u32,
+        hijack: Option<(usize, u64)>,
+    ) -> Option<u32> {
+        if !self.phase.is_recording() {
+            return Some(1);
+        }
+        let mut state = self.state();
+        if state.by_tid.contains_key(&tid) {
+            // Another CLR knows it.
+            return Some(1);
+        }
+        let chosen = state.crowd.choose(proc::now_ns());
+        if chosen.is_none() {
+            state.crowd.leave_out(Started {
+                managed,
+                tid,
+                own: None,
+                hijack,
+                stands_for: 0,
+            });
+        }
+        chosen
+    }
+
+    /// Threads of this session that were left out and have ended.
+    pub fn left_out(&self) -> u64 {
+        self.state().crowd.left_out()
+    }
+
+    /// A managed thread got its kernel thread (`ThreadAssignedToOSThread`).
+    pub fn managed_started(&self, started: Started) {
+        let is_session = self.phase.get().is_session();
+        let mut state = self.state();
+        let (tid, stack, is_own) = state.managed_started(started, is_session);
+        drop(state);
+        self.arm(tid, stack, is_own);
+    }
     /// The calling thread, before any CLR has told of it.
     pub fn own_started(&self) {
         let (tid, own) = (proc::own_tid(), OwnThread::here());
@@ -307,6 +313,9 @@ impl Threads {
                 && entry.slot == known
             {
                 entry.slot = Some(slot);
+                if entry.stands_for > 1 {
+                    sampler.stand_for(slot, entry.stands_for);
+                }
                 if armed && !entry.armed {
                     let told = sampler.told_ns(slot);
                     all.accounts.armed(&mut entry.account, clock, told);
@@ -329,6 +338,9 @@ impl Threads {
         let mut state = self.state();
         // Also told of threads that were never started.
         state.names_ahead.remove(&managed);
+        if state.crowd.has_lost(managed) {
+            return;
+        }
         let Some(tid) = state.by_managed.remove(&managed) else {
             return;
         };
@@ -384,8 +396,11 @@ impl Threads {
         ids.retain(|tid| *tid != agent_tid);
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
         let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
+        let is_session = self.phase.get().is_session();
         {
             let mut state = self.state();
+            state.take_in_waiting(is_session);
+            let sampler = state.sampler;
             let is_counted = state.accounts.is_open();
             state.some_went = false;
             for entry in state.by_tid.values_mut() {
@@ -394,7 +409,14 @@ impl Threads {
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
-                if is_counted && (!entry.armed || entry.account.blocks) {
+                let is_of_crowd = entry.stands_for != 1;
+                entry.is_young &= is_of_crowd;
+                if let Some(slot) = entry.slot.filter(|_| is_of_crowd)
+                    && let Some(sampler) = sampler
+                {
+                    sampler.stand_for(slot, 1);
+                }
+                if is_counted && (!entry.armed || entry.account.blocks || is_of_crowd) {
                     owing.push((tid, None));
                 }
                 if !entry.named_by_clr && (is_new || entry.name.is_empty()) {
@@ -411,7 +433,6 @@ impl Threads {
         }
         let mut suspects = Vec::new();
         let (mut arm, mut hello, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        let is_session = self.phase.get().is_session();
         {
             let mut state = self.state();
             let all = &mut *state;
@@ -421,6 +442,10 @@ impl Threads {
                     let told = entry.slot.zip(sampler);
                     let told = told.map_or(0, |(slot, sampler)| sampler.told_ns(slot));
                     let used = entry.account.settle(clock, told);
+                    if std::mem::replace(&mut entry.stands_for, 1) != 1 {
+                        all.accounts.grown_up(&mut entry.account);
+                    }
+                    entry.is_young = false;
                     // It has not answered its hello for as long as it takes at most.
                     let owes = entry.account.owed_ns() >= 2 * accounts::LEAST_NS;
                     let is_due = entry.account.looked_ns == 0;
@@ -504,7 +529,7 @@ impl Threads {
     /// is not sampled yet, or one went, for which another may have come, as far as is known.
     pub fn want_scan(&self) -> Scan {
         let state = self.state();
-        if state.waiting || state.some_went {
+        if state.waiting || state.some_went || state.crowd.is_waiting() {
             Scan::Now
         } else if state.accounts.is_open() {
             Scan::WhenTheirNumberChanges
@@ -632,6 +657,7 @@ impl Threads {
         let all = &mut *state;
         all.by_managed.retain(|(of, _), _| *of != runtime);
         all.names_ahead.retain(|(of, _), _| *of != runtime);
+        all.crowd.forget_runtime(runtime);
         for entry in all.by_tid.values_mut() {
             let its: Vec<ManagedThread> = entry.managed.iter().map(|managed| managed.id).collect();
             for id in its.into_iter().filter(|(of, _)| *of == runtime) {

@@ -12,6 +12,7 @@ on_net8_and_core31!(
     no_place_in_the_queue_of_signals,
     nothing_is_unseen_in_normal_programs,
     threads_of_a_millisecond_have_their_reasons,
+    some_of_a_crowd_of_threads_stand_for_all,
 );
 
 /// How long each program burns.
@@ -137,4 +138,43 @@ fn threads_of_a_millisecond_have_their_reasons(runtime: &Runtime) {
         let error = 3.0 * (due / 0.01 + 1.0).sqrt() * 0.01;
         assert!(due - seen - all <= error, "{seen} s and {all} s of {due} s");
     }
+}
+
+/// Threads of a tenth of a millisecond, thousands in a second: most have no sample, and the picture is the one that it is where each of
+/// them is sampled.
+fn some_of_a_crowd_of_threads_stand_for_all(runtime: &Runtime) {
+    let [crowd, each] = ["cpu", "cpu,gc"].map(|events| {
+        let recorded = Record::workload(runtime, "threadchurn", &["8", "burning"])
+            .options(["-F", "999", "--engine", "timer", "-e", events])
+            .run_complete();
+        let (unknown, all, due) = unseen(&recorded, "unknown");
+        let inspected = recorded.inspect();
+        let notes = inspected.json["notes"].to_string();
+        let is_crowd = notes.contains("threads that lived shortly");
+        assert_eq!(is_crowd, events == "cpu", "{notes}");
+        let seen = inspected.number("seen_ns") / 1e9;
+        println!("{events}: {seen} s seen, {all} s unseen of {due} s; {notes}");
+        assert!(unknown <= due * 0.05, "{unknown} s unknown of {due} s");
+        // Seen and unseen are the whole, but for the error of sampling.
+        assert!(
+            (due - seen - all).abs() <= due * 0.2,
+            "{seen} s and {all} s of {due} s"
+        );
+        let report = run_sidewalk([
+            "report".as_ref(),
+            "--json".as_ref(),
+            recorded.recording.as_os_str(),
+        ]);
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let rows = report["rows"].as_array().unwrap().iter();
+        let burn = rows.filter(|row| row["name"].as_str().unwrap().contains("ThreadChurn.Burn"));
+        burn.map(|row| row["self"].as_f64().unwrap() / 1e9)
+            .sum::<f64>()
+            / due
+    });
+    // Some 70 samples where some stand for all: 12 % by chance.
+    assert!(
+        (crowd / each - 1.0).abs() <= 0.45,
+        "{crowd} where {each} was to be"
+    );
 }

@@ -3,12 +3,14 @@
 //! Map operations only: nothing here asks a CLR or reads a file.
 
 use std::collections::hash_map::Entry as Slot;
+use std::ops::Range;
 use std::sync::Arc;
 
 use sampler::{Sampler, SlotId};
 use smallvec::SmallVec;
 
-use super::ThreadNews;
+use super::crowd::Crowd;
+use super::{Started, ThreadNews};
 use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::ManagedThread;
@@ -43,6 +45,10 @@ pub(super) struct Entry {
     pub(super) alive: bool,
     /// It has used CPU time since its name was last looked at.
     pub(super) ran: bool,
+    /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for it.
+    pub(super) stands_for: u32,
+    /// A runtime has told of it, and no scan has found it since.
+    pub(super) is_young: bool,
     /// CPU time that no sample stands for.
     pub(super) account: Account,
 }
@@ -72,6 +78,7 @@ pub(super) struct State {
     pub(super) some_went: bool,
     /// Of the session.
     pub(super) accounts: Accounts,
+    pub(super) crowd: Crowd,
 }
 
 #[derive(Debug)]
@@ -88,6 +95,69 @@ impl State {
             self.last_name = name.into();
         }
         Arc::clone(&self.last_name)
+    }
+
+    /// A managed thread is there: its kernel thread, and what is known of its stack by whether it told so itself.
+    pub(super) fn managed_started(
+        &mut self,
+        started: Started,
+        is_session: bool,
+    ) -> (u32, Option<Range<u64>>, bool) {
+        let Started {
+            managed,
+            tid,
+            own,
+            hijack,
+            stands_for,
+        } = started;
+        // A managed thread may move to another kernel thread in theory; then the old entry stays
+        // as a native one until /proc says it is gone.
+        if let Some(old) = self.by_managed.insert(managed, tid)
+            && old != tid
+            && let Some(entry) = self.by_tid.get_mut(&old)
+        {
+            entry.leave(managed);
+        }
+        let name = self.names_ahead.remove(&managed);
+        let own_name = own.as_ref().and_then(|own| own.name);
+        let own_name = own_name.map(|name| self.shared(&name.text()));
+        let (entry, is_new) = self.entry(tid);
+        entry.alive = true;
+        if let Some(name) = name {
+            entry.name = name.into();
+            entry.named_by_clr = true;
+        } else if let Some(name) = own_name
+            && !entry.named_by_clr
+        {
+            entry.name = name;
+        }
+        if is_new {
+            entry.stands_for = stands_for;
+            entry.is_young = true;
+        }
+        entry.leave(managed);
+        entry.was_managed = true;
+        entry.managed.push(Managed {
+            id: managed,
+            place: hijack.map(|(place, _)| place),
+        });
+        if let Some((place, address)) = hijack
+            && let Some(place) = entry.hijacks.get_mut(place)
+        {
+            *place = address;
+        }
+        entry.publish();
+        let news = is_session.then(|| entry.named(tid));
+        self.news.extend(news);
+        let is_own = own.is_some();
+        (tid, own.and_then(|own| own.stack), is_own)
+    }
+
+    /// Threads that were left out of a crowd are there as others are from here on.
+    pub(super) fn take_in_waiting(&mut self, is_session: bool) {
+        for started in self.crowd.take_waiting() {
+            self.managed_started(started, is_session);
+        }
     }
 
     /// The entry of a thread, and whether it is new.
@@ -109,6 +179,8 @@ impl State {
                     armed: false,
                     alive: true,
                     ran: false,
+                    stands_for: 1,
+                    is_young: false,
                     account: self.accounts.account(tid),
                 };
                 (free.insert(entry), true)
@@ -154,6 +226,12 @@ impl State {
             let account = &mut entry.account;
             self.accounts.close_account(account, entry.armed, sampler);
         }
+        if std::mem::take(&mut entry.is_young)
+            && let Some(cpu_ns) = cpu_ns
+        {
+            self.crowd.has_lived(cpu_ns);
+        }
+        entry.stands_for = 1;
         if let Some(slot) = slot {
             hijacks::publish(slot, &Places::default());
             if let Some(sampler) = self.sampler

@@ -33,6 +33,7 @@ fn started(managed: ManagedThread, tid: u32) -> Started {
         tid,
         own: None,
         hijack: None,
+        stands_for: 1,
     }
 }
 
@@ -162,4 +163,44 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
     assert_eq!(news, [r#"0 "stays" managed"#, r#"1 "" managed"#]);
     sampler.stop();
     drop(reader);
+}
+
+#[test]
+fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.want_crowds(true);
+    threads.state().crowd.has_lived(1_000);
+    let mut ids = 1..10_000;
+    let mut left_out = || {
+        let is_left_out = |id: &usize| {
+            let tid = NOBODY + *id as u32;
+            threads.choose((0, *id), tid, Some((1, 0x40))).is_none()
+        };
+        ids.find(is_left_out).unwrap()
+    };
+    let (short, long) = (left_out(), left_out());
+    threads.managed_named((0, long), "long".into());
+    threads.managed_ended((0, short));
+    assert!(told(&threads).is_empty());
+    assert_eq!((threads.left_out(), threads.want_scan()), (1, Scan::Now));
+    threads.runtime_ended(1);
+    threads.end();
+    assert_eq!(told(&threads), [r#"0 "long" managed"#, "0 ended"]);
+    let known = threads.managed_of(0);
+    assert_eq!(known.first().map(|known| known.managed), Some(long));
+    assert_eq!(threads.want_scan(), Scan::NowAndThen);
+    // A CLR that goes takes them along.
+    left_out();
+    threads.runtime_ended(0);
+    assert_eq!(threads.want_scan(), Scan::NowAndThen);
+}
+
+#[test]
+fn nobody_is_left_out_whom_another_clr_knows() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.want_crowds(true);
+    threads.state().crowd.has_lived(1_000);
+    threads.managed_started(started((0, 1), NOBODY));
+    assert!((2..1_000).all(|id| threads.choose((1, id), NOBODY, None) == Some(1)));
+    assert!((2..1_000).any(|id| threads.choose((1, id), NOBODY + 1, None).is_none()));
 }
