@@ -196,8 +196,8 @@ impl Threads {
         }
     }
 
-    /// Whether one of many short threads may stand for others, which are not sampled and not told of: where nothing but
-    /// CPU time is wanted, and of nobody else's making.
+    /// Whether some of many short threads may stand for the others, which are then not sampled and not told of. For a session
+    /// that wants nothing but CPU time.
     pub fn want_crowds(&self, is_wanted: bool) {
         self.state().crowd.want(is_wanted, proc::now_ns());
     }
