@@ -244,6 +244,7 @@ impl Threads {
         drop(state);
         self.arm(tid, stack, is_own);
     }
+
     /// The calling thread, before any CLR has told of it.
     pub fn own_started(&self) {
         let (tid, own) = (proc::own_tid(), OwnThread::here());
@@ -392,20 +393,24 @@ impl Threads {
     /// greeted, so that their next signal tells where their stack is.
     /// With `greet` unset no signal is sent: nobody wants to walk them.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: bool) {
+        let is_session = self.phase.get().is_session();
+        {
+            // Before the kernel's list, in which a thread that starts meanwhile may be missing: that one says itself that it lives.
+            let mut state = self.state();
+            state.take_in_waiting(is_session);
+            for entry in state.by_tid.values_mut() {
+                entry.alive = false;
+            }
+        }
         proc::thread_ids(ids);
         ids.retain(|tid| *tid != agent_tid);
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
         let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
-        let is_session = self.phase.get().is_session();
         {
             let mut state = self.state();
-            state.take_in_waiting(is_session);
             let sampler = state.sampler;
             let is_counted = state.accounts.is_open();
             state.some_went = false;
-            for entry in state.by_tid.values_mut() {
-                entry.alive = false;
-            }
             for &tid in ids.iter() {
                 let (entry, is_new) = state.entry(tid);
                 entry.alive = true;
@@ -416,7 +421,7 @@ impl Threads {
                 {
                     sampler.stand_for(slot, 1);
                 }
-                if is_counted && (!entry.armed || entry.account.blocks || is_of_crowd) {
+                if is_of_crowd || is_counted && (!entry.armed || entry.account.blocks) {
                     owing.push((tid, None));
                 }
                 if !entry.named_by_clr && (is_new || entry.name.is_empty()) {

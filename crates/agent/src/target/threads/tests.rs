@@ -196,6 +196,22 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
 }
 
 #[test]
+fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
+    let (_writer, threads) = threads(Phase::Recording);
+    threads.want_crowds(true);
+    threads.state().crowd.has_lived(1_000);
+    let own = proc::own_tid();
+    let left_out = (1..10_000).find(|id| threads.choose((0, *id), own, None).is_none());
+    threads.scan(0, &mut Vec::new(), false);
+    let known = threads.managed_of(0);
+    let known = known.first().map(|known| (known.managed, known.tid));
+    assert_eq!(known, left_out.map(|id| (id, own)));
+    let state = threads.state();
+    let entry = state.by_tid.get(&own).unwrap();
+    assert_eq!((entry.alive, entry.stands_for), (true, 1));
+}
+
+#[test]
 fn nobody_is_left_out_whom_another_clr_knows() {
     let (_writer, threads) = threads(Phase::Recording);
     threads.want_crowds(true);
