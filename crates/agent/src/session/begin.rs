@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use recording::Event;
-use sampler::{EngineChoice, EngineKind, Reader, Sampler};
+use sampler::{EngineChoice, Reader, Sampler};
 
 use super::{Parts, signal};
 use crate::clr::Clr;
@@ -73,8 +73,7 @@ pub fn begin(parts: &'static Parts, settings: Settings) -> Result<Begun, NotBegu
     }
     parts.set_sampler(sampler);
     parts.target.threads.begin(sampler);
-    let crowds = settings.allows_crowds() && sampler.engine() == EngineKind::Timer;
-    parts.target.threads.want_crowds(crowds);
+    parts.target.threads.allow_crowds(settings.allows_crowds());
     // Before the first sample: the stack above us is native code.
     parts.target.natives.refresh();
     parts.target.natives.announce_all();

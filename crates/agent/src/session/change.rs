@@ -9,7 +9,6 @@ use std::sync::Arc;
 use control::{Message, answer, keys};
 use corprof::AgentCx;
 use recording::{Event, Record};
-use sampler::{EngineKind, Sampler};
 
 use super::Session;
 use super::visitors::refused;
@@ -66,9 +65,7 @@ impl Session<'_> {
             // For CLRs that start from here on.
             self.parts.set_settings(Arc::clone(&settings));
             let threads = &self.parts.target.threads;
-            let engine = threads.sampler().map(Sampler::engine);
-            let crowds = settings.allows_crowds() && engine == Some(EngineKind::Timer);
-            threads.want_crowds(crowds);
+            threads.allow_crowds(settings.allows_crowds());
             self.settings = Arc::clone(&settings);
             self.parts.events.change(events);
             self.recorder.record(&Record::Change {

@@ -197,9 +197,12 @@ impl Threads {
     }
 
     /// Whether some of many short threads may stand for the others, which are then not sampled and not told of. For a session
-    /// that wants nothing but CPU time.
-    pub fn want_crowds(&self, is_wanted: bool) {
-        self.state().crowd.want(is_wanted, proc::now_ns());
+    /// that wants nothing but CPU time; and only where each thread has a timer, which is what is saved.
+    pub fn allow_crowds(&self, is_allowed: bool) {
+        let mut state = self.state();
+        let engine = state.sampler.map(Sampler::engine);
+        let is_wanted = is_allowed && engine == Some(EngineKind::Timer);
+        state.crowd.want(is_wanted, proc::now_ns());
     }
 
     /// A managed thread starts, and is the calling one: how many threads its ticks are to stand for, itself among them. `None`: it is

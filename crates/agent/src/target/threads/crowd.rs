@@ -29,7 +29,7 @@ const MANY: u32 = 32;
 const LIVES: u64 = 16;
 
 /// Who of the crowd.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Crowd {
     /// Nobody is left out while this is false.
     is_wanted: bool,
@@ -40,27 +40,12 @@ pub(super) struct Crowd {
     started_before: u32,
     /// CPU time of those that were taken and did not grow up, about; 0 while nothing is known.
     mean_ns: u64,
+    /// Not 0 where anybody may be left out.
     random: u64,
     /// Those that were left out and have not ended.
     waiting: NumberMap<ManagedThread, Started>,
     /// Those that were left out and have ended.
     left_out: u64,
-}
-
-impl Default for Crowd {
-    fn default() -> Crowd {
-        Crowd {
-            is_wanted: false,
-            window_ns: 0,
-            started: 0,
-            started_before: 0,
-            mean_ns: 0,
-            // Any number but 0.
-            random: 0x5EED,
-            waiting: NumberMap::default(),
-            left_out: 0,
-        }
-    }
 }
 
 impl Crowd {

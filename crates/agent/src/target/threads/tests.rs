@@ -168,7 +168,7 @@ fn a_thread_that_outlives_a_session_is_news_of_the_next_one() {
 #[test]
 fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.want_crowds(true);
+    threads.state().crowd.want(true, 7);
     threads.state().crowd.has_lived(1_000);
     let mut ids = 1..10_000;
     let mut left_out = || {
@@ -198,7 +198,7 @@ fn one_that_is_left_out_of_a_crowd_is_there_when_it_grows_up() {
 #[test]
 fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.want_crowds(true);
+    threads.state().crowd.want(true, 7);
     threads.state().crowd.has_lived(1_000);
     let own = proc::own_tid();
     let left_out = (1..10_000).find(|id| threads.choose((0, *id), own, None).is_none());
@@ -214,7 +214,7 @@ fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
 #[test]
 fn nobody_is_left_out_whom_another_clr_knows() {
     let (_writer, threads) = threads(Phase::Recording);
-    threads.want_crowds(true);
+    threads.state().crowd.want(true, 7);
     threads.state().crowd.has_lived(1_000);
     threads.managed_started(started((0, 1), NOBODY));
     assert!((2..1_000).all(|id| threads.choose((1, id), NOBODY, None) == Some(1)));
