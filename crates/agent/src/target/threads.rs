@@ -151,11 +151,7 @@ impl Threads {
     /// The session takes no more samples: nobody is sampled, each thread's end is news. Threads that no
     /// CLR knows are forgotten; the next session finds those that are left.
     pub fn end(&self) {
-        let is_session = self.phase.get().is_session();
-        self.state().take_in_waiting(is_session);
-        self.look(&mut Vec::new());
-        let mut state = self.state();
-        state.accounts.close();
+        let mut state = self.settle();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let end_ns = proc::now_ns();
         for tid in tids {
@@ -184,16 +180,22 @@ impl Threads {
     /// Stops sampling every thread: no CLR is recorded now. A thread that is still there when one is
     /// again stays the same thread of the recording.
     pub fn rest(&self) {
-        let is_session = self.phase.get().is_session();
-        self.state().take_in_waiting(is_session);
-        self.look(&mut Vec::new());
-        let mut state = self.state();
-        state.accounts.close();
+        let mut state = self.settle();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
         let now = proc::now_ns();
         for tid in tids {
             state.release(tid, now, true);
         }
+    }
+
+    /// All threads have entries, and the accounts are closed: nobody is sampled any more.
+    fn settle(&self) -> MutexGuard<'_, State> {
+        let is_session = self.phase.get().is_session();
+        self.state().take_in_waiting(is_session);
+        self.look(&mut Vec::new());
+        let mut state = self.state();
+        state.accounts.close();
+        state
     }
 
     /// Whether some of many short threads may stand for the others, which are then not sampled and not told of. For a session
