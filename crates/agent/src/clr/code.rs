@@ -202,10 +202,7 @@ impl Clr {
             // Never tiered (`MethodDesc::DetermineAndSetIsEligibleForTieredCompilation`).
             tier: Tier::Optimized,
             added_ns: UNKNOWN_NS,
-            collectible: Some(Arc::new(CollectibleFacts {
-                names: names::of_dynamic(cx, function),
-                il_map: Box::default(),
-            })),
+            collectible: Some(dynamic_facts(cx, function)),
         }
     }
 
@@ -421,11 +418,7 @@ impl Clr {
         start: u64,
     ) -> (Option<Arc<CollectibleFacts>>, Keeper) {
         if kind != MethodKind::Il {
-            let facts = CollectibleFacts {
-                names: names::of_dynamic(cx, function),
-                il_map: Box::default(),
-            };
-            return (Some(Arc::new(facts)), Keeper::Function);
+            return (Some(dynamic_facts(cx, function)), Keeper::Function);
         }
         if !self.any_collectible() {
             return (None, Keeper::Runtime);
@@ -441,6 +434,17 @@ impl Clr {
             None => (None, Keeper::Runtime),
         }
     }
+}
+
+/// What is known of a dynamic method.
+fn dynamic_facts<'rt, C: Synchronous>(
+    cx: &Cx<'rt, C>,
+    function: FunctionId<'rt>,
+) -> Arc<CollectibleFacts> {
+    Arc::new(CollectibleFacts {
+        names: names::of_dynamic(cx, function),
+        il_map: Box::default(),
+    })
 }
 
 /// Who takes a body's memory back.

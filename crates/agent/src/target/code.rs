@@ -66,6 +66,13 @@ impl Owner {
         }
     }
 
+    fn of_dynamic(runtime: u8, function: usize) -> Owner {
+        Owner {
+            runtime,
+            unnamed: function,
+        }
+    }
+
     fn word(self) -> u64 {
         u64::from(self.runtime) | (self.unnamed as u64) << Owner::RUNTIME_BITS
     }
@@ -118,10 +125,7 @@ impl CodeIndex {
     /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose it is. False, and nothing
     /// done, for an id that is none.
     pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
-        let owner = Owner {
-            runtime,
-            unnamed: function,
-        };
+        let owner = Owner::of_dynamic(runtime, function);
         let is_whole = function != 0 && Owner::of_word(owner.word()) == owner;
         is_whole && self.map.add_jit_body(unwind, owner.word())
     }
@@ -129,10 +133,7 @@ impl CodeIndex {
     /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
     /// map has it not, or with its names.
     pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<Taken> {
-        let owner = Owner {
-            runtime,
-            unnamed: function,
-        };
+        let owner = Owner::of_dynamic(runtime, function);
         self.map
             .take_jit_body(start, |word| Owner::of_word(word) == owner)
     }
