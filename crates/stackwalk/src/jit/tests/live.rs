@@ -342,15 +342,14 @@ fn look(
     registers: &libc::user_regs_struct,
 ) {
     let (mut ip, mut sp, mut bp) = (registers.rip, registers.rsp, registers.rbp);
-    let is_in = |ip: u64| {
-        let mut all = bodies.iter().map(|read| &read.body);
-        all.any(|body| (body.start..body.end()).contains(&ip))
+    let at = |ip: u64| {
+        let has = |read: &&Read| (read.body.start..read.body.end()).contains(&ip);
+        bodies.iter().find(has)
     };
-    let is_in_managed = is_in(ip);
+    let is_in_managed = at(ip).is_some();
     for depth in 0..64 {
         let lookup = ip - u64::from(depth > 0);
-        let has = |read: &&Read| (read.body.start..read.body.end()).contains(&lookup);
-        if let Some(read) = bodies.iter().find(has) {
+        if let Some(read) = at(lookup) {
             // Those below have only completed something.
             if read.is_state_machine() {
                 seen.frame(peek, (thread, is_in_managed), read, lookup, sp, bp);
