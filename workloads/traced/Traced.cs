@@ -38,6 +38,7 @@ namespace Workloads
         private static int timedCalls;
         private static readonly long[] ShortTicks = new long[10_000];
         private static int shortCalls;
+        private static readonly long[] LookTicks = new long[10_000];
 
         public static int Main(string[] args)
         {
@@ -110,6 +111,7 @@ namespace Workloads
             Expected.Print(to);
             Print(to, "timed Workloads.Traced.Timed", TimedTicks, timedCalls);
             Print(to, "short Workloads.Traced.Short", ShortTicks, shortCalls);
+            Print(to, "looks", LookTicks, shortCalls);
         }
 
         private static void Print(TextWriter to, string line, long[] ticks, int count)
@@ -145,6 +147,9 @@ namespace Workloads
             for (int i = 0; i < 300; i++)
             {
                 Short(i % 3 == 0 ? 2_000 : 1_000);
+                // What a look at the clock takes here and now.
+                long look = Stopwatch.GetTimestamp();
+                LookTicks[shortCalls++] = Stopwatch.GetTimestamp() - look;
             }
             Expected.Add("Traced.Short", 300, 0);
             CallsSlow();
@@ -276,7 +281,7 @@ namespace Workloads
         [MethodImpl(MethodImplOptions.NoInlining)]
         private static void Short(long ns)
         {
-            ShortTicks[shortCalls++] = Spin(ns);
+            ShortTicks[shortCalls] = Spin(ns);
         }
 
         private static long Spin(long ns)

@@ -137,18 +137,25 @@ fn assert_method_timed(recorded: &Recorded, traced: &[Value], line: &str) {
 }
 
 /// Short calls, of which no stack is kept, take what their stopwatch says: the middle one to 2 % or 200 ns, nine of ten to twice that.
-/// The others meet what else goes on.
+/// The others meet what else goes on. Where the machine is so slow that six looks at its clock take longer than 200 ns, to those
+/// six: between the two stopwatches lie three to five looks, whatever one takes.
 fn assert_short_ones_are_timed(traced: &[Value], answer: &str) {
-    let line = answer.lines().find_map(|line| line.strip_prefix("short "));
-    let (name, own) = line.unwrap().split_once(' ').unwrap();
-    let mut own: Vec<u64> = own.split(' ').map(number).collect();
-    own.sort_unstable();
+    let sorted = |of: &str| {
+        let mut of: Vec<u64> = of.split(' ').map(number).collect();
+        of.sort_unstable();
+        of
+    };
+    let line = |begin| answer.lines().find_map(|line| line.strip_prefix(begin));
+    let looks = sorted(line("looks ").unwrap());
+    let look = looks[looks.len() / 2];
+    let (name, own) = line("short ").unwrap().split_once(' ').unwrap();
+    let own = sorted(own);
     let found = traced.iter().find(|one| one["name"] == name).unwrap();
     for (key, of_ten, times) in [("p50_ns", 5, 1), ("p90_ns", 9, 2)] {
         let own = own[(own.len() * of_ten).div_ceil(10) - 1];
         let ours = found[key].as_u64().unwrap();
-        println!("{name} {key}: {ours} for {own}");
-        let most = times * (own / 50).max(200);
+        println!("{name} {key}: {ours} for {own}, a look {look}");
+        let most = times * (own / 50).max(200).max(6 * look);
         assert!(
             own >= 1_000 && ours.abs_diff(own) <= most,
             "{key}: {ours} for {own}"
