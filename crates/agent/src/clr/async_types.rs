@@ -188,7 +188,9 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
     };
     match own {
         OBJECT => return (Kind::Sentinel, named()),
-        "System.Threading.Tasks.Task+SetOnInvokeMres" => return (Kind::Blocked, named()),
+        // By `Wait`, and by `WaitAll`.
+        "System.Threading.Tasks.Task+SetOnInvokeMres"
+        | "System.Threading.Tasks.Task+SetOnCountdownMres" => return (Kind::Blocked, named()),
         "System.Action" => {
             let target = line.field(clr, cx, "System.Delegate", "_target");
             return (or_other(target.map(Kind::Action)), named());
@@ -357,7 +359,7 @@ fn look_at_parents(types: &Types, line: &Lineage<'_>) {
 }
 
 impl Clr {
-    /// Learns of the classes that are in nearly every chain, if [`Clr::learn_body`] has met the first async method. In a
+    /// Learns of the classes that are in nearly every chain, if the first body that chains are about has been met. In a
     /// callback on a thread of the program's: where they are not loaded yet they are now, which a runtime cannot do on a
     /// thread that it does not know (it dies of it: seen on 8.0.33).
     pub(crate) fn learn_expected<C: MayTriggerGc>(&self, cx: &mut Cx<'_, C>) {
@@ -493,11 +495,6 @@ impl Clr {
         let Some(machine) = machine_that_moves(self, cx, &tables.types, function) else {
             return false;
         };
-        let order = Ordering::Relaxed;
-        let (not_yet, wanted) = (EXPECTED_NOT_YET, EXPECTED_WANTED);
-        let _if_first = self
-            .expected
-            .compare_exchange(not_yet, wanted, order, order);
         let version = version(cx);
         // SAFETY: the runtime published this body, and keeps it for good.
         let read =
@@ -522,6 +519,12 @@ impl Clr {
         let Some(gate) = self.place() else {
             return false;
         };
+        // Also by precompiled code: it may run tasks in a program that compiles no async method at all.
+        let order = Ordering::Relaxed;
+        let (not_yet, wanted) = (EXPECTED_NOT_YET, EXPECTED_WANTED);
+        let _if_first = self
+            .expected
+            .compare_exchange(not_yet, wanted, order, order);
         tables.bodies.add(AsyncBody {
             code: machine.code,
             range,

@@ -12,6 +12,7 @@ on_each_runtime!(
     chains_in_other_settings,
     events_have_chains_too,
     other_languages,
+    tasks_of_a_program_without_async_methods,
 );
 
 /// Percent of the samples of leaves that must have exactly the chain that the program says.
@@ -148,6 +149,31 @@ fn other_languages(runtime: &Runtime) {
     };
     let failures = failures(runtime, "asynclanguages", &setting, EXACT);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// `tasks`: work on the pool, run by precompiled code alone. The samples before the first compilation behind the first one have no
+/// chain yet.
+fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "tasks", &[])
+        .frequency(999)
+        .run_complete();
+    let stacks = logical_stacks(&recorded.recording, "cpu");
+    for method in ["Workloads.Tasks.Left", "Workloads.Tasks.Right"] {
+        let samples = stacks.with(method);
+        // Nobody waits yet in the first 50 ms of a round.
+        let is_end = |end: &str| end == "[blocking wait]" || end == "[not awaited]";
+        let is_chained = |frames: &[String]| matches!(frames, [.., run, end] if run == "[Task.Run]" && is_end(end));
+        let counts = samples.stacks.iter();
+        let counts = counts.filter(|(frames, _)| is_chained(frames));
+        let chained: u64 = counts.map(|(_, count)| count).sum();
+        let all = samples.total();
+        assert!(all >= 150, "{all} samples of {method} are too few");
+        assert!(
+            chained * 10 >= all * 9,
+            "{chained} of {all}: {}",
+            stacks.show(20)
+        );
+    }
 }
 
 fn chains(runtime: &Runtime) {
