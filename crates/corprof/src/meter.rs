@@ -161,11 +161,15 @@ impl Meter {
         let Some(timed) = timed(before) else {
             return callback();
         };
+        // Each of the two ways sees half of the timed calls and counts a part of them.
         let ((took, answer), stands_for) = match timed {
             Timed::First => (by_own_time(callback, 0), 1),
-            // Each of the two ways sees half of the timed calls and counts a part of them.
             Timed::ByTheWall => (by_the_wall(callback), 2 * ONE_OF),
-            Timed::ByOwnTime => (by_own_time(callback, SHORT_NS), 2 * ONE_OF),
+            Timed::ByOwnTime => {
+                let (took, answer) = by_own_time(callback, SHORT_NS);
+                let mean = cell.cpu_ns.load(Ordering::Relaxed) / before.max(1);
+                ((took, answer), stands_for(took, mean))
+            }
         };
         cell.cpu_ns
             .fetch_add(took.saturating_mul(stands_for), Ordering::Relaxed);
@@ -208,6 +212,18 @@ fn timed(number: u64) -> Option<Timed> {
 
 /// A call that is shorter by the clock on the wall has neither waited nor lost the processor for long.
 const SHORT_NS: u64 = 20_000;
+
+/// What takes a millisecond, and so many times as long as others of its kind, has met something that the others
+/// have not: another machine had the processor, which the thread's clock does not know, or a table grew.
+const RARE_NS: u64 = 1_000_000;
+const RARE_TIMES: u64 = 32;
+
+/// For how many calls a timed one of `took` stands, where calls of its kind took `mean` so far. One that is rare is
+/// counted for itself: for 122 it would be half of a short program.
+fn stands_for(took: u64, mean: u64) -> u64 {
+    let is_rare = took >= RARE_NS && took / RARE_TIMES >= mean;
+    if is_rare { 1 } else { 2 * ONE_OF }
+}
 
 /// Runs a call: what it took by the wall, 0 if it was not short. This clock is read without a system call; behind one
 /// all that a call does is slower, by half on some machines.
@@ -293,6 +309,25 @@ mod tests {
         ] {
             assert_eq!(CallbackKind::of(callback), kind, "{callback}");
         }
+    }
+
+    #[test]
+    fn a_call_that_lost_the_processor_to_another_machine_stands_for_itself() {
+        const US: u64 = 1_000;
+        for (took, mean, times) in [
+            (20_000 * US, 2 * US, 1),
+            (1_000 * US, 31 * US, 1),
+            // Others take as long.
+            (20_000 * US, 1_500 * US, 122),
+            (1_000 * US, 32 * US, 122),
+            // Long, and no more than that.
+            (999 * US, 2 * US, 122),
+            (21 * US, 2 * US, 122),
+        ] {
+            assert_eq!(stands_for(took, mean), times, "{took} beside {mean}");
+        }
+        // And a kind of which nothing is known yet.
+        assert_eq!(stands_for(RARE_NS, 0), 1);
     }
 
     #[test]
