@@ -16,7 +16,7 @@ use corprof::{ClassId, ClassKey, Cx, EventMaskHigh, EventMaskLow, ObjectId};
 use recording::Event;
 
 use super::event_pipe::{
-    KEYWORD_ALLOCATION_SAMPLING, KEYWORD_GC, LEVEL_INFORMATIONAL, LEVEL_VERBOSE,
+    KEYWORD_ALLOCATION_SAMPLING, KEYWORD_GC, LEVEL_INFORMATIONAL, LEVEL_VERBOSE, Wide,
 };
 use super::source::{Asked, EventSource, How, Need, RuntimeFacts};
 use super::{Origin, live};
@@ -206,11 +206,11 @@ impl Ticks {
 
 /// What an event says of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Allocated {
+pub(super) struct Allocated<'a> {
     /// ClassID.
     pub(super) class: usize,
     /// Its class as the event names it: without the types that it is nested in.
-    pub(super) type_name: String,
+    pub(super) type_name: Wide<'a>,
     /// Bytes, where the event says it.
     pub(super) size: Option<u64>,
     /// Where it is, or will be a moment later.
@@ -234,7 +234,7 @@ pub(super) fn tick<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
     tick: Tick,
-    allocated: &Allocated,
+    allocated: &Allocated<'_>,
 ) {
     if tick.heap == LARGE_HEAP {
         return;
@@ -247,7 +247,11 @@ pub(super) fn tick<'rt>(
 }
 
 /// An AllocationSampled: an object of `size` bytes in which a sampling point lay.
-pub(super) fn sampled<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, allocated: &Allocated) {
+pub(super) fn sampled<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    allocated: &Allocated<'_>,
+) {
     let interval = origin.events.alloc_interval();
     let size = allocated.size.unwrap_or(0) as f64;
     let value = sampling(|own| {
@@ -260,7 +264,12 @@ pub(super) fn sampled<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, alloc
     }
 }
 
-fn keep<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, value: u64, allocated: &Allocated) {
+fn keep<'rt>(
+    origin: Origin<'_>,
+    cx: &mut Cx<'rt, Callback>,
+    value: u64,
+    allocated: &Allocated<'_>,
+) {
     let name = |cx: &Cx<'rt, Callback>| -> Arc<str> {
         // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
         // MethodTable, which is what the event's TypeID is), and an object of it is being made.
@@ -268,7 +277,7 @@ fn keep<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, value: u64, allocat
         let class = key.and_then(|key| cx.info().id(key));
         match class {
             Some(class) => origin.own.names.class(origin.clr, cx, class),
-            None => allocated.type_name.as_str().into(),
+            None => allocated.type_name.to_text().into(),
         }
     };
     let make = |cx: &Cx<'rt, Callback>| {

@@ -106,13 +106,13 @@ pub(crate) fn is_runtime(name: &str) -> bool {
 
 /// GCAllocationTick_V3 and later: amount u32, kind (heap) u32, instance u16, amount u64, type pointer,
 /// type name, heap u32, address pointer; from version 4 the object's size u64.
-fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(Tick, Allocated)> {
+fn read_allocation_tick<'a>(data: &mut Fields<'a>, version: u32) -> Option<(Tick, Allocated<'a>)> {
     data.skip(4)?;
     let heap = data.u32()?;
     data.skip(2)?;
     let amount = data.u64()?;
     let class = data.u64()? as usize;
-    let type_name = data.text()?;
+    let type_name = data.wide()?;
     data.skip(4)?;
     let address = data.u64()? as usize;
     let size = if version >= 4 {
@@ -131,10 +131,10 @@ fn read_allocation_tick(data: &mut Fields<'_>, version: u32) -> Option<(Tick, Al
 
 /// AllocationSampled: kind u32, instance u16, type pointer, type name, address pointer, size u64,
 /// offset of the sampled byte u64.
-fn read_allocation_sampled(data: &mut Fields<'_>) -> Option<Allocated> {
+fn read_allocation_sampled<'a>(data: &mut Fields<'a>) -> Option<Allocated<'a>> {
     data.skip(4 + 2)?;
     let class = data.u64()? as usize;
-    let type_name = data.text()?;
+    let type_name = data.wide()?;
     let address = data.u64()? as usize;
     Some(Allocated {
         class,
@@ -177,7 +177,22 @@ fn read_method(data: &mut Fields<'_>) -> Option<usize> {
 /// An event's data: fields behind each other, little-endian, not aligned.
 struct Fields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+/// UTF-16 in an event's data, not decoded: most events are thinned out, and of those that stay the runtime knows the
+/// name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wide<'a>(&'a [u8]);
+
+impl Wide<'_> {
+    pub(super) fn to_text(self) -> String {
+        let pairs = self.0.chunks_exact(2);
+        let units: Vec<u16> = pairs
+            .filter_map(|unit| Some(u16::from_le_bytes(*unit.first_chunk()?)))
+            .collect();
+        String::from_utf16_lossy(&units)
+    }
+}
+
+impl<'a> Fields<'a> {
     fn skip(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.get(bytes..)?;
         Some(())
@@ -202,14 +217,16 @@ impl Fields<'_> {
     }
 
     /// UTF-16 up to a NUL.
+    fn wide(&mut self) -> Option<Wide<'a>> {
+        let units = self.0.chunks_exact(2);
+        let length = 2 * units.take_while(|unit| *unit != [0, 0]).count();
+        let text = self.0.get(..length)?;
+        self.skip(length + 2)?;
+        Some(Wide(text))
+    }
+
     fn text(&mut self) -> Option<String> {
-        let units = self
-            .0
-            .chunks_exact(2)
-            .filter_map(|unit| Some(u16::from_le_bytes(*unit.first_chunk()?)));
-        let text: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
-        self.skip(2 * (text.len() + 1))?;
-        Some(String::from_utf16_lossy(&text))
+        self.wide().map(Wide::to_text)
     }
 }
 
@@ -222,6 +239,12 @@ mod tests {
             .chain([0])
             .flat_map(u16::to_le_bytes)
             .collect()
+    }
+
+    /// The same without its end.
+    fn named(text: &str) -> Vec<u8> {
+        let text = wide(text);
+        text[..text.len() - 2].to_vec()
     }
 
     fn tick(size: Option<u64>) -> Vec<u8> {
@@ -250,7 +273,7 @@ mod tests {
                     },
                     Allocated {
                         class: 0x1234,
-                        type_name: "System.Byte[]".into(),
+                        type_name: Wide(&named("System.Byte[]")),
                         size,
                         address: 0x5678,
                     }
@@ -283,7 +306,7 @@ mod tests {
             read_allocation_sampled(&mut Fields(&data)),
             Some(Allocated {
                 class: 0x1234,
-                type_name: "A.B`1[C]".into(),
+                type_name: Wide(&named("A.B`1[C]")),
                 size: Some(48),
                 address: 0x5678,
             })
