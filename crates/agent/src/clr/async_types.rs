@@ -88,8 +88,9 @@ fn state_of<'rt, C: Synchronous>(
     field_of(clr, cx, class, info, fields.state)
 }
 
-/// Classes that are asked for before they are met, as they are in nearly every chain.
-const EXPECTED: [&str; 8] = [
+/// Classes that are asked for before they are met, as they are in nearly every chain: lists, of objects, and the others.
+const EXPECTED: [&str; 9] = [
+    LIST,
     OBJECT,
     TASK,
     "System.Action",
@@ -384,23 +385,20 @@ impl Clr {
             return;
         };
         let tables = chains::prepare();
-        let mut object = None;
-        for name in EXPECTED {
-            // Not every version has each.
-            let Some(token) = metadata.type_named(name) else {
-                continue;
-            };
-            let class = cx.info().get_class_from_token(cx, module, Token(token));
-            let Ok(Some(class)) = class else {
-                continue;
-            };
-            if name == OBJECT {
-                object = Some(class);
-            }
+        let [list, object, others @ ..] = metadata.types_named(EXPECTED);
+        let mut learn = |token: Option<u32>| {
+            let class = cx.info().get_class_from_token(cx, module, Token(token?));
+            let class = class.ok()??;
             learn_class(self, cx, &tables.types, class);
+            Some(class)
+        };
+        let object = learn(object);
+        for token in others {
+            // Not every version has each.
+            learn(token);
         }
         if let Some(object) = object
-            && let Some(list) = metadata.type_named(LIST)
+            && let Some(list) = list
             && let Ok(Some(list)) =
                 cx.info()
                     .get_class_from_token_and_type_args(cx, module, Token(list), &[object])

@@ -20,6 +20,7 @@ mod schema;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock};
 
+use memchr::memmem::Finder;
 use stackwalk::own_memory;
 
 use crate::base::numbers::NumberMap;
@@ -296,15 +297,25 @@ impl Metadata {
         self.type_in(row)
     }
 
-    /// The TypeDef token of the type with this whole name, `Namespace.Outer+Inner`.
-    pub fn type_named(&self, whole: &str) -> Option<u32> {
-        let own = whole.rsplit(['.', '+']).next()?;
-        let names = self.parts.strings_that_end(&self.bytes, own)?;
-        let all = self.parts.types.iter().zip(1u32..);
-        let named = all.filter(|(class, _)| names.contains(&class.name));
-        let mut rows = named.map(|(_, row)| row);
-        let row = rows.find(|row| self.type_in(*row).as_deref() == Some(whole))?;
-        Some((TYPE_DEF as u32) << 24 | row)
+    /// The TypeDef tokens of the types with these whole names, `Namespace.Outer+Inner`, in their order; `None` for one that is not
+    /// there. All names of the module are read once for all of them.
+    pub fn types_named<const N: usize>(&self, wholes: [&str; N]) -> [Option<u32>; N] {
+        let own = wholes.map(|whole| whole.rsplit(['.', '+']).next().unwrap_or_default());
+        let Some(names) = self.parts.strings_that_end(&self.bytes, own) else {
+            return [None; N];
+        };
+        let mut found = [None; N];
+        for (row, class) in (1u32..).zip(&self.parts.types) {
+            for ((whole, names), found) in wholes.iter().zip(&names).zip(&mut found) {
+                if found.is_none()
+                    && names.contains(&class.name)
+                    && self.type_in(row).as_deref() == Some(*whole)
+                {
+                    *found = Some((TYPE_DEF as u32) << 24 | row);
+                }
+            }
+        }
+        found
     }
 
     /// The TypeDef token of the type that declares a MethodDef token's method.
@@ -352,7 +363,7 @@ impl Layout {
 impl Parts {
     /// The row of the only nested type whose own name this is.
     fn nested(&self, bytes: &impl Numbers, own_name: &str) -> Option<u32> {
-        let names = self.strings_that_end(bytes, own_name)?;
+        let [names] = self.strings_that_end(bytes, [own_name])?;
         let all = self.types.iter().zip(1u32..);
         let mut found = all.filter(|(class, _)| class.within != 0 && names.contains(&class.name));
         let (_, row) = found.next()?;
@@ -379,24 +390,34 @@ impl Parts {
         Some(found.map(|(_, row)| row).collect())
     }
 
-    /// Offsets in `#Strings` where this text lies and a string ends: a string may be the end of a longer one.
-    fn strings_that_end(&self, bytes: &impl Bytes, text: &str) -> Option<Vec<u32>> {
+    /// Offsets in `#Strings` where each of these texts lies and a string ends: a string may be the end of a longer one.
+    fn strings_that_end<const N: usize>(
+        &self,
+        bytes: &impl Bytes,
+        texts: [&str; N],
+    ) -> Option<[Vec<u32>; N]> {
         const AT_ONCE: u64 = 1 << 16;
-        let wanted = [text.as_bytes(), &[0]].concat();
-        let kept = wanted.len().saturating_sub(1);
-        let mut found = Vec::new();
-        // What was read last and may be the begin of it, and what follows.
+        let mut found = [const { Vec::new() }; N];
+        if texts.iter().any(|text| text.len() > MAX_NAME) {
+            return Some(found);
+        }
+        let wanted = texts.map(|text| [text.as_bytes(), &[0]].concat());
+        let finders = wanted.each_ref().map(Finder::new);
+        let kept = wanted.iter().map(|text| text.len() - 1).max()?;
+        // What was read last and may be the begin of one, and what follows.
         let mut piece: Vec<u8> = Vec::new();
         let mut at = self.strings.start;
-        while at < self.strings.end && text.len() <= MAX_NAME {
+        while at < self.strings.end {
             let length = AT_ONCE.min(self.strings.end - at);
             let begin = piece.len();
             piece.resize(begin + length as usize, 0);
             bytes.read(at, piece.get_mut(begin..)?)?;
             let first = at - self.strings.start - begin as u64;
-            for (place, window) in piece.windows(wanted.len()).enumerate() {
-                if window == wanted {
-                    found.push(u32::try_from(first + place as u64).ok()?);
+            for (finder, found) in finders.iter().zip(&mut found) {
+                // Before that it has been looked for; a zero byte ends it, so that it does not overlap itself.
+                let from = (begin + 1).saturating_sub(finder.needle().len());
+                for place in finder.find_iter(piece.get(from..)?) {
+                    found.push(u32::try_from(first + (from + place) as u64).ok()?);
                 }
             }
             piece.drain(..piece.len().saturating_sub(kept));

@@ -93,10 +93,22 @@ fn a_nested_type_by_its_own_name() {
 #[test]
 fn a_type_and_its_method_by_name() {
     let flat = Metadata::of_module(LINES.as_ptr() as u64, true).unwrap();
+    let type_named = |name| {
+        let [token] = flat.types_named([name]);
+        token
+    };
     for name in ["Program", "Program+<Numbers>d__2"] {
-        let token = flat.type_named(name).unwrap();
+        let token = type_named(name).unwrap();
         assert_eq!(flat.type_name(token).as_deref(), Some(name));
     }
+    // Several at once are found as each alone is.
+    let several = [
+        "Program+<Numbers>d__2",
+        "no such type",
+        "Program",
+        "Program",
+    ];
+    assert_eq!(flat.types_named(several), several.map(type_named));
     for name in [
         "<Numbers>d__2",
         "Other+<Numbers>d__2",
@@ -104,9 +116,9 @@ fn a_type_and_its_method_by_name() {
         "",
         "+",
     ] {
-        assert_eq!(flat.type_named(name), None, "{name}");
+        assert_eq!(type_named(name), None, "{name}");
     }
-    let iterator = flat.type_named("Program+<Numbers>d__2").unwrap();
+    let iterator = type_named("Program+<Numbers>d__2").unwrap();
     let moves = flat.method_named(iterator, "MoveNext").unwrap();
     let found = flat.method(moves).unwrap();
     assert_eq!(
