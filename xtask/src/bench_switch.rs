@@ -32,8 +32,8 @@ const SWITCHED: [Option<&str>; 6] = [
     Some("-F 99 -e cpu,exception,alloc,contention,gc"),
 ];
 
-/// How long a moment is.
-const MOMENT: Duration = Duration::from_secs(2);
+/// How long a moment is: what the begin of a session costs (some 20 ms for its names and classes) is little beside it.
+const MOMENT: Duration = Duration::from_secs(8);
 /// A compiler's rounds take long, and only whole ones count.
 const LONG_MOMENT: Duration = Duration::from_secs(4);
 /// An attach takes some milliseconds; this is far beyond.
@@ -173,7 +173,8 @@ impl Recording {
 
     fn stop(mut self) -> Result<()> {
         let pid = Pid::from_child(&self.tool);
-        kill_process(pid, Signal::INT)?;
+        // Not an interrupt: a shell has that ignored in what it runs in the background.
+        kill_process(pid, Signal::TERM)?;
         let status = self.tool.wait()?;
         ensure!(status.success(), "a recording ended with {status}");
         let inspected = Inspected::of(&self.file);
