@@ -516,9 +516,6 @@ impl Inspected {
 
     /// Asserts that walks broke and samples were lost at most so often.
     ///
-    /// One tick that came to a thread behind its end is none of them: it was on its way, and among the hundreds of samples
-    /// of a short program it is more than one in a thousand.
-    ///
     /// # Panics
     /// When it was oftener, or nothing was recorded.
     pub fn assert_honest(&self, broken: f64, lost: f64) {
@@ -528,11 +525,8 @@ impl Inspected {
             "broken > {broken} %: {}",
             self.json
         );
-        let behind_ends = self.json["lost_reasons"]["unknown thread"].as_f64();
-        let counted = self.number("lost") - behind_ends.unwrap_or(0.0).min(1.0);
-        let due = self.number("samples") + counted;
         assert!(
-            counted * 100.0 / due <= lost,
+            self.percent("lost") <= lost,
             "lost > {lost} %: {}",
             self.json
         );
