@@ -123,7 +123,8 @@ fn a_program_that_becomes_another(runtime: &Runtime) {
 }
 
 fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
-    let program = Record::workload(runtime, "rude", &["0.5", "default"]);
+    // So long that one sample is less than what may be lost: a tick by `wall` may be on its way to a thread that ends.
+    let program = Record::workload(runtime, "rude", &["1.5", "default"]);
     let bare = program.run_bare();
     for way in WAYS {
         let program = program.clone().options(["--frequency", "999"]);
