@@ -32,10 +32,9 @@ const SWITCHED: [Option<&str>; 6] = [
     Some("-F 99 -e cpu,exception,alloc,contention,gc"),
 ];
 
-/// How long a moment is: what the begin of a session costs (some 20 ms for its names and classes) is little beside it.
+/// How long a moment is: what the begin of a session costs (some 20 ms for its names and classes) is little beside it, and
+/// some of a compiler's rounds, of which only whole ones count, are in it.
 const MOMENT: Duration = Duration::from_secs(8);
-/// A compiler's rounds take long, and only whole ones count.
-const LONG_MOMENT: Duration = Duration::from_secs(4);
 /// An attach takes some milliseconds; this is far beyond.
 const ATTACH_TIME: Duration = Duration::from_secs(20);
 
@@ -111,14 +110,14 @@ impl Worker for Compiler {
 
     fn measure(&self) -> Result<f64> {
         let start = Instant::now();
-        std::thread::sleep(LONG_MOMENT);
+        std::thread::sleep(MOMENT);
         let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         let mut whole = rounds.iter().filter(|(ended, _)| *ended >= start);
         let (Some(first), Some(last)) = (whole.next(), rounds.last()) else {
-            bail!("no round of the compiler ended in {LONG_MOMENT:?}");
+            bail!("no round of the compiler ended in {MOMENT:?}");
         };
         let count = rounds.iter().filter(|(ended, _)| *ended > first.0).count();
-        ensure!(count > 0, "one round of the compiler in {LONG_MOMENT:?}");
+        ensure!(count > 0, "one round of the compiler in {MOMENT:?}");
         #[expect(clippy::cast_precision_loss, reason = "some dozens")]
         Ok((last.1 - first.1) / count as f64)
     }
