@@ -281,13 +281,18 @@ impl Clr {
             starts.push(code.start_address);
         }
         let time_ns = proc::now_ns();
-        for &code_start in &starts {
-            let start = code_start as u64;
+        // Each start is looked up once: behind a compilation nothing of the map is in the processor's caches.
+        let mut regions: Vec<Option<Region>> = if kind == MethodKind::Il {
+            let map = target.code.map();
+            starts.iter().map(|at| map.lookup(*at as u64)).collect()
+        } else {
             // The one body of a dynamic method is new, whatever its addresses were before.
-            if kind == MethodKind::Il
-                && let Some(region) = target.code.map().lookup(start)
-                && (region.start == start || region.kind == Kind::ReadyToRun)
-            {
+            vec![None; starts.len()]
+        };
+        for (at, &code_start) in starts.iter().enumerate() {
+            let start = code_start as u64;
+            let known = regions.get(at).copied().flatten();
+            if known.is_some_and(|known| known.start == start || known.kind == Kind::ReadyToRun) {
                 continue;
             }
             let Some((range, unwind)) = self.body_at(cx, function, code_start) else {
@@ -297,7 +302,7 @@ impl Clr {
                 self.compiled_again(cx, function, start);
             }
             let (facts, keeper) = self.collectible_facts(cx, function, kind, start);
-            let of_this = self.tier(target, &unwind, kind, &starts);
+            let of_this = self.tier(target, &unwind, kind, &regions);
             tier = Some(of_this);
             let body = CodeBody {
                 range: range.clone(),
@@ -313,32 +318,34 @@ impl Clr {
                 self.learn_body(cx, tables, &body);
             }
             self.added(target, body, keeper, unwind);
+            // Where more than one is new, this is what the next comes after.
+            if at + 1 < starts.len()
+                && let Some(region) = regions.get_mut(at)
+            {
+                *region = target.code.map().lookup(start);
+            }
         }
         tier
     }
 
-    /// The tier of a new body, given the starts of all bodies that its method has by now.
+    /// The tier of a new body, given what lies at the starts of all bodies that its method has by now.
     fn tier(
         &self,
         target: &Target,
         unwind: &jit::Body,
         kind: MethodKind,
-        starts: &[usize],
+        regions: &[Option<Region>],
     ) -> Tier {
         if kind != MethodKind::Il {
             // Never tiered (MethodDesc::DetermineAndSetIsEligibleForTieredCompilation).
             return Tier::Optimized;
         }
-        let all = || {
-            starts
-                .iter()
-                .filter_map(|start| target.code.map().lookup(*start as u64))
-        };
+        let all = || regions.iter().flatten();
         let length = usize::try_from(unwind.end() - unwind.start()).map_or(0, |all| all.min(16));
         // SAFETY: the runtime has just published this code and keeps it at least until this
         // callback returns; `length` is within it.
         let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
-        let is_earlier_step = |region: &Region| {
+        let is_earlier_step = |region: &&Region| {
             region.kind == Kind::Jit && !target.code.map().begins_on_a_frame(region.start)
         };
         tiers::of_body(tiers::Evidence {
