@@ -678,10 +678,8 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
     names.name == "MoveNext" || is_resumer(names) || runs_tasks(names)
 }
 
-/// Whether a method of this own name may be one that chains are about.
-fn may_be_of_chains(name: &str) -> bool {
-    RESUMERS.contains(&name) || name.starts_with("Run") || name == RUNS_TASKS
-}
+/// How the own name of each method begins that chains are about.
+const OF_CHAINS: [&str; 5] = [RESUMERS[0], RESUMERS[1], RESUMERS[2], "Run", RUNS_TASKS];
 
 /// The state machine whose `MoveNext` a function is.
 fn machine_that_moves<'rt, C: Synchronous>(
@@ -694,7 +692,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let facts = clr.module(found.module?.raw())?;
     // The name alone first: this is asked of each method that is compiled.
     let own = facts.metadata()?;
-    if own.has_wanted_name(found.token.0, may_be_of_chains) == Some(false) {
+    if own.begins_wanted(found.token.0, OF_CHAINS) == Some(false) {
         return None;
     }
     let method = own.method(found.token.0)?;

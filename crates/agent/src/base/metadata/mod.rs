@@ -31,8 +31,6 @@ use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TY
 const MAX_NAME: usize = 1024;
 /// How deep types are nested at most.
 const MAX_NESTING: usize = 16;
-/// Most bytes of all names of a module that are read at once. The largest that are known have a tenth of it.
-const MAX_STRINGS: u64 = 1 << 25;
 /// What lies further behind a module's base is not kept, but read each time. No module that is known is a tenth as long.
 const MAX_KEPT: u64 = 1 << 28;
 /// Most types of a module. The largest that are known have a fifth of it.
@@ -115,7 +113,7 @@ pub struct Metadata {
     parts: Parts,
     /// Names of types that were asked for, by row: most types are asked for with several methods.
     type_names: Mutex<NumberMap<u32, Box<str>>>,
-    /// Rows of the methods that [`Metadata::has_wanted_name`] is asked about, in order.
+    /// Rows of the methods that [`Metadata::begins_wanted`] is asked about, in order.
     wanted_methods: OnceLock<Option<Box<[u32]>>>,
 }
 
@@ -264,11 +262,11 @@ impl Metadata {
         Some(Method { name, type_name })
     }
 
-    /// Whether a MethodDef token's own name is one that `wanted` wants, the same function at each call: the first looks at all names
+    /// Whether a MethodDef token's own name begins with one of these texts, the same at each call: the first looks at all names
     /// of the module, so that the others ask the kernel for nothing. `None` where they cannot be read.
-    pub fn has_wanted_name(&self, token: u32, wanted: fn(&str) -> bool) -> Option<bool> {
+    pub fn begins_wanted<const N: usize>(&self, token: u32, texts: [&str; N]) -> Option<bool> {
         let row = row_of(token, METHOD_DEF)?;
-        let find = || self.parts.methods_of_names(&self.bytes, wanted);
+        let find = || self.parts.methods_that_begin(&self.bytes, texts);
         let rows = self.wanted_methods.get_or_init(find).as_ref()?;
         Some(rows.binary_search(&row).is_ok())
     }
@@ -370,23 +368,19 @@ impl Parts {
         found.next().is_none().then_some(row)
     }
 
-    /// Rows of the methods whose own names are wanted. For the time of the search it holds all names.
-    fn methods_of_names(&self, bytes: &impl Bytes, wanted: fn(&str) -> bool) -> Option<Box<[u32]>> {
-        let length = self.strings.end.checked_sub(self.strings.start)?;
-        if length > MAX_STRINGS {
-            return None;
-        }
-        let mut strings = vec![0; usize::try_from(length).ok()?];
-        bytes.read(self.strings.start, &mut strings)?;
-        let is_wanted = |offset: u32| {
-            let rest = strings.get(offset as usize..).unwrap_or_default();
-            let name = rest.iter().take(MAX_NAME).position(|byte| *byte == 0);
-            let name = name.and_then(|end| std::str::from_utf8(rest.get(..end)?).ok());
-            name.is_some_and(wanted)
-        };
+    /// Rows of the methods whose own names begin with one of these texts, in order.
+    fn methods_that_begin<const N: usize>(
+        &self,
+        bytes: &impl Bytes,
+        texts: [&str; N],
+    ) -> Option<Box<[u32]>> {
+        // A name may be the end of another, so it may begin wherever the text lies.
+        let places = self.places_of(bytes, texts.map(|text| text.as_bytes().to_vec()))?;
+        let mut places = places.concat();
+        places.sort_unstable();
         let rows = Rows::read(bytes, METHOD_DEF, self.method_def, self.sizes())?;
         let rows = rows.columns([3]).zip(1u32..);
-        let found = rows.filter(|([name], _)| is_wanted(*name));
+        let found = rows.filter(|([name], _)| places.binary_search(name).is_ok());
         Some(found.map(|(_, row)| row).collect())
     }
 
@@ -396,14 +390,26 @@ impl Parts {
         bytes: &impl Bytes,
         texts: [&str; N],
     ) -> Option<[Vec<u32>; N]> {
+        if texts.iter().any(|text| text.len() > MAX_NAME) {
+            return Some([const { Vec::new() }; N]);
+        }
+        self.places_of(bytes, texts.map(|text| [text.as_bytes(), &[0]].concat()))
+    }
+
+    /// Offsets in `#Strings` where each of these lies. None may end as it begins: of two that overlap the first is found.
+    /// It reads them all, a piece at a time.
+    fn places_of<const N: usize>(
+        &self,
+        bytes: &impl Bytes,
+        wanted: [Vec<u8>; N],
+    ) -> Option<[Vec<u32>; N]> {
         const AT_ONCE: u64 = 1 << 16;
         let mut found = [const { Vec::new() }; N];
-        if texts.iter().any(|text| text.len() > MAX_NAME) {
-            return Some(found);
-        }
-        let wanted = texts.map(|text| [text.as_bytes(), &[0]].concat());
         let finders = wanted.each_ref().map(Finder::new);
-        let kept = wanted.iter().map(|text| text.len() - 1).max()?;
+        let kept = wanted
+            .iter()
+            .map(|text| text.len().saturating_sub(1))
+            .max()?;
         // What was read last and may be the begin of one, and what follows.
         let mut piece: Vec<u8> = Vec::new();
         let mut at = self.strings.start;
@@ -414,7 +420,7 @@ impl Parts {
             bytes.read(at, piece.get_mut(begin..)?)?;
             let first = at - self.strings.start - begin as u64;
             for (finder, found) in finders.iter().zip(&mut found) {
-                // Before that it has been looked for; a zero byte ends it, so that it does not overlap itself.
+                // Before that it has been looked for.
                 let from = (begin + 1).saturating_sub(finder.needle().len());
                 for place in finder.find_iter(piece.get(from..)?) {
                     found.push(u32::try_from(first + (from + place) as u64).ok()?);
