@@ -5,6 +5,7 @@
 
 pub mod metadata;
 pub mod numbers;
+pub mod one_mapping;
 pub mod proc;
 pub mod processor;
 pub mod random;

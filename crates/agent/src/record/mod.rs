@@ -9,6 +9,7 @@
 
 mod chains;
 pub mod channel;
+mod il_maps;
 mod outlet;
 mod resolve;
 mod roles;

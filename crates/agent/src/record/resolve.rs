@@ -17,13 +17,14 @@ use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
 
 use super::Recorder;
+use super::il_maps::IlMaps;
 use super::roles::Roles;
 use super::stacks::Stacks;
 use super::stubs::Generated;
 use crate::base::numbers::NumberMap;
 use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
-use crate::model::{CodeBody, IlMap, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
+use crate::model::{CodeBody, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
 use crate::target::code::Owner;
 use crate::target::natives::NativeChange;
 use crate::target::{Target, chains};
@@ -32,8 +33,6 @@ use crate::target::{Target, chains};
 const MAX_ADDRESSES: usize = 64 * 1024;
 /// Most frames remembered by value.
 const MAX_FRAMES: usize = 64 * 1024;
-/// Most IL maps kept.
-const MAX_IL_MAPS: usize = 4096;
 /// Most methods and modules remembered.
 const MAX_METHODS: usize = 64 * 1024;
 /// How far from the leaf the runtime's exception handling is looked for, frames.
@@ -66,7 +65,7 @@ pub(super) struct Written {
     native_modules: NumberMap<u32, (u32, u64)>,
     /// ReadyToRun functions by their start: method, and where its code map begins.
     precompiled: NumberMap<u64, (u32, u64)>,
-    il_maps: NumberMap<u64, IlMap>,
+    il_maps: IlMaps,
     last: LastStack,
 }
 
@@ -124,7 +123,7 @@ impl Written {
     fn memory(&self) -> u64 {
         let addresses = self.by_address.capacity() * 17;
         let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
-        let maps: usize = self.il_maps.values().map(|map| map.len() * 8 + 40).sum();
+        let maps = self.il_maps.memory();
         let dynamic = self.dynamic_methods.keys().map(|(_, name)| name.len() + 48);
         let methods =
             (self.methods.capacity() + self.precompiled.capacity()) * 25 + dynamic.sum::<usize>();
@@ -148,7 +147,7 @@ impl Recorder {
         }
         self.written.last = LastStack::default();
         for body in &gone {
-            self.written.il_maps.remove(&body.code_start);
+            self.written.il_maps.remove(body.code_start);
             // A FunctionID may be given out again after an unload.
             if body.collectible.is_some() {
                 let key = (u32::from(body.runtime), body.function);
@@ -658,7 +657,8 @@ impl Recorder {
         number
     }
 
-    /// The IL offset of an address in the body that starts at `code_start`.
+    /// The IL offset of an address in the body that starts at `code_start`. Of ReadyToRun code the runtime looks for the map in its
+    /// file, so that must not be cut short.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -666,25 +666,19 @@ impl Recorder {
         code_start: u64,
         lookup: u64,
     ) -> Option<u32> {
-        if !self.written.il_maps.contains_key(&code_start) {
-            if self.written.il_maps.len() >= MAX_IL_MAPS {
-                self.written.il_maps.clear();
-            }
-            // Of ReadyToRun code the map lies in its file, where the runtime would look for it.
-            if is_cut_short(look, runtime, code_start) {
-                return None;
-            }
-            let map = look
-                .runtimes
-                .with(runtime, |clr, cx| {
-                    let map = names::il_map(cx, code_start)?;
-                    Some(clr.in_own_il(code_start, map))
-                })
-                .flatten()
-                .unwrap_or_default();
-            self.written.il_maps.insert(code_start, map);
+        if let Some(map) = self.written.il_maps.get(code_start) {
+            return il_at(map, code_start, lookup);
         }
-        il_at(self.written.il_maps.get(&code_start)?, code_start, lookup)
+        let map = look
+            .runtimes
+            .with(runtime, |clr, cx| {
+                let map = names::il_map(cx, code_start)?;
+                Some(clr.in_own_il(code_start, map))
+            })
+            .flatten()
+            .unwrap_or_default();
+        self.written.il_maps.insert(code_start, &map);
+        il_at(&map, code_start, lookup)
     }
 
     /// Code that is no method: something that the runtime generated, or nothing we know.
@@ -710,7 +704,7 @@ impl Recorder {
 }
 
 /// The IL offset at an address: that of the nearest entry at or before it.
-fn il_at(map: &IlMap, code_start: u64, lookup: u64) -> Option<u32> {
+fn il_at(map: &[(u32, u32)], code_start: u64, lookup: u64) -> Option<u32> {
     let offset = u32::try_from(lookup.checked_sub(code_start)?).ok()?;
     let next = map.partition_point(|(native, _)| *native <= offset);
     map.get(next.checked_sub(1)?).map(|(_, il)| *il)

@@ -6,12 +6,16 @@
 //! live in the process and the memory does not tell, nobody is named.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
+use crate::base::one_mapping::{self, Answer};
 use crate::base::proc::{self, Mapping};
 use crate::target::CodeHistory;
 
 /// How often the process's mappings are read at most, nanoseconds.
 const AGE_NS: u64 = 200_000_000;
+/// Most mappings kept between two times that all are read.
+const MAX_MAPPINGS: usize = 64 * 1024;
 
 /// The executable memory of the process that holds generated code.
 #[derive(Debug, Default)]
@@ -42,6 +46,19 @@ impl Stubs {
         if matches!(found, Generated::By(_)) {
             return found;
         }
+        // One that has come since all were read, most likely.
+        match one_mapping::at(address) {
+            Answer::Unmapped => return Generated::No,
+            Answer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
+            Answer::In(mapping) if self.mappings.len() < MAX_MAPPINGS => {
+                self.take_one(mapping, history);
+                let found = self.look(address);
+                if matches!(found, Generated::By(_)) {
+                    return found;
+                }
+            }
+            Answer::In(_) | Answer::Unknown => {}
+        }
         let now = proc::now_ns();
         if now.saturating_sub(self.read_ns) <= AGE_NS {
             return found;
@@ -54,8 +71,7 @@ impl Stubs {
     /// Takes the mappings of this moment.
     fn take(&mut self, mappings: Vec<Mapping>, history: &CodeHistory) {
         self.mappings = mappings;
-        self.mappings
-            .retain(|mapping| mapping.executable && mapping.is_generated());
+        self.mappings.retain(is_wanted);
         self.by_file.clear();
         self.anonymous.clear();
         for mapping in &self.mappings {
@@ -68,6 +84,27 @@ impl Stubs {
                 self.by_file.insert(mapping.inode, runtime);
             }
         }
+    }
+
+    /// Takes one mapping of this moment, in place of what was there.
+    fn take_one(&mut self, mapping: Mapping, history: &CodeHistory) {
+        let Range { start, end } = mapping.range;
+        self.mappings
+            .retain(|known| known.range.end <= start || known.range.start >= end);
+        self.anonymous
+            .retain(|(known, _)| !(start..end).contains(known));
+        if let Some(runtime) = history.any_in(start..end) {
+            if mapping.inode == 0 {
+                let at = self.anonymous.partition_point(|(known, _)| *known < start);
+                self.anonymous.insert(at, (start, runtime));
+            } else {
+                self.by_file.insert(mapping.inode, runtime);
+            }
+        }
+        let at = self
+            .mappings
+            .partition_point(|known| known.range.start < start);
+        self.mappings.insert(at, mapping);
     }
 
     fn look(&self, address: u64) -> Generated {
@@ -90,6 +127,11 @@ impl Stubs {
         };
         owner.map_or(Generated::BySomebody, Generated::By)
     }
+}
+
+/// Whether generated code may be in it.
+fn is_wanted(mapping: &Mapping) -> bool {
+    mapping.executable && mapping.is_generated()
 }
 
 #[cfg(test)]
@@ -138,6 +180,20 @@ mod tests {
             (0x40010, Generated::BySomebody),
             (0x50010, Generated::No),
             (0x60010, Generated::No),
+        ] {
+            assert_eq!(stubs.look(address), found, "{address:#x}");
+        }
+        // One that comes later takes the place of what it lies over, and of nothing else.
+        stubs.take_one(mapping(0x50000, 71, memfd), &history);
+        stubs.take_one(mapping(0x7800, 0, ""), &history);
+        for (address, found) in [
+            (0x50010, Generated::By(2)),
+            (0x7010, Generated::No),
+            (0x7810, Generated::By(1)),
+            (0x8010, Generated::By(1)),
+            (0x8810, Generated::No),
+            (0x3800, Generated::By(0)),
+            (0x30010, Generated::By(2)),
         ] {
             assert_eq!(stubs.look(address), found, "{address:#x}");
         }

@@ -153,11 +153,7 @@ fn every_name_of_real_modules_is_read() {
         let is_wanted = |name: String| begins.iter().any(|text| name.starts_with(text));
         let wanted: Vec<u32> = all.filter(|row| is_wanted(own(*row))).collect();
         let found = parts.methods_that_begin(&bytes, begins).unwrap();
-        assert!(
-            wanted.len() > 50 && *found == *wanted,
-            "{}",
-            path.display()
-        );
+        assert!(wanted.len() > 50 && *found == *wanted, "{}", path.display());
         for name in ["System.String.Concat", "System.Threading.Thread.Sleep"] {
             assert!(methods.iter().any(|known| known == name), "{name}");
         }
