@@ -400,6 +400,35 @@ impl CodeMap {
         self.find(&reader, address).map(|entry| entry.region)
     }
 
+    /// The JITted body that begins at `start`, or else the module that `start` is in: what there is of a method at an address that its
+    /// runtime gives as the start of a body. Cheaper than [`CodeMap::lookup`] where nothing is known there yet.
+    /// Async-signal-safe.
+    pub fn at_start(&self, start: u64) -> Option<Region> {
+        let reader = self.grace.enter();
+        if start < ADDRESS_LIMIT {
+            let chunk = start >> CHUNK_SHIFT;
+            // SAFETY: as in `find`.
+            let (found, is_page_theirs) = unsafe {
+                let table = self.chunks.load(Ordering::Acquire).as_ref();
+                let slot = table.and_then(|table| table.slot(chunk));
+                let bucket = slot.and_then(|slot| slot.bucket.load(Ordering::Acquire).as_ref());
+                let found = bucket.map(|bucket| bucket.from(offset_in(chunk, start)));
+                let (entry, is_page_theirs) = found.unwrap_or((None, false));
+                let region = entry.map(|entry| (*entry).region);
+                (region, is_page_theirs)
+            };
+            if let Some(region) = found.filter(|region| region.start == start) {
+                return Some(region);
+            }
+            // No page holds code that was JITted and a module's too.
+            if is_page_theirs {
+                return None;
+            }
+        }
+        let region = self.find(&reader, start).map(|entry| entry.region);
+        region.filter(|region| region.kind != Kind::Jit)
+    }
+
     /// Whether `address` is in a JITted body for which [`jit::Body::begins_on_a_frame`] holds.
     pub fn begins_on_a_frame(&self, address: u64) -> bool {
         let reader = self.grace.enter();

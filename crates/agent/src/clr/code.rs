@@ -284,7 +284,7 @@ impl Clr {
         // Each start is looked up once: behind a compilation nothing of the map is in the processor's caches.
         let mut regions: Vec<Option<Region>> = if kind == MethodKind::Il {
             let map = target.code.map();
-            starts.iter().map(|at| map.lookup(*at as u64)).collect()
+            starts.iter().map(|at| map.at_start(*at as u64)).collect()
         } else {
             // The one body of a dynamic method is new, whatever its addresses were before.
             vec![None; starts.len()]
@@ -292,7 +292,7 @@ impl Clr {
         for (at, &code_start) in starts.iter().enumerate() {
             let start = code_start as u64;
             let known = regions.get(at).copied().flatten();
-            if known.is_some_and(|known| known.start == start || known.kind == Kind::ReadyToRun) {
+            if known.is_some_and(|known| known.kind != Kind::Native) {
                 continue;
             }
             let Some((range, unwind)) = self.body_at(cx, function, code_start) else {
@@ -322,7 +322,7 @@ impl Clr {
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)
             {
-                *region = target.code.map().lookup(start);
+                *region = target.code.map().at_start(start);
             }
         }
         tier

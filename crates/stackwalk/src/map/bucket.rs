@@ -88,6 +88,20 @@ impl Bucket {
         last.and_then(entry_of)
     }
 
+    /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any lies in that offset's page.
+    pub(super) fn from(&self, offset: u16) -> (Option<*const Entry>, bool) {
+        const PAGE: u32 = ENTRY_BITS + 12;
+        let mut is_page_theirs = false;
+        let wanted = u64::from(offset);
+        for word in self.words() {
+            if word >> ENTRY_BITS == wanted {
+                return (entry_of(word), true);
+            }
+            is_page_theirs |= word >> PAGE == wanted >> 12;
+        }
+        (None, is_page_theirs)
+    }
+
     /// A body that begins at one of these offsets.
     pub(super) fn within(&self, offsets: Range<u64>) -> Option<*const Entry> {
         let begins = |word: &u64| offsets.contains(&(word >> ENTRY_BITS));

@@ -74,6 +74,8 @@ proptest! {
                     let expected = model.range(..=address).next_back();
                     let expected = expected.filter(|(_, (end, _))| address < *end);
                     prop_assert_eq!(found, expected.map(|(start, (end, user))| (*start, *end, *user)));
+                    let begins = map.at_start(address).map(|region| region.user);
+                    prop_assert_eq!(begins, model.get(&address).map(|(_, user)| *user));
                 }
             }
             prop_assert_eq!(map.memory().jit_bodies, model.len());
@@ -85,6 +87,37 @@ proptest! {
         let left = map.memory();
         prop_assert_eq!((left.jit_bodies, left.retired_bytes), (0, 0));
         prop_assert!(left.bytes <= size_of::<CodeMap>() + 64 * 1024, "{left:?}");
+    }
+}
+
+/// A module may lie in the chunk of JITted code, in other pages.
+#[test]
+fn a_start_is_of_a_body_or_of_a_module() {
+    const CHUNK: u64 = 0x10_0000_0000;
+    let map = Box::new(CodeMap::new());
+    assert!(map.add_jit_body(body(CHUNK - 64, 128), 1));
+    assert!(map.add_jit_body(body(CHUNK + 256, 64), 2));
+    let native = crate::native::NativeCode::of_bytes(Vec::new(), CHUNK + 0x1000);
+    assert!(map.add_native(CHUNK + 0x1000..CHUNK + 0x9000, native));
+    for (at, found) in [
+        (CHUNK - 64, Some((Kind::Jit, 1))),
+        (CHUNK - 32, None),
+        (CHUNK, None),
+        (CHUNK + 256, Some((Kind::Jit, 2))),
+        (CHUNK + 260, None),
+        (CHUNK + 0x800, None),
+        (CHUNK + 0x1000, Some((Kind::Native, 0))),
+        (CHUNK + 0x1010, Some((Kind::Native, 0))),
+        (CHUNK + 0x8ff0, Some((Kind::Native, 0))),
+        (CHUNK + 0x9000, None),
+        (u64::MAX, None),
+    ] {
+        let region = map.at_start(at);
+        assert_eq!(
+            region.map(|region| (region.kind, region.user)),
+            found,
+            "{at:#x}"
+        );
     }
 }
 
