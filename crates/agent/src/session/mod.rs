@@ -62,6 +62,15 @@ const STATS_NS: u64 = 1_000_000_000;
 /// How long handlers that ran as the session stopped are waited for: they take microseconds, but may be preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
 
+/// What a round is likely to keep, bytes. Below the 64 KiB from which malloc tidies up when they are freed.
+const PIECE: usize = 60 * 1024;
+
+/// Sees to it that malloc has memory for this round: glibc's arena of a thread that is not the main one grows by the page,
+/// each by a system call (`grow_heap`, `mprotect`), and what is freed at its end stays until it is 128 KiB.
+fn ask_for_memory_in_one_piece() {
+    std::hint::black_box(Vec::<u8>::with_capacity(PIECE));
+}
+
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
     parts: &'static Parts,
@@ -271,6 +280,7 @@ impl<'a> Session<'a> {
     fn round(&mut self, cx: &mut AgentCx) {
         let now = proc::now_ns();
         self.round_ns = now;
+        ask_for_memory_in_one_piece();
         let written = self.recorder.written();
         self.announce();
         wake::hear_call();
