@@ -103,6 +103,7 @@ impl ClrCallbacks {
         let found = info.get_runtime_information(cx).ok();
         let major = found.as_ref().map_or(0, |found| found.major);
         self.clr.set_tiering(tiers::tiering(major));
+        self.clr.set_major(major);
         RuntimeFacts {
             version: found
                 .map(|found| version::of_runtime(info, major, found.minor, found.build))

@@ -18,7 +18,7 @@
 //! | `F refused walked` | random seeds, since the last such line |
 //! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
 //! | `.` | end of a thread |
-//! | `M start length tier` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made |
+//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, or `unread` |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ use agent::base::numbers::NumberMap;
 use agent::base::random::next_random;
 use agent::base::{proc, wake};
 use agent::clr::{Runtimes, names};
-use agent::model::EndCode;
+use agent::model::{CodeBody, EndCode};
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
 use agent::target::CodeHistory;
@@ -78,6 +78,19 @@ pub(crate) struct Agree {
     ids: Vec<u32>,
     closed: Vec<SlotId>,
     scan_due: u64,
+}
+
+/// What we read of where in its IL a body comes from, beside what the runtime says.
+fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str {
+    let compared = runtimes.with(body.runtime, |clr, cx| {
+        let asked = names::il_map(cx, body.code_start).unwrap_or_default();
+        match clr.read_il_map(body.function, body.code_start) {
+            Ok(read) if read == asked => "same",
+            Ok(_) => "other",
+            Err(_) => "unread",
+        }
+    });
+    compared.unwrap_or("unread")
 }
 
 impl Agree {
@@ -141,7 +154,7 @@ impl Agree {
     }
 
     /// When the tool says stop, tells of all code that is known then.
-    pub(crate) fn tell_bodies(mut self) {
+    pub(crate) fn tell_bodies(mut self, cx: &mut AgentCx) {
         loop {
             self.pause();
             self.look();
@@ -154,11 +167,14 @@ impl Agree {
                 }
             }
         }
+        let known = self.parts.registry.known();
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
         for body in self.history.live() {
             if body.kind == MethodKind::Il {
                 let Range { start, end } = body.range;
                 let (length, tier) = (end - start, body.tier);
-                let _ = writeln!(self.text, "M {start:x} {length:x} {tier:?}");
+                let map = compare_il_map(&mut runtimes, body);
+                let _ = writeln!(self.text, "M {start:x} {length:x} {tier:?} {map}");
             }
         }
         let _gone = self.channel.send(self.text.as_bytes());

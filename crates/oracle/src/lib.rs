@@ -43,7 +43,7 @@ fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut AgentCx
     let (random_seeds, bodies) = (number("random_seeds"), number("bodies"));
     let agree = Agree::new(parts, begun, channel, random_seeds.unwrap_or(0));
     if bodies == Some(1) {
-        agree.tell_bodies();
+        agree.tell_bodies(cx);
     } else {
         agree.run(cx);
     }

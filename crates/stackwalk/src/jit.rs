@@ -8,6 +8,7 @@
 //! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
 //! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
 
+use crate::debug_info;
 use crate::gc_info::{self, GcInfo};
 use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
@@ -156,6 +157,78 @@ fn gc_info_by(
             Err(gc_info::Error::Truncated) if whole && !most => length *= 8,
             Err(error) => return Err(NoGcInfo::Bytes(error)),
         }
+    }
+}
+
+/// Why a body's IL map is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NoIlMap {
+    /// The code header was not believed.
+    Header(Mismatch),
+    /// What it points to was not.
+    Bytes(debug_info::Error),
+}
+
+/// Bytes of debug information that are read at most. Of methods with thousands of statements there are more; the runtime
+/// may be asked about these.
+const IL_MAP_BYTES: usize = 16 << 10;
+
+/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in a runtime that writes them so. As
+/// [`body_from_header`] it reads by system calls; code that is here for good is meant, as the bytes must be.
+///
+/// # Safety
+/// As of [`body_from_header`].
+pub unsafe fn il_map(
+    code_start: u64,
+    function_id: u64,
+    format: debug_info::Format,
+    into: &mut Vec<(u32, u32)>,
+) -> Result<(), NoIlMap> {
+    let at = debug_info_by(peek, code_start, function_id).map_err(NoIlMap::Header)?;
+    let mut buffer = vec![0; IL_MAP_BYTES];
+    let bytes = peek(at, &mut buffer);
+    debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
+}
+
+/// [`il_map`] without a system call, some ten times faster.
+///
+/// # Safety
+/// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it has succeeded for other bodies of
+/// the same runtime, and said of them what the runtime says.
+pub unsafe fn il_map_of_known_header(
+    code_start: u64,
+    function_id: u64,
+    format: debug_info::Format,
+    into: &mut Vec<(u32, u32)>,
+) -> Result<(), NoIlMap> {
+    let at = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)?;
+    let bytes = (at..).take(IL_MAP_BYTES).map_while(|at| {
+        let mut byte = [0];
+        look(at, &mut byte).first().copied()
+    });
+    debug_info::decode(bytes, format, into).map_err(NoIlMap::Bytes)
+}
+
+/// Where the debug information of a body is: the first word of the header, if the header is this method's.
+fn debug_info_by(
+    peek: impl Fn(u64, &mut [u8]) -> &[u8],
+    code_start: u64,
+    function_id: u64,
+) -> Result<u64, Mismatch> {
+    let mut buffer = [0; 8];
+    let word = peek(code_start.wrapping_sub(8), &mut buffer).first_chunk();
+    let header_at = u64::from_le_bytes(*word.ok_or(Mismatch::Unreadable)?);
+    if header_at <= 0xf || header_at % 8 != 0 || function_id == 0 {
+        return Err(Mismatch::NoHeader);
+    }
+    let mut buffer = [0; 40];
+    let (words, _) = peek(header_at, &mut buffer).as_chunks::<8>();
+    let is_its = |word: &[u8; 8]| *word == function_id.to_le_bytes();
+    match words {
+        [at, _, _, method, ..] if is_its(method) => Ok(u64::from_le_bytes(*at)),
+        [at, _, _, _, method] if is_its(method) => Ok(u64::from_le_bytes(*at)),
+        [_, _, _, _, _] => Err(Mismatch::OtherMethod),
+        _ => Err(Mismatch::Unreadable),
     }
 }
 
@@ -438,14 +511,15 @@ impl Body {
     }
 }
 
-/// Copies what lies at `address`. Only for [`body_from_known_header`], whose caller vouches for the addresses.
+/// Copies what lies at `address`. Only for [`body_from_known_header`] and [`il_map_of_known_header`], whose callers vouch for the
+/// addresses.
 fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     if address < 4096 || address >> 47 != 0 {
         return &[];
     }
     let length = buffer.len();
-    // SAFETY: the caller of `body_from_known_header` promised that the header's pointers lead to readable
-    // memory, and `header_by` reads nothing but what is there then: see there.
+    // SAFETY: the callers promised that the header's pointers lead to readable memory that is what this module takes it for, and
+    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been told of.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
     buffer
 }

@@ -34,6 +34,7 @@
 
 mod cache;
 mod cfi;
+pub mod debug_info;
 pub mod gc_info;
 mod grace;
 pub mod jit;

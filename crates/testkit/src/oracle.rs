@@ -157,6 +157,8 @@ pub struct Body {
     pub length: u64,
     /// The name of its `recording::Tier`.
     pub tier: String,
+    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`, or `unread`.
+    pub il_map: String,
 }
 
 /// A program that runs, and the code that the agent found in it when it came.
@@ -201,5 +203,6 @@ fn body(line: &str) -> Option<Body> {
         start: hex()?,
         length: hex()?,
         tier: words.next()?.to_owned(),
+        il_map: words.next()?.to_owned(),
     })
 }

@@ -10,6 +10,7 @@ pub mod code;
 pub mod collecting;
 mod finalizer;
 mod il;
+mod il_maps;
 pub mod names;
 pub mod registry;
 mod rewritten;
@@ -17,7 +18,6 @@ pub mod runtimes;
 pub mod tiers;
 pub mod version;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -29,8 +29,10 @@ pub use self::runtimes::Runtimes;
 
 use self::code::{NamedDynamics, Unloadable};
 use self::collecting::Collecting;
+use self::il_maps::IlMapTrust;
 use self::rewritten::Rewritten;
 use self::tiers::Tiering;
+use crate::base::numbers::NumberMap;
 use crate::model::ManagedModule;
 use crate::target::chains::{self, Gate};
 use crate::target::hijacks;
@@ -44,7 +46,7 @@ pub struct Clr {
     beside: bool,
     gate: catch_up::Gate,
     collecting: Collecting,
-    modules: Mutex<HashMap<usize, Arc<ManagedModule>>>,
+    modules: Mutex<NumberMap<usize, Arc<ManagedModule>>>,
     /// How many of them are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
@@ -54,6 +56,8 @@ pub struct Clr {
     tiering: AtomicU8,
     /// Code headers that have been read and believed since the last that was not.
     headers_read: AtomicU32,
+    /// Whether IL maps are read beside the code.
+    il_maps: IlMapTrust,
     /// Where its thread objects keep replaced return addresses.
     hijacks: hijacks::Words,
     /// Its place in the table of those, where there was one.
@@ -104,6 +108,7 @@ impl Clr {
             rewritten: Mutex::default(),
             tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),
+            il_maps: IlMapTrust::default(),
             hijacks: hijacks::Words::default(),
             hijack_place: OnceLock::new(),
             expected: AtomicU8::new(0),

@@ -220,7 +220,8 @@ pub(super) fn collectible_class<'rt, C: Synchronous>(
         .find_map(|class| collectible_class(clr, cx, class, depth + 1))
 }
 
-/// The map from native code to IL of the body at `code_start`.
+/// The map from native code to IL of the body at `code_start`. Where the IL offset stays the same there is no entry; the runtime
+/// leaves out some of those, too.
 pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
     // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
     const SPECIAL: u32 = 0xffff_fff0;
@@ -234,6 +235,7 @@ pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> 
         .filter(|(_, il)| *il < SPECIAL)
         .collect();
     map.sort_unstable();
+    map.dedup_by_key(|(_, il)| *il);
     Some(map.into_boxed_slice())
 }
 

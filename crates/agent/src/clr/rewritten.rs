@@ -61,6 +61,11 @@ impl Clr {
         }
     }
 
+    /// Whether a body is of other IL than its file's.
+    pub(super) fn is_rewritten(&self, code_start: u64) -> bool {
+        lock(&self.rewritten).bodies.contains_key(&code_start)
+    }
+
     /// A body's map with the offsets of the file's IL.
     pub(crate) fn in_own_il(&self, code_start: u64, mut map: IlMap) -> IlMap {
         let offsets = lock(&self.rewritten).bodies.get(&code_start).cloned();

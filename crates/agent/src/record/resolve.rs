@@ -498,7 +498,10 @@ impl Recorder {
                 tier: body.tier,
                 il_offset: match &body.collectible {
                     Some(facts) => il_at(&facts.il_map, body.code_start, lookup),
-                    None => self.il_offset(look, body.runtime, body.code_start, lookup),
+                    None => {
+                        let jitted = Some(body.function);
+                        self.il_offset(look, body.runtime, jitted, body.code_start, lookup)
+                    }
                 },
             },
             None => Frame::Stub {
@@ -593,7 +596,7 @@ impl Recorder {
             Some((method, code_start)) => Frame::Managed {
                 method,
                 tier: Tier::ReadyToRun,
-                il_offset: self.il_offset(look, runtime, code_start, lookup),
+                il_offset: self.il_offset(look, runtime, None, code_start, lookup),
             },
             // Delay-load helpers and method entry stubs of the image.
             None => Frame::Stub {
@@ -657,12 +660,13 @@ impl Recorder {
         number
     }
 
-    /// The IL offset of an address in the body that starts at `code_start`. Of ReadyToRun code the runtime looks for the map in its
-    /// file, so that must not be cut short.
+    /// The IL offset of an address in the body that starts at `code_start`; that of a function that was JITted, or of ReadyToRun
+    /// code: of that the runtime looks for the map in its file, which must not be cut short.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
         runtime: u8,
+        jitted: Option<usize>,
         code_start: u64,
         lookup: u64,
     ) -> Option<u32> {
@@ -671,11 +675,10 @@ impl Recorder {
         }
         let map = look
             .runtimes
-            .with(runtime, |clr, cx| {
-                let map = names::il_map(cx, code_start)?;
-                Some(clr.in_own_il(code_start, map))
+            .with(runtime, |clr, cx| match jitted {
+                Some(function) => clr.il_map(cx, function, code_start),
+                None => clr.asked_il_map(cx, code_start),
             })
-            .flatten()
             .unwrap_or_default();
         self.written.il_maps.insert(code_start, &map);
         il_at(&map, code_start, lookup)

@@ -1,7 +1,7 @@
 //! Tiers of code that was compiled before we came, body by body against what the runtime says of it in its perf map.
 //!
 //! The oracle is attached for it: it tells every body that the agent has found, by its address, and the agent's own
-//! reading of its tier. The map is the test's, and is asked for afterwards: the bodies are still there.
+//! reading of its tier; and of its IL map, beside what the runtime answers. The perf map is the test's, and is asked for afterwards: the bodies are still there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -51,6 +51,19 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
             here * 100 >= found.bodies.len() * 99,
             "{here} of {}",
             found.bodies.len()
+        );
+        let mut maps: HashMap<&str, usize> = HashMap::new();
+        for body in &found.bodies {
+            *maps.entry(&body.il_map).or_default() += 1;
+        }
+        let of = |how| maps.get(how).copied().unwrap_or(0);
+        let (same, other, unread) = (of("same"), of("other"), of("unread"));
+        println!("{name}: IL maps: {same} the same, {other} others, {unread} unread");
+        // Unread are those with patchpoints.
+        assert_eq!(other, 0, "{name}");
+        assert!(
+            same * 10 >= found.bodies.len() * 7,
+            "{same}, {unread} unread"
         );
         compared += u32::try_from(here).unwrap();
         agreed += right;

@@ -1,0 +1,121 @@
+//! Where in its IL each instruction of a body comes from: read beside the code, or asked of the runtime.
+//!
+//! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger behind in the program for good
+//! (`stackwalk::debug_info`). But the bytes are the runtime's own affair. Invariant: they are believed only of a CLR whose answers they
+//! have equalled, many times and again now and then, and never where somebody may have changed the IL.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use corprof::Cx;
+use corprof::context::Synchronous;
+use stackwalk::debug_info::{self, Format};
+use stackwalk::jit::{self, NoIlMap};
+
+use super::{Clr, names};
+use crate::model::IlMap;
+
+/// How many maps are read with care, and held against what the runtime answers, before they are read fast and alone.
+const TO_TRUST: u32 = 32;
+/// Of those that are read alone, one in so many is held against the answer.
+const AGAIN: u32 = 256;
+/// They have differed.
+const NEVER: u32 = u32::MAX;
+
+/// What is known of a CLR's way to write them.
+#[derive(Debug, Default)]
+pub(super) struct IlMapTrust {
+    /// The runtime's major version, 0 where it is not known.
+    major: AtomicU16,
+    /// Maps that were as the runtime said, or [`NEVER`].
+    read: AtomicU32,
+}
+
+impl Clr {
+    /// The runtime's major version.
+    pub(crate) fn set_major(&self, major: u16) {
+        self.il_maps.major.store(major, Ordering::Relaxed);
+    }
+
+    /// The map of the body of a function that begins at `code_start`, of its file's IL; empty where there is none. The code must be
+    /// there for good.
+    pub(crate) fn il_map<C: Synchronous>(
+        &self,
+        cx: &Cx<'_, C>,
+        function: usize,
+        code_start: u64,
+    ) -> IlMap {
+        let trust = &self.il_maps.read;
+        let order = Ordering::Relaxed;
+        let known = trust.load(order);
+        let may_read = known != NEVER && !self.is_beside() && !self.is_rewritten(code_start);
+        if !may_read {
+            return self.asked_il_map(cx, code_start);
+        }
+        if known >= TO_TRUST && !known.is_multiple_of(AGAIN) {
+            let mut map = Vec::new();
+            // SAFETY: the caller says that the code is there for good; the maps of many bodies of this runtime have been as it said.
+            let read = unsafe {
+                jit::il_map_of_known_header(code_start, function as u64, self.format(), &mut map)
+            };
+            if read.is_ok() {
+                trust.store(next(known), order);
+                map.dedup_by_key(|(_, il)| *il);
+                return map.into_boxed_slice();
+            }
+            return self.asked_il_map(cx, code_start);
+        }
+        let asked = self.asked_il_map(cx, code_start);
+        match self.read_il_map(function, code_start) {
+            // An empty one proves nothing.
+            Ok(read) if read == asked && (known >= TO_TRUST || read.len() > 1) => {
+                trust.store(next(known), order);
+            }
+            Ok(read) if read == asked => {}
+            // More than is read, or what is never read.
+            Err(NoIlMap::Bytes(debug_info::Error::Unknown | debug_info::Error::Truncated)) => {
+                trust.store(
+                    if known >= TO_TRUST {
+                        next(known)
+                    } else {
+                        known
+                    },
+                    order,
+                );
+            }
+            Ok(_) | Err(_) => trust.store(NEVER, order),
+        }
+        asked
+    }
+
+    /// As the bytes beside the code have it, read with care.
+    ///
+    /// # Errors
+    /// They are not understood.
+    pub fn read_il_map(&self, function: usize, code_start: u64) -> Result<IlMap, NoIlMap> {
+        let mut map = Vec::new();
+        // SAFETY: whoever asks says that the code is there for good; all is read by system calls.
+        unsafe { jit::il_map(code_start, function as u64, self.format(), &mut map) }?;
+        map.dedup_by_key(|(_, il)| *il);
+        Ok(map.into_boxed_slice())
+    }
+
+    /// As the runtime says, in the IL of the file; empty where it says nothing.
+    pub(crate) fn asked_il_map<C: Synchronous>(&self, cx: &Cx<'_, C>, code_start: u64) -> IlMap {
+        let map = names::il_map(cx, code_start);
+        map.map(|map| self.in_own_il(code_start, map))
+            .unwrap_or_default()
+    }
+
+    fn format(&self) -> Format {
+        Format::of_major(self.il_maps.major.load(Ordering::Relaxed))
+    }
+}
+
+/// One more, and never so many that it means something else.
+fn next(known: u32) -> u32 {
+    if known >= NEVER - 1 {
+        TO_TRUST
+    } else {
+        known + 1
+    }
+}
