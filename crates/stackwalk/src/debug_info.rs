@@ -93,6 +93,14 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
     }
 
+    /// How many bits numbers have: one less is written.
+    fn width(&mut self) -> Result<u32, Error> {
+        match self.number()? {
+            less @ ..=31 => Ok(less + 1),
+            _ => Err(Error::Inconsistent),
+        }
+    }
+
     /// What comes next begins with a byte.
     fn align(&mut self) {
         self.half = None;
@@ -136,10 +144,7 @@ pub fn decode(
     };
     let mut native = 0u32;
     if format == Format::Packed {
-        let (native_bits, il_bits) = (stream.number()? + 1, stream.number()? + 1);
-        if native_bits > 32 || il_bits > 32 {
-            return Err(Error::Inconsistent);
-        }
+        let (native_bits, il_bits) = (stream.width()?, stream.width()?);
         stream.align();
         let (mut bits, mut known) = (0u128, 0);
         let mut take = |stream: &mut Stream<_>, count: u32| {
@@ -344,5 +349,17 @@ mod tests {
         // A number that is none.
         assert_eq!(read(&[0xff; 40], Format::Plain), Err(Error::Inconsistent));
         assert_eq!(read(&[], Format::Plain), Err(Error::Truncated));
+        // As many bits as no number has.
+        for width in [32, u32::MAX] {
+            let mut writer = Writer::default();
+            writer.bytes.extend([0, 4]);
+            for number in [1, 0, width] {
+                writer.number(number);
+            }
+            assert_eq!(
+                read(&writer.bytes, Format::Packed),
+                Err(Error::Inconsistent)
+            );
+        }
     }
 }
