@@ -65,25 +65,8 @@ impl Clr {
             return self.asked_il_map(cx, code_start);
         }
         let asked = self.asked_il_map(cx, code_start);
-        match self.read_il_map(function, code_start) {
-            // An empty one proves nothing.
-            Ok(read) if read == asked && (known >= TO_TRUST || read.len() > 1) => {
-                trust.store(next(known), order);
-            }
-            Ok(read) if read == asked => {}
-            // More than is read, or what is never read.
-            Err(NoIlMap::Bytes(debug_info::Error::Unknown | debug_info::Error::Truncated)) => {
-                trust.store(
-                    if known >= TO_TRUST {
-                        next(known)
-                    } else {
-                        known
-                    },
-                    order,
-                );
-            }
-            Ok(_) | Err(_) => trust.store(NEVER, order),
-        }
+        let read = self.read_il_map(function, code_start);
+        trust.store(trusted_after(known, &read, &asked), order);
         asked
     }
 
@@ -111,11 +94,69 @@ impl Clr {
     }
 }
 
+/// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was `read`.
+fn trusted_after(known: u32, read: &Result<IlMap, NoIlMap>, asked: &IlMap) -> u32 {
+    match read {
+        // An empty one, or one of a single place, proves nothing.
+        Ok(read) if read == asked && (known >= TO_TRUST || read.len() > 1) => next(known),
+        Ok(read) if read == asked => known,
+        // More than is read, or what is never read.
+        Err(NoIlMap::Bytes(debug_info::Error::Unknown | debug_info::Error::Truncated)) => {
+            if known >= TO_TRUST {
+                next(known)
+            } else {
+                known
+            }
+        }
+        Ok(_) | Err(_) => NEVER,
+    }
+}
+
 /// One more, and never so many that it means something else.
 fn next(known: u32) -> u32 {
     if known >= NEVER - 1 {
         TO_TRUST
     } else {
         known + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stackwalk::jit::Mismatch;
+
+    #[test]
+    fn a_runtime_is_believed_that_has_said_the_same_and_never_after_it_said_otherwise() {
+        let map: IlMap = vec![(0, 0), (8, 3)].into();
+        let other: IlMap = vec![(0, 0), (8, 4)].into();
+        let one: IlMap = vec![(0, 0)].into();
+        let mut known = 0;
+        for _ in 0..TO_TRUST {
+            assert!(known < TO_TRUST);
+            // What proves nothing, and what is not read, is no step.
+            known = trusted_after(known, &Ok(one.clone()), &one);
+            known = trusted_after(known, &Ok(IlMap::default()), &IlMap::default());
+            let unread = Err(NoIlMap::Bytes(debug_info::Error::Unknown));
+            known = trusted_after(known, &unread, &map);
+            known = trusted_after(known, &Ok(map.clone()), &map);
+        }
+        assert_eq!(known, TO_TRUST);
+        let unread = Err(NoIlMap::Bytes(debug_info::Error::Truncated));
+        assert_eq!(trusted_after(AGAIN, &unread, &map), AGAIN + 1);
+        assert_eq!(trusted_after(AGAIN, &Ok(map.clone()), &map), AGAIN + 1);
+        for known in [0, TO_TRUST - 1, AGAIN, 2 * AGAIN] {
+            let mismatch = Err(NoIlMap::Header(Mismatch::OtherMethod));
+            let contradicts = Err(NoIlMap::Bytes(debug_info::Error::Inconsistent));
+            for read in [Ok(other.clone()), mismatch, contradicts] {
+                assert_eq!(trusted_after(known, &read, &map), NEVER);
+            }
+        }
+        // However many there have been, it is no other word.
+        let mut known = NEVER - 3;
+        for _ in 0..5 {
+            known = next(known);
+            assert!((TO_TRUST..NEVER).contains(&known));
+        }
     }
 }
