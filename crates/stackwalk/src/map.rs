@@ -405,19 +405,11 @@ impl CodeMap {
     /// Async-signal-safe.
     pub fn at_start(&self, start: u64) -> Option<Region> {
         let reader = self.grace.enter();
-        if start < ADDRESS_LIMIT {
-            let chunk = start >> CHUNK_SHIFT;
+        if let Some((chunk, bucket)) = self.bucket(&reader, start) {
+            let (entry, is_page_theirs) = bucket.from(offset_in(chunk, start));
             // SAFETY: as in `find`.
-            let (found, is_page_theirs) = unsafe {
-                let table = self.chunks.load(Ordering::Acquire).as_ref();
-                let slot = table.and_then(|table| table.slot(chunk));
-                let bucket = slot.and_then(|slot| slot.bucket.load(Ordering::Acquire).as_ref());
-                let found = bucket.map(|bucket| bucket.from(offset_in(chunk, start)));
-                let (entry, is_page_theirs) = found.unwrap_or((None, false));
-                let region = entry.map(|entry| (*entry).region);
-                (region, is_page_theirs)
-            };
-            if let Some(region) = found.filter(|region| region.start == start) {
+            let region = entry.map(|entry| unsafe { (*entry).region });
+            if let Some(region) = region.filter(|region| region.start == start) {
                 return Some(region);
             }
             // No page holds code that was JITted and a module's too.
@@ -425,8 +417,7 @@ impl CodeMap {
                 return None;
             }
         }
-        let region = self.find(&reader, start).map(|entry| entry.region);
-        region.filter(|region| region.kind != Kind::Jit)
+        self.module(&reader, start).map(|entry| entry.region)
     }
 
     /// Whether `address` is in a JITted body for which [`jit::Body::begins_on_a_frame`] holds.
@@ -505,28 +496,49 @@ impl CodeMap {
     /// The entry that `address` lies in, for as long as `reader` lives. Async-signal-safe.
     pub(crate) fn find<'reader>(
         &self,
-        _reader: &'reader Reader<'_>,
+        reader: &'reader Reader<'_>,
         address: u64,
     ) -> Option<&'reader Entry> {
+        let in_chunk = || {
+            let (chunk, bucket) = self.bucket(reader, address)?;
+            let entry = bucket.at(offset_in(chunk, address))?;
+            // SAFETY: a bucket had it, and the reader was counted before that was looked at: see `bucket`.
+            let entry = unsafe { entry.as_ref() }?;
+            entry.region.contains(address).then_some(entry)
+        };
+        in_chunk().or_else(|| self.module(reader, address))
+    }
+
+    /// The bucket of the chunk that `address` lies in, and the chunk, where anything was JITted there. Async-signal-safe.
+    fn bucket<'reader>(
+        &self,
+        _reader: &'reader Reader<'_>,
+        address: u64,
+    ) -> Option<(u64, &'reader Bucket)> {
         if address >= ADDRESS_LIMIT {
             return None;
         }
-        // SAFETY: the pointers were published by `set` with AcqRel, or by
-        // `Bucket::insert` with Release, and point to values that are retired, not freed, when unpublished; the
-        // reader was counted before this load, so they live as long as it does.
+        let chunk = address >> CHUNK_SHIFT;
+        // SAFETY: the pointers were published by `set` with AcqRel, and those in a bucket by `Bucket::insert` with Release; they
+        // point to values that are retired, not freed, when unpublished; the reader was counted before this load, so they live as
+        // long as it does.
         unsafe {
-            let in_chunk = || {
-                let chunk = address >> CHUNK_SHIFT;
-                let table = self.chunks.load(Ordering::Acquire).as_ref()?;
-                let bucket = table.slot(chunk)?.bucket.load(Ordering::Acquire).as_ref()?;
-                let entry = bucket.at(offset_in(chunk, address))?.as_ref()?;
-                entry.region.contains(address).then_some(entry)
-            };
-            let in_modules = || {
-                let modules = self.modules.load(Ordering::Acquire).as_ref()?;
-                modules.find(address)?.as_ref()
-            };
-            in_chunk().or_else(in_modules)
+            let table = self.chunks.load(Ordering::Acquire).as_ref()?;
+            let bucket = table.slot(chunk)?.bucket.load(Ordering::Acquire).as_ref()?;
+            Some((chunk, bucket))
+        }
+    }
+
+    /// The module that `address` lies in. Async-signal-safe.
+    fn module<'reader>(
+        &self,
+        _reader: &'reader Reader<'_>,
+        address: u64,
+    ) -> Option<&'reader Entry> {
+        // SAFETY: as in `bucket`.
+        unsafe {
+            let modules = self.modules.load(Ordering::Acquire).as_ref()?;
+            modules.find(address)?.as_ref()
         }
     }
 
