@@ -215,20 +215,50 @@ fn debug_info_by(
     code_start: u64,
     function_id: u64,
 ) -> Result<u64, Mismatch> {
-    let mut buffer = [0; 8];
-    let word = peek(code_start.wrapping_sub(8), &mut buffer).first_chunk();
-    let header_at = u64::from_le_bytes(*word.ok_or(Mismatch::Unreadable)?);
-    if header_at <= 0xf || header_at % 8 != 0 || function_id == 0 {
-        return Err(Mismatch::NoHeader);
+    let header = Header::read(peek, code_start, function_id)?;
+    let [debug_info, ..] = header.words;
+    if header.method < 3 {
+        return Err(Mismatch::OtherMethod);
     }
-    let mut buffer = [0; 40];
-    let (words, _) = peek(header_at, &mut buffer).as_chunks::<8>();
-    let is_its = |word: &[u8; 8]| *word == function_id.to_le_bytes();
-    match words {
-        [at, _, _, method, ..] if is_its(method) => Ok(u64::from_le_bytes(*at)),
-        [at, _, _, _, method] if is_its(method) => Ok(u64::from_le_bytes(*at)),
-        [_, _, _, _, _] => Err(Mismatch::OtherMethod),
-        _ => Err(Mismatch::Unreadable),
+    Ok(debug_info)
+}
+
+/// The first words of a body's header, one of which is its method.
+struct Header {
+    at: u64,
+    words: [u64; 5],
+    /// Which of them is the method.
+    method: usize,
+}
+
+impl Header {
+    /// By `peek`, which copies as much as is readable at an address.
+    fn read(
+        peek: impl Fn(u64, &mut [u8]) -> &[u8],
+        code_start: u64,
+        function_id: u64,
+    ) -> Result<Header, Mismatch> {
+        let mut buffer = [0; 8];
+        if peek(code_start.wrapping_sub(8), &mut buffer).len() != 8 {
+            return Err(Mismatch::Unreadable);
+        }
+        let at = u64::from_le_bytes(buffer);
+        // Up to 0xf the word is the kind of a stub.
+        if at <= 0xf || at % 8 != 0 || function_id == 0 {
+            return Err(Mismatch::NoHeader);
+        }
+        // The method comes after three or four pointers, depending on the version; the count of
+        // unwind structures comes after it, and one of these at least.
+        let mut buffer = [0; 40];
+        let (words, _) = peek(at, &mut buffer).as_chunks::<8>();
+        let words: &[[u8; 8]; 5] = words.try_into().map_err(|_| Mismatch::Unreadable)?;
+        let words = words.map(u64::from_le_bytes);
+        let method = words.iter().position(|word| *word == function_id);
+        Ok(Header {
+            at,
+            words,
+            method: method.ok_or(Mismatch::OtherMethod)?,
+        })
     }
 }
 
@@ -244,31 +274,12 @@ fn header_by(
             bytes.get(at..)?.first_chunk()?.to_owned(),
         ))
     };
-    let mut buffer = [0; 8];
-    if peek(code_start.wrapping_sub(8), &mut buffer).len() != 8 {
-        return Err(Mismatch::Unreadable);
-    }
-    let header_at = u64::from_le_bytes(buffer);
-    // Up to 0xf the word is the kind of a stub.
-    if header_at <= 0xf || header_at % 8 != 0 || function_id == 0 {
-        return Err(Mismatch::NoHeader);
-    }
-    // The method comes after three or four pointers, depending on the version; the count of
-    // unwind structures comes after it, and one of these at least.
-    let mut buffer = [0; 40];
-    let header = peek(header_at, &mut buffer);
-    if header.len() != 40 {
-        return Err(Mismatch::Unreadable);
-    }
-    let (words, _) = header.as_chunks::<8>();
-    let index = words
-        .iter()
-        .position(|word| *word == function_id.to_le_bytes())
-        .ok_or(Mismatch::OtherMethod)?;
+    let header = Header::read(&peek, code_start, function_id)?;
     // The word before it is where the GcInfo is.
-    let gc_info = index.checked_sub(1).and_then(|before| words.get(before));
-    let gc_info = gc_info.map_or(0, |word| u64::from_le_bytes(*word));
-    let count_at = header_at + index as u64 * 8 + 8;
+    let gc_info = header.method.checked_sub(1);
+    let gc_info = gc_info.and_then(|before| header.words.get(before));
+    let gc_info = gc_info.copied().unwrap_or(0);
+    let count_at = header.at + header.method as u64 * 8 + 8;
     let mut buffer = [0; 4];
     let count = peek(count_at, &mut buffer);
     let count = half(count, 0).ok_or(Mismatch::Unreadable)? as usize;
