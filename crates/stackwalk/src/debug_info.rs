@@ -53,17 +53,17 @@ const CALL: u32 = 0x10;
 /// Most entries that are believed.
 const MAX_ENTRIES: u32 = 1 << 20;
 
-/// The bytes, and how many have been read.
+/// The bytes, and how many may still be read.
 struct Stream<I> {
     bytes: I,
-    read: u32,
+    left: u32,
     /// The second half of the byte that was read last, if it is to be read next.
     half: Option<u8>,
 }
 
 impl<I: Iterator<Item = u8>> Stream<I> {
     fn byte(&mut self) -> Result<u8, Error> {
-        self.read = self.read.checked_add(1).ok_or(Error::Inconsistent)?;
+        self.left = self.left.checked_sub(1).ok_or(Error::Inconsistent)?;
         self.bytes.next().ok_or(Error::Truncated)
     }
 
@@ -116,7 +116,7 @@ pub fn decode(
 ) -> Result<(), Error> {
     let mut stream = Stream {
         bytes,
-        read: 0,
+        left: u32::MAX,
         half: None,
     };
     if format != Format::Plain && stream.byte()? != 0 {
@@ -131,7 +131,7 @@ pub fn decode(
     }
     let _variables = stream.number()?;
     stream.align();
-    stream.read = 0;
+    stream.left = length;
     let count = stream.number()?;
     if count == 0 || count > MAX_ENTRIES {
         return Err(Error::Inconsistent);
@@ -174,7 +174,7 @@ pub fn decode(
             keep(native, il, source & CALL != 0);
         }
     }
-    if stream.read != length {
+    if stream.left != 0 {
         return Err(Error::Inconsistent);
     }
     // By native offset they are already; of those that share one, the order is the runtime's own.
@@ -346,6 +346,14 @@ mod tests {
         let mut bytes = encode(&entries, Format::Flagged);
         bytes[1] += 1;
         assert_eq!(read(&bytes, Format::Flagged), Err(Error::Inconsistent));
+        // One that is too short for them: nothing behind it is read.
+        bytes[1] -= 2;
+        let mut taken = 0;
+        let counted = bytes.iter().copied().inspect(|_| taken += 1);
+        let result = decode(counted, Format::Flagged, &mut Vec::new());
+        // The flags, and one byte with both lengths.
+        let said = 2 + usize::from(bytes[1] & 0xf);
+        assert_eq!((result, taken), (Err(Error::Inconsistent), said));
         // A number that is none.
         assert_eq!(read(&[0xff; 40], Format::Plain), Err(Error::Inconsistent));
         assert_eq!(read(&[], Format::Plain), Err(Error::Truncated));
