@@ -31,6 +31,8 @@ use schema::{DETOURS, FIELD, METHOD_DEF, MODULE, NESTED_CLASS, Sizes, TABLES, TY
 const MAX_NAME: usize = 1024;
 /// How deep types are nested at most.
 const MAX_NESTING: usize = 16;
+/// Most bytes of all names of a module in which methods are looked for. The largest that are known have a tenth of it.
+const MAX_STRINGS: u64 = 1 << 25;
 /// What lies further behind a module's base is not kept, but read each time. No module that is known is a tenth as long.
 const MAX_KEPT: u64 = 1 << 28;
 /// Most types of a module. The largest that are known have a fifth of it.
@@ -374,6 +376,9 @@ impl Parts {
         bytes: &impl Bytes,
         texts: [&str; N],
     ) -> Option<Box<[u32]>> {
+        if self.strings.end.checked_sub(self.strings.start)? > MAX_STRINGS {
+            return None;
+        }
         // A name may be the end of another, so it may begin wherever the text lies.
         let places = self.places_of(bytes, texts.map(|text| text.as_bytes().to_vec()))?;
         let mut places = places.concat();
