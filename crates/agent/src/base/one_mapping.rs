@@ -41,11 +41,12 @@ const PROCMAP_QUERY: u64 = 3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' a
 /// What the kernel says of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is in this mapping, whose name is left out where it is longer than any that a runtime gives.
+    /// It is in this mapping.
     In(Mapping),
     /// It is in none.
     Unmapped,
-    /// All mappings must be read: the kernel is older than 6.11, or may not be asked.
+    /// All mappings must be read: the kernel is older than 6.11, or may not be asked, or the name is longer than any that a runtime
+    /// gives.
     Unknown,
 }
 

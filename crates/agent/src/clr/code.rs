@@ -287,7 +287,7 @@ impl Clr {
             starts.iter().map(|at| map.at_start(*at as u64)).collect()
         } else {
             // The one body of a dynamic method is new, whatever its addresses were before.
-            vec![None; starts.len()]
+            Vec::new()
         };
         for (at, &code_start) in starts.iter().enumerate() {
             let start = code_start as u64;

@@ -59,8 +59,7 @@ impl Clr {
             };
             if read.is_ok() {
                 trust.store(next(known), order);
-                map.dedup_by_key(|(_, il)| *il);
-                return map.into_boxed_slice();
+                return names::il_map_of(map);
             }
             return self.asked_il_map(cx, code_start);
         }
@@ -78,8 +77,7 @@ impl Clr {
         let mut map = Vec::new();
         // SAFETY: whoever asks says that the code is there for good; all is read by system calls.
         unsafe { jit::il_map(code_start, function as u64, self.format(), &mut map) }?;
-        map.dedup_by_key(|(_, il)| *il);
-        Ok(map.into_boxed_slice())
+        Ok(names::il_map_of(map))
     }
 
     /// As the runtime says, in the IL of the file; empty where it says nothing.

@@ -220,23 +220,26 @@ pub(super) fn collectible_class<'rt, C: Synchronous>(
         .find_map(|class| collectible_class(clr, cx, class, depth + 1))
 }
 
-/// The map from native code to IL of the body at `code_start`. Where the IL offset stays the same there is no entry; the runtime
-/// leaves out some of those, too.
+/// The map from native code to IL of the body at `code_start`.
 pub fn il_map<C: Synchronous>(cx: &Cx<'_, C>, code_start: u64) -> Option<IlMap> {
     // CorDebugIlToNativeMap's special offsets: NO_MAPPING -1, PROLOG -2, EPILOG -3 (cordebug.idl).
     const SPECIAL: u32 = 0xffff_fff0;
     let start = usize::try_from(code_start).ok()?;
-    let mut map: Vec<(u32, u32)> = cx
+    let map = cx
         .info()
         .get_il_to_native_mapping3(cx, start)
         .ok()?
         .into_iter()
         .map(|entry| (entry.native_start_offset, entry.il_offset))
-        .filter(|(_, il)| *il < SPECIAL)
-        .collect();
-    map.sort_unstable();
-    map.dedup_by_key(|(_, il)| *il);
-    Some(map.into_boxed_slice())
+        .filter(|(_, il)| *il < SPECIAL);
+    Some(il_map_of(map.collect()))
+}
+
+/// A map of these entries. Where the IL offset stays the same it has none: the runtime leaves out some of those, too.
+pub(super) fn il_map_of(mut entries: Vec<(u32, u32)>) -> IlMap {
+    entries.sort_unstable();
+    entries.dedup_by_key(|(_, il)| *il);
+    entries.into_boxed_slice()
 }
 
 /// `Namespace.Outer+Inner`.

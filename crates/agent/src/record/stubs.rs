@@ -70,19 +70,25 @@ impl Stubs {
 
     /// Takes the mappings of this moment.
     fn take(&mut self, mappings: Vec<Mapping>, history: &CodeHistory) {
-        self.mappings = mappings;
-        self.mappings.retain(is_wanted);
         self.by_file.clear();
         self.anonymous.clear();
-        for mapping in &self.mappings {
-            let Some(runtime) = history.any_in(mapping.range.clone()) else {
-                continue;
-            };
-            if mapping.inode == 0 {
-                self.anonymous.push((mapping.range.start, runtime));
-            } else {
-                self.by_file.insert(mapping.inode, runtime);
-            }
+        let wanted = mappings.into_iter().filter(is_wanted);
+        self.mappings = wanted
+            .inspect(|mapping| self.learn_owner(mapping, history))
+            .collect();
+    }
+
+    /// Learns whose a mapping is, if a body in it tells.
+    fn learn_owner(&mut self, mapping: &Mapping, history: &CodeHistory) {
+        let Some(runtime) = history.any_in(mapping.range.clone()) else {
+            return;
+        };
+        if mapping.inode == 0 {
+            let start = mapping.range.start;
+            let at = self.anonymous.partition_point(|(known, _)| *known < start);
+            self.anonymous.insert(at, (start, runtime));
+        } else {
+            self.by_file.insert(mapping.inode, runtime);
         }
     }
 
@@ -93,14 +99,7 @@ impl Stubs {
             .retain(|known| known.range.end <= start || known.range.start >= end);
         self.anonymous
             .retain(|(known, _)| !(start..end).contains(known));
-        if let Some(runtime) = history.any_in(start..end) {
-            if mapping.inode == 0 {
-                let at = self.anonymous.partition_point(|(known, _)| *known < start);
-                self.anonymous.insert(at, (start, runtime));
-            } else {
-                self.by_file.insert(mapping.inode, runtime);
-            }
-        }
+        self.learn_owner(&mapping, history);
         let at = self
             .mappings
             .partition_point(|known| known.range.start < start);
