@@ -18,7 +18,7 @@
 //! | `F refused walked` | random seeds, since the last such line |
 //! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
 //! | `.` | end of a thread |
-//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, or `unread` |
+//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, `unknown` (it has parts that are not read, as patchpoints), or `unread` |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -39,6 +39,8 @@ use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::{AgentCx, FunctionId, FunctionKey};
 use recording::MethodKind;
 use sampler::{Reader, SlotId};
+use stackwalk::debug_info;
+use stackwalk::jit::NoIlMap;
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced, own_memory};
 
 use crate::costs;
@@ -87,6 +89,7 @@ fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str 
         match clr.read_il_map(body.function, body.code_start) {
             Ok(read) if read == asked => "same",
             Ok(_) => "other",
+            Err(NoIlMap::Bytes(debug_info::Error::Unknown)) => "unknown",
             Err(_) => "unread",
         }
     });

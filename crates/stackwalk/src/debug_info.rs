@@ -38,7 +38,7 @@ impl Format {
 pub enum Error {
     /// There are not as many bytes as it says.
     Truncated,
-    /// It has parts that this does not read (patchpoints, inlining, IL that a profiler put in).
+    /// It has parts that this does not read (patchpoints, inlining, IL that a profiler put in), or more bytes than its entries.
     Unknown,
     /// It contradicts itself.
     Inconsistent,
@@ -173,6 +173,11 @@ pub fn decode(
             let source = stream.number()?;
             keep(native, il, source & CALL != 0);
         }
+    }
+    if stream.left != 0 && format == Format::Packed {
+        // Entries of five to seven bits: where one needs less than what is free in a byte, .NET 10 counts its bits below zero
+        // and goes on with some thirty bytes of nothing (`CompressBoundaries`), which the entries behind it are read from.
+        return Err(Error::Unknown);
     }
     if stream.left != 0 {
         return Err(Error::Inconsistent);
@@ -357,6 +362,10 @@ mod tests {
         // A number that is none.
         assert_eq!(read(&[0xff; 40], Format::Plain), Err(Error::Inconsistent));
         assert_eq!(read(&[], Format::Plain), Err(Error::Truncated));
+        // `Object..ctor` of .NET 10: three entries of five bits in 36 bytes.
+        let mut constructor = vec![0, 0x4c, 3, 3, 1, 0x4a, 0x0b];
+        constructor.resize(3 + 36, 0);
+        assert_eq!(read(&constructor, Format::Packed), Err(Error::Unknown));
         // As many bits as no number has.
         for width in [32, u32::MAX] {
             let mut writer = Writer::default();

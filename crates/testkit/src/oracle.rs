@@ -157,7 +157,7 @@ pub struct Body {
     pub length: u64,
     /// The name of its `recording::Tier`.
     pub tier: String,
-    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`, or `unread`.
+    /// Whether its IL map, as the agent reads it, is the `same` as the runtime's, an`other`, `unknown`, or `unread`.
     pub il_map: String,
 }
 
