@@ -17,6 +17,7 @@ const WAIT: Duration = Duration::from_secs(20);
 
 fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
     let (mut compared, mut agreed) = (0u32, 0u32);
+    let (mut read, mut bodies) = (0, 0);
     // By what the runtime says and what we do.
     let mut wrong: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for (name, arguments) in [
@@ -64,10 +65,8 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         );
         // Unknown are those with patchpoints.
         assert_eq!((other, unread), (0, 0), "{name}");
-        assert!(
-            same * 10 >= found.bodies.len() * 7,
-            "{same}, {unknown} unknown"
-        );
+        read += same;
+        bodies += found.bodies.len();
         compared += u32::try_from(here).unwrap();
         agreed += right;
     }
@@ -77,6 +76,8 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
             println!("    {line}");
         }
     }
+    // Of a program of fifty bodies, nearly all with loops, it says nothing.
+    assert!(read * 100 >= bodies * 85, "{read} of {bodies} IL maps read");
     let share = f64::from(agreed) / f64::from(compared);
     println!("{agreed} of {compared} agree, {share:.4}");
     assert!(compared > 10_000 && share >= 0.99, "{share} of {compared}");
