@@ -17,14 +17,17 @@ use crate::unwind_info::Saved;
 use crate::{cfi, jit, pe};
 use std::any::Any;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod bucket;
+mod entries;
 mod modules;
 mod table;
 
 use bucket::Bucket;
+use entries::Entries;
 use modules::{Modules, Place};
 use table::{Slot, Table};
 
@@ -117,6 +120,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    fn new(region: Region, code: Code) -> Self {
+        Self {
+            region,
+            code,
+            met: AtomicBool::new(false),
+        }
+    }
+
     /// A walk looks for a rule here. Async-signal-safe.
     pub(crate) fn meet(&self) {
         // Seldom the first: the line stays with all processors that read it.
@@ -137,12 +148,19 @@ pub struct Taken {
 
 /// What waits until no walk can hold it.
 pub(crate) enum Retired {
-    Entry(Box<Entry>),
-    /// A bucket, a table, a list of modules.
+    /// Of a JITted body, to be freed by [`Entries`].
+    Jit(OwnedEntry),
+    /// The entry of a module, a bucket, a table, a list of modules.
     Other {
         _freed_by_being_dropped: Box<dyn Any + Send>,
     },
 }
+
+/// An entry that is published nowhere any more.
+pub(crate) struct OwnedEntry(NonNull<Entry>);
+
+// SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked in `entries`).
+unsafe impl Send for OwnedEntry {}
 
 impl Retired {
     fn other(what: Box<dyn Any + Send>) -> Retired {
@@ -157,49 +175,6 @@ struct Writer {
     /// Chunks of the current table that are taken.
     taken: usize,
     memory: Memory,
-    /// Entries of code that went, for code that comes: methods that are made and collected all the time go on
-    /// one thread and come on another, and these would stand in each other's way in `malloc`.
-    #[expect(
-        clippy::vec_box,
-        reason = "what is kept is the memory, which others have seen the address of"
-    )]
-    spare: Vec<Box<Entry>>,
-}
-
-/// Most entries that are kept for later: 256 KiB.
-const MAX_SPARE: usize = 2048;
-
-impl Writer {
-    fn entry(&mut self, region: Region, code: Code) -> *const Entry {
-        let new = Entry {
-            region,
-            code,
-            met: AtomicBool::new(false),
-        };
-        Box::into_raw(match self.spare.pop() {
-            Some(mut entry) => {
-                *entry = new;
-                entry
-            }
-            None => Box::new(new),
-        })
-    }
-
-    fn spare_bytes(&self) -> usize {
-        self.spare.capacity() * size_of::<Box<Entry>>() + self.spare.len() * size_of::<Entry>()
-    }
-
-    fn free(&mut self, what: Retired) {
-        match what {
-            Retired::Entry(entry)
-                if matches!(entry.code, Code::Jit(_)) && self.spare.len() < MAX_SPARE =>
-            {
-                self.spare.push(entry);
-            }
-            // A module's entry has its file.
-            what => drop(what),
-        }
-    }
 }
 
 /// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
@@ -215,6 +190,8 @@ pub struct CodeMap {
     chunks: AtomicPtr<Table>,
     modules: AtomicPtr<Modules>,
     writer: Mutex<Writer>,
+    /// Taken last, for a moment: by writers, and by whoever frees what walks are done with.
+    entries: Mutex<Entries>,
     /// Taken before `writer`, and never by a walk.
     loaded: Mutex<Loaded>,
 }
@@ -242,8 +219,8 @@ impl CodeMap {
                     bytes: 0,
                     retired_bytes: 0,
                 },
-                spare: Vec::new(),
             }),
+            entries: Mutex::new(Entries::new()),
             loaded: Mutex::new(Loaded::new()),
         }
     }
@@ -267,7 +244,8 @@ impl CodeMap {
         let mut writer = self.lock();
         self.remove_jit_overlapping(&mut writer, &(start..end));
         let bytes = body.bytes() + size_of::<Entry>();
-        let entry = writer.entry(region, Code::Jit(body));
+        let entry = Entry::new(region, Code::Jit(body));
+        let entry = self.entries().add(entry).as_ptr();
         for chunk in chunks_of(&(start..end)) {
             self.publish(&mut writer, chunk, offset_in(chunk, start), entry);
         }
@@ -462,10 +440,7 @@ impl CodeMap {
     /// Frees what no walk can see any more; says how many things still wait. Never waits itself.
     /// Call it now and then from the agent thread.
     pub fn reclaim(&self) -> usize {
-        match self.writer.try_lock() {
-            Ok(mut writer) => self.grace.reclaim(|what| writer.free(what)),
-            Err(_) => self.grace.reclaim(drop),
-        }
+        self.grace.reclaim(|what| self.free(what))
     }
 
     /// Waits until every walk that was under way has ended, so that code which was removed
@@ -487,7 +462,10 @@ impl CodeMap {
         let writer = self.lock();
         let retired_bytes = self.grace.waiting();
         Memory {
-            bytes: writer.memory.bytes + writer.spare_bytes() + retired_bytes + size_of::<Self>(),
+            bytes: writer.memory.bytes
+                + self.entries().spare_bytes()
+                + retired_bytes
+                + size_of::<Self>(),
             retired_bytes,
             ..writer.memory
         }
@@ -647,7 +625,22 @@ impl CodeMap {
     /// Something that takes so many bytes is published nowhere any more.
     fn retire(&self, writer: &mut Writer, what: Retired, bytes: usize) {
         writer.memory.bytes -= bytes;
-        self.grace.retire(what, bytes, |what| writer.free(what));
+        self.grace.retire(what, bytes, |what| self.free(what));
+    }
+
+    /// No walk can hold it any more.
+    fn free(&self, what: Retired) {
+        match what {
+            // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is published
+            // nowhere, once; a grace period has passed, so no walk has it.
+            Retired::Jit(OwnedEntry(entry)) => unsafe { self.entries().free(entry) },
+            what @ Retired::Other { .. } => drop(what),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // Each step of it leaves it whole.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
@@ -728,8 +721,8 @@ impl CodeMap {
             // to take it out and retire it.
             unsafe { &(**entry).region }.overlaps(range)
         };
-        let from_before = bucket.at(first).filter(reaches);
-        from_before.or_else(|| bucket.within(u64::from(first) + 1..behind))
+        let (from_before, within) = bucket.around(first, behind);
+        from_before.filter(reaches).or(within)
     }
 
     /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
@@ -742,7 +735,8 @@ impl CodeMap {
         }
         writer.memory.modules += 1;
         writer.memory.bytes += size_of::<Entry>() + code.bytes();
-        let new = Modules::with(modules, &region, writer.entry(region, code));
+        let entry = Box::into_raw(Box::new(Entry::new(region, code)));
+        let new = Modules::with(modules, &region, entry);
         self.set(writer, &self.modules, Some(new), Modules::bytes);
         true
     }
@@ -769,21 +763,30 @@ impl CodeMap {
 
     /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether a walk had come to it.
     fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) -> bool {
-        // SAFETY: made by `Box::into_raw` in `Writer::entry`; no bucket and no published list names it any
-        // more, and each caller drops it once.
-        let entry = unsafe { Box::from_raw(entry.cast_mut()) };
+        // SAFETY: it was published, and each caller drops it once: nobody frees it before this has retired it.
+        let found = unsafe { &*entry };
         self.new_epoch();
-        let was_met = entry.met.load(Ordering::Relaxed);
+        let was_met = found.met.load(Ordering::Relaxed);
+        let Region { start, end, .. } = found.region;
         if was_met {
-            self.rules
-                .invalidate(&(entry.region.start..entry.region.end));
+            self.rules.invalidate(&(start..end));
         }
-        let bytes = size_of::<Entry>() + entry.code.bytes();
-        match entry.region.kind {
-            Kind::Jit => writer.memory.jit_bodies -= 1,
-            Kind::Native | Kind::ReadyToRun => writer.memory.modules -= 1,
-        }
-        self.retire(writer, Retired::Entry(entry), bytes);
+        let bytes = size_of::<Entry>() + found.code.bytes();
+        let what = match found.region.kind {
+            Kind::Jit => {
+                writer.memory.jit_bodies -= 1;
+                // SAFETY: a reference is not null.
+                Retired::Jit(OwnedEntry(unsafe {
+                    NonNull::new_unchecked(entry.cast_mut())
+                }))
+            }
+            Kind::Native | Kind::ReadyToRun => {
+                writer.memory.modules -= 1;
+                // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no published list names it any more.
+                Retired::other(unsafe { Box::from_raw(entry.cast_mut()) })
+            }
+        };
+        self.retire(writer, what, bytes);
         was_met
     }
 }
@@ -819,6 +822,9 @@ impl Drop for CodeMap {
                 drop(Box::from_raw(modules));
             }
         }
+        drop(writer);
+        // All that was retired: nobody walks.
+        self.reclaim();
     }
 }
 

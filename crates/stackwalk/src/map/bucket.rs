@@ -9,7 +9,6 @@
 //! addresses that were in use before, and each would move what lies behind it. A chunk has some dozens of
 //! words in a row, which are read in less time than a method's entry is fetched from memory.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Entry;
@@ -26,6 +25,8 @@ pub(super) struct Bucket {
     words: Box<[AtomicU64]>,
     /// The words behind these were never used.
     used: AtomicUsize,
+    /// All words before this one are bodies. For writers.
+    full: AtomicUsize,
 }
 
 /// The word of a body that begins at `offset` of its chunk, 0 for one that reaches into it.
@@ -50,6 +51,7 @@ impl Bucket {
         Bucket {
             words: words.into_boxed_slice(),
             used: AtomicUsize::new(used),
+            full: AtomicUsize::new(used),
         }
     }
 
@@ -83,9 +85,25 @@ impl Bucket {
 
     /// The last body that begins at `offset` or before it. It need not reach so far. Async-signal-safe.
     pub(super) fn at(&self, offset: u16) -> Option<*const Entry> {
+        self.around(offset, 0).0
+    }
+
+    /// [`at`](Self::at), and a body that begins behind `offset` and before `end`.
+    pub(super) fn around(
+        &self,
+        offset: u16,
+        end: u64,
+    ) -> (Option<*const Entry>, Option<*const Entry>) {
         let limit = u64::from(offset) << ENTRY_BITS | ENTRY;
-        let last = self.words().filter(|word| *word <= limit).max();
-        last.and_then(entry_of)
+        let (mut last, mut within) = (0, 0);
+        for word in self.words() {
+            if word <= limit {
+                last = word.max(last);
+            } else if word >> ENTRY_BITS < end {
+                within = word;
+            }
+        }
+        (entry_of(last), entry_of(within))
     }
 
     /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any lies in that offset's page.
@@ -102,34 +120,36 @@ impl Bucket {
         (None, is_page_theirs)
     }
 
-    /// A body that begins at one of these offsets.
-    pub(super) fn within(&self, offsets: Range<u64>) -> Option<*const Entry> {
-        let begins = |word: &u64| offsets.contains(&(word >> ENTRY_BITS));
-        self.words().find(begins).and_then(entry_of)
-    }
-
     /// Adds a body that shares no address with another. False, and nothing done, where no room is left. For
     /// one writer at a time.
     pub(super) fn insert(&self, offset: u16, entry: *const Entry) -> bool {
         let word = word_of(offset, entry);
-        let used = self.used();
-        if let Some(free) = used.iter().find(|word| word.load(Ordering::Relaxed) == 0) {
-            free.store(word, Ordering::Release);
-            return true;
-        }
-        let Some(free) = self.words.get(used.len()) else {
+        let used = self.used().len();
+        let full = self.full.load(Ordering::Relaxed);
+        let mut from_full = self.words.iter().enumerate().skip(full);
+        // Behind `used` all are free.
+        let free = from_full.find(|(_, word)| word.load(Ordering::Relaxed) == 0);
+        let Some((at, free)) = free else {
             return false;
         };
         free.store(word, Ordering::Release);
-        self.used.store(used.len() + 1, Ordering::Release);
+        self.full.store(at + 1, Ordering::Relaxed);
+        if at == used {
+            self.used.store(used + 1, Ordering::Release);
+        }
         true
     }
 
     /// Takes a body out. Who has found it before may still read its entry. For one writer at a time.
     pub(super) fn remove(&self, entry: *const Entry) {
-        let is_it = |word: &&AtomicU64| entry_of(word.load(Ordering::Relaxed)) == Some(entry);
-        if let Some(word) = self.used().iter().find(is_it) {
+        let is_it = |word: &AtomicU64| entry_of(word.load(Ordering::Relaxed)) == Some(entry);
+        let used = self.used();
+        if let Some(at) = used.iter().position(is_it)
+            && let Some(word) = used.get(at)
+        {
             word.store(0, Ordering::Release);
+            let full = self.full.load(Ordering::Relaxed);
+            self.full.store(full.min(at), Ordering::Relaxed);
         }
     }
 }

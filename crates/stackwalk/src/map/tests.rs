@@ -154,6 +154,38 @@ fn many_bodies_cost_little_memory() {
     assert_eq!(map.lookup(0x7f00_0000_0000 + 320 * 777 + 256), None);
 }
 
+/// Bodies that come and go take the places of those that went; the memory of all goes back with the last.
+#[test]
+fn memory_of_bodies_is_used_again_and_given_back() {
+    let at = |n: u64| 0x7f00_0000_0000 + n * 320;
+    let map = Box::new(CodeMap::new());
+    let add = |n| assert!(map.add_jit_body(body(at(n), 256), n));
+    (0..5_000).for_each(add);
+    // What went is kept, and used for what comes.
+    let full = map.memory().bytes;
+    for n in 0..50_000 {
+        assert!(map.remove(at(n)), "{n}");
+        add(n + 5_000);
+    }
+    assert_eq!(map.reclaim(), 0);
+    let churned = map.memory().bytes;
+    // The table of chunks may grow once; places wait in tens for their walks.
+    assert!(churned < full + (256 << 10), "{full} and then {churned}");
+    for n in 50_000..55_000 {
+        assert_eq!(map.lookup(at(n)).map(|region| region.user), Some(n));
+    }
+    let reader = map.grace.enter();
+    assert_eq!(map.remove_range(0..ADDRESS_LIMIT), 5_000);
+    assert!(map.memory().bytes > full / 2, "a walk may have them all");
+    drop(reader);
+    assert!(map.quiesce(10));
+    let left = map.memory();
+    println!("{full} bytes, then {left:?}");
+    assert!(left.bytes < size_of::<CodeMap>() + full / 4, "{left:?}");
+    add(1);
+    assert_eq!(map.lookup(at(1)).map(|region| region.user), Some(1));
+}
+
 /// Walks, look-ups and changes at once: a reader sees a whole region or none, and what it sees
 /// fits together.
 #[test]
