@@ -244,8 +244,12 @@ unsafe extern "C" fn slow_walk(
 
 /// However long a walk takes, the program moves between two of them, and each sample stands for the time since the last.
 fn moves_between_slow_walks(engine: EngineChoice) {
-    // Longer than the reader sleeps before it knows of the thread.
-    const WORK: u64 = 400_000_000;
+    // The program's own instructions, which walks do not use up as they would its time.
+    let work = |blocks: u64| {
+        for n in 0..blocks * 100_000 {
+            std::hint::black_box(n);
+        }
+    };
     let config = Config {
         engine,
         interval_ns: 100_000,
@@ -256,12 +260,15 @@ fn moves_between_slow_walks(engine: EngineChoice) {
     let (samples, used) = std::thread::scope(|scope| {
         let ended = &ended;
         let thread = scope.spawn(move || {
+            // As many as take 0.4 s on this processor: longer than the reader sleeps before it knows of the thread.
+            let (start, mut blocks) = (cpu_ns(), 0);
+            while cpu_ns() - start < 40_000_000 {
+                work(1);
+                blocks += 1;
+            }
             let slot = sampler.register(tid(), Some(stack())).unwrap();
             let start = cpu_ns();
-            // So many instructions of its own, not so much time, which walks would use up.
-            for n in 0..WORK {
-                std::hint::black_box(n);
-            }
+            work(10 * blocks);
             let used = cpu_ns() - start;
             sampler.unregister(slot);
             ended.store(true, Ordering::SeqCst);
