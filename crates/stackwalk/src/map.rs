@@ -17,7 +17,6 @@ use crate::unwind_info::Saved;
 use crate::{cfi, jit, pe};
 use std::any::Any;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -117,6 +116,8 @@ pub(crate) struct Entry {
     pub(crate) code: Code,
     /// A walk came to it and looked for a rule: some may be in the cache, see [`CodeMap::keep_rule`].
     met: AtomicBool,
+    /// Of JITted code: which block of [`Entries`] it lies in.
+    block: u32,
 }
 
 impl Entry {
@@ -125,6 +126,7 @@ impl Entry {
             region,
             code,
             met: AtomicBool::new(false),
+            block: 0,
         }
     }
 
@@ -157,7 +159,7 @@ pub(crate) enum Retired {
 }
 
 /// An entry that is published nowhere any more.
-pub(crate) struct OwnedEntry(NonNull<Entry>);
+pub(crate) struct OwnedEntry(*const Entry);
 
 // SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked in `entries`).
 unsafe impl Send for OwnedEntry {}
@@ -245,7 +247,7 @@ impl CodeMap {
         self.remove_jit_overlapping(&mut writer, &(start..end));
         let bytes = body.bytes() + size_of::<Entry>();
         let entry = Entry::new(region, Code::Jit(body));
-        let entry = self.entries().add(entry).as_ptr();
+        let entry = self.entries().add(entry);
         for chunk in chunks_of(&(start..end)) {
             self.publish(&mut writer, chunk, offset_in(chunk, start), entry);
         }
@@ -767,18 +769,15 @@ impl CodeMap {
         let found = unsafe { &*entry };
         self.new_epoch();
         let was_met = found.met.load(Ordering::Relaxed);
-        let Region { start, end, .. } = found.region;
         if was_met {
-            self.rules.invalidate(&(start..end));
+            self.rules
+                .invalidate(&(found.region.start..found.region.end));
         }
         let bytes = size_of::<Entry>() + found.code.bytes();
         let what = match found.region.kind {
             Kind::Jit => {
                 writer.memory.jit_bodies -= 1;
-                // SAFETY: a reference is not null.
-                Retired::Jit(OwnedEntry(unsafe {
-                    NonNull::new_unchecked(entry.cast_mut())
-                }))
+                Retired::Jit(OwnedEntry(entry))
             }
             Kind::Native | Kind::ReadyToRun => {
                 writer.memory.modules -= 1;

@@ -142,11 +142,9 @@ impl Bucket {
 
     /// Takes a body out. Who has found it before may still read its entry. For one writer at a time.
     pub(super) fn remove(&self, entry: *const Entry) {
-        let is_it = |word: &AtomicU64| entry_of(word.load(Ordering::Relaxed)) == Some(entry);
-        let used = self.used();
-        if let Some(at) = used.iter().position(is_it)
-            && let Some(word) = used.get(at)
-        {
+        let mut words = self.used().iter().enumerate();
+        let its = words.find(|(_, word)| entry_of(word.load(Ordering::Relaxed)) == Some(entry));
+        if let Some((at, word)) = its {
             word.store(0, Ordering::Release);
             let full = self.full.load(Ordering::Relaxed);
             self.full.store(full.min(at), Ordering::Relaxed);

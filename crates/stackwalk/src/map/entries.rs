@@ -1,29 +1,51 @@
 //! The memory of the entries of JITted bodies, in blocks.
 //!
 //! It publishes nothing and knows no walk: the code map frees an entry when no walk can hold it any more.
-//! Invariants: an entry stays where it was put until it is freed; a place is in use or in the list of free ones.
+//! Invariants: an entry stays where it was put until it is freed; a block that has a free place is in the list of those that do, once;
+//! of blocks without an entry, the memory of [`MAX_EMPTY`] is kept.
 //!
 //! Why not one allocation each: a program that makes and collects methods all the time makes them on one thread and
-//! frees them on another, so that the two would meet in `malloc`; and a piece of ours for each method that is compiled, among
-//! the pieces that the compiler takes and gives back, leaves the program's own heap in shreds.
+//! frees them on another, so that the two would meet in `malloc`; and a piece of ours for each method that is compiled would
+//! lie among the pieces that the compiler takes and gives back.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use std::mem::MaybeUninit;
 
 use super::Entry;
 
-/// Entries of a block: some 8 KiB.
-const BLOCK: usize = 64;
+/// Entries of a block, some 8 KiB: as many as a word has bits.
+const BLOCK: usize = u64::BITS as usize;
+/// Most blocks without an entry whose memory is kept for entries that come: 128 KiB.
+const MAX_EMPTY: usize = 16;
 
-/// Where JIT entries lie. Memory goes back to the allocator when the last of them is freed: until then it is as
-/// much as the most that there were at a time.
+/// The memory of a block.
+type Places = MaybeUninit<[Entry; BLOCK]>;
+
+struct Block {
+    /// The first of its [`Places`]; null where it has no memory now.
+    places: *mut Entry,
+    /// A bit for each place that is free.
+    free: u64,
+}
+
+impl Block {
+    const EMPTY: u64 = u64::MAX;
+
+    fn give_back(&mut self) {
+        if !self.places.is_null() {
+            // SAFETY: made by `Box::into_raw` of this type in `Entries::add`, and null from here on.
+            drop(unsafe { Box::from_raw(self.places.cast::<Places>()) });
+            self.places = std::ptr::null_mut();
+        }
+    }
+}
+
+/// Where JIT entries lie.
 pub(super) struct Entries {
-    /// Each of [`BLOCK`] places.
-    blocks: Vec<NonNull<Entry>>,
-    /// Places of the last block that were used.
-    used: usize,
-    /// Places that were used and are free.
-    free: Vec<NonNull<Entry>>,
+    blocks: Vec<Block>,
+    /// Blocks that have a free place.
+    roomy: Vec<u32>,
+    /// Blocks without an entry that have memory.
+    empty: usize,
 }
 
 // SAFETY: the pointers are to memory of its own, which is reached through it alone or through what `add` answered, and an entry
@@ -39,78 +61,82 @@ impl Entries {
     pub(super) const fn new() -> Self {
         Self {
             blocks: Vec::new(),
-            used: 0,
-            free: Vec::new(),
+            roomy: Vec::new(),
+            empty: 0,
         }
     }
 
     /// A place for an entry, with the entry in it.
-    pub(super) fn add(&mut self, entry: Entry) -> NonNull<Entry> {
-        let place = self.free.pop().unwrap_or_else(|| self.fresh());
-        // SAFETY: a place is as large and as aligned as an entry, and this one, out of no list now, is nobody else's.
-        unsafe { place.write(entry) };
-        place
-    }
-
-    /// A place that was never used.
-    fn fresh(&mut self) -> NonNull<Entry> {
-        let last = match self.blocks.last() {
-            Some(last) if self.used < BLOCK => *last,
-            _ => self.grow(),
-        };
-        self.used += 1;
-        // SAFETY: `used` was below BLOCK, as many places as the block has.
-        unsafe { last.add(self.used - 1) }
-    }
-
-    #[cold]
-    fn grow(&mut self) -> NonNull<Entry> {
-        let layout = layout();
-        // SAFETY: the layout is of 64 entries, and not empty.
-        let block = unsafe { alloc(layout) }.cast();
-        let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
-        self.blocks.push(block);
-        self.used = 0;
-        block
+    pub(super) fn add(&mut self, mut entry: Entry) -> *const Entry {
+        let number = self.roomy.last().copied().unwrap_or_else(|| {
+            let number = self.blocks.len() as u32;
+            self.blocks.push(Block {
+                places: std::ptr::null_mut(),
+                free: Block::EMPTY,
+            });
+            self.roomy.push(number);
+            number
+        });
+        let block = &mut self.blocks[number as usize];
+        if block.places.is_null() {
+            block.places = Box::into_raw(Box::<[Entry; BLOCK]>::new_uninit()).cast();
+        } else if block.free == Block::EMPTY {
+            self.empty -= 1;
+        }
+        let at = block.free.trailing_zeros() as usize;
+        block.free &= !(1 << at);
+        if block.free == 0 {
+            self.roomy.pop();
+        }
+        entry.block = number;
+        // SAFETY: a block of `roomy` has a free place, so `at` is below BLOCK, as many as its memory has; nobody else has a free one.
+        unsafe {
+            let place = block.places.add(at);
+            place.write(entry);
+            place
+        }
     }
 
     /// Ends an entry.
     ///
     /// # Safety
     /// [`Entries::add`] of this answered it, it was not freed since, and nobody reads it any more.
-    pub(super) unsafe fn free(&mut self, entry: NonNull<Entry>) {
+    pub(super) unsafe fn free(&mut self, entry: *const Entry) {
         // SAFETY: it was written by `add`, and is dropped once, by the caller's word.
-        unsafe { entry.drop_in_place() };
-        self.free.push(entry);
-        if self.in_use() == 0 && self.blocks.len() > 1 {
-            *self = Self::new();
+        let number = unsafe {
+            let number = (*entry).block;
+            entry.cast_mut().drop_in_place();
+            number
+        };
+        let block = &mut self.blocks[number as usize];
+        // SAFETY: `add` made it of this block's memory, which is there for as long as an entry is in it.
+        let at = unsafe { entry.offset_from(block.places) };
+        if block.free == 0 {
+            self.roomy.push(number);
         }
-    }
-
-    fn in_use(&self) -> usize {
-        let full = self.blocks.len().saturating_sub(1) * BLOCK;
-        full + self.used - self.free.len()
+        block.free |= 1 << at;
+        if block.free == Block::EMPTY {
+            if self.empty < MAX_EMPTY {
+                self.empty += 1;
+            } else {
+                block.give_back();
+            }
+        }
     }
 
     /// Bytes beside those of entries in use.
     pub(super) fn spare_bytes(&self) -> usize {
-        let spare = self.blocks.len() * BLOCK - self.in_use();
-        let lists = self.blocks.capacity() + self.free.capacity();
-        spare * size_of::<Entry>() + lists * size_of::<NonNull<Entry>>()
+        let held = self.blocks.iter().filter(|block| !block.places.is_null());
+        let free: usize = held.map(|block| block.free.count_ones() as usize).sum();
+        let lists =
+            self.blocks.capacity() * size_of::<Block>() + self.roomy.capacity() * size_of::<u32>();
+        free * size_of::<Entry>() + lists
     }
 }
 
 impl Drop for Entries {
     /// Entries that are in use now are not dropped, and must not be reached any more.
     fn drop(&mut self) {
-        for block in self.blocks.drain(..) {
-            // SAFETY: made by `alloc` in `grow` with this layout, and freed nowhere else.
-            unsafe { dealloc(block.cast().as_ptr(), layout()) };
-        }
+        self.blocks.iter_mut().for_each(Block::give_back);
     }
-}
-
-const fn layout() -> Layout {
-    // Built by the compiler: an array of a sized type always has one of its length here.
-    Layout::new::<[Entry; BLOCK]>()
 }
