@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use diagnostics::{Answer, Attach, DeployError, Deployed, Diagnostics, Survey, Target};
 use testkit::{
-    Machine, Recorded, Running, Runtime, agent, only_child, output_in_time, sidewalk, stdout_of,
-    test_folder, v2_agent, workload,
+    Machine, Recorded, Running, Runtime, agent, only_child, output_in_time, repository, sidewalk,
+    stdout_of, test_folder, v2_agent, workload,
 };
 
 /// A program behind another one, with the same environment.
@@ -26,6 +26,18 @@ fn behind(mut starter: Command, program: &Command) -> Command {
         };
     }
     starter
+}
+
+/// Commands of a shell that mount an empty folder over `/tmp`. A clone that lies below it is seen on.
+pub(crate) fn empty_tmp(options: &str) -> String {
+    let mount = format!("mount -t tmpfs {options} none /tmp");
+    let clone = repository();
+    if !clone.starts_with("/tmp") {
+        return mount;
+    }
+    let clone = clone.display();
+    // With what is mounted in it.
+    format!("mount --rbind {clone} /mnt\n{mount}\nmkdir -p {clone}\nmount --move /mnt {clone}")
 }
 
 /// Starts it in pid and mount namespaces of its own, after the commands of a shell.
@@ -82,8 +94,9 @@ fn a_program_in_a_container_is_recorded_from_outside(runtime: &Runtime) {
     let (running, target) = contained(
         runtime,
         &format!(
-            "mount -t tmpfs none {}\nmount -t tmpfs none /tmp",
-            agent.parent().unwrap().display()
+            "mount -t tmpfs none {}\n{}",
+            agent.parent().unwrap().display(),
+            empty_tmp("")
         ),
     );
     assert!(record("container", target.pid()) > 0);
@@ -110,8 +123,9 @@ fn a_library_is_carried_into_a_container() {
     let (running, target) = contained(
         &Runtime::net8(),
         &format!(
-            "mount -t tmpfs none {}\nmount -t tmpfs -o noexec none /tmp\nmount -t tmpfs none /dev/shm",
-            release.parent().unwrap().display()
+            "mount -t tmpfs none {}\n{}\nmount -t tmpfs none /dev/shm",
+            release.parent().unwrap().display(),
+            empty_tmp("-o noexec")
         ),
     );
     assert_eq!(attach(&target, &release), Some(Answer::LIBRARY_NOT_LOADED));
@@ -149,8 +163,11 @@ fn a_library_is_carried_into_a_container() {
 fn a_container_with_no_place_for_a_library_is_told_why() {
     let (running, target) = contained(
         &Runtime::net8(),
-        "mount -t tmpfs -o noexec none /tmp\nmount -t tmpfs -o ro none /dev/shm\n\
-         mount -t tmpfs none /var/tmp\nchmod 777 /var/tmp",
+        &format!(
+            "{}\nmount -t tmpfs -o ro none /dev/shm\n\
+             mount -t tmpfs none /var/tmp\nchmod 777 /var/tmp",
+            empty_tmp("-o noexec")
+        ),
     );
     let error = deploy(&target, &v2_agent()).unwrap_err();
     let DeployError::NoFolder { tried, .. } = &error else {

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use testkit::{Machine, Record, Recorded, Running, Runtime, agent, sidewalk, v2_agent, workload};
 
+use crate::containers::empty_tmp;
+
 on_each_runtime!(a_running_program_is_fit);
 
 /// What was printed, and whether recording would work.
@@ -241,8 +243,9 @@ fn a_container_that_takes_no_agent_is_told() {
     let dotnet = Runtime::net8().command(&workload("waits").dll);
     let folder = agent().parent().unwrap().to_owned();
     let mounts = format!(
-        "mount -t tmpfs none {}; for at in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o noexec none $at; done",
-        folder.display()
+        "mount -t tmpfs none {}\n{}\nfor at in /dev/shm /var/tmp; do mount -t tmpfs -o noexec none $at; done",
+        folder.display(),
+        empty_tmp("-o noexec")
     );
     let mut command = Command::new("unshare");
     command

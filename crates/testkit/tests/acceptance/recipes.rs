@@ -12,7 +12,7 @@ use testkit::{
     Machine, Runtime, agent, output_in_time, repository, sidewalk, test_folder, workload,
 };
 
-use crate::containers::contained;
+use crate::containers::{contained, empty_tmp};
 
 fn page() -> String {
     fs::read_to_string(repository().join("docs/recipes.md")).unwrap()
@@ -183,7 +183,7 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
     // The program: a root of its own as far as it matters here, and no sight of where the agent lies.
     let runtime = Runtime::net8();
     let hidden = agent().parent().unwrap().to_str().unwrap().to_owned();
-    let mounts = format!("mount -t tmpfs none {hidden}\nmount -t tmpfs none /tmp");
+    let mounts = format!("mount -t tmpfs none {hidden}\n{}", empty_tmp(""));
     let (running, target) = contained(&runtime, &mounts);
 
     // In the pod's view of processes, with files of its own.
@@ -197,11 +197,11 @@ fn the_commands_for_a_pod_record_with_what_it_gives_them() {
         let (_, command) = command.split_once(" -- ").unwrap();
         let (command, file) = command.split_once(" > ").unwrap_or((command, "list.txt"));
         let words = command.strip_prefix("sidewalk ").unwrap().split(' ');
-        let setting = "mount -t proc proc /proc\nmount -t tmpfs none /tmp\nexec \"$@\"";
+        let setting = format!("mount -t proc proc /proc\n{}\nexec \"$@\"", empty_tmp(""));
         let mut sidecar = Command::new("nsenter");
         sidecar
             .args(["--pid", "--target", &target.pid().to_string(), "--"])
-            .args(["unshare", "--mount", "sh", "-ec", setting, "sh"])
+            .args(["unshare", "--mount", "sh", "-ec", &setting, "sh"])
             .args([
                 "setpriv",
                 "--inh-caps=-all",

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use testkit::{Running, Runtime, agent, output_in_time, sidewalk, test_folder, v2_agent, workload};
 
+use crate::containers::empty_tmp;
+
 /// What is said when a process is to be recorded.
 fn refusal(name: &str, pid: u32) -> String {
     refusal_by(name, Command::new(sidewalk()), &test_folder(name), pid)
@@ -93,8 +95,9 @@ fn library_not_visible() {
     let dotnet = waits(&Runtime::net8());
     let agent = agent();
     let mounts = format!(
-        "mount -t tmpfs none {}\nfor at in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o noexec none $at; done",
-        agent.parent().unwrap().display()
+        "mount -t tmpfs none {}\n{}\nfor at in /dev/shm /var/tmp; do mount -t tmpfs -o noexec none $at; done",
+        agent.parent().unwrap().display(),
+        empty_tmp("-o noexec")
     );
     let mut command = Command::new("unshare");
     command
