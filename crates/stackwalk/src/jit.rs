@@ -14,7 +14,9 @@ use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::unwind_info::Saved;
 use crate::{unwind_info, x86};
-use smallvec::{SmallVec, smallvec};
+use functions::{Building, Functions};
+
+mod functions;
 
 /// Where a body's unwind rules come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,16 +56,6 @@ impl Mismatch {
     }
 }
 
-/// A main function or funclet: part of a body with a prologue of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Fragment {
-    /// Offsets from the body's start.
-    begin: u32,
-    end: u32,
-    /// Where in `infos` its UNWIND_INFO begins.
-    info: u32,
-}
-
 /// A body of JITted code with its unwind rules, for
 /// [`CodeMap::add_jit_body`](crate::CodeMap::add_jit_body).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,20 +63,13 @@ pub struct Body {
     start: u64,
     len: u32,
     source: Source,
-    /// Sorted and disjoint.
-    fragments: Fragments,
-    infos: Infos,
+    functions: Functions,
 }
-
-/// Most bodies have no funclet, and few registers to save: these lie in the body itself, which is made while
-/// the program waits.
-type Fragments = SmallVec<[Fragment; 1]>;
-type Infos = SmallVec<[u8; 24]>;
 
 /// Largest body that is believed. Bytes.
 const MAX_BODY: u32 = 1 << 28;
-/// Most funclets that are believed.
-const MAX_FRAGMENTS: usize = 4096;
+/// Most functions that are believed.
+const MAX_FUNCTIONS: usize = 4096;
 
 /// The body at `code_start` from the header that the runtime keeps beside it.
 ///
@@ -262,6 +247,32 @@ impl Header {
     }
 }
 
+/// Room for bytes that are read: for few it is on the stack.
+struct Buffer {
+    few: [u8; 64],
+    many: Vec<u8>,
+}
+
+impl Buffer {
+    const fn new() -> Self {
+        Self {
+            few: [0; 64],
+            many: Vec::new(),
+        }
+    }
+
+    /// So many bytes, whatever was in them.
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        match self.few.get_mut(..length) {
+            Some(few) => few,
+            None => {
+                self.many.resize(length, 0);
+                &mut self.many
+            }
+        }
+    }
+}
+
 /// Reads a body's header by `peek`, which copies as much as is readable at an address; and says where the
 /// body's GcInfo is. Of a header that is one, nothing is read that does not belong to it.
 fn header_by(
@@ -283,11 +294,11 @@ fn header_by(
     let mut buffer = [0; 4];
     let count = peek(count_at, &mut buffer);
     let count = half(count, 0).ok_or(Mismatch::Unreadable)? as usize;
-    if !(1..=MAX_FRAGMENTS).contains(&count) {
+    if !(1..=MAX_FUNCTIONS).contains(&count) {
         return Err(Mismatch::Inconsistent);
     }
-    let mut buffer: SmallVec<[u8; 64]> = smallvec![0; count * 12];
-    let functions = peek(count_at + 4, &mut buffer);
+    let mut buffer = Buffer::new();
+    let functions = peek(count_at + 4, buffer.room(count * 12));
     if functions.len() != count * 12 {
         return Err(Mismatch::Unreadable);
     }
@@ -295,7 +306,8 @@ fn header_by(
     let field = |function: &[u8; 12], index: usize| half(function, index * 4).unwrap_or(0);
     let base_rva = functions.first().map_or(0, |function| field(function, 0));
     let base = code_start.wrapping_sub(base_rva.into());
-    let (mut fragments, mut infos, mut end) = (Fragments::new(), Infos::new(), 0);
+    let (mut found, mut end) = (Building::new(count), 0);
+    let mut buffer = Buffer::new();
     for function in functions {
         let (begin, stop) = (field(function, 0), field(function, 1));
         let (Some(begin), Some(stop)) = (begin.checked_sub(base_rva), stop.checked_sub(base_rva))
@@ -307,27 +319,19 @@ fn header_by(
         }
         end = stop;
         let info_at = base.wrapping_add(field(function, 2).into());
-        let mut buffer = [0; unwind_info::MAX_LEN];
-        let (head, _) = buffer.split_at_mut(4);
-        let length = unwind_info::length(peek(info_at, head)).ok_or(Mismatch::Inconsistent)?;
-        let whole = buffer.get_mut(..length).ok_or(Mismatch::Inconsistent)?;
-        let bytes = peek(info_at, whole);
+        let length = unwind_info::length(peek(info_at, &mut [0; 4]));
+        let length = length.ok_or(Mismatch::Inconsistent)?;
+        let bytes = peek(info_at, buffer.room(length));
         let info = unwind_info::UnwindInfo::parse(bytes)
             .filter(|info| info.chained.is_none() && u32::from(info.prologue_len) <= stop - begin)
             .ok_or(Mismatch::Inconsistent)?;
-        fragments.push(Fragment {
-            begin,
-            end: stop,
-            info: infos.len() as u32,
-        });
-        infos.extend_from_slice(bytes.get(..info.len).unwrap_or_default());
+        found.push(begin, stop, bytes.get(..info.len).unwrap_or_default());
     }
     let body = Body {
         start: code_start,
         len: end,
         source: Source::Header,
-        fragments,
-        infos,
+        functions: found.into(),
     };
     Ok((body, gc_info))
 }
@@ -350,18 +354,8 @@ pub unsafe fn body_from_code(code_start: u64, len: u32) -> Body {
         start: code_start,
         len,
         source,
-        fragments: one_fragment(len),
-        infos: infos.into(),
+        functions: Functions::one(len, &infos),
     }
-}
-
-/// A body without funclets.
-fn one_fragment(len: u32) -> Fragments {
-    smallvec![Fragment {
-        begin: 0,
-        end: len,
-        info: 0,
-    }]
 }
 
 impl Body {
@@ -386,7 +380,7 @@ impl Body {
     /// codes, most of them begin by reading that frame.
     pub fn begins_on_a_frame(&self) -> bool {
         match self.source {
-            Source::Header => unwind_info::UnwindInfo::parse(&self.infos)
+            Source::Header => unwind_info::UnwindInfo::parse(self.functions.infos())
                 .is_some_and(|info| info.begins_on_a_frame()),
             _ => self.bytes_at(self.start).starts_with(&x86::OSR_ENTRY),
         }
@@ -395,22 +389,17 @@ impl Body {
     /// Where `this` may be in the frame of this body, which has this GcInfo: see
     /// [`gc_info::this_homes`].
     pub fn this_homes(&self, info: &GcInfo<'_>) -> Result<Vec<gc_info::Home>, gc_info::Error> {
-        gc_info::this_homes(info, self.bytes_at(self.start), &self.entries())
-    }
-
-    /// Offsets at which its functions begin: its main part, then its funclets.
-    fn entries(&self) -> Vec<u32> {
-        let begins = self.fragments.iter().map(|fragment| fragment.begin);
-        begins.collect()
+        gc_info::this_homes(info, self.bytes_at(self.start), &self.functions.begins())
     }
 
     /// Whether the instructions of the prologue say the same as the rules of this body: `None`
     /// where they say nothing. For tests and counters: one source checks the other.
     pub fn agrees_with_code(&self) -> Option<bool> {
-        let main = self.fragments.first()?;
+        let main = self.functions.at(0, self.len)?;
+        let infos = self.functions.infos();
         let code = self.bytes_at(self.start);
         let decoded = x86::prologue(code.get(..main.end as usize)?)?;
-        let known = unwind_info::UnwindInfo::parse(&self.infos)?.prologue_end();
+        let known = unwind_info::UnwindInfo::parse(infos)?.prologue_end();
         // At each instruction's end, as far as both know them; inside an instruction nothing is.
         let (codes, _) = decoded.info.get(4..)?.as_chunks::<2>();
         let mut ends: Vec<u32> = codes.iter().map(|[end, _]| u32::from(*end)).collect();
@@ -421,27 +410,18 @@ impl Body {
                 .map(|at| unwind_info::rule(info, *at, |_| &[]))
                 .collect::<Vec<_>>()
         };
-        let ours = said(&self.infos);
+        let ours = said(infos);
         Some(ours == said(&decoded.info) || ours == said(&decoded.without_frame))
-    }
-
-    /// The main function or funclet that has this offset.
-    fn fragment(&self, offset: u32) -> Option<&Fragment> {
-        let behind = self
-            .fragments
-            .partition_point(|fragment| fragment.begin <= offset);
-        let fragment = self.fragments.get(behind.checked_sub(1)?)?;
-        (offset < fragment.end).then_some(fragment)
     }
 
     /// Where the frame of the function at `lookup` keeps its caller's registers. Async-signal-safe.
     pub(crate) fn saved(&self, lookup: u64) -> Option<Saved> {
         let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
-        let fragment = self.fragment(offset)?;
-        let info = self.infos.get(fragment.info as usize..)?;
+        let function = self.functions.at(offset, self.len)?;
+        let info = self.functions.infos().get(function.info as usize..)?;
         // Nothing is known of registers where there are no codes of the JIT's own.
         match self.source {
-            Source::Header => unwind_info::saved(info, offset - fragment.begin, |_| &[]),
+            Source::Header => unwind_info::saved(info, offset - function.begin, |_| &[]),
             Source::Prologue | Source::FramePointer => None,
         }
     }
@@ -449,11 +429,11 @@ impl Body {
     /// The rule for the instruction at `lookup`. Async-signal-safe.
     pub(crate) fn rule(&self, lookup: u64, exact: bool) -> Option<Rule> {
         let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
-        let fragment = self.fragment(offset)?;
-        let into = offset - fragment.begin;
+        let function = self.functions.at(offset, self.len)?;
+        let into = offset - function.begin;
         if exact {
             let rest = self.bytes_at(lookup);
-            let rest = rest.get(..(fragment.end - offset) as usize)?;
+            let rest = rest.get(..(function.end - offset) as usize)?;
             let body = self.start..self.end();
             if into > 0
                 && let Some(rule) = x86::epilogue(rest, lookup, &body, true)
@@ -464,11 +444,12 @@ impl Body {
         if self.source == Source::FramePointer {
             return Some(FRAME_POINTER);
         }
-        let rule = unwind_info::rule(self.infos.get(fragment.info as usize..)?, into, |_| &[])?;
+        let info = self.functions.infos().get(function.info as usize..)?;
+        let rule = unwind_info::rule(info, into, |_| &[])?;
         if !exact {
             return Some(rule);
         }
-        let begin = self.start + u64::from(fragment.begin);
+        let begin = self.start + u64::from(function.begin);
         Some(x86::in_probe_loop(rule, |back| {
             let at = lookup.saturating_sub(back as u64);
             self.bytes_at(at.max(begin))
@@ -487,26 +468,20 @@ impl Body {
 
     /// Private memory behind it, itself not counted.
     pub(crate) fn bytes(&self) -> usize {
-        let fragments = self
-            .fragments
-            .spilled()
-            .then(|| size_of_val(&*self.fragments));
-        let infos = self.infos.spilled().then_some(self.infos.len());
-        fragments.unwrap_or(0) + infos.unwrap_or(0)
+        self.functions.bytes()
     }
 }
 
 #[cfg(test)]
 impl Body {
-    /// One fragment with this UNWIND_INFO, consistent or not.
+    /// One function with this UNWIND_INFO, consistent or not.
     pub(crate) fn of_parts(code: &'static [u8], info: Vec<u8>) -> Self {
         let len = code.len() as u32;
         Body {
             start: code.as_ptr() as u64,
             len,
             source: Source::Header,
-            fragments: one_fragment(len),
-            infos: info.into(),
+            functions: Functions::one(len, &info),
         }
     }
 
@@ -516,8 +491,7 @@ impl Body {
             start,
             len,
             source: Source::Header,
-            fragments: one_fragment(len),
-            infos: smallvec![1, 0, 0, 0],
+            functions: Functions::one(len, &[1, 0, 0, 0]),
         }
     }
 }

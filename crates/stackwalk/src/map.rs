@@ -73,14 +73,30 @@ pub struct Memory {
     pub retired_bytes: usize,
 }
 
-/// How a region's code is unwound.
+/// Where code is, and how it is unwound. Few are modules: these do not make the others larger.
 pub(crate) enum Code {
     Jit(jit::Body),
-    ReadyToRun(pe::Image),
-    Native(NativeCode),
+    ReadyToRun(Range<u64>, Box<pe::Image>),
+    Native(Range<u64>, Box<NativeCode>),
 }
 
 impl Code {
+    fn kind(&self) -> Kind {
+        match self {
+            Code::Jit(_) => Kind::Jit,
+            Code::ReadyToRun(..) => Kind::ReadyToRun,
+            Code::Native(..) => Kind::Native,
+        }
+    }
+
+    /// Its addresses.
+    pub(crate) fn range(&self) -> Range<u64> {
+        match self {
+            Code::Jit(body) => body.start()..body.end(),
+            Code::ReadyToRun(range, _) | Code::Native(range, _) => range.clone(),
+        }
+    }
+
     /// The rule for the instruction at `lookup`; `Ok(None)` where nothing is known of it. With
     /// `exact` the instruction is about to run. Async-signal-safe.
     pub(crate) fn rule(
@@ -90,9 +106,9 @@ impl Code {
         state: &mut cfi::State,
     ) -> Result<Option<Rule>, cfi::Unsupported> {
         match self {
-            Code::Native(code) => cfi::rule(code, lookup, exact, state),
+            Code::Native(_, code) => cfi::rule(code, lookup, exact, state),
             Code::Jit(body) => Ok(body.rule(lookup, exact)),
-            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
+            Code::ReadyToRun(_, image) => Ok(image.rule(lookup, exact)),
         }
     }
 }
@@ -104,29 +120,45 @@ impl Code {
         match self {
             // In memory of the runtime's own.
             Code::Jit(_) => false,
-            Code::Native(code) => code.is_cut_short(),
-            Code::ReadyToRun(image) => image.is_cut_short(),
+            Code::Native(_, code) => code.is_cut_short(),
+            Code::ReadyToRun(_, image) => image.is_cut_short(),
         }
     }
 }
 
-/// A region with its unwind information. What it says is immutable once published.
+/// A region with its unwind information. What it says is immutable once published. One cache line: it is made while a compiled
+/// method waits to run, and found by walks among thousands of others.
+#[repr(align(64))]
 pub(crate) struct Entry {
-    pub(crate) region: Region,
     pub(crate) code: Code,
+    /// Its owner's word.
+    user: u64,
     /// A walk came to it and looked for a rule: some may be in the cache, see [`CodeMap::keep_rule`].
     met: AtomicBool,
     /// Of JITted code: which block of [`Entries`] it lies in.
     block: u32,
 }
 
+const _: () = assert!(size_of::<Entry>() == 64);
+
 impl Entry {
-    fn new(region: Region, code: Code) -> Self {
+    fn new(code: Code, user: u64) -> Self {
         Self {
-            region,
             code,
+            user,
             met: AtomicBool::new(false),
             block: 0,
+        }
+    }
+
+    /// What a look-up answers. Async-signal-safe.
+    fn region(&self) -> Region {
+        let Range { start, end } = self.code.range();
+        Region {
+            kind: self.code.kind(),
+            start,
+            end,
+            user: self.user,
         }
     }
 
@@ -152,10 +184,8 @@ pub struct Taken {
 pub(crate) enum Retired {
     /// Of a JITted body, to be freed by [`Entries`].
     Jit(OwnedEntry),
-    /// The entry of a module, a bucket, a table, a list of modules.
-    Other {
-        _freed_by_being_dropped: Box<dyn Any + Send>,
-    },
+    /// The entry of a module, a bucket, a table, a list of modules: freed by being dropped.
+    Other(Box<dyn Any + Send>),
 }
 
 /// An entry that is published nowhere any more.
@@ -164,19 +194,22 @@ pub(crate) struct OwnedEntry(*const Entry);
 // SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked in `entries`).
 unsafe impl Send for OwnedEntry {}
 
-impl Retired {
-    fn other(what: Box<dyn Any + Send>) -> Retired {
-        Retired::Other {
-            _freed_by_being_dropped: what,
-        }
-    }
-}
-
 /// What only writers touch.
 struct Writer {
     /// Chunks of the current table that are taken.
     taken: usize,
     memory: Memory,
+    /// Where JIT entries lie.
+    entries: Entries,
+}
+
+impl Writer {
+    /// A JIT entry that no walk can hold any more.
+    fn free(&mut self, OwnedEntry(entry): OwnedEntry) {
+        // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is published nowhere, once; a
+        // grace period has passed, so no walk has it.
+        unsafe { self.entries.free(entry) };
+    }
 }
 
 /// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
@@ -192,8 +225,6 @@ pub struct CodeMap {
     chunks: AtomicPtr<Table>,
     modules: AtomicPtr<Modules>,
     writer: Mutex<Writer>,
-    /// Taken last, for a moment: by writers, and by whoever frees what walks are done with.
-    entries: Mutex<Entries>,
     /// Taken before `writer`, and never by a walk.
     loaded: Mutex<Loaded>,
 }
@@ -221,8 +252,8 @@ impl CodeMap {
                     bytes: 0,
                     retired_bytes: 0,
                 },
+                entries: Entries::new(),
             }),
-            entries: Mutex::new(Entries::new()),
             loaded: Mutex::new(Loaded::new()),
         }
     }
@@ -233,23 +264,16 @@ impl CodeMap {
     /// without a notice). Answers false for a range that cannot be code (empty, or outside user
     /// space); nothing is added then.
     pub fn add_jit_body(&self, body: jit::Body, user: u64) -> bool {
-        let (start, end) = (body.start(), body.end());
-        let region = Region {
-            kind: Kind::Jit,
-            start,
-            end,
-            user,
-        };
-        if !region.is_sound() {
+        let range = body.start()..body.end();
+        if !is_sound(&range) {
             return false;
         }
         let mut writer = self.lock();
-        self.remove_jit_overlapping(&mut writer, &(start..end));
+        self.remove_jit_overlapping(&mut writer, &range);
         let bytes = body.bytes() + size_of::<Entry>();
-        let entry = Entry::new(region, Code::Jit(body));
-        let entry = self.entries().add(entry);
-        for chunk in chunks_of(&(start..end)) {
-            self.publish(&mut writer, chunk, offset_in(chunk, start), entry);
+        let entry = writer.entries.add(Entry::new(Code::Jit(body), user));
+        for chunk in chunks_of(&range) {
+            self.publish(&mut writer, chunk, &range, entry);
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
@@ -259,14 +283,8 @@ impl CodeMap {
     /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
     /// something else has its addresses: nothing is added then.
     pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
-        let code = image.code();
-        let region = Region {
-            kind: Kind::ReadyToRun,
-            start: code.start,
-            end: code.end,
-            user,
-        };
-        self.add_module(&mut self.lock(), region, Code::ReadyToRun(image))
+        let code = Code::ReadyToRun(image.code(), Box::new(image));
+        self.add_module(&mut self.lock(), Entry::new(code, user))
     }
 
     /// Removes the JIT body or the image that starts at `start`. What walks can still see is
@@ -287,10 +305,12 @@ impl CodeMap {
         let mut writer = self.lock();
         // SAFETY: as in `publish`.
         let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }?;
-        let slot = table.slot(start >> CHUNK_SHIFT)?;
-        let entry = self.overlapping(&writer, slot, &(start..start.saturating_add(1)))?;
+        let chunk = start >> CHUNK_SHIFT;
+        // SAFETY: as in `publish`.
+        let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
+        let entry = bucket.beginning(offset_in(chunk, start))?;
         // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
-        let region = unsafe { (*entry).region };
+        let region = unsafe { (*entry).region() };
         if region.start != start || !is_it(region.user) {
             return None;
         }
@@ -317,7 +337,7 @@ impl CodeMap {
                     .flat_map(Bucket::entries)
                     .filter(|entry| {
                         // SAFETY: as in `overlapping`.
-                        let region = unsafe { &(**entry).region };
+                        let region = unsafe { (**entry).region() };
                         // One that reaches into other chunks is theirs as well.
                         region.start >> CHUNK_SHIFT == chunk && is_gone(region.user)
                     }),
@@ -336,7 +356,7 @@ impl CodeMap {
         let mut writer = self.lock();
         let bodies = self.remove_jit_overlapping(&mut writer, &range);
         let images = self.remove_modules(&mut writer, |region| {
-            region.kind != Kind::Native && region.overlaps(&range)
+            region.kind != Kind::Native && overlap(&(region.start..region.end), &range)
         });
         bodies + images
     }
@@ -362,14 +382,8 @@ impl CodeMap {
         }
         for (module, code) in new {
             let user = on_change(ModuleChange::Loaded { module: &module });
-            let Range { start, end } = module.code.clone();
-            let region = Region {
-                kind: Kind::Native,
-                start,
-                end,
-                user,
-            };
-            self.add_module(&mut self.lock(), region, Code::Native(code));
+            let code = Code::Native(module.code.clone(), Box::new(code));
+            self.add_module(&mut self.lock(), Entry::new(code, user));
         }
         changes
     }
@@ -377,7 +391,7 @@ impl CodeMap {
     /// What `address` belongs to. Async-signal-safe.
     pub fn lookup(&self, address: u64) -> Option<Region> {
         let reader = self.grace.enter();
-        self.find(&reader, address).map(|entry| entry.region)
+        self.find(&reader, address).map(Entry::region)
     }
 
     /// The JITted body that begins at `start`, or else the module that `start` is in: what there is of a method at an address that its
@@ -388,7 +402,7 @@ impl CodeMap {
         if let Some((chunk, bucket)) = self.bucket(&reader, start) {
             let (entry, is_page_theirs) = bucket.from(offset_in(chunk, start));
             // SAFETY: as in `find`.
-            let region = entry.map(|entry| unsafe { (*entry).region });
+            let region = entry.map(|entry| unsafe { (*entry).region() });
             if let Some(region) = region.filter(|region| region.start == start) {
                 return Some(region);
             }
@@ -397,7 +411,7 @@ impl CodeMap {
                 return None;
             }
         }
-        self.module(&reader, start).map(|entry| entry.region)
+        self.module(&reader, start).map(Entry::region)
     }
 
     /// Whether `address` is in a JITted body for which [`jit::Body::begins_on_a_frame`] holds.
@@ -413,7 +427,7 @@ impl CodeMap {
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
         let reader = self.grace.enter();
         match &self.find(&reader, address)?.code {
-            Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
+            Code::ReadyToRun(_, image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
         }
     }
@@ -426,8 +440,8 @@ impl CodeMap {
         let reader = self.grace.enter();
         match &self.find(&reader, lookup)?.code {
             Code::Jit(body) => body.saved(lookup),
-            Code::ReadyToRun(image) if !image.is_cut_short() => image.saved(lookup),
-            Code::ReadyToRun(_) | Code::Native(_) => None,
+            Code::ReadyToRun(_, image) if !image.is_cut_short() => image.saved(lookup),
+            Code::ReadyToRun(..) | Code::Native(..) => None,
         }
     }
 
@@ -439,10 +453,18 @@ impl CodeMap {
         entry.is_some_and(|entry| entry.code.is_cut_short())
     }
 
-    /// Frees what no walk can see any more; says how many things still wait. Never waits itself.
+    /// Frees what no walk can see any more; says how many things still wait. Takes the writers' mutex, and waits for no walk.
     /// Call it now and then from the agent thread.
     pub fn reclaim(&self) -> usize {
-        self.grace.reclaim(|what| self.free(what))
+        let mut gone = Vec::new();
+        let mut writer = self.lock();
+        let left = self.grace.reclaim(|what| match what {
+            Retired::Jit(entry) => writer.free(entry),
+            // Freed without the mutex: a file may be unmapped, which takes its time.
+            Retired::Other(other) => gone.push(other),
+        });
+        drop(writer);
+        left
     }
 
     /// Waits until every walk that was under way has ended, so that code which was removed
@@ -465,7 +487,7 @@ impl CodeMap {
         let retired_bytes = self.grace.waiting();
         Memory {
             bytes: writer.memory.bytes
-                + self.entries().spare_bytes()
+                + writer.entries.spare_bytes()
                 + retired_bytes
                 + size_of::<Self>(),
             retired_bytes,
@@ -484,7 +506,7 @@ impl CodeMap {
             let entry = bucket.at(offset_in(chunk, address))?;
             // SAFETY: a bucket had it, and the reader was counted before that was looked at: see `bucket`.
             let entry = unsafe { entry.as_ref() }?;
-            entry.region.contains(address).then_some(entry)
+            entry.code.range().contains(&address).then_some(entry)
         };
         in_chunk().or_else(|| self.module(reader, address))
     }
@@ -561,7 +583,8 @@ impl CodeMap {
     }
 
     /// Adds a body to one of its chunks.
-    fn publish(&self, writer: &mut Writer, chunk: u64, offset: u16, entry: *const Entry) {
+    fn publish(&self, writer: &mut Writer, chunk: u64, range: &Range<u64>, entry: *const Entry) {
+        let offset = offset_in(chunk, range.start);
         // SAFETY: only writers free tables and buckets, after they unpublish them, and whoever has the
         // `Writer` holds the writers' mutex: both live.
         let known = unsafe {
@@ -569,7 +592,7 @@ impl CodeMap {
             let slot = table.and_then(|table| table.slot(chunk));
             slot.and_then(|slot| slot.bucket.load(Ordering::Relaxed).as_ref())
         };
-        if known.is_some_and(|bucket| bucket.insert(offset, entry)) {
+        if known.is_some_and(|bucket| bucket.insert(offset, range.end, entry)) {
             return;
         }
         let table = self.table_with_room(writer);
@@ -581,7 +604,7 @@ impl CodeMap {
             writer.taken += 1;
         }
         let bucket = Bucket::grown(known);
-        let has_room = bucket.insert(offset, entry);
+        let has_room = bucket.insert(offset, range.end, entry);
         debug_assert!(has_room, "a bucket grows by one word at least");
         self.set(writer, &slot.bucket, Some(bucket), Bucket::bytes);
     }
@@ -589,8 +612,8 @@ impl CodeMap {
     /// Takes a body out of all its chunks.
     fn unpublish(&self, writer: &mut Writer, table: &Table, entry: *const Entry) {
         // SAFETY: a published entry, and the caller has the `Writer`: nobody else takes it out.
-        let region = unsafe { (*entry).region };
-        for chunk in chunks_of(&(region.start..region.end)) {
+        let range = unsafe { (*entry).code.range() };
+        for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);
             // SAFETY: as in `publish`.
             let bucket =
@@ -620,29 +643,17 @@ impl CodeMap {
             // SAFETY: made by `Box::into_raw` above, unpublished just now, retired once.
             let old = unsafe { Box::from_raw(old) };
             let bytes = bytes(&old);
-            self.retire(writer, Retired::other(old), bytes);
+            self.retire(writer, Retired::Other(old), bytes);
         }
     }
 
     /// Something that takes so many bytes is published nowhere any more.
     fn retire(&self, writer: &mut Writer, what: Retired, bytes: usize) {
         writer.memory.bytes -= bytes;
-        self.grace.retire(what, bytes, |what| self.free(what));
-    }
-
-    /// No walk can hold it any more.
-    fn free(&self, what: Retired) {
-        match what {
-            // SAFETY: `drop_entry` made it of an entry that `add_jit_body` had of `entries` and that is published
-            // nowhere, once; a grace period has passed, so no walk has it.
-            Retired::Jit(OwnedEntry(entry)) => unsafe { self.entries().free(entry) },
-            what @ Retired::Other { .. } => drop(what),
-        }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Each step of it leaves it whole.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.grace.retire(what, bytes, |what| match what {
+            Retired::Jit(entry) => writer.free(entry),
+            Retired::Other(other) => drop(other),
+        });
     }
 
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
@@ -718,27 +729,29 @@ impl CodeMap {
             offset_in(chunk, range.start),
             range.end.saturating_sub(base),
         );
+        if bucket.lies_before(range.start) {
+            return None;
+        }
         let reaches = |entry: &*const Entry| {
             // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the only one
             // to take it out and retire it.
-            unsafe { &(**entry).region }.overlaps(range)
+            overlap(&unsafe { (**entry).code.range() }, range)
         };
         let (from_before, within) = bucket.around(first, behind);
         from_before.filter(reaches).or(within)
     }
 
     /// Adds to the sorted array of modules. False, and nothing added, if it overlaps another.
-    fn add_module(&self, writer: &mut Writer, region: Region, code: Code) -> bool {
-        let range = region.start..region.end;
+    fn add_module(&self, writer: &mut Writer, entry: Entry) -> bool {
+        let range = entry.code.range();
         // SAFETY: as in `publish`, for the list of modules.
         let modules = unsafe { self.modules.load(Ordering::Relaxed).as_ref() };
-        if !region.is_sound() || modules.is_some_and(|modules| modules.overlaps(&range)) {
+        if !is_sound(&range) || modules.is_some_and(|modules| modules.overlaps(&range)) {
             return false;
         }
         writer.memory.modules += 1;
-        writer.memory.bytes += size_of::<Entry>() + code.bytes();
-        let entry = Box::into_raw(Box::new(Entry::new(region, code)));
-        let new = Modules::with(modules, &region, entry);
+        writer.memory.bytes += size_of::<Entry>() + entry.code.bytes();
+        let new = Modules::with(modules, &range, Box::into_raw(Box::new(entry)));
         self.set(writer, &self.modules, Some(new), Modules::bytes);
         true
     }
@@ -750,7 +763,7 @@ impl CodeMap {
             return 0;
         };
         // SAFETY: a published place's entry lives as long as its list.
-        let is_gone = |place: &&Place| which(unsafe { &(*place.entry).region });
+        let is_gone = |place: &&Place| which(&unsafe { (*place.entry).region() });
         let gone: Vec<Place> = modules.places().iter().filter(is_gone).copied().collect();
         if gone.is_empty() {
             return 0;
@@ -770,11 +783,10 @@ impl CodeMap {
         self.new_epoch();
         let was_met = found.met.load(Ordering::Relaxed);
         if was_met {
-            self.rules
-                .invalidate(&(found.region.start..found.region.end));
+            self.rules.invalidate(&found.code.range());
         }
         let bytes = size_of::<Entry>() + found.code.bytes();
-        let what = match found.region.kind {
+        let what = match found.code.kind() {
             Kind::Jit => {
                 writer.memory.jit_bodies -= 1;
                 Retired::Jit(OwnedEntry(entry))
@@ -782,7 +794,7 @@ impl CodeMap {
             Kind::Native | Kind::ReadyToRun => {
                 writer.memory.modules -= 1;
                 // SAFETY: made by `Box::into_raw` in `add_module`, as all that is not JITted; no published list names it any more.
-                Retired::other(unsafe { Box::from_raw(entry.cast_mut()) })
+                Retired::Other(unsafe { Box::from_raw(entry.cast_mut()) })
             }
         };
         self.retire(writer, what, bytes);
@@ -794,13 +806,8 @@ impl CodeMap {
 impl CodeMap {
     /// Adds native code that no linker knows.
     pub(crate) fn add_native(&self, code: Range<u64>, native: NativeCode) -> bool {
-        let region = Region {
-            kind: Kind::Native,
-            start: code.start,
-            end: code.end,
-            user: 0,
-        };
-        self.add_module(&mut self.lock(), region, Code::Native(native))
+        let code = Code::Native(code, Box::new(native));
+        self.add_module(&mut self.lock(), Entry::new(code, 0))
     }
 }
 
@@ -832,24 +839,20 @@ impl Code {
     fn bytes(&self) -> usize {
         match self {
             Code::Jit(body) => body.bytes(),
-            Code::ReadyToRun(_) => 0,
-            Code::Native(code) => code.bytes(),
+            Code::ReadyToRun(_, image) => size_of_val(&**image),
+            Code::Native(_, code) => size_of_val(&**code) + code.bytes(),
         }
     }
 }
 
-impl Region {
-    fn is_sound(&self) -> bool {
-        self.start < self.end && self.start >= FIRST_ADDRESS && self.end <= ADDRESS_LIMIT
-    }
+/// Whether two ranges have an address in common.
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
 
-    fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.start < range.end && range.start < self.end
-    }
-
-    fn contains(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
-    }
+/// Whether a range can be code: not empty, and in user space.
+fn is_sound(range: &Range<u64>) -> bool {
+    range.start < range.end && range.start >= FIRST_ADDRESS && range.end <= ADDRESS_LIMIT
 }
 
 /// How far into a chunk an address is; 0 for one before it.

@@ -25,10 +25,8 @@ const SET_FPREG_LARGE: u8 = 11;
 /// `rbp` in the numbering of the instruction set.
 const RBP: u8 = 5;
 const CHAINED: u8 = 4;
-/// Most bytes that one structure has, its chained RUNTIME_FUNCTION included.
-pub(crate) const MAX_LEN: usize = 4 + 2 * 256 + 12;
 
-/// How long the structure is that begins with these bytes. At most [`MAX_LEN`].
+/// How long the structure is that begins with these bytes, its chained RUNTIME_FUNCTION included. 528 bytes at most.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let &[head, _, count, _] = bytes.first_chunk::<4>()?;
     let chained = if (head >> 3) & CHAINED != 0 { 12 } else { 0 };

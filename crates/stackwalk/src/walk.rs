@@ -526,8 +526,8 @@ impl<'a, M: Load> Walker<'a, M> {
     fn end_at_zero(&self, lookup: u64) -> End {
         let reader = self.map.grace.enter();
         match self.map.find(&reader, lookup).map(|entry| &entry.code) {
-            Some(Code::Jit(_) | Code::ReadyToRun(_)) => End::Broken(Reason::BadReturnAddress),
-            Some(Code::Native(_)) | None => End::Root,
+            Some(Code::Jit(_) | Code::ReadyToRun(..)) => End::Broken(Reason::BadReturnAddress),
+            Some(Code::Native(..)) | None => End::Root,
         }
     }
 
@@ -689,8 +689,8 @@ impl<'a, M: Load> Walker<'a, M> {
     fn step_evaluated(&mut self, code: &Code, here: Here) -> Step {
         let sight = self.sight(here);
         let caller = match code {
-            Code::Native(code) => cfi::evaluate(code, &sight, &mut self.scratch.cfi),
-            Code::Jit(_) | Code::ReadyToRun(_) => None,
+            Code::Native(_, code) => cfi::evaluate(code, &sight, &mut self.scratch.cfi),
+            Code::Jit(_) | Code::ReadyToRun(..) => None,
         };
         let Some(caller) = caller else {
             return self.guess(here, Reason::UnsupportedRule);
@@ -718,7 +718,7 @@ impl<'a, M: Load> Walker<'a, M> {
         let exact = callee & EXACT != 0;
         let lookup = (callee & ADDRESS).checked_sub(u64::from(!exact))?;
         let reader = self.map.grace.enter();
-        let Code::Native(code) = &self.map.find(&reader, lookup)?.code else {
+        let Code::Native(_, code) = &self.map.find(&reader, lookup)?.code else {
             return None;
         };
         if code.is_cut_short() {
@@ -896,11 +896,11 @@ impl CodeMap {
 impl Entry {
     /// Up to 8 bytes of code that end before `address`.
     fn code_before(&self, address: u64) -> &[u8] {
-        let start = address.saturating_sub(8).max(self.region.start);
+        let start = address.saturating_sub(8).max(self.code.range().start);
         let bytes = match &self.code {
-            Code::Native(code) => code.bytes_at(start),
+            Code::Native(_, code) => code.bytes_at(start),
             Code::Jit(body) => body.bytes_at(start),
-            Code::ReadyToRun(image) => image.bytes_at(start),
+            Code::ReadyToRun(_, image) => image.bytes_at(start),
         };
         bytes
             .get(..address.saturating_sub(start) as usize)

@@ -81,7 +81,7 @@ fn decoded_bodies_are_true_at_every_instruction() {
         let body = unsafe { body_from_code(start, code.len() as u32) };
         assert_eq!(body.source(), Source::Prologue, "{name}");
         assert_eq!(body.agrees_with_code(), Some(true), "{name}");
-        let info = unwind_info::UnwindInfo::parse(&body.infos).unwrap();
+        let info = unwind_info::UnwindInfo::parse(body.functions.infos()).unwrap();
         let end = info.prologue_end().into();
         let verdict = oracle::check(code, start, end, |at, exact| body.rule(at, exact));
         assert!(
@@ -200,7 +200,7 @@ fn headers_with_funclets_are_true_at_every_instruction() {
         let body = heap.body().unwrap();
         assert_eq!(body.source(), Source::Header);
         assert_eq!(body.agrees_with_code(), Some(true));
-        assert_eq!(body.fragments.len(), 2);
+        assert_eq!(body.functions.begins().len(), 2);
         assert_eq!(body.end(), heap.base() + u64::from(heap.functions[1][1]));
         for function in &heap.functions {
             let start = heap.base() + u64::from(function[0]);

@@ -17,8 +17,8 @@ use super::Entry;
 const ENTRY_BITS: u32 = 48;
 const ENTRY: u64 = (1 << ENTRY_BITS) - 1;
 
-/// Words in the first bucket of a chunk.
-const FIRST: usize = 8;
+/// Words in the first bucket of a chunk: two cache lines, as many methods of a kilobyte as a chunk holds.
+const FIRST: usize = 16;
 
 /// Disjoint bodies of one chunk.
 pub(super) struct Bucket {
@@ -27,6 +27,10 @@ pub(super) struct Bucket {
     used: AtomicUsize,
     /// All words before this one are bodies. For writers.
     full: AtomicUsize,
+    /// So many words are bodies. For writers.
+    live: AtomicUsize,
+    /// No body that was ever in it has an address from here on. For writers.
+    end: AtomicU64,
 }
 
 /// The word of a body that begins at `offset` of its chunk, 0 for one that reaches into it.
@@ -52,6 +56,8 @@ impl Bucket {
             words: words.into_boxed_slice(),
             used: AtomicUsize::new(used),
             full: AtomicUsize::new(used),
+            live: AtomicUsize::new(used),
+            end: AtomicU64::new(old.map_or(0, |old| old.end.load(Ordering::Relaxed))),
         }
     }
 
@@ -78,9 +84,14 @@ impl Bucket {
         self.words().filter_map(entry_of)
     }
 
-    /// Whether nothing is in it.
+    /// Whether nothing is in it. For writers.
     pub(super) fn is_empty(&self) -> bool {
-        self.words().next().is_none()
+        self.live.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether all that is in it lies before this address: where the next body of a heap that grows begins. For writers.
+    pub(super) fn lies_before(&self, address: u64) -> bool {
+        self.end.load(Ordering::Relaxed) <= address
     }
 
     /// The last body that begins at `offset` or before it. It need not reach so far. Async-signal-safe.
@@ -95,15 +106,23 @@ impl Bucket {
         end: u64,
     ) -> (Option<*const Entry>, Option<*const Entry>) {
         let limit = u64::from(offset) << ENTRY_BITS | ENTRY;
+        let behind = end.min(u16::MAX.into()) << ENTRY_BITS;
         let (mut last, mut within) = (0, 0);
-        for word in self.words() {
-            if word <= limit {
-                last = word.max(last);
-            } else if word >> ENTRY_BITS < end {
-                within = word;
-            }
+        for word in self.used() {
+            // As in `words`. One that is 0 is as good as none here.
+            let word = word.load(Ordering::Acquire);
+            let is_before = word <= limit;
+            last = if is_before { word.max(last) } else { last };
+            let is_within = !is_before && word < behind;
+            within = if is_within { word } else { within };
         }
         (entry_of(last), entry_of(within))
+    }
+
+    /// The body that begins at `offset`. Async-signal-safe.
+    pub(super) fn beginning(&self, offset: u16) -> Option<*const Entry> {
+        let its = |word: &u64| word >> ENTRY_BITS == u64::from(offset);
+        self.words().find(its).and_then(entry_of)
     }
 
     /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any lies in that offset's page.
@@ -120,9 +139,9 @@ impl Bucket {
         (None, is_page_theirs)
     }
 
-    /// Adds a body that shares no address with another. False, and nothing done, where no room is left. For
+    /// Adds a body that shares no address with another, up to the address `end`. False, and nothing done, where no room is left. For
     /// one writer at a time.
-    pub(super) fn insert(&self, offset: u16, entry: *const Entry) -> bool {
+    pub(super) fn insert(&self, offset: u16, end: u64, entry: *const Entry) -> bool {
         let word = word_of(offset, entry);
         let used = self.used().len();
         let full = self.full.load(Ordering::Relaxed);
@@ -134,6 +153,10 @@ impl Bucket {
         };
         free.store(word, Ordering::Release);
         self.full.store(at + 1, Ordering::Relaxed);
+        self.live
+            .store(self.live.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let end = end.max(self.end.load(Ordering::Relaxed));
+        self.end.store(end, Ordering::Relaxed);
         if at == used {
             self.used.store(used + 1, Ordering::Release);
         }
@@ -146,6 +169,8 @@ impl Bucket {
         let its = words.find(|(_, word)| entry_of(word.load(Ordering::Relaxed)) == Some(entry));
         if let Some((at, word)) = its {
             word.store(0, Ordering::Release);
+            self.live
+                .store(self.live.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
             let full = self.full.load(Ordering::Relaxed);
             self.full.store(full.min(at), Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{Entry, Region};
+use super::Entry;
 
 /// Where a module is.
 #[derive(Clone, Copy)]
@@ -30,10 +30,10 @@ impl Modules {
     }
 
     /// These, and one more.
-    pub(super) fn with(old: Option<&Modules>, region: &Region, entry: *const Entry) -> Modules {
+    pub(super) fn with(old: Option<&Modules>, range: &Range<u64>, entry: *const Entry) -> Modules {
         let old = old.map_or(&[][..], Modules::places);
-        let (before, behind) = old.split_at(old.partition_point(|p| p.start < region.start));
-        let (start, end) = (region.start, region.end);
+        let (before, behind) = old.split_at(old.partition_point(|p| p.start < range.start));
+        let Range { start, end } = *range;
         let new = [Place { start, end, entry }];
         Modules([before, &new, behind].concat().into())
     }

@@ -108,8 +108,8 @@ impl<M: Load> Walker<'_, M> {
 /// kept: it is that of the function before the stub, whose last instruction may be sampled too.
 pub(crate) fn is_before_stub(code: &Code, lookup: u64) -> bool {
     match code {
-        Code::Native(code) => x86::is_hijack_stub(code.bytes_at(lookup.wrapping_add(1))),
-        Code::Jit(_) | Code::ReadyToRun(_) => false,
+        Code::Native(_, code) => x86::is_hijack_stub(code.bytes_at(lookup.wrapping_add(1))),
+        Code::Jit(_) | Code::ReadyToRun(..) => false,
     }
 }
 

@@ -38,7 +38,7 @@ impl Read {
     }
 
     fn homes(&self) -> Vec<Home> {
-        gc_info::this_homes(&self.info, &self.code, &self.body.entries()).unwrap()
+        gc_info::this_homes(&self.info, &self.code, &self.body.functions.begins()).unwrap()
     }
 
     /// The best home's distance from the CFA.
