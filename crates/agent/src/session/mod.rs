@@ -170,7 +170,8 @@ impl<'a> Session<'a> {
         self.subscribe_running(cx);
         self.learn_what_was_there(cx);
         loop {
-            if !self.wait() && self.only_ticks() {
+            let is_called = self.wait();
+            if !is_called && self.only_ticks() {
                 continue;
             }
             match self.recorder.command() {
@@ -188,7 +189,7 @@ impl<'a> Session<'a> {
                     break;
                 }
             }
-            self.round(cx);
+            self.round(cx, is_called);
             self.endings(cx);
         }
         // Where nobody has said stop.
@@ -276,14 +277,9 @@ impl<'a> Session<'a> {
         self.parts.wake.wait(&others, Some(timeout))
     }
 
-    /// One round: everything that is due.
-    fn round(&mut self, cx: &mut AgentCx) {
-        let now = proc::now_ns();
-        self.round_ns = now;
-        ask_for_memory_in_one_piece();
-        let written = self.recorder.written();
-        self.announce();
-        wake::hear_call();
+    /// Answers who has come. The kernel says when that may be ([`Session::wait`]): it makes a socket before it sees that there is
+    /// nobody.
+    fn visitors(&mut self, cx: &mut AgentCx) {
         for (request, mut visitor) in self.visitors.look(self.parts) {
             let answer = match request {
                 Request::Change { events } => self.change(&events, cx),
@@ -293,6 +289,19 @@ impl<'a> Session<'a> {
                 }
             };
             visitor.tell(&answer);
+        }
+    }
+
+    /// One round: everything that is due. Nobody has come where it is not called for.
+    fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
+        let now = proc::now_ns();
+        self.round_ns = now;
+        ask_for_memory_in_one_piece();
+        let written = self.recorder.written();
+        self.announce();
+        wake::hear_call();
+        if is_called {
+            self.visitors(cx);
         }
         self.newcomers(cx);
         signal::look_after(self.parts);
