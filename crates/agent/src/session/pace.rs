@@ -4,10 +4,14 @@
 //! found is followed by short rounds; without anything the rounds become longer, to a bound, so that a
 //! program that sleeps is not woken for nothing.
 
-/// Between two rounds, while the program starts and threads and modules come by the dozen.
+/// Between two rounds, while the runtime starts and threads and modules come by the dozen.
 const EARLY_NS: u64 = 10_000_000;
-/// How long "early" is.
-const EARLY_LASTS_NS: u64 = 1_000_000_000;
+/// How long that takes.
+const EARLY_LASTS_NS: u64 = 300_000_000;
+/// Between two rounds while the program starts. Each wakes another processor, which the kernel then has to tell of every change of the
+/// memory's mapping.
+const START_NS: u64 = 30_000_000;
+const START_LASTS_NS: u64 = 1_000_000_000;
 /// Between two rounds later; a ring that fills up asks for one earlier.
 const ROUND_NS: u64 = 100_000_000;
 /// Between two rounds while an exception waits for its handler: the program may end by it, and is
@@ -58,8 +62,11 @@ impl Pace {
 
     /// A round is over.
     pub(super) fn after(&mut self, now_ns: u64, found: Found) {
-        let is_early = now_ns.saturating_sub(self.start_ns) < EARLY_LASTS_NS;
-        let short = if is_early { EARLY_NS } else { ROUND_NS };
+        let short = match now_ns.saturating_sub(self.start_ns) {
+            0..EARLY_LASTS_NS => EARLY_NS,
+            EARLY_LASTS_NS..START_LASTS_NS => START_NS,
+            START_LASTS_NS.. => ROUND_NS,
+        };
         self.round_ns = match found {
             Found::Search => SEARCH_NS,
             Found::Something => short,
@@ -86,6 +93,7 @@ mod tests {
         let early = [Something, Nothing, Nothing, Nothing, Nothing, Nothing];
         assert_eq!(lengths(2000, &early), [10, 30, 90, 270, 500, 500]);
         assert_eq!(lengths(3000, &[Something, Nothing]), [10, 30]);
+        assert_eq!(lengths(400_000_000, &[Nothing, Something]), [90, 30]);
         let later = [
             Nothing, Something, Nothing, Nothing, Nothing, Search, Nothing,
         ];
