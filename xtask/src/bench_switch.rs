@@ -274,13 +274,15 @@ fn of(
             }
         }
         let ratio = Spread::of(ratios.into_iter());
-        let _ = writeln!(
-            out,
-            "| {what} | {} | {} | {:.1} µs | {ratio} |",
+        let row = format!(
+            "| {what} | {} | {} | {:.1} µs | {ratio} |\n",
             runtime.version,
             options.unwrap_or("none, none again"),
             Spread::of(bare.into_iter()).median,
         );
+        // Said now too: what follows may be cut off.
+        eprint!("{row}");
+        out += &row;
         if let Some(options) = options {
             lead.push(Headline {
                 what: format!("{what} on {}, switched on: {options}", runtime.version),
