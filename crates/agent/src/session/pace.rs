@@ -11,6 +11,7 @@ const EARLY_LASTS_NS: u64 = 300_000_000;
 /// Between two rounds while the program starts. Each wakes another processor, which the kernel then has to tell of every change of the
 /// memory's mapping.
 const START_NS: u64 = 30_000_000;
+/// How long that takes, both together.
 const START_LASTS_NS: u64 = 1_000_000_000;
 /// Between two rounds later; a ring that fills up asks for one earlier.
 const ROUND_NS: u64 = 100_000_000;

@@ -12,9 +12,9 @@ use std::mem::MaybeUninit;
 
 use super::Entry;
 
-/// Entries of a block, some 8 KiB: as many as a word has bits.
+/// Entries of a block, 4 KiB: as many as a word has bits.
 const BLOCK: usize = u64::BITS as usize;
-/// Most blocks without an entry whose memory is kept for entries that come: 128 KiB.
+/// Most blocks without an entry whose memory is kept for entries that come: 64 KiB.
 const MAX_EMPTY: usize = 16;
 
 /// The memory of a block.
