@@ -76,7 +76,7 @@ pub struct Memory {
 /// Where code is, and how it is unwound. Few are modules: these do not make the others larger.
 pub(crate) enum Code {
     Jit(jit::Body),
-    ReadyToRun(Range<u64>, Box<pe::Image>),
+    ReadyToRun(Box<pe::Image>),
     Native(Range<u64>, Box<NativeCode>),
 }
 
@@ -84,7 +84,7 @@ impl Code {
     fn kind(&self) -> Kind {
         match self {
             Code::Jit(_) => Kind::Jit,
-            Code::ReadyToRun(..) => Kind::ReadyToRun,
+            Code::ReadyToRun(_) => Kind::ReadyToRun,
             Code::Native(..) => Kind::Native,
         }
     }
@@ -93,7 +93,8 @@ impl Code {
     pub(crate) fn range(&self) -> Range<u64> {
         match self {
             Code::Jit(body) => body.start()..body.end(),
-            Code::ReadyToRun(range, _) | Code::Native(range, _) => range.clone(),
+            Code::ReadyToRun(image) => image.code(),
+            Code::Native(range, _) => range.clone(),
         }
     }
 
@@ -108,7 +109,7 @@ impl Code {
         match self {
             Code::Native(_, code) => cfi::rule(code, lookup, exact, state),
             Code::Jit(body) => Ok(body.rule(lookup, exact)),
-            Code::ReadyToRun(_, image) => Ok(image.rule(lookup, exact)),
+            Code::ReadyToRun(image) => Ok(image.rule(lookup, exact)),
         }
     }
 }
@@ -121,7 +122,7 @@ impl Code {
             // In memory of the runtime's own.
             Code::Jit(_) => false,
             Code::Native(_, code) => code.is_cut_short(),
-            Code::ReadyToRun(_, image) => image.is_cut_short(),
+            Code::ReadyToRun(image) => image.is_cut_short(),
         }
     }
 }
@@ -283,7 +284,7 @@ impl CodeMap {
     /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
     /// something else has its addresses: nothing is added then.
     pub fn add_r2r(&self, image: pe::Image, user: u64) -> bool {
-        let code = Code::ReadyToRun(image.code(), Box::new(image));
+        let code = Code::ReadyToRun(Box::new(image));
         self.add_module(&mut self.lock(), Entry::new(code, user))
     }
 
@@ -308,7 +309,7 @@ impl CodeMap {
         let chunk = start >> CHUNK_SHIFT;
         // SAFETY: as in `publish`.
         let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
-        let entry = bucket.beginning(offset_in(chunk, start))?;
+        let entry = bucket.from(offset_in(chunk, start)).0?;
         // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
         let region = unsafe { (*entry).region() };
         if region.start != start || !is_it(region.user) {
@@ -355,8 +356,8 @@ impl CodeMap {
     pub fn remove_range(&self, range: Range<u64>) -> usize {
         let mut writer = self.lock();
         let bodies = self.remove_jit_overlapping(&mut writer, &range);
-        let images = self.remove_modules(&mut writer, |region| {
-            region.kind != Kind::Native && overlap(&(region.start..region.end), &range)
+        let images = self.remove_modules(&mut writer, |code| {
+            code.kind() != Kind::Native && overlap(&code.range(), &range)
         });
         bodies + images
     }
@@ -375,8 +376,8 @@ impl CodeMap {
         let (new, gone) = loaded.refresh();
         let changes = new.len() + gone.len();
         for module in gone {
-            self.remove_modules(&mut self.lock(), |region| {
-                region.kind == Kind::Native && region.start == module.code.start
+            self.remove_modules(&mut self.lock(), |code| {
+                code.kind() == Kind::Native && code.range().start == module.code.start
             });
             on_change(ModuleChange::Unloaded { module: &module });
         }
@@ -427,7 +428,7 @@ impl CodeMap {
     pub fn r2r_function_start(&self, address: u64) -> Option<u64> {
         let reader = self.grace.enter();
         match &self.find(&reader, address)?.code {
-            Code::ReadyToRun(_, image) if !image.is_cut_short() => image.function_start(address),
+            Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
         }
     }
@@ -440,8 +441,8 @@ impl CodeMap {
         let reader = self.grace.enter();
         match &self.find(&reader, lookup)?.code {
             Code::Jit(body) => body.saved(lookup),
-            Code::ReadyToRun(_, image) if !image.is_cut_short() => image.saved(lookup),
-            Code::ReadyToRun(..) | Code::Native(..) => None,
+            Code::ReadyToRun(image) if !image.is_cut_short() => image.saved(lookup),
+            Code::ReadyToRun(_) | Code::Native(..) => None,
         }
     }
 
@@ -724,14 +725,14 @@ impl CodeMap {
         let chunk = slot.chunk.load(Ordering::Relaxed);
         // SAFETY: as in `publish`.
         let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() }?;
+        if bucket.lies_before(range.start) {
+            return None;
+        }
         let base = chunk << CHUNK_SHIFT;
         let (first, behind) = (
             offset_in(chunk, range.start),
             range.end.saturating_sub(base),
         );
-        if bucket.lies_before(range.start) {
-            return None;
-        }
         let reaches = |entry: &*const Entry| {
             // SAFETY: the bucket has it, so it is published, and whoever has the `Writer` is the only one
             // to take it out and retire it.
@@ -757,13 +758,13 @@ impl CodeMap {
     }
 
     /// Removes the modules and images that `which` picks; says how many.
-    fn remove_modules(&self, writer: &mut Writer, which: impl Fn(&Region) -> bool) -> usize {
+    fn remove_modules(&self, writer: &mut Writer, which: impl Fn(&Code) -> bool) -> usize {
         // SAFETY: as in `publish`, for the list of modules.
         let Some(modules) = (unsafe { self.modules.load(Ordering::Relaxed).as_ref() }) else {
             return 0;
         };
         // SAFETY: a published place's entry lives as long as its list.
-        let is_gone = |place: &&Place| which(&unsafe { (*place.entry).region() });
+        let is_gone = |place: &&Place| which(unsafe { &(*place.entry).code });
         let gone: Vec<Place> = modules.places().iter().filter(is_gone).copied().collect();
         if gone.is_empty() {
             return 0;
@@ -839,7 +840,7 @@ impl Code {
     fn bytes(&self) -> usize {
         match self {
             Code::Jit(body) => body.bytes(),
-            Code::ReadyToRun(_, image) => size_of_val(&**image),
+            Code::ReadyToRun(image) => size_of_val(&**image),
             Code::Native(_, code) => size_of_val(&**code) + code.bytes(),
         }
     }

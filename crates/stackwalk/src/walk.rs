@@ -526,7 +526,7 @@ impl<'a, M: Load> Walker<'a, M> {
     fn end_at_zero(&self, lookup: u64) -> End {
         let reader = self.map.grace.enter();
         match self.map.find(&reader, lookup).map(|entry| &entry.code) {
-            Some(Code::Jit(_) | Code::ReadyToRun(..)) => End::Broken(Reason::BadReturnAddress),
+            Some(Code::Jit(_) | Code::ReadyToRun(_)) => End::Broken(Reason::BadReturnAddress),
             Some(Code::Native(..)) | None => End::Root,
         }
     }
@@ -690,7 +690,7 @@ impl<'a, M: Load> Walker<'a, M> {
         let sight = self.sight(here);
         let caller = match code {
             Code::Native(_, code) => cfi::evaluate(code, &sight, &mut self.scratch.cfi),
-            Code::Jit(_) | Code::ReadyToRun(..) => None,
+            Code::Jit(_) | Code::ReadyToRun(_) => None,
         };
         let Some(caller) = caller else {
             return self.guess(here, Reason::UnsupportedRule);
@@ -900,7 +900,7 @@ impl Entry {
         let bytes = match &self.code {
             Code::Native(_, code) => code.bytes_at(start),
             Code::Jit(body) => body.bytes_at(start),
-            Code::ReadyToRun(_, image) => image.bytes_at(start),
+            Code::ReadyToRun(image) => image.bytes_at(start),
         };
         bytes
             .get(..address.saturating_sub(start) as usize)

@@ -119,12 +119,6 @@ impl Bucket {
         (entry_of(last), entry_of(within))
     }
 
-    /// The body that begins at `offset`. Async-signal-safe.
-    pub(super) fn beginning(&self, offset: u16) -> Option<*const Entry> {
-        let its = |word: &u64| word >> ENTRY_BITS == u64::from(offset);
-        self.words().find(its).and_then(entry_of)
-    }
-
     /// The body that begins at `offset`, or one that reaches into the chunk, for 0; and whether any lies in that offset's page.
     pub(super) fn from(&self, offset: u16) -> (Option<*const Entry>, bool) {
         const PAGE: u32 = ENTRY_BITS + 12;

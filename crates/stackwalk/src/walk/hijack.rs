@@ -109,7 +109,7 @@ impl<M: Load> Walker<'_, M> {
 pub(crate) fn is_before_stub(code: &Code, lookup: u64) -> bool {
     match code {
         Code::Native(_, code) => x86::is_hijack_stub(code.bytes_at(lookup.wrapping_add(1))),
-        Code::Jit(_) | Code::ReadyToRun(..) => false,
+        Code::Jit(_) | Code::ReadyToRun(_) => false,
     }
 }
 
