@@ -12,7 +12,10 @@ namespace Workloads
     /// </summary>
     public static class Tasks
     {
-        private static readonly Func<long>[] Fresh = { One, Two, Three, Four, Five, Six, Seven, Eight };
+        private static readonly Func<long>[] Fresh =
+        {
+            One, Two, Three, Four, Five, Six, Seven, Eight, Nine, Ten, Eleven, Twelve, Thirteen, Fourteen, Fifteen, Sixteen,
+        };
 
         public static int Main(string[] args)
         {
@@ -22,7 +25,7 @@ namespace Workloads
             {
                 Task<long> left = Task.Run(() => Left());
                 Task<long> right = Task.Run(() => Right());
-                Thread.Sleep(50);
+                Thread.Sleep(40);
                 long one = fresh();
                 Task.WaitAll(left, right);
                 check.Add(left.Result + right.Result + one);
@@ -42,7 +45,7 @@ namespace Workloads
         private static long Burn(long seed)
         {
             long sum = seed;
-            for (int i = 0; i < 150_000_000; i++)
+            for (int i = 0; i < 100_000_000; i++)
             {
                 sum = unchecked(((sum * 31) ^ i) & 0xffffffff);
             }
@@ -64,5 +67,21 @@ namespace Workloads
         private static long Seven() => 1;
 
         private static long Eight() => 1;
+
+        private static long Nine() => 1;
+
+        private static long Ten() => 1;
+
+        private static long Eleven() => 1;
+
+        private static long Twelve() => 1;
+
+        private static long Thirteen() => 1;
+
+        private static long Fourteen() => 1;
+
+        private static long Fifteen() => 1;
+
+        private static long Sixteen() => 1;
     }
 }

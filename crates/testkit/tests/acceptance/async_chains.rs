@@ -152,7 +152,7 @@ fn other_languages(runtime: &Runtime) {
 }
 
 /// `tasks`: work on the pool, run by precompiled code alone. The samples before the first compilation behind the first one have no
-/// chain yet.
+/// chain yet: those of one and a half of the sixteen rounds where the agent looks at the first one only after its round's compilation.
 fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "tasks", &[])
         .frequency(999)
@@ -160,7 +160,7 @@ fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
     let stacks = logical_stacks(&recorded.recording, "cpu");
     for method in ["Workloads.Tasks.Left", "Workloads.Tasks.Right"] {
         let samples = stacks.with(method);
-        // Nobody waits yet in the first 50 ms of a round.
+        // Nobody waits yet in the first 40 ms of a round.
         let is_end = |end: &str| end == "[blocking wait]" || end == "[not awaited]";
         let is_chained = |frames: &[String]| matches!(frames, [.., run, end] if run == "[Task.Run]" && is_end(end));
         let counts = samples.stacks.iter();
