@@ -18,6 +18,7 @@ use crate::slot::{Slot, WallSignal};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
 use crate::sys::{self, SignalInfo};
 use crate::trace;
+use crate::waits;
 
 /// From whom a signal came.
 enum Source {
@@ -309,6 +310,8 @@ unsafe fn inside(
             Slot::add(&slot.value_ns, stands.value);
             if stands.wall {
                 Slot::add(&slot.wall_samples, 1);
+                // SAFETY: the caller's promise; we are inside the gate and the bounds are known.
+                unsafe { waits::remember(global, slot, context) };
                 slot.cpu_after.store(sys::own_cpu_ns(), Ordering::Relaxed);
             }
         }
