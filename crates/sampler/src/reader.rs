@@ -12,10 +12,10 @@ use crate::global::{GLOBAL, MAX_SLOTS};
 use crate::maps;
 use crate::protocol::{CLOSING, LIVE};
 use crate::sampler::{self, SlotId};
-use crate::slot::{READER_BUFFER, Slot};
+use crate::slot::{READER_BUFFER, Slot, WAIT_FRAMES};
 use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
-use crate::waits::{self, WAIT_FRAMES};
+use crate::waits;
 
 /// What a sample was taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -11,7 +11,6 @@ use core::sync::atomic::{
 
 use crate::config::Scratch;
 use crate::protocol::{Gate, Ring};
-use crate::waits::WAIT_BYTES;
 
 /// No timer.
 pub(crate) const NO_TIMER: u64 = 0;
@@ -219,6 +218,11 @@ impl Geometry {
     }
 }
 
+/// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is woken each time.
+pub(crate) const WAIT_FRAMES: usize = 64;
+/// What they take.
+const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
+
 /// Index of the reader's stack buffer; 0 and 1 are the handler's.
 pub(crate) const READER_BUFFER: usize = 2;
 
@@ -272,7 +276,7 @@ impl Slot {
             .cast::<[u64; 3]>()
     }
 
-    /// Room for the stack of a wait, [`crate::waits::WAIT_FRAMES`] frames of three words. Only for a block that was made with it.
+    /// Room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a block that was made with it.
     pub(crate) fn wait_buffer(&self) -> *mut u64 {
         let block = self.block.load(Ordering::Relaxed);
         let len = self.block_len.load(Ordering::Relaxed);

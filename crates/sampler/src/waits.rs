@@ -15,15 +15,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::WalkResult;
-use crate::global::{GLOBAL, Global};
-use crate::handler;
-use crate::slot::Slot;
+use crate::counters::DiscardReason;
+use crate::global::GLOBAL;
+use crate::slot::{Slot, WAIT_FRAMES};
 use crate::sys;
 
-/// Frames of a wait at most: threads of a pool have twenty to thirty. A deeper one is woken each time.
-pub(crate) const WAIT_FRAMES: usize = 64;
-/// What they take.
-pub(crate) const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
 /// Words of stack, from the first return address to the last, that are looked at at most.
 const WAIT_WORDS: usize = 1024;
 /// After so many looks in a row at which it waited elsewhere, a thread is looked at so closely ...
@@ -153,27 +149,22 @@ fn frame(slot: &Slot, at: usize) -> [u64; 3] {
     })
 }
 
-/// Remembers the interrupted stack if that was asked for. Handler.
-///
-/// # Safety
-/// `context` is the context of the signal being handled; the caller is inside the slot's gate and has just committed a
-/// sample of it.
-pub(crate) unsafe fn remember(global: &Global, slot: &Slot, context: *const libc::ucontext_t) {
-    let walk = global.wait.load(Ordering::Relaxed);
-    if walk == 0 || !slot.wait_asked.load(Ordering::Relaxed) {
+/// Remembers the interrupted stack if that was asked for: `walk` writes it, so many frames of three words at most. Handler, inside
+/// the slot's gate, when it has just committed a sample of that stack.
+pub(crate) fn remember(
+    slot: &Slot,
+    walk: impl FnOnce(*mut u64, usize) -> Result<WalkResult, DiscardReason>,
+) {
+    if !slot.wait_asked.load(Ordering::Relaxed) {
         return;
     }
     slot.wait_asked.store(false, Ordering::Relaxed);
     slot.wait_depth.store(0, Ordering::Relaxed);
-    let out = slot.wait_buffer();
-    // SAFETY: the caller's promise; the block was made with room for so many frames of three words, as `wait` was there
-    // before the first slot; `start` stored a WalkFn in it before it set RUNNING.
-    let walked = unsafe { handler::run_walk(global, slot, context, walk, out, WAIT_FRAMES) };
     let Ok(WalkResult {
         depth,
         end,
         reason: 0,
-    }) = walked
+    }) = walk(slot.wait_buffer(), WAIT_FRAMES)
     else {
         return;
     };
