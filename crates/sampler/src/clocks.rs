@@ -142,17 +142,14 @@ impl Reader {
         if is_still {
             let still = side.wall_still.load(Ordering::Relaxed);
             look.store(next_look(still, now_ns), Ordering::Relaxed);
-            wait_on(id, slot, place, now_ns, now_ns);
+            wait_on(id, slot, place, now_ns);
             return;
         }
         let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
         if place != Place::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
-            // Of the time since a look that was longer ago than a tick it gets what is left when the time for which it ran
-            // is taken off: so who is found running once in so many looks is given as much as he ran in all of them, and
-            // who runs on from now on what he ran before, on the average.
+            // It has moved since that look, for as long as its clock says; before, it waited.
             let ran = cpu.saturating_sub(seen);
-            let until = looked.saturating_add(ran).min(now_ns);
-            wait_on(id, slot, place, until, now_ns.saturating_sub(ran));
+            wait_on(id, slot, place, now_ns.saturating_sub(ran));
         }
         side.wall_still.store(now_ns, Ordering::Relaxed);
         // While a handler may be at it nobody looks at what it remembers.
@@ -163,7 +160,7 @@ impl Reader {
         };
         if found == Seen::Again {
             Place::Known.keep(slot);
-            wait_on(id, slot, Place::Known, now_ns, now_ns);
+            wait_on(id, slot, Place::Known, now_ns);
             return;
         }
         let settles = if looks_idle {
@@ -227,8 +224,8 @@ fn for_each_due(
     next
 }
 
-/// The time until `until_ns` is this place's, at which the thread has waited as late as `seen_ns`.
-fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64, seen_ns: u64) {
+/// Until `until_ns` the thread has waited at this place.
+fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
     let side = &slot.reader;
     let from = slot.wall_time.load(Ordering::Relaxed);
     if until_ns <= from {
@@ -256,7 +253,7 @@ fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64, seen_ns: u64) {
     ns.store(sum, Ordering::Relaxed);
     let count = (sum.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
     ticks.store(count as u32, Ordering::Relaxed);
-    until.store(seen_ns, Ordering::Relaxed);
+    until.store(until_ns, Ordering::Relaxed);
     GLOBAL.attend(id.index());
 }
 
