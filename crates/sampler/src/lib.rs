@@ -31,7 +31,6 @@ mod slot;
 mod stack;
 mod sys;
 mod trace;
-mod waits;
 
 /// The atomics that `protocol` is compiled with.
 mod sync {
