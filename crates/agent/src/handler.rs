@@ -4,6 +4,8 @@
 //! stacks, and the bell of the agent thread, each private to its module. Invariants: no lock, no
 //! allocation, no CLR call, no thread-local; every loop is bounded; the sampler keeps errno.
 
+use stackwalk::ADDRESS;
+
 use crate::base::wake;
 use crate::hooks;
 use crate::model::EndCode;
@@ -119,6 +121,57 @@ pub(crate) unsafe extern "C" fn trace(
         stackwalk::trace(&CODE_MAP, regs, &stack, &mut (*scratch).walker, out)
     };
     walked(walk.depth, walk.end)
+}
+
+/// The walk by which a thread that waits is known again ([`sampler::Config::wait`]): depth 0 where its return addresses do not
+/// say all of the stack, or of what a sample would have beside it.
+///
+/// # Safety
+/// As [`trace`].
+pub(crate) unsafe extern "C" fn wait_walk(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut sampler::Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> sampler::WalkResult {
+    // SAFETY: the contract above.
+    let walked = unsafe { trace(context, stack_end, scratch, out, cap) };
+    // SAFETY: `trace` has written so many frames, of three words each, and no more than there is room for.
+    let frames = unsafe {
+        let depth = cap.min(walked.depth as usize);
+        std::slice::from_raw_parts_mut(out.cast::<[u64; 3]>(), depth)
+    };
+    let whole = walked.end == EndCode::of(stackwalk::End::Root);
+    let low = frames.first().map_or(0, |[_, sp, _]| *sp);
+    let is_said = frames.iter_mut().enumerate().all(|(at, frame)| {
+        let [word, sp, _] = *frame;
+        let address = word & ADDRESS;
+        if at == 0 {
+            *frame = [word, sp, address];
+            return !is_async(address);
+        }
+        let slot = sp.wrapping_sub(RETURN_ADDRESS);
+        *frame = [word, slot, address];
+        word == address
+            && (low..stack_end.saturating_sub(RETURN_ADDRESS)).contains(&slot)
+            && slot.is_multiple_of(RETURN_ADDRESS)
+            && !is_async(address.wrapping_sub(1))
+            // SAFETY: aligned, and between the interrupted stack pointer and the end of this thread's stack.
+            && unsafe { (slot as *const u64).read_volatile() } == address
+    });
+    sampler::WalkResult {
+        depth: if whole && is_said { walked.depth } else { 0 },
+        ..walked
+    }
+}
+
+/// Length of a return address, which a frame's stack pointer has just behind it once the callee has returned.
+const RETURN_ADDRESS: u64 = 8;
+
+/// Whether the session wants to know who awaits what, and this is an async method's code: the same stack may be another one's.
+fn is_async(lookup: u64) -> bool {
+    chains::tables().is_some_and(|tables| tables.bodies.at(lookup).is_some())
 }
 
 const _: () = assert!(size_of::<stackwalk::Traced>() == 24);

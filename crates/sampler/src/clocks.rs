@@ -14,6 +14,7 @@ use crate::reader::Reader;
 use crate::sampler::{self, SlotId};
 use crate::slot::{Slot, WallSignal};
 use crate::sys;
+use crate::waits::{self, Place, Seen};
 
 /// A thread that used no more CPU time than this since the handler left it went straight back to
 /// where it waited: what remains of the handler's signal return and the system call's restart.
@@ -82,8 +83,9 @@ impl Reader {
     }
 
     /// Wall-clock samples: call it once per interval, right after [`Reader::drain_all`]. Signals each
-    /// registered thread that has used CPU time since its last sample; for the others the time is
-    /// added to a repeat of the last sample, which comes out of `drain*` when the thread moves,
+    /// registered thread that has used CPU time since its last sample, but for those that wait where they are known to have
+    /// waited before ([`crate::Config::wait`]); for the others the time is
+    /// added to a repeat of that sample, which comes out of `drain*` when the thread moves,
     /// when it ends, or after about a second. `now_ns` is CLOCK_MONOTONIC. Does nothing when no
     /// wall-clock samples are configured.
     pub fn wall_tick(&mut self, now_ns: u64) {
@@ -122,28 +124,54 @@ impl Reader {
         if now_ns < slot.wall_rest.load(Ordering::Relaxed) {
             return;
         }
-        let settled = side.settled.load(Ordering::Relaxed);
+        let place = Place::of(slot);
         let tid = slot.tid.load(Ordering::Relaxed);
-        let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
+        let clock = sys::cpu_clock_of(tid);
+        let cpu = sys::clock_ns(clock);
         let seen = side.cpu_seen.swap(cpu, Ordering::Relaxed);
+        let looked = side.wall_looked.swap(now_ns, Ordering::Relaxed);
         let since = cpu.saturating_sub(slot.cpu_after.load(Ordering::Relaxed));
         let looks_idle = slot.wall_samples.load(Ordering::Relaxed) > 0
-            && (since <= IDLE_CPU_NS || (cpu == seen && settled));
-        // Two samples in a row of a thread that looks idle: the second was taken where it waits.
-        if looks_idle && settled {
+            && (since <= IDLE_CPU_NS || (cpu == seen && place == Place::Last));
+        let is_still = match place {
+            Place::Moves => false,
+            // Two samples in a row of a thread that looks idle: the second was taken where it waits.
+            Place::Last => looks_idle,
+            Place::Known => cpu == seen,
+        };
+        if is_still {
             let still = side.wall_still.load(Ordering::Relaxed);
             look.store(next_look(still, now_ns), Ordering::Relaxed);
-            wait_on(id, slot, now_ns);
+            wait_on(id, slot, place, now_ns);
             return;
         }
-        if settled {
-            // It has moved since the last look, for as long as its clock says; before, it waited.
+        let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
+        if place != Place::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
+            // It has moved since that look, for as long as its clock says; before, it waited.
             let ran = cpu.saturating_sub(seen);
-            wait_on(id, slot, now_ns.saturating_sub(ran));
+            wait_on(id, slot, place, now_ns.saturating_sub(ran));
         }
-        side.settled.store(looks_idle, Ordering::Relaxed);
         side.wall_still.store(now_ns, Ordering::Relaxed);
+        // While a handler may be at it nobody looks at what it remembers.
+        let found = if under_way == WallSignal::NONE {
+            waits::look(slot, tid, clock, cpu)
+        } else {
+            Seen::Runs
+        };
+        if found == Seen::Again {
+            Place::Known.keep(slot);
+            wait_on(id, slot, Place::Known, now_ns);
+            return;
+        }
+        let settles = if looks_idle {
+            Place::Last
+        } else {
+            Place::Moves
+        };
+        settles.keep(slot);
         side.waited.store(0, Ordering::Relaxed);
+        slot.wait_asked
+            .store(found == Seen::Elsewhere, Ordering::Relaxed);
         slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
         if sampler::send(slot, sampler::wall_token(id)).is_err() {
             slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
@@ -196,22 +224,36 @@ fn for_each_due(
     next
 }
 
-/// Until `until_ns` the thread has waited where its last sample was taken.
-fn wait_on(id: SlotId, slot: &Slot, until_ns: u64) {
+/// Until `until_ns` the thread has waited at this place.
+fn wait_on(id: SlotId, slot: &Slot, place: Place, until_ns: u64) {
     let side = &slot.reader;
-    let (_, unread) = slot.ring().available();
     let from = slot.wall_time.load(Ordering::Relaxed);
-    if unread > 0 || until_ns <= from {
-        return; // its last sample is not read yet; a later tick covers the time
+    if until_ns <= from {
+        return;
+    }
+    if place != Place::Known {
+        let (tail, unread) = slot.ring().available();
+        let behind = tail.wrapping_add(unread);
+        let told = side.idle_ns.load(Ordering::Relaxed) == 0;
+        if !told && side.idle_at.load(Ordering::Relaxed) != behind {
+            // Time that belongs to an earlier sample has not been read: that is to be done first, and the next look
+            // covers this time.
+            GLOBAL.wake();
+            return;
+        }
+        side.idle_at.store(behind, Ordering::Relaxed);
     }
     slot.wall_time.store(until_ns, Ordering::Relaxed);
+    let (ns, ticks, until) = match place {
+        Place::Known => (&side.wait_ns, &side.wait_ticks, &side.wait_until),
+        Place::Moves | Place::Last => (&side.idle_ns, &side.idle_ticks, &side.idle_until),
+    };
     let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed).max(1);
-    let before = side.idle_ns.load(Ordering::Relaxed);
-    let idle = before.saturating_add(until_ns - from);
-    side.idle_ns.store(idle, Ordering::Relaxed);
-    let ticks = (idle.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
-    side.idle_ticks.store(ticks as u32, Ordering::Relaxed);
-    side.idle_until.store(until_ns, Ordering::Relaxed);
+    let sum = ns.load(Ordering::Relaxed).saturating_add(until_ns - from);
+    ns.store(sum, Ordering::Relaxed);
+    let count = (sum.saturating_add(interval / 2) / interval).clamp(1, u32::MAX.into());
+    ticks.store(count as u32, Ordering::Relaxed);
+    until.store(until_ns, Ordering::Relaxed);
     GLOBAL.attend(id.index());
 }
 

@@ -116,6 +116,12 @@ pub struct Config {
     /// The walk that answers [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for
     /// `cap` frames of three words each. `None`: nobody asks, and threads get no memory for it.
     pub trace: Option<WalkFn>,
+    /// The walk by which a thread that waits is known again, so that it is not woken to say where ([`crate::Reader::tick`], of
+    /// wall time): as [`WalkFn`], but `out` has room for `cap` frames of three words each. First the word of the frame, as the other
+    /// walk writes it; then, of the leaf, the stack pointer and the next instruction, of any other frame the address from which the
+    /// walk had it and what lies there. Depth 0: by this stack nobody is to be known again. `None`: each is woken. Not together with
+    /// `trace`.
+    pub wait: Option<WalkFn>,
     /// Bytes that must be left on the stack below the handler for the walk to be tried.
     pub min_stack_room: u32,
 }
@@ -132,6 +138,7 @@ impl Default for Config {
             scratch_len: 4096,
             walk_alternate_stack: false,
             trace: None,
+            wait: None,
             min_stack_room: 3072,
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct Global {
     pub(crate) walk: AtomicUsize,
     /// The walk for traces; 0: none.
     pub(crate) trace: AtomicUsize,
+    /// The walk by which waiting threads are known again; 0: none.
+    pub(crate) wait: AtomicUsize,
     /// Counts the traces that were answered; the reader waits on it (futex).
     pub(crate) traced: AtomicU32,
     pub(crate) engine: AtomicU8,
@@ -111,6 +113,7 @@ pub(crate) static GLOBAL: Global = Global {
     ended: AtomicU32::new(0),
     walk: AtomicUsize::new(0),
     trace: AtomicUsize::new(0),
+    wait: AtomicUsize::new(0),
     traced: AtomicU32::new(0),
     engine: AtomicU8::new(0),
     interval_ns: AtomicU64::new(0),
@@ -293,6 +296,7 @@ impl Global {
             max_depth: self.max_depth.load(Ordering::Relaxed),
             scratch_len: self.scratch_len.load(Ordering::Relaxed),
             traces: self.trace.load(Ordering::Relaxed) != 0,
+            waits: self.wait.load(Ordering::Relaxed) != 0,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::slot::{Slot, WallSignal};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
 use crate::sys::{self, SignalInfo};
 use crate::trace;
+use crate::waits;
 
 /// From whom a signal came.
 enum Source {
@@ -309,6 +310,15 @@ unsafe fn inside(
             Slot::add(&slot.value_ns, stands.value);
             if stands.wall {
                 Slot::add(&slot.wall_samples, 1);
+                let wait = global.wait.load(Ordering::Relaxed);
+                if wait != 0 {
+                    waits::remember(slot, |out, cap| {
+                        // SAFETY: the caller's promise; we are inside the gate and the bounds are known. The block was made with
+                        // room for `cap` frames of a wait, as `wait` was there before the first slot; `start` stored a
+                        // WalkFn in it before it set RUNNING.
+                        unsafe { run_walk(global, slot, context, wait, out, cap) }
+                    });
+                }
                 slot.cpu_after.store(sys::own_cpu_ns(), Ordering::Relaxed);
             }
         }

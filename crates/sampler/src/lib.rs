@@ -31,6 +31,7 @@ mod slot;
 mod stack;
 mod sys;
 mod trace;
+mod waits;
 
 /// The atomics that `protocol` is compiled with.
 mod sync {

@@ -12,9 +12,10 @@ use crate::global::{GLOBAL, MAX_SLOTS};
 use crate::maps;
 use crate::protocol::{CLOSING, LIVE};
 use crate::sampler::{self, SlotId};
-use crate::slot::{READER_BUFFER, Slot};
+use crate::slot::{READER_BUFFER, Slot, WAIT_FRAMES};
 use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
+use crate::waits;
 
 /// What a sample was taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -361,7 +362,9 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
     let (mut at, mut left) = ring.available();
 
     let idle = side.idle_ns.load(Ordering::Relaxed);
-    if idle > 0 && (left > 0 || last || idle >= IDLE_FLUSH_NS) {
+    let idle_at = side.idle_at.load(Ordering::Relaxed);
+    let mut idles = idle > 0;
+    let tell_idle = |sink: &mut dyn FnMut(SampleView<'_>), stack: &[u64]| {
         side.idle_ns.store(0, Ordering::Relaxed);
         sink(SampleView {
             time_ns: side.idle_until.load(Ordering::Relaxed),
@@ -369,9 +372,26 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
             value: idle,
             count: side.idle_ticks.swap(0, Ordering::Relaxed).max(1),
             end: side.end.load(Ordering::Relaxed),
-            frames: rebuilt.last(),
+            frames: stack,
         });
-    }
+    };
+
+    // In its place among the samples, as far as those that it stands for are behind each other.
+    let waited = side.wait_ns.load(Ordering::Relaxed);
+    let mut waits = waited > 0 && (left > 0 || last || waited >= IDLE_FLUSH_NS);
+    let until = side.wait_until.load(Ordering::Relaxed);
+    let tell_wait = |sink: &mut dyn FnMut(SampleView<'_>)| {
+        side.wait_ns.store(0, Ordering::Relaxed);
+        let mut words = [0; WAIT_FRAMES];
+        sink(SampleView {
+            time_ns: until,
+            event: SampleEvent::Wall,
+            value: waited,
+            count: side.wait_ticks.swap(0, Ordering::Relaxed).max(1),
+            end: slot.wait_end.load(Ordering::Relaxed),
+            frames: waits::words(slot, &mut words),
+        });
+    };
 
     if left > ring.words.len() as u64 {
         // Not even the counts are right.
@@ -380,10 +400,18 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
         left = 0;
     }
     while left > 0 {
+        if idles && at == idle_at {
+            idles = false;
+            tell_idle(&mut sink, rebuilt.last());
+        }
         let head = Head::unpack(ring.read(at));
         let fresh = usize::from(head.fresh);
         let len = (HEAD_WORDS + fresh) as u64;
         let time_ns = ring.read(at.wrapping_add(1));
+        if waits && time_ns > until {
+            waits = false;
+            tell_wait(&mut sink);
+        }
         let value = ring.read(at.wrapping_add(2));
         let first_frame = at.wrapping_add(HEAD_WORDS as u64);
         let read = |index: usize| ring.read(first_frame.wrapping_add(index as u64));
@@ -417,6 +445,13 @@ pub(crate) fn drain_slot(slot: &Slot, last: bool, mut sink: impl FnMut(SampleVie
                 left = 0;
             }
         }
+    }
+    // More may come to it, if this is where the thread is still. Where the ring was damaged, the place is gone.
+    if idles && (last || at != idle_at || idle >= IDLE_FLUSH_NS) {
+        tell_idle(&mut sink, rebuilt.last());
+    }
+    if waits {
+        tell_wait(&mut sink);
     }
     side.depth.store(rebuilt.depth as u32, Ordering::Relaxed);
     ring.consume(at);

@@ -31,6 +31,7 @@ impl Bench {
     fn new() -> Self {
         let geometry = Geometry {
             traces: false,
+            waits: false,
             ring_words: RING_WORDS,
             max_depth: MAX_DEPTH,
             scratch_len: 64,

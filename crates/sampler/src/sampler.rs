@@ -489,6 +489,7 @@ fn check(config: &Config) -> Result<(), Error> {
             "signal",
             (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&config.signal),
         ),
+        ("wait", config.wait.is_none() || config.trace.is_none()),
         ("max_depth", (1..=32768).contains(&config.max_depth)),
         ("ring_len", config.ring_len <= 1 << 28),
         ("scratch_len", config.scratch_len <= 1 << 20),
@@ -531,6 +532,8 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL.walk.store(walk as usize, Ordering::Relaxed);
     let trace = config.trace.map_or(0, |trace| trace as usize);
     GLOBAL.trace.store(trace, Ordering::Relaxed);
+    let wait = config.wait.map_or(0, |wait| wait as usize);
+    GLOBAL.wait.store(wait, Ordering::Relaxed);
     let now = sys::monotonic_ns();
     GLOBAL.seed.store(now, Ordering::Relaxed);
     GLOBAL.last_tick.store(now, Ordering::Relaxed);

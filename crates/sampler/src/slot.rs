@@ -98,6 +98,12 @@ pub(crate) struct Slot {
     /// What identifies the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
+    // Waits (`waits`): the reader asks that the handler of its next wall-clock signal remembers the stack ...
+    pub(crate) wait_asked: AtomicBool,
+    /// ... which it has, so deep; 0: none.
+    pub(crate) wait_depth: AtomicU32,
+    pub(crate) wait_end: AtomicU8,
+
     // Reader.
     pub(crate) reader: ReaderSide,
 }
@@ -122,8 +128,8 @@ pub(crate) struct ReaderSide {
     /// Depth of the last stack read.
     pub(crate) depth: AtomicU32,
     pub(crate) end: AtomicU8,
-    /// The last wall-clock signal was sent while the thread looked idle.
-    pub(crate) settled: AtomicBool,
+    /// [`crate::waits::Place`]: where it waits.
+    pub(crate) place: AtomicU8,
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
@@ -131,12 +137,21 @@ pub(crate) struct ReaderSide {
     pub(crate) waited: AtomicU32,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
+    /// Behind which place of the ring idle time belongs: that of the sample before it.
+    pub(crate) idle_at: AtomicU64,
     pub(crate) cpu_seen: AtomicU64,
     /// Its clock at the reader's last look, and since when it has not moved.
     pub(crate) clock_seen: AtomicU64,
     pub(crate) clock_still: AtomicU64,
-    /// Wall clock: since when the thread waits.
+    /// Wall clock: since when the thread waits, and when its clock was looked at last.
     pub(crate) wall_still: AtomicU64,
+    pub(crate) wall_looked: AtomicU64,
+    /// As `idle_*`, of the stack that the handler has remembered.
+    pub(crate) wait_ns: AtomicU64,
+    pub(crate) wait_until: AtomicU64,
+    pub(crate) wait_ticks: AtomicU32,
+    /// Looks in a row at which it waited somewhere else.
+    pub(crate) wait_misses: AtomicU32,
     /// Counters already taken.
     pub(crate) taken: [AtomicU64; 7],
 }
@@ -149,6 +164,8 @@ pub(crate) struct Geometry {
     pub(crate) scratch_len: u32,
     /// There is room for a trace, at the block's end.
     pub(crate) traces: bool,
+    /// There is room for the stack of a wait, at the block's end; never with `traces`.
+    pub(crate) waits: bool,
 }
 
 impl Geometry {
@@ -161,6 +178,7 @@ impl Geometry {
         Self {
             scratch_len: 0,
             traces: false,
+            waits: false,
             ..self
         }
     }
@@ -179,11 +197,16 @@ impl Geometry {
         }
     }
 
-    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace.
+    /// A buffer for the stack of a wait.
+    const fn wait_bytes(self) -> usize {
+        if self.waits { WAIT_BYTES } else { 0 }
+    }
+
+    /// The whole block: ring, two stack buffers of the handler, one of the reader, scratch, trace or wait.
     pub(crate) const fn block_len(self) -> usize {
         let scratch = (self.scratch_len as usize).next_multiple_of(64);
-        (self.ring_bytes() + 3 * self.stack_bytes() + scratch + self.trace_bytes())
-            .next_multiple_of(4096)
+        let walks = self.wait_bytes() + self.trace_bytes();
+        (self.ring_bytes() + 3 * self.stack_bytes() + scratch + walks).next_multiple_of(4096)
     }
 
     const fn stack_offset(self, buffer: usize) -> usize {
@@ -194,6 +217,11 @@ impl Geometry {
         self.stack_offset(3)
     }
 }
+
+/// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is woken each time.
+pub(crate) const WAIT_FRAMES: usize = 64;
+/// What they take.
+const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
 
 /// Index of the reader's stack buffer; 0 and 1 are the handler's.
 pub(crate) const READER_BUFFER: usize = 2;
@@ -206,6 +234,7 @@ impl Slot {
             max_depth: self.max_depth.load(Ordering::Relaxed),
             scratch_len: 0,
             traces: false,
+            waits: false,
         }
     }
 
@@ -247,6 +276,15 @@ impl Slot {
             .cast::<[u64; 3]>()
     }
 
+    /// Room for the stack of a wait, [`WAIT_FRAMES`] frames of three words. Only for a block that was made with it.
+    pub(crate) fn wait_buffer(&self) -> *mut u64 {
+        let block = self.block.load(Ordering::Relaxed);
+        let len = self.block_len.load(Ordering::Relaxed);
+        block
+            .wrapping_add(len.wrapping_sub(WAIT_BYTES))
+            .cast::<u64>()
+    }
+
     /// The walker's memory.
     pub(crate) fn scratch(&self) -> *mut Scratch {
         let block = self.block.load(Ordering::Relaxed);
@@ -284,10 +322,14 @@ impl Slot {
             &self.reader.tail,
             &self.reader.idle_ns,
             &self.reader.idle_until,
+            &self.reader.idle_at,
             &self.reader.cpu_seen,
             &self.reader.clock_seen,
             &self.reader.clock_still,
             &self.reader.wall_still,
+            &self.reader.wall_looked,
+            &self.reader.wait_ns,
+            &self.reader.wait_until,
         ];
         for word in zero64.into_iter().chain(&self.reader.taken) {
             word.store(0, Ordering::Relaxed);
@@ -297,10 +339,13 @@ impl Slot {
             &self.reader.depth,
             &self.reader.idle_ticks,
             &self.reader.waited,
+            &self.reader.wait_ticks,
+            &self.reader.wait_misses,
+            &self.wait_depth,
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.last_buffer, &self.reader.end] {
+        for word in [&self.last_buffer, &self.reader.end, &self.reader.place] {
             word.store(0, Ordering::Relaxed);
         }
         for flag in [
@@ -308,7 +353,7 @@ impl Slot {
             &self.trace_sent,
             &self.hello_sent,
             &self.cpu_sent,
-            &self.reader.settled,
+            &self.wait_asked,
             &self.reader.greeted,
         ] {
             flag.store(false, Ordering::Relaxed);
@@ -327,6 +372,7 @@ impl Slot {
             &self.head,
             &self.lost_ns,
             &self.reader.idle_ns,
+            &self.reader.wait_ns,
         ];
         counters
             .into_iter()
@@ -356,12 +402,19 @@ mod tests {
     #[test]
     fn parts_of_a_block_do_not_overlap_and_are_aligned() {
         for max_depth in [1, 7, 64, 2048, 32768] {
-            for (scratch_len, traces) in [(0, false), (1, true), (4096, false), (10_000, true)] {
+            for (scratch_len, traces, waits) in [
+                (0, false, true),
+                (1, true, false),
+                (4096, false, false),
+                (10_000, true, false),
+                (3000, false, true),
+            ] {
                 let g = Geometry {
                     ring_words: 8192,
                     max_depth,
                     scratch_len,
                     traces,
+                    waits,
                 };
                 let trace = if traces { max_depth as usize * 24 } else { 0 };
                 let parts = [
@@ -370,12 +423,16 @@ mod tests {
                     (g.stack_offset(1), max_depth as usize * 8),
                     (g.stack_offset(2), max_depth as usize * 8),
                     (g.scratch_offset(), scratch_len as usize),
+                    (
+                        g.block_len() - g.trace_bytes() - g.wait_bytes(),
+                        if waits { WAIT_BYTES } else { 0 },
+                    ),
                     (g.block_len() - g.trace_bytes(), trace),
                 ];
                 for pair in parts.windows(2) {
                     assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{g:?}");
                 }
-                assert!(parts[5].0 + parts[5].1 <= g.block_len());
+                assert!(parts[6].0 + parts[6].1 <= g.block_len());
                 assert!(parts.iter().all(|p| p.0 % 64 == 0), "{g:?}");
             }
         }

@@ -335,8 +335,60 @@ pub(crate) fn free_signals() -> u64 {
 /// Whether a thread of this process runs, or would if there were a processor for it: the letter after
 /// its name, which may hold anything, in its `stat` file.
 pub(crate) fn is_runnable(tid: u32) -> bool {
+    let mut text = [0u8; 128];
+    let text = read_task_file(tid, b"/stat\0", &mut text);
+    let after_name = text.iter().rposition(|byte| *byte == b')');
+    after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
+}
+
+/// Stack pointer and program counter of a thread of this process that waits in a system call, by its `syscall` file (`NUMBER
+/// ARGUMENT… SP PC`): a thread may always look at those of its own process (kernel/ptrace.c, `__ptrace_may_access`). `None` where
+/// it runs or could, waits for a page, or is gone, and where the kernel does not tell.
+pub(crate) fn waits_at(tid: u32) -> Option<(u64, u64)> {
+    let mut text = [0u8; 256];
+    let text = read_task_file(tid, b"/syscall\0", &mut text);
+    // "running", or "-1 …" where it is in no system call.
+    if !text.first()?.is_ascii_digit() {
+        return None;
+    }
+    let mut words = text
+        .trim_ascii_end()
+        .rsplit(|byte| *byte == b' ')
+        .map(hexadecimal);
+    let (pc, sp) = (words.next()??, words.next()??);
+    Some((sp, pc))
+}
+
+/// The number in `0x…`.
+fn hexadecimal(word: &[u8]) -> Option<u64> {
+    let digits = word.strip_prefix(b"0x")?;
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let digit = char::from(*digit).to_digit(16)?;
+        Some(sum.wrapping_mul(16).wrapping_add(digit.into()))
+    })
+}
+
+/// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where that cannot be had.
+/// By the kernel, as a thread's stack may be gone before we have looked.
+pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
+    let length = size_of_val(into);
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: length,
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: length,
+    };
+    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most `length` bytes
+    // to `into`.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    usize::try_from(read) == Ok(length)
+}
+
+/// Reads the beginning of a file of a thread of this process; `name` is that of the file, with a slash before it and a zero behind it.
+fn read_task_file<'a>(tid: u32, name: &[u8], text: &'a mut [u8]) -> &'a [u8] {
     const FRONT: &[u8] = b"/proc/self/task/";
-    const BACK: &[u8] = b"/stat\0";
     let mut path = [0u8; 40];
     let mut digits = [0u8; 10];
     let mut first = digits.len();
@@ -350,18 +402,15 @@ pub(crate) fn is_runnable(tid: u32) -> bool {
         }
     }
     let number = digits.get(first..).unwrap_or(&[]);
-    let bytes = FRONT.iter().chain(number).chain(BACK);
+    let bytes = FRONT.iter().chain(number).chain(name);
     for (place, byte) in path.iter_mut().zip(bytes) {
         *place = *byte;
     }
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else {
-        return false;
+        return &[];
     };
-    let mut text = [0u8; 128];
-    let length = read_file(path, &mut text);
-    let text = text.get(..length).unwrap_or(&[]);
-    let after_name = text.iter().rposition(|byte| *byte == b')');
-    after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
+    let length = read_file(path, text);
+    text.get(..length).unwrap_or(&[])
 }
 
 /// Reads the beginning of a file; gives how much.

@@ -116,6 +116,227 @@ fn waiting_threads_count_and_cost_nothing() {
     });
 }
 
+/// Where a thread of the tests below keeps its "return address".
+static CALLER_AT: AtomicU64 = AtomicU64::new(0);
+
+/// As `leaf_walk`, and that word beneath.
+unsafe extern "C" fn leaf_and_caller(
+    context: *const libc::ucontext_t,
+    stack_end: u64,
+    scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult {
+    // SAFETY: the contract is the same; `out` has room for two words.
+    unsafe {
+        let walked = leaf_walk(context, stack_end, scratch, out, cap);
+        let caller = CALLER_AT.load(Ordering::Relaxed) as *const u64;
+        if !caller.is_null() {
+            *out.add(1) = caller.read_volatile();
+        }
+        walked
+    }
+}
+
+/// The same for [`Config::wait`].
+unsafe extern "C" fn leaf_and_caller_where_they_lie(
+    context: *const libc::ucontext_t,
+    _stack_end: u64,
+    _scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult {
+    assert!(cap >= 2);
+    let caller = CALLER_AT.load(Ordering::Relaxed);
+    // SAFETY: the context is valid, and `out` has room for two frames.
+    unsafe {
+        let registers = (*context).uc_mcontext.gregs;
+        let [ip, sp] = [libc::REG_RIP, libc::REG_RSP].map(|at| registers[at as usize] as u64);
+        let word = (caller as *const u64).read_volatile();
+        out.cast::<[[u64; 3]; 2]>()
+            .write([[ip, sp, ip], [word, caller, word]]);
+    }
+    WalkResult {
+        depth: 2,
+        end: 0,
+        reason: 0,
+    }
+}
+
+/// What a thread did that works for a moment and waits for some, again and again, for two callers in turn.
+struct Worked {
+    /// Waits, and those of them that a signal ended.
+    waits: u64,
+    interrupted: u64,
+    /// Time in which it worked, in which it waited for each caller, and all.
+    worked_ns: u64,
+    waited_ns: [u64; 2],
+    lived_ns: u64,
+    /// Time of the samples by caller, and of those that were taken while it worked.
+    callers: [u64; 2],
+    working: u64,
+}
+
+const CALLERS: [u64; 2] = [0x1111, 0x2222];
+const WORKING: u64 = 0x3333;
+
+/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz.
+fn work_and_wait(
+    with_waits: bool,
+    time: Duration,
+    work: Duration,
+    wait: Duration,
+    turns: u64,
+) -> Worked {
+    let config = Config {
+        engine: EngineChoice::Wall,
+        interval_ns: 10_000_000,
+        wait: with_waits.then_some(leaf_and_caller_where_they_lie as sampler::WalkFn),
+        ..config(64)
+    };
+    let (sampler, mut reader) = Sampler::start(config, leaf_and_caller).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            let caller = AtomicU64::new(WORKING);
+            CALLER_AT.store(caller.as_ptr() as u64, Ordering::Relaxed);
+            let slot = sampler.register(tid(), Some(stack())).unwrap();
+            let began = now_ns();
+            let (mut waits, mut interrupted, mut worked_ns) = (0, 0, 0);
+            let mut waited_ns = [0; 2];
+            while !stop.load(Ordering::Relaxed) {
+                // Half as much to half as much again: else ticks and waits fall into step with each other.
+                let from = now_ns();
+                burn(work * (50 + (waits * 37 % 101) as u32) / 100);
+                worked_ns += now_ns() - from;
+                caller.store(CALLERS[(waits / turns % 2) as usize], Ordering::Relaxed);
+                let from = now_ns();
+                let until = from + wait.as_nanos() as u64;
+                while now_ns() < until {
+                    let left = (until - now_ns()).div_ceil(1_000_000);
+                    // SAFETY: waits for no descriptor.
+                    let ended = unsafe { libc::poll(std::ptr::null_mut(), 0, left as i32) };
+                    interrupted += u64::from(ended < 0);
+                }
+                caller.store(WORKING, Ordering::Relaxed);
+                waited_ns[(waits / turns % 2) as usize] += now_ns() - from;
+                waits += 1;
+            }
+            let lived_ns = now_ns() - began;
+            sampler.unregister(slot);
+            (waits, interrupted, worked_ns, waited_ns, lived_ns)
+        })
+    };
+    let (mut callers, mut working) = ([0; 2], 0);
+    let mut take = |reader: &mut sampler::Reader| {
+        for (_, sample) in drain(reader) {
+            match CALLERS
+                .iter()
+                .position(|caller| sample.frames.get(1) == Some(caller))
+            {
+                Some(caller) => callers[caller] += sample.value,
+                None => working += sample.value,
+            }
+        }
+    };
+    let end = now_ns() + time.as_nanos() as u64;
+    let mut rounds = 0;
+    while now_ns() < end {
+        let due = sampler.due_ns().unwrap();
+        let left = due.saturating_sub(now_ns());
+        let (fd, events, revents) = (reader.wake_fd(), libc::POLLIN, 0);
+        let mut wake = libc::pollfd {
+            fd,
+            events,
+            revents,
+        };
+        let left = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: left as i64,
+        };
+        // SAFETY: one pollfd and a time, alive during the call; no mask.
+        let called = unsafe { libc::ppoll(&mut wake, 1, &left, std::ptr::null()) } > 0;
+        rounds += 1;
+        // As the agent does, which ticks more often than it empties rings.
+        if called || rounds % 10 == 0 {
+            take(&mut reader);
+        }
+        reader.tick(now_ns());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (waits, interrupted, worked_ns, waited_ns, lived_ns) = thread.join().unwrap();
+    take(&mut reader);
+    Worked {
+        waits,
+        interrupted,
+        worked_ns,
+        waited_ns,
+        lived_ns,
+        callers,
+        working,
+    }
+}
+
+fn part(of: u64, all: u64) -> f64 {
+    of as f64 / all as f64
+}
+
+/// A pool's worker: its wait is told again and again, and the program's `poll` does not end by our signals.
+#[test]
+fn a_thread_that_waits_where_it_did_is_not_woken() {
+    in_child("a_thread_that_waits_where_it_did_is_not_woken", || {
+        let (time, ms) = (Duration::from_secs(4), Duration::from_millis);
+        let it = work_and_wait(true, time, ms(2), ms(4), u64::MAX);
+        println!("{} of {} waits interrupted", it.interrupted, it.waits);
+        println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
+        // Four of six milliseconds it waits: woken for it, half of the waits are interrupted.
+        let interrupted = part(it.interrupted, it.waits);
+        assert!(interrupted < 0.2, "{interrupted}");
+        let all = part(it.callers[0] + it.callers[1] + it.working, it.lived_ns);
+        assert!((0.95..=1.01).contains(&all), "{all}");
+        assert_eq!(it.callers[1], 0);
+        let working = part(it.working, it.worked_ns);
+        println!("{working}");
+        assert!((0.7..=1.35).contains(&working), "{working}");
+    });
+}
+
+/// The same instruction and stack pointer, and another return address: two stacks, each for as long as it was there.
+#[test]
+fn a_wait_for_another_caller_is_another_wait() {
+    in_child("a_wait_for_another_caller_is_another_wait", || {
+        let (time, ms) = (Duration::from_secs(5), Duration::from_millis);
+        let it = work_and_wait(true, time, ms(1), ms(4), 200);
+        println!("{} of {} waits interrupted", it.interrupted, it.waits);
+        println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
+        assert!(it.interrupted < it.waits / 4, "{}", it.interrupted);
+        for (told, waited) in it.callers.into_iter().zip(it.waited_ns) {
+            let told = part(told, waited);
+            println!("{told}");
+            assert!((0.8..=1.25).contains(&told), "{told}");
+        }
+    });
+}
+
+/// Of 47 ms it works four. It is looked at for the first time after some of its sleep, and is to stand for what it does in all of them.
+#[test]
+fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
+    in_child(
+        "a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works",
+        || {
+            let (time, ms) = (Duration::from_secs(12), Duration::from_millis);
+            let it = work_and_wait(false, time, ms(4), ms(43), u64::MAX);
+            let working = part(it.working, it.worked_ns);
+            println!("{working} {:?} of {}", it.callers, it.lived_ns);
+            // Some 250 times 4 ms, seen in two of five of them.
+            assert!((0.5..=1.5).contains(&working), "{working}");
+            let all = part(it.callers[0] + it.working, it.lived_ns);
+            assert!((0.9..=1.01).contains(&all), "{all}");
+        },
+    );
+}
+
 /// The stack of a thread that moved is not the repeated one.
 #[test]
 fn a_thread_that_moves_is_sampled_anew() {

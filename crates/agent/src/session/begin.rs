@@ -157,6 +157,8 @@ fn sampling(settings: &Settings) -> sampler::Config {
         min_stack_room: sampler::Config::default().min_stack_room + chain_room(settings),
         walk_alternate_stack: true,
         trace: (settings.walker == WalkerKind::Seeded).then_some(handler::trace as sampler::WalkFn),
+        wait: (wall && settings.walker == WalkerKind::Signal)
+            .then_some(handler::wait_walk as sampler::WalkFn),
         ..sampler::Config::default()
     }
 }

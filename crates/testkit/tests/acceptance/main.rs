@@ -81,6 +81,7 @@ mod truncated;
 mod unseen;
 mod versions;
 mod walkers;
+mod wall;
 
 /// How many percent of walks may break: .NET Core 3.1's own code keeps no
 /// frame pointers and some of it has no unwind tables.
