@@ -124,6 +124,7 @@ impl Reader {
         if now_ns < slot.wall_rest.load(Ordering::Relaxed) {
             return;
         }
+        let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
         let place = Place::of(slot);
         let tid = slot.tid.load(Ordering::Relaxed);
         let clock = sys::cpu_clock_of(tid);
@@ -141,15 +142,29 @@ impl Reader {
         };
         if is_still {
             let still = side.wall_still.load(Ordering::Relaxed);
-            look.store(next_look(still, now_ns), Ordering::Relaxed);
+            let next = next_look(still, now_ns);
+            look.store(next, Ordering::Relaxed);
+            if next.saturating_sub(now_ns) > interval && !side.is_long.swap(true, Ordering::Relaxed)
+            {
+                let queued = sys::queued_ns(tid);
+                side.wall_queued.store(queued, Ordering::Relaxed);
+            }
             wait_on(id, slot, place, now_ns);
             return;
         }
-        let interval = GLOBAL.wall_interval_ns.load(Ordering::Relaxed);
+        let was_long = side.is_long.swap(false, Ordering::Relaxed);
         if place != Place::Moves && now_ns.saturating_sub(looked) > interval + interval / 2 {
-            // It has moved since that look, for as long as its clock says; before, it waited.
+            // It has moved since that look, for as long as its clock says, or would have if there had been a processor for it;
+            // before, it waited.
             let ran = cpu.saturating_sub(seen);
-            wait_on(id, slot, place, now_ns.saturating_sub(ran));
+            let queued = if was_long {
+                let before = side.wall_queued.load(Ordering::Relaxed);
+                sys::queued_ns(tid).saturating_sub(before)
+            } else {
+                0
+            };
+            let moved = ran.saturating_add(queued);
+            wait_on(id, slot, place, now_ns.saturating_sub(moved));
         }
         side.wall_still.store(now_ns, Ordering::Relaxed);
         // While a handler may be at it nobody looks at what it remembers.

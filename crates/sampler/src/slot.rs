@@ -146,6 +146,9 @@ pub(crate) struct ReaderSide {
     /// Wall clock: since when the thread waits, and when its clock was looked at last.
     pub(crate) wall_still: AtomicU64,
     pub(crate) wall_looked: AtomicU64,
+    /// It has waited for so long that it is looked at less often than at each tick; how long it had waited for a processor then.
+    pub(crate) is_long: AtomicBool,
+    pub(crate) wall_queued: AtomicU64,
     /// As `idle_*`, of the stack that the handler has remembered.
     pub(crate) wait_ns: AtomicU64,
     pub(crate) wait_until: AtomicU64,
@@ -328,6 +331,7 @@ impl Slot {
             &self.reader.clock_still,
             &self.reader.wall_still,
             &self.reader.wall_looked,
+            &self.reader.wall_queued,
             &self.reader.wait_ns,
             &self.reader.wait_until,
         ];
@@ -355,6 +359,7 @@ impl Slot {
             &self.cpu_sent,
             &self.wait_asked,
             &self.reader.greeted,
+            &self.reader.is_long,
         ] {
             flag.store(false, Ordering::Relaxed);
         }

@@ -341,6 +341,19 @@ pub(crate) fn is_runnable(tid: u32) -> bool {
     after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
 }
 
+/// For how many nanoseconds a thread of this process has waited for a processor in all its life, in which it could have run: the
+/// second number of its `schedstat` file (Documentation/scheduler/sched-stats.rst). 0 where the kernel does not tell.
+pub(crate) fn queued_ns(tid: u32) -> u64 {
+    let mut text = [0u8; 64];
+    let text = read_task_file(tid, b"/schedstat\0", &mut text);
+    let number = text.split(|byte| *byte == b' ').nth(1);
+    number.and_then(decimal).unwrap_or(0)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// Stack pointer and program counter of a thread of this process that waits in a system call, by its `syscall` file (`NUMBER
 /// ARGUMENT… SP PC`): a thread may always look at those of its own process (kernel/ptrace.c, `__ptrace_may_access`). `None` where
 /// it runs or could, waits for a page, or is gone, and where the kernel does not tell.

@@ -180,13 +180,13 @@ struct Worked {
 const CALLERS: [u64; 2] = [0x1111, 0x2222];
 const WORKING: u64 = 0x3333;
 
-/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz.
+/// `work` and `wait`, for each caller `turns` times in turn, for so long, at 100 Hz; `first` is what the thread does before.
 fn work_and_wait(
     with_waits: bool,
     time: Duration,
-    work: Duration,
-    wait: Duration,
+    [work, wait]: [Duration; 2],
     turns: u64,
+    first: fn(),
 ) -> Worked {
     let config = Config {
         engine: EngineChoice::Wall,
@@ -199,6 +199,7 @@ fn work_and_wait(
     let thread = {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
+            first();
             let caller = AtomicU64::new(WORKING);
             CALLER_AT.store(caller.as_ptr() as u64, Ordering::Relaxed);
             let slot = sampler.register(tid(), Some(stack())).unwrap();
@@ -287,7 +288,7 @@ fn part(of: u64, all: u64) -> f64 {
 fn a_thread_that_waits_where_it_did_is_not_woken() {
     in_child("a_thread_that_waits_where_it_did_is_not_woken", || {
         let (time, ms) = (Duration::from_secs(4), Duration::from_millis);
-        let it = work_and_wait(true, time, ms(2), ms(4), u64::MAX);
+        let it = work_and_wait(true, time, [ms(2), ms(4)], u64::MAX, || ());
         println!("{} of {} waits interrupted", it.interrupted, it.waits);
         println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
         // Four of six milliseconds it waits: woken for it, half of the waits are interrupted.
@@ -307,7 +308,7 @@ fn a_thread_that_waits_where_it_did_is_not_woken() {
 fn a_wait_for_another_caller_is_another_wait() {
     in_child("a_wait_for_another_caller_is_another_wait", || {
         let (time, ms) = (Duration::from_secs(5), Duration::from_millis);
-        let it = work_and_wait(true, time, ms(1), ms(4), 200);
+        let it = work_and_wait(true, time, [ms(1), ms(4)], 200, || ());
         println!("{} of {} waits interrupted", it.interrupted, it.waits);
         println!("{:?} working {} of {}", it.callers, it.working, it.lived_ns);
         assert!(it.interrupted < it.waits / 4, "{}", it.interrupted);
@@ -326,13 +327,63 @@ fn a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works() {
         "a_thread_that_works_a_little_now_and_then_is_seen_for_as_long_as_it_works",
         || {
             let (time, ms) = (Duration::from_secs(12), Duration::from_millis);
-            let it = work_and_wait(false, time, ms(4), ms(43), u64::MAX);
+            let it = work_and_wait(false, time, [ms(4), ms(43)], u64::MAX, || ());
             let working = part(it.working, it.worked_ns);
             println!("{working} {:?} of {}", it.callers, it.lived_ns);
             // Some 250 times 4 ms, seen in two of five of them.
             assert!((0.5..=1.5).contains(&working), "{working}");
             let all = part(it.callers[0] + it.working, it.lived_ns);
             assert!((0.9..=1.01).contains(&all), "{all}");
+        },
+    );
+}
+
+/// This thread runs on the first processor it may run on, and on no other.
+fn settle() {
+    // SAFETY: this thread's own processors, in a set that is alive during the calls.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &mut all), 0);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &all));
+        libc::CPU_SET(first.unwrap(), &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+    }
+}
+
+/// After a long wait, when it is looked at seldom, it gets a tenth of a processor: what it is left waiting for that is no part of its wait.
+#[test]
+fn a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then() {
+    in_child(
+        "a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then",
+        || {
+            let stop = Arc::new(AtomicBool::new(false));
+            let other = {
+                let stop = Arc::clone(&stop);
+                std::thread::spawn(move || {
+                    settle();
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::black_box(());
+                    }
+                })
+            };
+            let (time, ms) = (Duration::from_secs(11), Duration::from_millis);
+            let it = work_and_wait(true, time, [ms(20), ms(900)], u64::MAX, || {
+                settle();
+                // SAFETY: this thread's own priority.
+                assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) }, 0);
+            });
+            stop.store(true, Ordering::Relaxed);
+            other.join().unwrap();
+            let working = part(it.working, it.worked_ns);
+            println!(
+                "{working} {:?} of {} ms, {} waits",
+                it.callers,
+                it.worked_ns / 1_000_000,
+                it.waits
+            );
+            assert!(it.waits >= 5, "{}", it.waits);
+            assert!((0.9..=1.1).contains(&working), "{working}");
         },
     );
 }
