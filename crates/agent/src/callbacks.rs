@@ -599,6 +599,9 @@ impl Callbacks for ClrCallbacks {
     ) -> corprof::Result<()> {
         let threads = &self.parts.target.threads;
         threads.pins.created(cx.info().key(thread));
+        if threads.is_ours(os_thread) {
+            return Ok(());
+        }
         let here = proc::own_tid() == os_thread;
         let managed = (self.clr.number(), thread.raw());
         let hijack = self.clr.hijack_of(thread.raw());

@@ -3,6 +3,7 @@
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use corprof::context::AgentThread;
 use corprof::{AgentCx, Cx, Runtime, RuntimeIndex};
@@ -100,6 +101,22 @@ impl<'a> Runtimes<'a> {
         });
         // A panic of it is one of ours: whoever catches those catches this one.
         Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
+    }
+
+    /// A thread of its own for such calls, again and again: whoever starts it ends it before the CLR may go.
+    ///
+    /// # Errors
+    /// The operating system's, when it makes no thread.
+    pub fn spawn_apart(
+        &mut self,
+        runtime: u8,
+        run: impl FnOnce(&mut AgentCx, &Runtime) + Send + 'static,
+    ) -> Option<io::Result<JoinHandle<()>>> {
+        let runtime = self.reach(runtime)?.2.clone();
+        let name = "sidewalk-events";
+        Some(corprof::spawn_agent_thread(name, move |cx| {
+            run(cx, &runtime)
+        }))
     }
 
     /// A CLR that can be asked, and the proof with which it is.

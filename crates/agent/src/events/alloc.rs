@@ -62,6 +62,7 @@ pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
         return Need {
             keywords: KEYWORD_ALLOCATION_SAMPLING,
             level: LEVEL_INFORMATIONAL,
+            is_apart: true,
             interval,
             ..Need::nothing("AllocationSampled event")
         };
@@ -254,10 +255,11 @@ pub(super) fn sampled<'rt>(
 ) {
     let interval = origin.events.alloc_interval();
     let size = allocated.size.unwrap_or(0) as f64;
+    let times = origin.own.told.object();
     let value = sampling(|own| {
         let probability = -(-size / TICK_BYTES as f64).exp_m1();
         let bytes = own.round(size / probability);
-        own.thin(bytes, interval)
+        own.thin(bytes.saturating_mul(times), interval)
     });
     if let Some(value) = value {
         keep(origin, cx, value, allocated);

@@ -22,6 +22,7 @@ mod queue;
 pub(crate) mod sample;
 pub mod source;
 pub mod subscription;
+mod turns;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -34,6 +35,7 @@ use corprof::info::EventPipeSession;
 use recording::Event;
 
 pub(crate) use self::names::NameCache;
+pub(crate) use self::turns::Turns;
 pub(crate) use self::writer::EventWriter;
 
 use self::exception::ExceptionFacts;
@@ -102,6 +104,8 @@ pub(crate) struct ClrEvents {
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
     session: Mutex<Option<Listening>>,
+    /// The session of sampled allocations.
+    told: turns::Told,
 }
 
 /// A session with a runtime's own events.
@@ -136,6 +140,7 @@ impl ClrEvents {
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
             session: Mutex::default(),
+            told: turns::Told::default(),
         }
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Need {
     /// Keywords and level of a session with the runtime's own events; 0 for none.
     pub(super) keywords: u64,
     pub(super) level: u32,
+    /// That session is one of its own, which may be ended and begun again meanwhile (`turns`).
+    pub(super) is_apart: bool,
     /// For reports.
     pub(super) source: &'static str,
     /// About how much one sample stands for, in the event's unit; 0 for one.
@@ -64,6 +66,7 @@ impl Need {
             high: EventMaskHigh::empty(),
             keywords: 0,
             level: 0,
+            is_apart: false,
             source,
             interval: 0,
         }

@@ -21,6 +21,8 @@ pub struct Subscription {
     pub high: EventMaskHigh,
     /// Keywords and level of a session with the runtime's own events.
     pub session: Option<(u64, u32)>,
+    /// The same of a session for sampled allocations alone.
+    pub sampled: Option<(u64, u32)>,
     /// What the recording is to be told.
     pub news: Vec<EventNews>,
 }
@@ -39,6 +41,7 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
         low: EventMaskLow::empty(),
         high: EventMaskHigh::empty(),
         session: None,
+        sampled: None,
         news: Vec::new(),
     };
     let asked = Asked {
@@ -55,8 +58,12 @@ pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subsc
                 all.low |= need.low;
                 all.high |= need.high;
                 if need.keywords != 0 {
-                    let (keywords, level) = all.session.unwrap_or_default();
-                    all.session = Some((keywords | need.keywords, level.max(need.level)));
+                    let session = match need.is_apart {
+                        true => &mut all.sampled,
+                        false => &mut all.session,
+                    };
+                    let (keywords, level) = session.unwrap_or_default();
+                    *session = Some((keywords | need.keywords, level.max(need.level)));
                     all.high |= EventMaskHigh::MONITOR_EVENT_PIPE;
                 }
                 all.news.push(EventNews::Source {
@@ -117,6 +124,7 @@ pub fn of_idle() -> Subscription {
         low: ALWAYS.0,
         high: ALWAYS.1,
         session: None,
+        sampled: None,
         news: Vec::new(),
     }
 }
@@ -143,6 +151,10 @@ fn masks(
 /// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the thread on which that is done one
 /// of its own (`ep_rt_thread_setup`).
 pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
+    changes_steady(own, wanted) || own.told.now() != wanted.sampled
+}
+
+fn changes_steady(own: &ClrEvents, wanted: &Subscription) -> bool {
     lock(&own.session).as_ref().map(|now| now.to) != wanted.session
 }
 
@@ -167,7 +179,12 @@ pub(crate) fn apply(
             ));
         }
     }
-    if !changes_session(own, wanted) {
+    if own.told.now() != wanted.sampled
+        && let Err(error) = own.told.listen(cx, wanted.sampled)
+    {
+        trouble = Some(no_session(&own.facts, error));
+    }
+    if !changes_steady(own, wanted) {
         return trouble;
     }
     let before = lock(&own.session).take();
@@ -216,14 +233,14 @@ pub(crate) fn start_session<'rt>(
     own: &ClrEvents,
     wanted: &Subscription,
 ) -> Option<String> {
-    let to = wanted.session?;
-    match event_pipe::start(cx, to) {
-        Ok(session) => {
-            *lock(&own.session) = Some(Listening { to, session });
-            None
-        }
-        Err(error) => Some(no_session(&own.facts, error)),
-    }
+    let begun = wanted.session.map(|to| {
+        let session = event_pipe::start(cx, to)?;
+        *lock(&own.session) = Some(Listening { to, session });
+        Ok(())
+    });
+    let begun = begun.unwrap_or(Ok(()));
+    let begun = begun.and_then(|()| own.told.listen(cx, wanted.sampled));
+    begun.err().map(|error| no_session(&own.facts, error))
 }
 
 fn no_session(runtime: &RuntimeFacts, error: corprof::Hresult) -> String {

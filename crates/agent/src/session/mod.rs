@@ -44,7 +44,7 @@ use crate::clr::collecting::Collected;
 use crate::clr::{KnownClr, Runtimes};
 use crate::events::source::{How, RuntimeFacts};
 use crate::events::subscription::{self, Subscription};
-use crate::events::{EventNews, EventWriter};
+use crate::events::{EventNews, EventWriter, Turns};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
@@ -85,6 +85,7 @@ pub(crate) struct Session<'a> {
     running: Vec<u8>,
     walker: Box<dyn Walker>,
     events: EventWriter,
+    turns: Turns,
     trace: TraceWriter,
     /// Collections on their way to the recording.
     collected: Vec<Collected>,
@@ -147,6 +148,7 @@ impl<'a> Session<'a> {
             running,
             walker,
             events: EventWriter::default(),
+            turns: Turns::new(now),
             trace: TraceWriter::default(),
             collected: Vec::new(),
             changed: false,
@@ -343,6 +345,10 @@ impl<'a> Session<'a> {
             self.stats_due = now + STATS_NS;
             self.tell_totals();
             self.confirm_change(cx);
+            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+            let threads = &self.parts.target.threads;
+            self.turns
+                .look(&self.parts.events, threads, &mut runtimes, now);
         }
         if now >= self.flush_due || self.events.take_urgent() {
             self.flush_due = now + FLUSH_NS;
@@ -498,6 +504,7 @@ impl<'a> Session<'a> {
         let Some(ending) = registry.ending(rest) else {
             return;
         };
+        self.turns.end(&ending.numbers);
         if ending.is_last {
             self.parts.trace.sum_up(&self.parts.events);
         }
@@ -593,6 +600,7 @@ impl<'a> Session<'a> {
         numbers: &[u8],
         wanted: impl Fn(&RuntimeFacts) -> Subscription,
     ) -> Vec<String> {
+        self.turns.end(numbers);
         self.clrs = self.parts.registry.known();
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
         let mut trouble = Vec::new();

@@ -109,6 +109,19 @@ const NAMES_AT_ONCE: usize = 32;
 /// How many names of threads that are not started yet are kept.
 const NAMES_AHEAD: usize = 1024;
 
+/// A thread of ours: [`Threads::keep_out`].
+#[derive(Debug)]
+pub struct KeptOut {
+    threads: &'static Threads,
+    tid: u32,
+}
+
+impl Drop for KeptOut {
+    fn drop(&mut self) {
+        self.threads.ours().retain(|tid| *tid != self.tid);
+    }
+}
+
 /// All threads.
 #[derive(Debug)]
 pub struct Threads {
@@ -116,6 +129,8 @@ pub struct Threads {
     phase: PhaseReader,
     /// The main thread's id.
     main: u32,
+    /// Threads of ours that a CLR or the kernel tells of all the same.
+    ours: Mutex<Vec<u32>>,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
 }
@@ -127,12 +142,29 @@ impl Threads {
             state: Mutex::default(),
             phase,
             main: std::process::id(),
+            ours: Mutex::default(),
             pins: ThreadPins::new(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The calling thread is one of ours, and no thread of the recording, as long as the answer lives. Before a CLR knows it.
+    pub fn keep_out(&'static self) -> KeptOut {
+        let tid = proc::own_tid();
+        self.ours().push(tid);
+        KeptOut { threads: self, tid }
+    }
+
+    /// Whether this is one of ours.
+    pub fn is_ours(&self, tid: u32) -> bool {
+        self.ours().contains(&tid)
+    }
+
+    fn ours(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.ours.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
@@ -408,7 +440,7 @@ impl Threads {
             }
         }
         proc::thread_ids(ids);
-        ids.retain(|tid| *tid != agent_tid);
+        ids.retain(|tid| *tid != agent_tid && !self.is_ours(*tid));
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
         let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
         {

@@ -1,0 +1,360 @@
+//! Turns: a runtime that tells of very many allocations is listened to for a part of the time only.
+//!
+//! .NET 10 tells of one object in 100 KiB, by chance, and of no fewer. That costs it some 7 µs each (it writes the
+//! type's name), whoever listens, so what a thread that allocates pays for can only be had less often by not listening. A session
+//! of its own is begun and ended in turn, by a thread that lives for that: the runtime makes it one of its own. Invariants: each
+//! sample stands for as many times more as the time is less; by which part that is changes only while there is no session, so no
+//! object is counted by another; when a turn is, is chance's, and how long it was is made up for by the time up to the next; a
+//! runtime that is asked for something else, or that ends, has no such thread any more.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use corprof::context::{AgentThread, MayTriggerGc};
+use corprof::info::EventPipeSession;
+use corprof::{AgentCx, Cx, Runtime};
+
+use super::alloc::TICK_BYTES;
+use super::{ClrEvents, EventNews, Events, event_pipe, lock};
+use crate::base::proc;
+use crate::base::random::next_random;
+use crate::clr::Runtimes;
+use crate::target::threads::Threads;
+
+/// Objects a second from which on turns are taken: they cost a hundredth of a processor.
+const MANY: u64 = 1_500;
+/// And for so many seconds in a row: a program that is short, or has a moment at which it allocates, is listened to all the time.
+const STEADY: u32 = 2;
+/// Turns are for the sake of samples that would not be taken anyway, and of no more of them than this.
+const MOST_PARTS: u64 = 8;
+/// How long a turn is: to begin and to end one costs some 0.5 ms.
+const TURN_NS: u64 = 200_000_000;
+
+/// What a runtime has been asked to tell of allocations, and has told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    asked: Mutex<Option<Asked>>,
+    /// Objects.
+    objects: AtomicU64,
+    /// It is listened to for one of so many parts of the time; 0 and 1: for all of it.
+    parts: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Asked {
+    /// Keywords and level.
+    to: (u64, u32),
+    /// `None`: between two turns.
+    session: Option<EventPipeSession>,
+}
+
+impl Told {
+    /// It told of an object. For how many it stands.
+    pub(super) fn object(&self) -> u64 {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+        u64::from(self.parts.load(Ordering::Relaxed).max(1))
+    }
+
+    /// What is listened to all the time.
+    pub(super) fn now(&self) -> Option<(u64, u32)> {
+        let asked = lock(&self.asked);
+        let asked = asked.as_ref()?;
+        asked.session.as_ref().map(|_| asked.to)
+    }
+
+    /// Listens to this all the time, in place of what was listened to. No turns are taken.
+    ///
+    /// # Errors
+    /// What the runtime answers: then it tells of nothing.
+    pub(super) fn listen<'rt, C: MayTriggerGc>(
+        &self,
+        cx: &mut Cx<'rt, C>,
+        to: Option<(u64, u32)>,
+    ) -> corprof::Result<()> {
+        let before = lock(&self.asked).take();
+        if let Some(session) = before.and_then(|before| before.session) {
+            let _ended = cx.info().event_pipe_stop_session(cx, session);
+        }
+        self.parts.store(1, Ordering::Relaxed);
+        self.objects.store(0, Ordering::Relaxed);
+        if let Some(to) = to {
+            let session = Some(event_pipe::start(cx, to)?);
+            *lock(&self.asked) = Some(Asked { to, session });
+        }
+        Ok(())
+    }
+
+    /// A turn is over.
+    fn pause(&self, cx: &mut Cx<'_, AgentThread>) {
+        let session = lock(&self.asked)
+            .as_mut()
+            .and_then(|asked| asked.session.take());
+        if let Some(session) = session {
+            let _ended = cx.info().event_pipe_stop_session(cx, session);
+        }
+    }
+
+    /// A turn begins. Answers whether it does.
+    fn resume(&self, cx: &mut Cx<'_, AgentThread>) -> bool {
+        let to = lock(&self.asked).as_ref().map(|asked| asked.to);
+        let Some(Ok(session)) = to.map(|to| event_pipe::start(cx, to)) else {
+            return false;
+        };
+        if let Some(asked) = lock(&self.asked).as_mut() {
+            asked.session = Some(session);
+        }
+        true
+    }
+}
+
+/// For how many parts of the time a runtime may be listened to for one, where one sample is to stand for `interval` bytes.
+fn parts(interval: u64) -> u32 {
+    (interval / TICK_BYTES).clamp(1, MOST_PARTS) as u32
+}
+
+/// Of a runtime, how many objects it tells of.
+#[derive(Debug, Default)]
+struct Rate {
+    objects: u64,
+    time_ns: u64,
+    /// Looks in a row at which they were many.
+    many: u32,
+}
+
+impl Rate {
+    /// At this time it had told of so many. Answers how many those are a second, where they are many for long enough.
+    fn look(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
+        let since = objects.saturating_sub(self.objects);
+        let passed = now_ns.saturating_sub(self.time_ns).max(1);
+        (self.objects, self.time_ns) = (objects, now_ns);
+        let rate = u64::try_from(u128::from(since) * 1_000_000_000 / u128::from(passed))
+            .unwrap_or(u64::MAX);
+        self.many = if rate >= MANY { self.many + 1 } else { 0 };
+        (self.many >= STEADY).then_some(rate)
+    }
+}
+
+/// Those who take turns, and those who may.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// When the session began.
+    begun_ns: u64,
+    clrs: Vec<(u8, Rate, Option<Thread>)>,
+}
+
+impl Turns {
+    /// Of a session that begins now.
+    pub(crate) fn new(now_ns: u64) -> Turns {
+        Turns {
+            begun_ns: now_ns,
+            clrs: Vec::new(),
+        }
+    }
+
+    /// Looks how much these runtimes tell of, once a second or less often. Agent thread.
+    pub(crate) fn look(
+        &mut self,
+        events: &Events,
+        threads: &'static Threads,
+        runtimes: &mut Runtimes<'_>,
+        now_ns: u64,
+    ) {
+        let parts = parts(events.alloc_interval());
+        for number in runtimes.recorded() {
+            let Some(own) = events.of(number) else {
+                continue;
+            };
+            if parts < 2 || own.told.now().is_none() {
+                continue;
+            }
+            if !self.clrs.iter().any(|(other, ..)| *other == number) {
+                let rate = Rate {
+                    time_ns: self.begun_ns,
+                    ..Rate::default()
+                };
+                self.clrs.push((number, rate, None));
+            }
+            let found = self.clrs.iter_mut().find(|(other, ..)| *other == number);
+            let Some((_, rate, thread @ None)) = found else {
+                continue;
+            };
+            let objects = own.told.objects.load(Ordering::Relaxed);
+            let Some(objects) = rate.look(objects, now_ns) else {
+                continue;
+            };
+            let note = format!(
+                "allocations of .NET {}: it told of {objects} objects a second, and to cost the program less it is from here on \
+                 listened to for one of {parts} parts of the time, 0.2 s at random moments, and each sample stands for {parts} times more",
+                own.facts.version
+            );
+            if let Some(Ok(begun)) = Thread::spawn(threads, runtimes, number, own, parts) {
+                *thread = Some(begun);
+                events.tell(EventNews::Note(note));
+            }
+        }
+    }
+
+    /// None of these takes turns any more: those that did are not listened to until they are asked again. Agent thread.
+    pub(crate) fn end(&mut self, numbers: &[u8]) {
+        self.clrs.retain(|(number, ..)| !numbers.contains(number));
+    }
+}
+
+/// Whoever has to go, and is told to.
+#[derive(Debug, Default)]
+struct Over {
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Over {
+    /// Waits until then, or until it is over, which it answers.
+    fn wait_until(&self, until_ns: u64) -> bool {
+        let mut is_over = lock(&self.is_over);
+        loop {
+            let left = until_ns.saturating_sub(proc::now_ns());
+            if *is_over || left == 0 {
+                return *is_over;
+            }
+            let waited = self
+                .changed
+                .wait_timeout(is_over, Duration::from_nanos(left));
+            is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn tell(&self) {
+        *lock(&self.is_over) = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The thread that begins and ends turns of one runtime.
+#[derive(Debug)]
+struct Thread {
+    over: Arc<Over>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    fn spawn(
+        threads: &'static Threads,
+        runtimes: &mut Runtimes<'_>,
+        number: u8,
+        own: Arc<ClrEvents>,
+        parts: u32,
+    ) -> Option<io::Result<Thread>> {
+        let over = Arc::new(Over::default());
+        let its = Arc::clone(&over);
+        let (known, is_known) = sync_channel(1);
+        let spawned = runtimes.spawn_apart(number, move |cx, runtime| {
+            let _out = threads.keep_out();
+            let _gone = known.send(());
+            take_turns(cx, runtime, &own.told, parts, &its);
+        })?;
+        if spawned.is_ok() {
+            // Before the agent thread lists threads again.
+            let _ended = is_known.recv();
+        }
+        Some(spawned.map(|handle| Thread {
+            over,
+            handle: Some(handle),
+        }))
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.over.tell();
+        if let Some(handle) = self.handle.take()
+            && let Err(panic) = handle.join()
+        {
+            // Dropping a panic's payload may panic again.
+            std::mem::forget(AssertUnwindSafe(panic));
+        }
+    }
+}
+
+/// Turns, one of `parts` parts of the time, until it is over. One begins at a moment by chance in each `parts` times
+/// its length; those are counted from what the turns so far have really taken, so that a machine that is late makes no
+/// difference in the long run.
+fn take_turns(cx: &mut AgentCx, runtime: &Runtime, told: &Told, parts: u32, over: &Over) {
+    let begun_ns = proc::now_ns();
+    let mut random = begun_ns | 1;
+    let mut taken_ns = 0;
+    let parts_ = u64::from(parts);
+    cx.enter(runtime, |cx| told.pause(cx));
+    told.parts.store(parts, Ordering::Relaxed);
+    loop {
+        let chance = next_random(&mut random) % (TURN_NS * (parts_ - 1)).max(1);
+        if over.wait_until(begun_ns + taken_ns * parts_ + chance) {
+            return;
+        }
+        let from_ns = proc::now_ns();
+        if !cx.enter(runtime, |cx| told.resume(cx)) {
+            return;
+        }
+        let is_over = over.wait_until(from_ns + TURN_NS);
+        let until_ns = proc::now_ns();
+        cx.enter(runtime, |cx| told.pause(cx));
+        if is_over {
+            return;
+        }
+        taken_ns += until_ns - from_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_for_those_who_allocate_much_for_some_time() {
+        let second = 1_000_000_000;
+        let mut rate = Rate {
+            time_ns: 9 * second,
+            ..Rate::default()
+        };
+        let mut told = 0;
+        let mut look = |now: u64, more: u64| {
+            told += more;
+            rate.look(told, now * second)
+        };
+        assert_eq!([look(10, 3000), look(11, 100)], [None, None]);
+        assert_eq!(look(12, 3000), None);
+        assert_eq!(look(13, 3001), Some(3001));
+        assert_eq!(look(14, 100), None);
+        assert_eq!(look(15, 3000), None);
+        assert_eq!(look(17, 3000), Some(1500));
+    }
+
+    #[test]
+    fn an_interval_has_as_many_parts_as_the_runtimes_own_goes_into_it() {
+        let kib = 1024;
+        for (interval, expected) in [
+            (0, 1),
+            (100 * kib, 1),
+            (199 * kib, 1),
+            (512 * kib, 5),
+            (100 << 20, 8),
+        ] {
+            assert_eq!(parts(interval), expected, "{interval}");
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_that_it_is_over() {
+        let over = Over::default();
+        assert!(!over.wait_until(proc::now_ns() + 1));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| over.wait_until(u64::MAX));
+            over.tell();
+            assert!(waits.join().unwrap());
+        });
+    }
+}
