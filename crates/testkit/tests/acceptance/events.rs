@@ -221,7 +221,8 @@ fn gc_allocation_by_type(runtime: &Runtime) {
 }
 
 /// Some GB of objects a second: a runtime that tells of one object in 100 KiB, whoever listens, is listened to for a fifth of
-/// the time from the third second on. The sums are as right, and it is said.
+/// the time from the third second on, which is said. Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the
+/// time in which it is listened to, are less by that.
 fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let recorded = record(runtime, "alloc", &["14"], &["-e", "alloc"]);
     let rows = details(&recorded, "alloc");
@@ -234,13 +235,19 @@ fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
         let (found, samples) = value_of(&rows, words[0]);
         let error = (found - counted) / counted;
         println!("{}: {error:+.3} of {samples} samples", words[0]);
-        let limit = 0.1 + 3.0 / samples.max(1.0).sqrt();
-        assert!(error.abs() < limit, "{}: {error:+.3}", words[0]);
+        let chance = 3.0 / samples.max(1.0).sqrt();
+        let least = if in_turns { -0.25 } else { -0.1 };
+        let allowed = least - chance..0.1 + chance;
+        assert!(allowed.contains(&error), "{}: {error:+.3}", words[0]);
     }
     let total = recorded.answer.measured("allocated");
     let found = number(&totals(&recorded, "alloc"), "value");
     println!("{found} of {total}");
-    assert!((found - total).abs() / total < 0.08, "{found} of {total}");
+    let least = if in_turns { 0.75 } else { 0.92 };
+    assert!(
+        (least..1.08).contains(&(found / total)),
+        "{found} of {total}"
+    );
     assert!(!json.contains("sidewalk-events"), "{json}");
     inspected.assert_honest(broken_limit(runtime), LOST_LIMIT);
 }
