@@ -95,10 +95,7 @@ impl<'a> Runtimes<'a> {
         runtime: u8,
         ask: impl for<'rt> FnOnce(&mut Cx<'rt, AgentThread>) -> R + Send + 'static,
     ) -> Option<io::Result<R>> {
-        let runtime = self.reach(runtime)?.2.clone();
-        let thread = corprof::spawn_agent_thread("sidewalk-events", move |cx: &mut AgentCx| {
-            cx.enter(&runtime, ask)
-        });
+        let thread = self.spawn_apart(runtime, move |cx, runtime| cx.enter(runtime, ask))?;
         // A panic of it is one of ours: whoever catches those catches this one.
         Some(thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))))
     }
@@ -107,11 +104,11 @@ impl<'a> Runtimes<'a> {
     ///
     /// # Errors
     /// The operating system's, when it makes no thread.
-    pub fn spawn_apart(
+    pub fn spawn_apart<R: Send + 'static>(
         &mut self,
         runtime: u8,
-        run: impl FnOnce(&mut AgentCx, &Runtime) + Send + 'static,
-    ) -> Option<io::Result<JoinHandle<()>>> {
+        run: impl FnOnce(&mut AgentCx, &Runtime) -> R + Send + 'static,
+    ) -> Option<io::Result<JoinHandle<R>>> {
         let runtime = self.reach(runtime)?.2.clone();
         let name = "sidewalk-events";
         Some(corprof::spawn_agent_thread(name, move |cx| {

@@ -8,7 +8,6 @@
 //! runtime that is asked for something else, or that ends, has no such thread any more.
 
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -275,7 +274,7 @@ impl Drop for Thread {
             && let Err(panic) = handle.join()
         {
             // Dropping a panic's payload may panic again.
-            std::mem::forget(AssertUnwindSafe(panic));
+            std::mem::forget(panic);
         }
     }
 }
