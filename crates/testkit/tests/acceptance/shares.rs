@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use testkit::{Record, Runtime};
+use testkit::{Record, Recorded, Runtime};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -33,19 +33,25 @@ fn compare(record: &Record, runtime: &Runtime) {
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);
     // The program measures what lies below `Rounds`.
-    let stacks = recorded.stacks().with("Workloads.Shares.Rounds");
-    let total = stacks.total();
+    let total = assert_shares(&recorded, "Workloads.Shares.Rounds", TOLERANCE);
     assert!(total >= 500, "{total} samples are too few");
+}
+
+/// What the program says of the shares of methods below `root`, within so many percentage points. What all is, in the event's unit.
+pub(crate) fn assert_shares(recorded: &Recorded, root: &str, tolerance: f64) -> u64 {
+    let stacks = recorded.stacks().with(root);
+    let total = stacks.total();
     for line in recorded.answer.lines("share") {
         let own: f64 = line[1].parse().unwrap();
         let ours = stacks.with(line[0]).total() as f64 * 100.0 / total as f64;
         println!("{} {own:.2} {ours:.2}", line[0]);
         assert!(
-            (own - ours).abs() <= TOLERANCE,
-            "{}: the program measured {own:.2} %, we {ours:.2} % of {total} samples",
+            (own - ours).abs() <= tolerance,
+            "{}: the program measured {own:.2} %, we {ours:.2} % of {total}",
             line[0]
         );
     }
+    total
 }
 
 fn lines(runtime: &Runtime) {

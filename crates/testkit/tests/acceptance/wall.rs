@@ -2,6 +2,7 @@
 
 use testkit::{Record, Runtime};
 
+use crate::shares::assert_shares;
 use crate::{LOST_LIMIT, broken_limit};
 
 on_each_runtime!(a_worker_is_seen_where_it_waits_and_is_not_woken_for_it);
@@ -18,20 +19,9 @@ fn a_worker_is_seen_where_it_waits_and_is_not_woken_for_it(runtime: &Runtime) {
     recorded
         .inspect()
         .assert_honest(broken_limit(runtime), LOST_LIMIT);
-    let stacks = recorded.stacks().with("Workloads.Worker.Turns");
-    let total = stacks.total();
+    let total = assert_shares(&recorded, "Workloads.Worker.Turns", TOLERANCE);
     let seconds = total as f64 / 1e9;
     assert!((7.9..=8.2).contains(&seconds), "{seconds} s of 8");
-    for line in recorded.answer.lines("share") {
-        let own: f64 = line[1].parse().unwrap();
-        let ours = stacks.with(line[0]).total() as f64 * 100.0 / total as f64;
-        println!("{} {own:.2} {ours:.2}", line[0]);
-        assert!(
-            (own - ours).abs() <= TOLERANCE,
-            "{}: the program measured {own:.2} %, we {ours:.2} %",
-            line[0]
-        );
-    }
     // Two of three ticks find it waiting: woken each time, half of its waits would end by us.
     let (waits, interrupted) = (
         recorded.answer.measured("waits"),
