@@ -4,14 +4,16 @@
 //! fields that are needed are read, and nothing is asked of the runtime: allocation events come
 //! while the allocator works.
 
+use std::sync::Mutex;
+
 use corprof::context::{Callback, MayTriggerGc};
-use corprof::info::EventPipeProviderConfig;
+use corprof::info::{EventPipeProviderConfig, EventPipeSession};
 use corprof::{Cx, EventPipeEvent};
 use recording::Event;
 
 use super::alloc::{self, Allocated, Tick};
 use super::exception_event::{self, Thrown};
-use super::{Events, Origin, contention};
+use super::{Events, Origin, contention, lock};
 
 const PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
@@ -31,14 +33,75 @@ pub(super) const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
 pub(super) const LEVEL_INFORMATIONAL: u32 = 4;
 pub(super) const LEVEL_VERBOSE: u32 = 5;
 
+/// A session, and what it is for. Who calls becomes one of the runtime's threads.
+#[derive(Debug, Default)]
+pub(super) struct Listening(Mutex<Option<Asked>>);
+
+#[derive(Debug)]
+struct Asked {
+    /// Keywords and level.
+    to: (u64, u32),
+    /// `None`: it pauses.
+    session: Option<EventPipeSession>,
+}
+
+impl Listening {
+    /// What is listened to, unless that pauses.
+    pub(super) fn now(&self) -> Option<(u64, u32)> {
+        let asked = lock(&self.0);
+        let asked = asked.as_ref()?;
+        asked.session.as_ref().map(|_| asked.to)
+    }
+
+    /// Listens to this in place of what was listened to.
+    ///
+    /// # Errors
+    /// What the runtime answers: then it tells of nothing.
+    pub(super) fn listen<'rt, C: MayTriggerGc>(
+        &self,
+        cx: &mut Cx<'rt, C>,
+        to: Option<(u64, u32)>,
+    ) -> corprof::Result<()> {
+        self.pause(cx);
+        *lock(&self.0) = None;
+        if let Some(to) = to {
+            let session = Some(start(cx, to)?);
+            *lock(&self.0) = Some(Asked { to, session });
+        }
+        Ok(())
+    }
+
+    /// Ends the session, and keeps in mind what it was for.
+    pub(super) fn pause<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) {
+        let session = lock(&self.0)
+            .as_mut()
+            .and_then(|asked| asked.session.take());
+        if let Some(session) = session {
+            let _ended = cx.info().event_pipe_stop_session(cx, session);
+        }
+    }
+
+    /// Begins what pauses again. Answers whether it does.
+    pub(super) fn resume<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) -> bool {
+        let to = lock(&self.0).as_ref().map(|asked| asked.to);
+        let Some(Ok(session)) = to.map(|to| start(cx, to)) else {
+            return false;
+        };
+        if let Some(asked) = lock(&self.0).as_mut() {
+            asked.session = Some(session);
+        }
+        true
+    }
+}
+
 /// Begins the session.
 ///
 /// # Errors
 /// What the runtime answers.
-pub(crate) fn start<'rt, C: MayTriggerGc>(
+fn start<'rt, C: MayTriggerGc>(
     cx: &mut Cx<'rt, C>,
     (keywords, level): (u64, u32),
-) -> corprof::Result<corprof::info::EventPipeSession> {
+) -> corprof::Result<EventPipeSession> {
     cx.info().event_pipe_start_session(
         cx,
         &[EventPipeProviderConfig {

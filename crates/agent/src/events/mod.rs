@@ -31,7 +31,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use corprof::Cx;
 use corprof::context::{Callback, Context};
 use corprof::id::EventPipeProviderId;
-use corprof::info::EventPipeSession;
 use recording::Event;
 
 pub(crate) use self::names::NameCache;
@@ -103,17 +102,9 @@ pub(crate) struct ClrEvents {
     collector: Collector,
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
-    session: Mutex<Option<Listening>>,
+    session: event_pipe::Listening,
     /// The session of sampled allocations.
     told: turns::Told,
-}
-
-/// A session with a runtime's own events.
-#[derive(Debug)]
-struct Listening {
-    /// Keywords and level.
-    to: (u64, u32),
-    session: EventPipeSession,
 }
 
 /// Where an event comes from: a CLR, with what its samples need. Made anew for each callback.
@@ -139,7 +130,7 @@ impl ClrEvents {
             thrown: ThrownFacts::default(),
             collector: Collector::default(),
             provider: AtomicUsize::new(0),
-            session: Mutex::default(),
+            session: event_pipe::Listening::default(),
             told: turns::Told::default(),
         }
     }

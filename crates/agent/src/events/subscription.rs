@@ -9,7 +9,7 @@ use corprof::{Cx, EventMaskHigh, EventMaskLow};
 
 use super::exception::callbacks_are_safe;
 use super::source::{Asked, How, RuntimeFacts, SOURCES};
-use super::{ClrEvents, EventNews, Listening, event_pipe, lock};
+use super::{ClrEvents, EventNews};
 use crate::model::{EventSet, Settings, WalkerKind};
 
 /// What is asked of one CLR.
@@ -151,11 +151,7 @@ fn masks(
 /// Whether [`apply`] begins or ends a session with the runtime's own events. The runtime makes the thread on which that is done one
 /// of its own (`ep_rt_thread_setup`).
 pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
-    changes_steady(own, wanted) || own.told.now() != wanted.sampled
-}
-
-fn changes_steady(own: &ClrEvents, wanted: &Subscription) -> bool {
-    lock(&own.session).as_ref().map(|now| now.to) != wanted.session
+    own.session.now() != wanted.session || own.told.now() != wanted.sampled
 }
 
 /// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be had.
@@ -179,22 +175,12 @@ pub(crate) fn apply(
             ));
         }
     }
-    if own.told.now() != wanted.sampled
-        && let Err(error) = own.told.listen(cx, wanted.sampled)
-    {
-        trouble = Some(no_session(&own.facts, error));
-    }
-    if !changes_steady(own, wanted) {
-        return trouble;
-    }
-    let before = lock(&own.session).take();
-    if let Some(before) = before {
-        let _ended = info.event_pipe_stop_session(cx, before.session);
-    }
-    if let Some(to) = wanted.session {
-        match event_pipe::start(cx, to) {
-            Ok(session) => *lock(&own.session) = Some(Listening { to, session }),
-            Err(error) => trouble = Some(no_session(&own.facts, error)),
+    let sampled = (own.told.now() != wanted.sampled).then(|| own.told.listen(cx, wanted.sampled));
+    let steady =
+        (own.session.now() != wanted.session).then(|| own.session.listen(cx, wanted.session));
+    for begun in sampled.into_iter().chain(steady) {
+        if let Err(error) = begun {
+            trouble = Some(no_session(&own.facts, error));
         }
     }
     trouble
@@ -233,12 +219,7 @@ pub(crate) fn start_session<'rt>(
     own: &ClrEvents,
     wanted: &Subscription,
 ) -> Option<String> {
-    let begun = wanted.session.map(|to| {
-        let session = event_pipe::start(cx, to)?;
-        *lock(&own.session) = Some(Listening { to, session });
-        Ok(())
-    });
-    let begun = begun.unwrap_or(Ok(()));
+    let begun = own.session.listen(cx, wanted.session);
     let begun = begun.and_then(|()| own.told.listen(cx, wanted.sampled));
     begun.err().map(|error| no_session(&own.facts, error))
 }

@@ -14,12 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use corprof::context::{AgentThread, MayTriggerGc};
-use corprof::info::EventPipeSession;
+use corprof::context::MayTriggerGc;
 use corprof::{AgentCx, Cx, Runtime};
 
 use super::alloc::TICK_BYTES;
-use super::{ClrEvents, EventNews, Events, event_pipe, lock};
+use super::event_pipe::Listening;
+use super::{ClrEvents, EventNews, Events, lock};
 use crate::base::proc;
 use crate::base::random::next_random;
 use crate::clr::Runtimes;
@@ -37,19 +37,11 @@ const TURN_NS: u64 = 200_000_000;
 /// What a runtime has been asked to tell of allocations, and has told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    asked: Mutex<Option<Asked>>,
+    listening: Listening,
     /// Objects.
     objects: AtomicU64,
     /// It is listened to for one of so many parts of the time; 0 and 1: for all of it.
     parts: AtomicU32,
-}
-
-#[derive(Debug)]
-struct Asked {
-    /// Keywords and level.
-    to: (u64, u32),
-    /// `None`: between two turns.
-    session: Option<EventPipeSession>,
 }
 
 impl Told {
@@ -61,9 +53,7 @@ impl Told {
 
     /// What is listened to all the time.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
-        let asked = lock(&self.asked);
-        let asked = asked.as_ref()?;
-        asked.session.as_ref().map(|_| asked.to)
+        self.listening.now()
     }
 
     /// Listens to this all the time, in place of what was listened to. No turns are taken.
@@ -75,39 +65,10 @@ impl Told {
         cx: &mut Cx<'rt, C>,
         to: Option<(u64, u32)>,
     ) -> corprof::Result<()> {
-        let before = lock(&self.asked).take();
-        if let Some(session) = before.and_then(|before| before.session) {
-            let _ended = cx.info().event_pipe_stop_session(cx, session);
-        }
+        self.listening.pause(cx);
         self.parts.store(1, Ordering::Relaxed);
         self.objects.store(0, Ordering::Relaxed);
-        if let Some(to) = to {
-            let session = Some(event_pipe::start(cx, to)?);
-            *lock(&self.asked) = Some(Asked { to, session });
-        }
-        Ok(())
-    }
-
-    /// A turn is over.
-    fn pause(&self, cx: &mut Cx<'_, AgentThread>) {
-        let session = lock(&self.asked)
-            .as_mut()
-            .and_then(|asked| asked.session.take());
-        if let Some(session) = session {
-            let _ended = cx.info().event_pipe_stop_session(cx, session);
-        }
-    }
-
-    /// A turn begins. Answers whether it does.
-    fn resume(&self, cx: &mut Cx<'_, AgentThread>) -> bool {
-        let to = lock(&self.asked).as_ref().map(|asked| asked.to);
-        let Some(Ok(session)) = to.map(|to| event_pipe::start(cx, to)) else {
-            return false;
-        };
-        if let Some(asked) = lock(&self.asked).as_mut() {
-            asked.session = Some(session);
-        }
-        true
+        self.listening.listen(cx, to)
     }
 }
 
@@ -287,7 +248,7 @@ fn take_turns(cx: &mut AgentCx, runtime: &Runtime, told: &Told, parts: u32, over
     let mut random = begun_ns | 1;
     let mut taken_ns = 0;
     let parts_ = u64::from(parts);
-    cx.enter(runtime, |cx| told.pause(cx));
+    cx.enter(runtime, |cx| told.listening.pause(cx));
     told.parts.store(parts, Ordering::Relaxed);
     loop {
         let chance = next_random(&mut random) % (TURN_NS * (parts_ - 1)).max(1);
@@ -295,12 +256,12 @@ fn take_turns(cx: &mut AgentCx, runtime: &Runtime, told: &Told, parts: u32, over
             return;
         }
         let from_ns = proc::now_ns();
-        if !cx.enter(runtime, |cx| told.resume(cx)) {
+        if !cx.enter(runtime, |cx| told.listening.resume(cx)) {
             return;
         }
         let is_over = over.wait_until(from_ns + TURN_NS);
         let until_ns = proc::now_ns();
-        cx.enter(runtime, |cx| told.pause(cx));
+        cx.enter(runtime, |cx| told.listening.pause(cx));
         if is_over {
             return;
         }
