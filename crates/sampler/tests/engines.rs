@@ -327,13 +327,18 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
     in_child("ticks_of_one_thread_stand_for_as_many_as_was_said", || {
         let (sampler, mut reader) = start(EngineChoice::Timer, 100);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
+        let mut sum = 0;
         let mut times = |threads: u32| {
             sampler.stand_for(slot, threads);
             let (before, told) = (cpu_ns(), sampler.told_ns(slot));
             burn(Duration::from_secs(1));
-            let sum: u64 = drain(&mut reader).iter().map(|(_, s)| s.value).sum();
-            assert_eq!(sum, sampler.told_ns(slot) - told);
-            sum as f64 / (cpu_ns() - before) as f64
+            let used = cpu_ns() - before;
+            // A tick may hit this thread at any of these steps.
+            let least = sampler.told_ns(slot);
+            sum += drain(&mut reader).iter().map(|(_, s)| s.value).sum::<u64>();
+            let most = sampler.told_ns(slot);
+            assert!((least..=most).contains(&sum), "{least} {sum} {most}");
+            (least - told) as f64 / used as f64
         };
         for (threads, least, most) in [(5, 4.5, 5.5), (1, 0.9, 1.1), (0, 0.9, 1.1)] {
             let found = times(threads);
