@@ -1,4 +1,4 @@
-//! A native library for tests: it makes threads of its own, shuts doors, calls back.
+//! A native library for tests: it makes threads of its own, shuts doors, calls back, has a wrong unwind table.
 //!
 //! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no less, and
 //! is joined before the call returns.
@@ -44,6 +44,24 @@ pub extern "C" fn native_threads(at_once: i32, times: i32, microseconds: i32, bl
             let _burned = thread.join();
         }
     }
+}
+
+/// Burns for so many rounds with a word on top of the stack, of which its unwind table does not tell, as happens in
+/// hand-written code: a walk takes the word for the return address.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub extern "C" fn burn_over(word: usize, rounds: u64) -> u64 {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "mov rax, rsi",
+        "2: lea rax, [rax + rax * 2 + 1]",
+        "dec rsi",
+        "jnz 2b",
+        "pop rdi",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// Calls back, from a frame of its own.

@@ -893,6 +893,14 @@ impl CodeMap {
     }
 }
 
+/// As [`CodeMap::is_behind_call`], in code that is not known: it may be gone, and is read by the kernel. Async-signal-safe.
+pub fn is_behind_unknown_call(address: u64) -> bool {
+    const LONGEST: usize = 8;
+    let mut before = [0; LONGEST];
+    let found = crate::own_memory::peek(address.wrapping_sub(LONGEST as u64), &mut before);
+    found.len() == LONGEST && x86::ends_in_call(found)
+}
+
 impl Entry {
     /// Up to 8 bytes of code that end before `address`.
     fn code_before(&self, address: u64) -> &[u8] {

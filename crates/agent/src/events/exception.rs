@@ -27,6 +27,7 @@ use super::sample::{Catcher, EventSample};
 use super::source::{Asked, EventSource, Need, RuntimeFacts};
 use crate::clr::names;
 use crate::model::chain;
+use crate::target::code::may_be_asked_for;
 use crate::walkers::here::stack_pointer;
 
 /// Longest message kept, UTF-16 units.
@@ -153,15 +154,18 @@ fn outermost<'rt>(
     Some((function_at(cx, lookup)?.raw(), frames))
 }
 
-/// Of a frame of managed code: an address in the instruction, and where its method's code begins.
+/// Of a frame of managed code: an address in the instruction, and where its method's code begins. `None` too for one
+/// of which the runtime must not be asked.
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let address = word & ADDRESS;
     let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
     let region = map.lookup(lookup)?;
     match region.kind {
         Kind::Jit => Some((lookup, region.start)),
-        Kind::ReadyToRun => Some((lookup, map.r2r_function_start(lookup)?)),
-        Kind::Native => None,
+        Kind::ReadyToRun if may_be_asked_for(map, word) => {
+            Some((lookup, map.r2r_function_start(lookup)?))
+        }
+        Kind::ReadyToRun | Kind::Native => None,
     }
 }
 

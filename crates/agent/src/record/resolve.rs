@@ -25,7 +25,7 @@ use crate::base::numbers::NumberMap;
 use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
-use crate::target::code::Owner;
+use crate::target::code::{Owner, may_be_asked_for};
 use crate::target::natives::NativeChange;
 use crate::target::{Target, chains};
 
@@ -37,6 +37,9 @@ const MAX_FRAMES: usize = 64 * 1024;
 const MAX_METHODS: usize = 64 * 1024;
 /// How far from the leaf the runtime's exception handling is looked for, frames.
 const MAX_DISPATCH: usize = 24;
+
+/// What is called so is where a wrong unwind table led: [`may_be_asked_for`].
+const STRAY: &str = "ReadyToRun code behind no call";
 
 /// What has been written to the recording, by what it is.
 ///
@@ -346,9 +349,14 @@ impl Recorder {
         if !contested && let Some(frame) = self.written.by_address.get(&lookup) {
             return (*frame, true);
         }
-        let value = self.look_up(look, lookup, time_ns);
-        // An unknown address may be known a moment later.
-        let keep = !contested && !matches!(value, Frame::Unknown { .. });
+        let value = self.look_up(look, word, lookup, time_ns);
+        // An unknown address may be known a moment later, and a thread may be interrupted where a stray led.
+        let may_change = match &value {
+            Frame::Unknown { .. } => true,
+            Frame::Stub { name, .. } => name == STRAY,
+            _ => false,
+        };
+        let keep = !contested && !may_change;
         let frame = self.frame(value);
         if keep {
             self.written.by_address.insert(lookup, frame);
@@ -415,7 +423,14 @@ impl Recorder {
         Some(method)
     }
 
-    fn look_up(&mut self, look: &mut Lookup<'_, '_>, lookup: u64, time_ns: u64) -> Frame<'static> {
+    /// The frame of a word, which is to be looked up there.
+    fn look_up(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        word: u64,
+        lookup: u64,
+        time_ns: u64,
+    ) -> Frame<'static> {
         let mut body = self.history.at(lookup, time_ns).cloned();
         if body.is_none() && self.history.absorb(&look.target.code) {
             // It was compiled after this round of draining began.
@@ -426,7 +441,8 @@ impl Recorder {
         }
         match look.target.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::ReadyToRun => {
-                self.ready_to_run(look, Owner::of_word(region.user).runtime, lookup)
+                let runtime = Owner::of_word(region.user).runtime;
+                self.ready_to_run(look, runtime, word, lookup)
             }
             Some(region) if region.kind == Kind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
@@ -443,7 +459,9 @@ impl Recorder {
                 }
             }
             Some(region) => self.jitted(look, Owner::of_word(region.user), lookup, time_ns),
-            None if look.runtimes.meet(look.target, lookup) => {
+            None if may_be_asked_for(look.target.code.map(), word)
+                && look.runtimes.meet(look.target, lookup) =>
+            {
                 let region = look.target.code.map().lookup(lookup);
                 let owner = region.map(|region| Owner::of_word(region.user));
                 match owner {
@@ -544,6 +562,7 @@ impl Recorder {
         &mut self,
         look: &mut Lookup<'_, '_>,
         runtime: u8,
+        word: u64,
         lookup: u64,
     ) -> Frame<'static> {
         if is_cut_short(look, runtime, lookup) {
@@ -556,6 +575,12 @@ impl Recorder {
         let map = look.target.code.map();
         let start = map.r2r_function_start(lookup).unwrap_or(lookup);
         let known = self.written.precompiled.get(&start).copied();
+        if known.is_none() && !may_be_asked_for(map, word) {
+            return Frame::Stub {
+                runtime,
+                name: Cow::Borrowed(STRAY),
+            };
+        }
         let found = known.or_else(|| {
             let (function, code_start, names) = look.runtimes.with(runtime, |clr, cx| {
                 // Code of a ReadyToRun image is never freed, so the lookup cannot race with it

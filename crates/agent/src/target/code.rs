@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use stackwalk::{CodeMap, Taken, jit, pe};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Taken, is_behind_unknown_call, jit, pe};
 
 use crate::base::proc;
 use crate::base::wake::Wake;
@@ -85,6 +85,19 @@ impl Owner {
             unnamed: (word >> Owner::RUNTIME_BITS) as usize,
         }
     }
+}
+
+/// Whether a runtime may be asked for the method at a word of a walk.
+///
+/// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the image to the one before
+/// until it finds one that has run, and does not stop where its table begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What
+/// was interrupted runs, and so does what a call returns to; a wrong unwind table may lead anywhere else.
+pub(crate) fn may_be_asked_for(map: &CodeMap, word: u64) -> bool {
+    let address = word & ADDRESS;
+    let is_known = || map.lookup(address.saturating_sub(1)).is_some();
+    word & EXACT != 0
+        || map.is_behind_call(address)
+        || !is_known() && is_behind_unknown_call(address)
 }
 
 /// All code of the process.

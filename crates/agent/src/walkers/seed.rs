@@ -11,7 +11,7 @@ use std::ops::Range;
 use corprof::{Registers, Seed, SeedRefused, WalkError};
 use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced};
 
-use crate::target::code::Owner;
+use crate::target::code::{Owner, may_be_asked_for};
 
 /// What became of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +104,8 @@ pub fn check(
     };
     let at = trace.iter().position(is_it).ok_or(Refused::NoSuchFrame)?;
     let guessed = |frame: &Traced| frame.word & (BY_FRAME_POINTER | HEURISTIC) != 0;
-    if trace.iter().take(at + 1).any(guessed) {
+    let is_stray = |frame: &Traced| !may_be_asked_for(map, frame.word);
+    if trace.iter().take(at + 1).any(guessed) || trace.get(at).is_some_and(is_stray) {
         return Err(Refused::Guessed);
     }
     let code = trace

@@ -72,6 +72,7 @@ mod side_by_side;
 mod signals;
 mod stepper;
 mod steps;
+mod strays;
 mod stress;
 mod tiers;
 mod top;

@@ -1,0 +1,76 @@
+using System;
+using System.IO;
+using System.Linq;
+using System.Reflection;
+using System.Runtime.InteropServices;
+
+namespace Workloads
+{
+    /// <summary>
+    /// Burns in a native function whose unwind table is wrong, so that a walk
+    /// takes the next word of the stack for the return address: it is in the
+    /// first method of a precompiled library that is loaded and of which no
+    /// method has ever run. Its last argument is libnative_threads.so of
+    /// crates/native-threads.
+    /// </summary>
+    public static class Strays
+    {
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        private delegate ulong BurnOver(IntPtr word, ulong rounds);
+
+        public static int Main(string[] args)
+        {
+            var run = new Run(args);
+            var check = new Checked("checksum");
+            IntPtr library = NativeLibrary.Load(args[args.Length - 1]);
+            IntPtr function = NativeLibrary.GetExport(library, "burn_over");
+            var burn = Marshal.GetDelegateForFunctionPointer<BurnOver>(function);
+            IntPtr word = InFirstMethod(Assembly.Load("System.Private.Xml").Location);
+            while (run.More())
+            {
+                check.Add((long)burn(word, 20_000_000));
+            }
+            check.Print();
+            run.End();
+            return 0;
+        }
+
+        /// <summary>An address behind the first byte of the first method of a loaded ReadyToRun image.</summary>
+        private static IntPtr InFirstMethod(string path)
+        {
+            const int RuntimeFunctions = 102;
+            // It may be mapped flat too, shared, to read its metadata.
+            string mapped = File.ReadLines("/proc/self/maps")
+                .First(line => line.EndsWith(path) && line.Contains(" r--p 00000000 "));
+            long start = Convert.ToInt64(mapped.Substring(0, mapped.IndexOf('-')), 16);
+            byte[] file = File.ReadAllBytes(path);
+            Func<int, int> number = at => BitConverter.ToInt32(file, at);
+            int headers = number(0x3c);
+            int optional = headers + 24;
+            int sections = optional + BitConverter.ToUInt16(file, headers + 20);
+            int count = BitConverter.ToUInt16(file, headers + 6);
+            Func<int, int> inFile = address =>
+            {
+                for (int at = sections; at < sections + count * 40; at += 40)
+                {
+                    if (address >= number(at + 12) && address < number(at + 12) + number(at + 16))
+                    {
+                        return address - number(at + 12) + number(at + 20);
+                    }
+                }
+                throw new InvalidDataException(path);
+            };
+            // IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR, its ManagedNativeHeader, READYTORUN_HEADER.
+            int managed = inFile(number(optional + 112 + 14 * 8));
+            int precompiled = inFile(number(managed + 64));
+            for (int at = precompiled + 16; at < precompiled + 16 + number(precompiled + 12) * 12; at += 12)
+            {
+                if (number(at) == RuntimeFunctions)
+                {
+                    return (IntPtr)(start + number(inFile(number(at + 4))) + 1);
+                }
+            }
+            throw new InvalidDataException(path);
+        }
+    }
+}
