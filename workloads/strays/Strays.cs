@@ -1,4 +1,5 @@
 using System;
+using System.Collections.Generic;
 using System.IO;
 using System.Linq;
 using System.Reflection;
@@ -8,10 +9,11 @@ namespace Workloads
 {
     /// <summary>
     /// Burns in a native function whose unwind table is wrong, so that a walk
-    /// takes the next word of the stack for the return address: it is in the
+    /// takes the next word of the stack for the return address. It is in the
     /// first method of a precompiled library that is loaded and of which no
-    /// method has ever run. Its last argument is libnative_threads.so of
-    /// crates/native-threads.
+    /// method has ever run; with `anywhere` it is by chance anywhere in what
+    /// may run but precompiled code. Its last argument is
+    /// libnative_threads.so of crates/native-threads.
     /// </summary>
     public static class Strays
     {
@@ -26,13 +28,37 @@ namespace Workloads
             IntPtr function = NativeLibrary.GetExport(library, "burn_over");
             var burn = Marshal.GetDelegateForFunctionPointer<BurnOver>(function);
             IntPtr word = InFirstMethod(Assembly.Load("System.Private.Xml").Location);
+            bool anywhere = args.Contains("anywhere");
+            var chance = new Random(1);
             while (run.More())
             {
-                check.Add((long)burn(word, 20_000_000));
+                List<long[]> code = anywhere ? Code() : null;
+                for (int i = 0; i < 1000; i++)
+                {
+                    if (anywhere)
+                    {
+                        long[] range = code[chance.Next(code.Count)];
+                        word = (IntPtr)(range[0] + (long)(chance.NextDouble() * range[1]));
+                    }
+                    check.Add((long)burn(word, 20_000));
+                }
             }
             check.Print();
             run.End();
             return 0;
+        }
+
+        /// <summary>Starts and lengths of native libraries and of memory that are mapped to run.</summary>
+        private static List<long[]> Code()
+        {
+            var found = new List<long[]>();
+            foreach (string line in File.ReadLines("/proc/self/maps").Where(line => line.Contains(" r-x") && !line.EndsWith(".dll")))
+            {
+                string[] ends = line.Substring(0, line.IndexOf(' ')).Split('-');
+                long start = Convert.ToInt64(ends[0], 16);
+                found.Add(new[] { start, Convert.ToInt64(ends[1], 16) - start });
+            }
+            return found;
         }
 
         /// <summary>An address behind the first byte of the first method of a loaded ReadyToRun image.</summary>

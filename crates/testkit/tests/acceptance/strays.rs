@@ -2,7 +2,10 @@
 
 use testkit::{Record, Runtime, native_threads};
 
-on_each_runtime!(a_wrong_table_leads_into_precompiled_code_that_never_ran);
+on_each_runtime!(
+    a_wrong_table_leads_into_precompiled_code_that_never_ran,
+    a_wrong_table_leads_anywhere,
+);
 
 /// How the recording calls what is there.
 const STRAY: &str = "ReadyToRun code behind no call";
@@ -30,5 +33,21 @@ fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
         let mut all = stacks.stacks.iter();
         let found = all.any(|(frames, _)| frames.windows(2).any(is_stray));
         assert!(found, "{event}: {}", stacks.show(10));
+    }
+}
+
+/// Into the middle of instructions, code that is gone, dynamic methods, stubs: by each walker that meets native frames.
+fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
+    let library = native_threads();
+    let library = library.to_string_lossy();
+    let program = Record::workload(runtime, "strays", &["0.5", "anywhere", &library]);
+    let bare = program.run_bare();
+    for way in [
+        &["--event", "cpu,wall", "--engine", "clocks"][..],
+        &["--walker", "seeded"],
+    ] {
+        let program = program.clone().options(["--frequency", "2999"]);
+        let recorded = program.options(way.iter().copied()).run_as(&bare);
+        assert!(recorded.inspect().number("samples") > 100.0);
     }
 }
