@@ -41,7 +41,9 @@ use recording::MethodKind;
 use sampler::{Reader, SlotId};
 use stackwalk::debug_info;
 use stackwalk::jit::NoIlMap;
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced, own_memory};
+use stackwalk::{
+    ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced, lookup_address, own_memory,
+};
 
 use crate::costs;
 use crate::random_seeds::RandomSeeds;
@@ -356,8 +358,7 @@ impl Agree {
         word: u64,
         time_ns: u64,
     ) -> Meaning {
-        let address = word & ADDRESS;
-        let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
+        let lookup = lookup_address(word);
         let none = |kind| Meaning { kind, function: 0 };
         let target = &self.parts.target;
         let of_body = |history: &CodeHistory| {

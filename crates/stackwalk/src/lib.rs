@@ -55,6 +55,6 @@ pub use native::{ModuleChange, NativeModule};
 pub use unwind_info::Saved;
 pub use walk::{
     ADDRESS, BY_FRAME_POINTER, EXACT, End, HEURISTIC, HIJACKS, Out, Reason, Regs, Scratch, Stack,
-    Traced, Walk, hijack_offset, is_behind_unknown_call, regs_from_ucontext, trace, walk,
-    walk_into,
+    Traced, Walk, hijack_offset, is_behind_unknown_call, lookup_address, regs_from_ucontext, trace,
+    walk, walk_into,
 };

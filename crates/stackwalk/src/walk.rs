@@ -18,6 +18,13 @@ pub const ADDRESS: u64 = (1 << 48) - 1;
 /// The address is an instruction that has not run yet, not a return address. Look up the source
 /// line of this address itself; of any other frame that of the address − 1.
 pub const EXACT: u64 = 1 << 63;
+/// Where a word that [`walk`] writes is looked up: in the instruction that was interrupted, or in the call that is to
+/// return. Async-signal-safe.
+#[inline]
+pub fn lookup_address(word: u64) -> u64 {
+    (word & ADDRESS).saturating_sub(u64::from(word & EXACT == 0))
+}
+
 /// The frame was found by the frame pointer because its callee's code has no unwind rule: a frame
 /// between the two may be missing.
 pub const BY_FRAME_POINTER: u64 = 1 << 62;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use corprof::context::{Callback, Context, Cooperative};
 use corprof::{ClassId, Cx, EventMaskLow, FunctionId, ObjectId};
 use recording::{Event, WalkEnd};
-use stackwalk::{ADDRESS, CodeMap, EXACT, Kind};
+use stackwalk::{CodeMap, Kind, lookup_address};
 
 use super::Origin;
 use super::event_pipe::{KEYWORD_EXCEPTION, LEVEL_INFORMATIONAL};
@@ -157,8 +157,7 @@ fn outermost<'rt>(
 /// Of a frame of managed code: an address in the instruction, and where its method's code begins. `None` too for one
 /// of which the runtime must not be asked.
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
-    let address = word & ADDRESS;
-    let lookup = address.saturating_sub(u64::from(word & EXACT == 0));
+    let lookup = lookup_address(word);
     let region = map.lookup(lookup)?;
     match region.kind {
         Kind::Jit => Some((lookup, region.start)),

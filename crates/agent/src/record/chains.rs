@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use recording::{Frame, MethodKind, Record};
-use stackwalk::{ADDRESS, EXACT, Kind};
+use stackwalk::{Kind, lookup_address};
 
 use super::Recorder;
 use super::resolve::Lookup;
@@ -310,7 +310,7 @@ impl Recorder {
 
     /// The runtime whose code is at a word of a walk.
     fn runtime_of(&self, look: &Lookup<'_, '_>, word: u64, time_ns: u64) -> Option<u8> {
-        let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
+        let lookup = lookup_address(word);
         if let Some(body) = self.history.at(lookup, time_ns) {
             return Some(body.runtime);
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, EXACT, Kind};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, Kind, lookup_address};
 
 use super::Recorder;
 use super::il_maps::IlMaps;
@@ -339,17 +339,12 @@ impl Recorder {
         word: u64,
         time_ns: u64,
     ) -> (u32, bool) {
-        let address = word & ADDRESS;
-        let lookup = if word & EXACT != 0 {
-            address
-        } else {
-            address.saturating_sub(1)
-        };
+        let lookup = lookup_address(word);
         let contested = self.history.is_contested(lookup);
         if !contested && let Some(frame) = self.written.by_address.get(&lookup) {
             return (*frame, true);
         }
-        let value = self.look_up(look, word, lookup, time_ns);
+        let value = self.look_up(look, word, time_ns);
         // An unknown address may be known a moment later, and a thread may be interrupted where a stray led.
         let may_change = match &value {
             Frame::Unknown { .. } => true,
@@ -423,14 +418,8 @@ impl Recorder {
         Some(method)
     }
 
-    /// The frame of a word, which is to be looked up there.
-    fn look_up(
-        &mut self,
-        look: &mut Lookup<'_, '_>,
-        word: u64,
-        lookup: u64,
-        time_ns: u64,
-    ) -> Frame<'static> {
+    fn look_up(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> Frame<'static> {
+        let lookup = lookup_address(word);
         let mut body = self.history.at(lookup, time_ns).cloned();
         if body.is_none() && self.history.absorb(&look.target.code) {
             // It was compiled after this round of draining began.
@@ -442,7 +431,7 @@ impl Recorder {
         match look.target.code.map().lookup(lookup) {
             Some(region) if region.kind == Kind::ReadyToRun => {
                 let runtime = Owner::of_word(region.user).runtime;
-                self.ready_to_run(look, runtime, word, lookup)
+                self.ready_to_run(look, runtime, word)
             }
             Some(region) if region.kind == Kind::Native => {
                 let native = u32::try_from(region.user).unwrap_or(u32::MAX);
@@ -563,8 +552,8 @@ impl Recorder {
         look: &mut Lookup<'_, '_>,
         runtime: u8,
         word: u64,
-        lookup: u64,
     ) -> Frame<'static> {
+        let lookup = lookup_address(word);
         if is_cut_short(look, runtime, lookup) {
             // The runtime would look for it in what is not there any more.
             return Frame::Stub {

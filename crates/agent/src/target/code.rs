@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use stackwalk::{ADDRESS, CodeMap, EXACT, Taken, is_behind_unknown_call, jit, pe};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Taken, is_behind_unknown_call, jit, lookup_address, pe};
 
 use crate::base::proc;
 use crate::base::wake::Wake;
@@ -94,7 +94,7 @@ impl Owner {
 /// was interrupted runs, and so does what a call returns to; a wrong unwind table may lead anywhere else.
 pub(crate) fn may_be_asked_for(map: &CodeMap, word: u64) -> bool {
     let address = word & ADDRESS;
-    let is_known = || map.lookup(address.saturating_sub(1)).is_some();
+    let is_known = || map.lookup(lookup_address(word)).is_some();
     word & EXACT != 0
         || map.is_behind_call(address)
         || !is_known() && is_behind_unknown_call(address)

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use corprof::{Registers, Seed, SeedRefused, WalkError};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, HEURISTIC, Kind, Traced, lookup_address};
 
 use crate::target::code::{Owner, may_be_asked_for};
 
@@ -29,7 +29,7 @@ pub enum SeedState {
 pub enum Refused {
     /// No frame of our own walk is the seed.
     NoSuchFrame,
-    /// That frame was guessed, or lies behind one that was.
+    /// That frame was guessed, lies behind one that was, or is no return address.
     Guessed,
     /// It is not managed code of this runtime.
     NotManaged,
@@ -78,7 +78,7 @@ pub fn candidate(map: &CodeMap, runtime: u8, trace: &[Traced]) -> Option<Candida
 /// The piece of managed code of `runtime` that a frame is in: from its start to the frame.
 fn code_of(map: &CodeMap, runtime: u8, frame: &Traced) -> Option<Range<u64>> {
     let ip = frame.word & ADDRESS;
-    let lookup = ip.checked_sub(u64::from(frame.word & EXACT == 0))?;
+    let lookup = lookup_address(frame.word);
     let region = map.lookup(lookup)?;
     if Owner::of_word(region.user).runtime != runtime {
         return None;

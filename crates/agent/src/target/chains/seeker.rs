@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use stackwalk::{ADDRESS, CodeMap, EXACT, Out, own_memory};
+use stackwalk::{ADDRESS, CodeMap, EXACT, Out, lookup_address, own_memory};
 
 use super::bodies::{AsyncBody, Code, HeldIn};
 use super::reader::{ChainReader, Heap};
@@ -206,7 +206,7 @@ impl Out for Seeker<'_> {
         };
         *slot = word;
         if self.found.is_none() {
-            let lookup = (word & ADDRESS).wrapping_sub(u64::from(word & EXACT == 0));
+            let lookup = lookup_address(word);
             let body = self.tables.bodies.at(lookup);
             if body.is_some() || self.undecided.is_some() || self.homeless.is_some() {
                 self.look(body, depth, lookup, sp, bp);
