@@ -71,6 +71,8 @@ pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
         high: EventMaskHigh::MONITOR_LARGEOBJECT_ALLOCATED,
         keywords: KEYWORD_GC,
         level: LEVEL_VERBOSE,
+        // That of .NET 5 is ended by other code, which we have not seen run: it is ended once.
+        is_apart: runtime.major >= 6,
         interval,
         ..Need::nothing("AllocationTick event, ObjectAllocated for large objects")
     }
@@ -231,17 +233,22 @@ pub(super) struct Tick {
 ///
 /// Ticks of large objects are left to [`object_allocated`]: an object of more than [`TICK_BYTES`]
 /// ends every count, so those that are a little smaller would never be seen beside it.
+///
+/// The heap counts and begins again whether it is listened to or not (`gc_heap::try_allocate_more_space`, src/coreclr/gc/gc.cpp): the
+/// first tick of a turn is one like the others.
 pub(super) fn tick<'rt>(
     origin: Origin<'_>,
     cx: &mut Cx<'rt, Callback>,
     tick: Tick,
     allocated: &Allocated<'_>,
 ) {
+    let times = origin.own.told.object();
     if tick.heap == LARGE_HEAP {
         return;
     }
     let events = origin.events;
     let bytes = events.ticks.weigh(tick.heap, tick.amount);
+    let bytes = bytes.saturating_mul(times);
     if let Some(value) = sampling(|own| own.thin(bytes, events.alloc_interval())) {
         keep(origin, cx, value, allocated);
     }

@@ -103,7 +103,7 @@ pub(crate) struct ClrEvents {
     /// The provider of the runtime's own events, once it has been met.
     provider: AtomicUsize,
     session: event_pipe::Listening,
-    /// The session of sampled allocations.
+    /// The session of allocations.
     told: turns::Told,
 }
 

@@ -21,7 +21,7 @@ pub struct Subscription {
     pub high: EventMaskHigh,
     /// Keywords and level of a session with the runtime's own events.
     pub session: Option<(u64, u32)>,
-    /// The same of a session for sampled allocations alone.
+    /// The same of a session for allocations alone, which may be ended and begun again.
     pub sampled: Option<(u64, u32)>,
     /// What the recording is to be told.
     pub news: Vec<EventNews>,
@@ -272,8 +272,11 @@ mod tests {
         assert!(!setup.low.contains(EventMaskLow::MONITOR_GC));
         assert!(!setup.low.contains(EventMaskLow::ENABLE_OBJECT_ALLOCATED));
         assert!(setup.high.contains(EventMaskHigh::BASIC_GC));
-        assert_eq!(setup.session, Some((0x4001, 5)));
+        assert_eq!(setup.session, Some((0x4000, 4)));
+        assert_eq!(setup.sampled, Some((0x1, 5)));
         assert_eq!(setup.news.len(), 5);
+        let old = of("alloc,contention", 5, true);
+        assert_eq!((old.session, old.sampled), (Some((0x4001, 5)), None));
     }
 
     /// dotnet/runtime issue 132462: those of exceptions end programs.

@@ -1,6 +1,6 @@
 //! Turns: a runtime that tells of very many allocations is listened to for a part of the time only.
 //!
-//! .NET 10 tells of one object in 100 KiB, by chance, and of no fewer. That costs it some 7 µs each (it writes the
+//! .NET 6 and later tell of an object for each 100 KiB, and of no fewer. That costs them some 7 µs each (they write the
 //! type's name), whoever listens, so what a thread that allocates pays for can only be had less often by not listening. A session
 //! of its own is begun and ended in turn, by a thread that lives for that: the runtime makes it one of its own. Invariants: each
 //! sample stands for as many times more as the time is less; by which part that is changes only while there is no session, so no

@@ -220,7 +220,7 @@ fn gc_allocation_by_type(runtime: &Runtime) {
     assert_allocated(runtime, "gc", 0.5);
 }
 
-/// Some GB of objects a second: a runtime that tells of one object in 100 KiB, whoever listens, is listened to for a fifth of
+/// Some GB of objects a second: a runtime that tells of an object for each 100 KiB, whoever listens, is listened to for a fifth of
 /// the time from the third second on, which is said. Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the
 /// time in which it is listened to, are less by that.
 fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
@@ -229,7 +229,7 @@ fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let inspected = recorded.inspect();
     let json = inspected.json.to_string();
     let in_turns = json.contains("listened to for one of 5 parts of the time");
-    assert_eq!(in_turns, json.contains("AllocationSampled"), "{json}");
+    assert_eq!(in_turns, !runtime.is_core31(), "{json}");
     for words in recorded.answer.lines("allocated") {
         let counted: f64 = words[1].parse().unwrap();
         let (found, samples) = value_of(&rows, words[0]);
