@@ -14,7 +14,7 @@ namespace Workloads
     /// action, `registered` takes SIGPROF by PosixSignalRegistration (.NET 6
     /// and later) and sends itself one, `handles` opens so many files
     /// (files=N) while so many threads run (threads=N), `closes` closes all
-    /// descriptors from 1000 on and gives their numbers to a file. And abrupt ends: `kills`
+    /// descriptors from 1000 on and gives their numbers to a file, `counts` how many it can have. And abrupt ends: `kills`
     /// itself, `exits` without the runtime, `failsfast`, `throws` what nobody
     /// catches, `faults` in native code.
     /// </summary>
@@ -40,6 +40,9 @@ namespace Workloads
 
         [DllImport("libc", EntryPoint = "dup2")]
         private static extern int Dup2(int from, int to);
+
+        [DllImport("libc", EntryPoint = "dup")]
+        private static extern int Dup(int number);
 
         [DllImport("libc", EntryPoint = "_exit")]
         private static extern void Exit(int code);
@@ -76,6 +79,10 @@ namespace Workloads
                     return EndAbruptly(mode);
                 case "closes":
                     Closes(run, check);
+                    break;
+                case "counts":
+                    Work(run, check);
+                    Run.Measured("descriptors", Count());
                     break;
                 case "registered":
                     object registration = Register();
@@ -123,6 +130,27 @@ namespace Workloads
                 default:
                     throw new InvalidOperationException("nobody catches this");
             }
+        }
+
+        /// <summary>
+        /// How many descriptors there are beside those that are open. At their most: others may have some for a moment.
+        /// </summary>
+        private static int Count()
+        {
+            int most = 0;
+            var open = new List<int>();
+            for (int round = 0; round < 50; round++)
+            {
+                for (int number = Dup(0); number >= 0; number = Dup(0))
+                {
+                    open.Add(number);
+                }
+                most = Math.Max(most, open.Count);
+                open.ForEach(number => Close(number));
+                open.Clear();
+                Thread.Sleep(1);
+            }
+            return most;
         }
 
         private static void Closes(Run run, Checked check)

@@ -293,9 +293,9 @@ fn circumstances(
 ) {
     let mut limits = Vec::new();
     if rng.u32(..6) == 0 {
-        // Two programs have what each would have alone. The agent has four, and the workload with most
-        // files has 44.
-        let files = [56, 64, 100, 256][rng.usize(..4)] * programs;
+        // Two programs have what each would have alone. The agent has two, one more for moments, and three of 256; the workload with
+        // most files needs 55.
+        let files = [60, 64, 100, 256][rng.usize(..4)] * programs;
         limits.push(format!("--nofile={files}"));
     }
     if rng.u32(..8) == 0 {
@@ -513,7 +513,7 @@ mod tests {
             "DOTNET_EnableEventPipe=1",
             "DOTNET_EnableWriteXorExecute=0",
             "prlimit",
-            "--nofile=56",
+            "--nofile=60",
             "--sigpending=0",
             "taskset",
             "--block-signal=PROF",

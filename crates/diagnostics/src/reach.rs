@@ -85,7 +85,7 @@ pub enum Refusal {
     /// An agent that came with the runtime, and cannot be asked.
     #[error(
         "process {pid} was started by sidewalk record, and its agent does not listen: it is one of \
-         another version"
+         another version, or the process may have fewer than 256 descriptors, and it listens when it has been recorded"
     )]
     AgentUnreachable {
         /// The process.
@@ -106,7 +106,7 @@ impl Refusal {
             Refusal::TooOld { .. } => "too old",
             Refusal::DiagnosticsOff { .. } => "diagnostics off",
             Refusal::ProfilerTaken { .. } => "another profiler",
-            Refusal::AgentUnreachable { .. } => "another version's agent",
+            Refusal::AgentUnreachable { .. } => "agent does not listen",
             Refusal::Unreachable(error) => match error {
                 Error::NoProcess { .. } | Error::Ended { .. } => "ended",
                 Error::Denied { .. } => "not permitted",

@@ -86,9 +86,8 @@ pub(crate) struct Global {
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
-    /// The sockets by which the reader is woken: what it reads from, and what is sent to.
-    pub(crate) wake_read: Descriptor,
-    pub(crate) wake_send: Descriptor,
+    /// The socket by which the reader is woken: what is sent to it can be read from it.
+    pub(crate) wake: Descriptor,
     pub(crate) bell: Bell,
 
     /// The handler that gets what is not ours: its address, 0 for none.
@@ -142,8 +141,7 @@ pub(crate) static GLOBAL: Global = Global {
     clock_due: AtomicU64::new(0),
     come: AtomicU32::new(0),
     last_tick: AtomicU64::new(0),
-    wake_read: Descriptor::new(),
-    wake_send: Descriptor::new(),
+    wake: Descriptor::new(),
     bell: Bell(AtomicBool::new(false)),
     previous: AtomicUsize::new(0),
     previous_takes_info: AtomicBool::new(false),
@@ -342,7 +340,7 @@ impl Global {
     /// Wakes the reader unless that is under way. Handler.
     pub(crate) fn wake(&self) {
         if self.bell.ring()
-            && let Some(fd) = self.wake_send.get()
+            && let Some(fd) = self.wake.get()
         {
             sys::notify(fd);
         }

@@ -204,16 +204,44 @@ pub(crate) fn identity(fd: c_int) -> u64 {
     found.st_ino ^ found.st_dev.rotate_left(32)
 }
 
-/// Two sockets connected to each other: what is sent to the second can be read from the first.
-pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
-    let mut pair = [-1; 2];
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: room for two descriptors.
-    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } != 0 {
-        return Err(last_error("socketpair"));
+/// A socket that is connected to itself: what is sent to it can be read from it, and nobody else may send to it (the peer of a
+/// connected one is the only one who may, `unix_may_send`, net/unix/af_unix.c). One descriptor, where a pair takes two; a socket, because
+/// sending to what has got its number does nothing.
+pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: three numbers.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return Err(last_error("socket"));
     }
-    let [first, second] = pair;
-    Ok((first, second))
+    // SAFETY: all-zero is a valid `sockaddr_un`.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let pointer = (&raw mut address).cast::<libc::sockaddr>();
+    // A family and no name: the kernel gives it one that is free (unix(7), "Autobind"), of no file.
+    let mut length = size_of::<libc::sa_family_t>() as libc::socklen_t;
+    // SAFETY: as many readable bytes.
+    if unsafe { libc::bind(socket, pointer, length) } != 0 {
+        return Err(close_with(socket, "bind"));
+    }
+    length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: as many writable bytes, and where to say how many they are.
+    if unsafe { libc::getsockname(socket, pointer, &raw mut length) } != 0 {
+        return Err(close_with(socket, "getsockname"));
+    }
+    // SAFETY: as many readable bytes, which `getsockname` has written.
+    if unsafe { libc::connect(socket, pointer, length) } != 0 {
+        return Err(close_with(socket, "connect"));
+    }
+    Ok(socket)
+}
+
+/// Closes what is of no use, since this call failed.
+fn close_with(fd: c_int, call: &'static str) -> Error {
+    let error = last_error(call);
+    // SAFETY: opened by who calls, and used by nobody else yet.
+    unsafe { libc::close(fd) };
+    error
 }
 
 /// Sends one byte. Handler. The raw call, because `libc`'s is a cancellation point; a file that is
@@ -240,8 +268,14 @@ pub(crate) fn notify(socket: c_int) {
 pub(crate) fn take_notices(socket: c_int) {
     let mut bytes = [0u8; 64];
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: so many writable bytes.
-    unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
+    // Each is read by itself. Two are never there for long (`Bell`); of more, the rest makes the next wait end at once.
+    for _ in 0..8 {
+        // SAFETY: so many writable bytes.
+        let read = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
+        if read <= 0 {
+            return;
+        }
+    }
 }
 
 /// Lets the calling thread's waits end within a microsecond of their time; the kernel's default is 50.

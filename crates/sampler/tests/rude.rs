@@ -223,7 +223,7 @@ fn files_that_got_our_numbers_are_left_alone() {
                 .into_iter()
                 .filter(|fd| !before.contains(fd))
                 .collect();
-            assert!(ours.len() >= 2, "{ours:?}");
+            assert!(!ours.is_empty(), "{ours:?}");
             let mut files: Vec<File> = ours
                 .iter()
                 .map(|fd| {

@@ -22,6 +22,9 @@ use crate::record::{Channel, Recorder};
 /// How long whoever attached us has to come to the door. He may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// A process with a lower limit of descriptors has few of them.
+const ROOMY: u64 = 256;
+
 /// After how long a runtime is to look whether it is out of our callbacks (it looks no earlier, and again and again).
 const EVACUATION: Duration = Duration::from_millis(300);
 
@@ -74,8 +77,15 @@ impl Agent {
         if let Some((begun, channel)) = first {
             self.parts
                 .set_recorded_by(format!("process {}", channel.peer()));
-            self.parts.door.open_own();
+            // Where descriptors are few, the one of the door is the program's while the recording has one.
+            let is_roomy = proc::descriptor_limit() >= ROOMY;
+            if is_roomy {
+                self.parts.door.open_own();
+            }
             self.session(begun, channel, cx);
+            if !is_roomy {
+                self.parts.door.open_own();
+            }
             self.leave(cx);
         }
         loop {

@@ -11,6 +11,7 @@ on_each_runtime!(
     a_program_that_gives_sigprof_its_default_action,
     faults_under_ticks_at_every_rate,
     faults_with_no_more_room_than_the_runtime_needs,
+    few_descriptors_are_the_programs,
     more_threads_than_descriptors,
     throws_under_ticks_at_every_rate,
 );
@@ -148,6 +149,23 @@ fn a_program_that_registers_for_sigprof_hears_only_its_own() {
 }
 
 /// A limit that suffices for the program alone suffices for both.
+/// It has two less than bare while it is recorded, three where there are many.
+fn few_descriptors_are_the_programs(runtime: &Runtime) {
+    for (limit, ours) in [(100, 2.0), (1000, 3.0)] {
+        let limit = format!("--nofile={limit}");
+        let program = Record::workload(runtime, "rude", &["0.3", "counts"]);
+        let limited = program.under(["prlimit", &limit]);
+        let bare = limited.run_bare().measured("descriptors");
+        for way in [WAYS[0], WAYS[2], WAYS[3]] {
+            let recorded = limited.clone().options(way.iter().copied()).run_complete();
+            let left = recorded.answer.measured("descriptors");
+            println!("{limit} {way:?}: {left} of {bare}");
+            assert!(bare - left <= ours, "{limit} {way:?}: {left} of {bare}");
+            assert!(recorded.inspect().number("samples") > 0.0);
+        }
+    }
+}
+
 fn more_threads_than_descriptors(runtime: &Runtime) {
     let program = Record::workload(
         runtime,
