@@ -86,8 +86,10 @@ pub(crate) struct Global {
     /// Time of the last wall tick.
     pub(crate) last_tick: AtomicU64,
 
-    /// The socket by which the reader is woken: what is sent to it can be read from it.
-    pub(crate) wake: Descriptor,
+    /// The socket by which the reader is woken: what it reads from, and what is sent to, which is the same where that can be had
+    /// ([`sys::socket_to_itself`]).
+    pub(crate) wake_read: Descriptor,
+    pub(crate) wake_send: Descriptor,
     pub(crate) bell: Bell,
 
     /// The handler that gets what is not ours: its address, 0 for none.
@@ -141,7 +143,8 @@ pub(crate) static GLOBAL: Global = Global {
     clock_due: AtomicU64::new(0),
     come: AtomicU32::new(0),
     last_tick: AtomicU64::new(0),
-    wake: Descriptor::new(),
+    wake_read: Descriptor::new(),
+    wake_send: Descriptor::new(),
     bell: Bell(AtomicBool::new(false)),
     previous: AtomicUsize::new(0),
     previous_takes_info: AtomicBool::new(false),
@@ -340,7 +343,7 @@ impl Global {
     /// Wakes the reader unless that is under way. Handler.
     pub(crate) fn wake(&self) {
         if self.bell.ring()
-            && let Some(fd) = self.wake.get()
+            && let Some(fd) = self.wake_send.get()
         {
             sys::notify(fd);
         }

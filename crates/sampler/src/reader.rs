@@ -92,12 +92,12 @@ impl Reader {
     /// intervals all the same. Ask again before each poll: -1, which `poll` passes over, once the
     /// program has closed it.
     pub fn wake_fd(&self) -> i32 {
-        GLOBAL.wake.get().unwrap_or(-1)
+        GLOBAL.wake_read.get().unwrap_or(-1)
     }
 
     /// Makes [`Reader::wake_fd`] unreadable again. Call it before draining.
     pub fn clear_wake(&mut self) {
-        if let Some(fd) = GLOBAL.wake.get() {
+        if let Some(fd) = GLOBAL.wake_read.get() {
             sys::take_notices(fd);
         }
         GLOBAL.bell.clear();

@@ -407,12 +407,12 @@ impl Sampler {
 
     /// [`Reader::wake_fd`], for who waits without a reader.
     pub fn bell_fd() -> i32 {
-        GLOBAL.wake.get().unwrap_or(-1)
+        GLOBAL.wake_read.get().unwrap_or(-1)
     }
 
     /// [`Reader::clear_wake`], for who waits without a reader.
     pub fn hush_bell() {
-        if let Some(fd) = GLOBAL.wake.get() {
+        if let Some(fd) = GLOBAL.wake_read.get() {
             sys::take_notices(fd);
         }
         GLOBAL.bell.clear();
@@ -590,9 +590,22 @@ fn fd_floor() -> i32 {
 }
 
 fn make_wake() -> Result<(), Error> {
-    if GLOBAL.wake.get().is_none() {
-        GLOBAL.wake.set(GLOBAL.move_up(sys::socket_to_itself()?));
+    if GLOBAL.wake_read.get().is_some() && GLOBAL.wake_send.get().is_some() {
+        return Ok(());
     }
+    let (read, send) = match sys::socket_to_itself() {
+        Ok(socket) => {
+            let socket = GLOBAL.move_up(socket);
+            (socket, socket)
+        }
+        // Policies that forbid sockets with names (AppArmor's) leave pairs.
+        Err(_) => {
+            let (read, send) = sys::socket_pair()?;
+            (GLOBAL.move_up(read), GLOBAL.move_up(send))
+        }
+    };
+    GLOBAL.wake_read.set(read);
+    GLOBAL.wake_send.set(send);
     Ok(())
 }
 

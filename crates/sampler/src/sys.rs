@@ -236,6 +236,18 @@ pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
     Ok(socket)
 }
 
+/// Two sockets connected to each other: what is sent to the second can be read from the first.
+pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
+    let mut pair = [-1; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } != 0 {
+        return Err(last_error("socketpair"));
+    }
+    let [first, second] = pair;
+    Ok((first, second))
+}
+
 /// Closes what is of no use, since this call failed.
 fn close_with(fd: c_int, call: &'static str) -> Error {
     let error = last_error(call);

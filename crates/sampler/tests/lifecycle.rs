@@ -542,3 +542,62 @@ fn more_threads_than_slots_are_refused() {
         assert_eq!(sampler.register(tid(), None).unwrap().index(), last.index());
     });
 }
+
+/// Lets no socket of this process have a name, as policies may: `bind` answers EACCES.
+fn forbid_names_of_sockets() {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut filter = [
+        // The system call's number is the first word.
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, libc::SYS_bind as u32),
+        instruction(
+            BPF_RET | BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EACCES as u32,
+        ),
+        instruction(BPF_RET | BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: numbers, and a filter that is alive during the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
+            0
+        );
+    }
+}
+
+#[test]
+fn where_sockets_get_no_names_the_reader_is_woken_too() {
+    in_child("where_sockets_get_no_names_the_reader_is_woken_too", || {
+        forbid_names_of_sockets();
+        let (sampler, mut reader) = start(EngineChoice::Timer, 99);
+        let readable = |fd| {
+            let (events, revents) = (libc::POLLIN, 0);
+            let mut poll = libc::pollfd {
+                fd,
+                events,
+                revents,
+            };
+            // SAFETY: one valid pollfd.
+            unsafe { libc::poll(&raw mut poll, 1, 0) }
+        };
+        assert_eq!(readable(reader.wake_fd()), 0);
+        sampler.wake();
+        assert_eq!(readable(reader.wake_fd()), 1);
+        reader.clear_wake();
+        assert_eq!(readable(reader.wake_fd()), 0);
+    });
+}
