@@ -8,11 +8,15 @@ namespace Workloads
 {
     /// <summary>
     /// Burns for two seconds in one method, waits for one, burns for two in another one, while a thread
-    /// collects garbage every half second. Says when each phase was, by the clock on the wall.
+    /// collects garbage every half second. Says when each phase was, by the clock on the wall, and how long the
+    /// machine let it stand at most while it burned: time that no clock of the thread knows of.
     /// </summary>
     public static class Phases
     {
         private static volatile bool over;
+
+        private static long lastLook;
+        private static long longestGap;
 
         public static int Main(string[] args)
         {
@@ -23,12 +27,15 @@ namespace Workloads
             Timed("BurnSecond", () => BurnSecond(2000));
             over = true;
             collector.Join();
+            double gap = longestGap * 1000.0 / Stopwatch.Frequency;
+            Run.Measured("longest_gap_ms", gap.ToString("F3", CultureInfo.InvariantCulture));
             return 0;
         }
 
         private static void Timed(string name, Action phase)
         {
             DateTime from = DateTime.UtcNow;
+            lastLook = Stopwatch.GetTimestamp();
             phase();
             DateTime to = DateTime.UtcNow;
             Console.WriteLine(string.Format(CultureInfo.InvariantCulture, "phase {0} {1:HH:mm:ss.fff} {2:HH:mm:ss.fff}", name, from, to));
@@ -58,6 +65,7 @@ namespace Workloads
             while (watch.ElapsedMilliseconds < milliseconds)
             {
                 Work();
+                Look();
             }
         }
 
@@ -68,7 +76,15 @@ namespace Workloads
             while (watch.ElapsedMilliseconds < milliseconds)
             {
                 Work();
+                Look();
             }
+        }
+
+        private static void Look()
+        {
+            long now = Stopwatch.GetTimestamp();
+            longestGap = Math.Max(longestGap, now - lastLook);
+            lastLook = now;
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]
