@@ -1,11 +1,12 @@
-// The page of a real program that burns, waits and burns again: `node phases.mjs CHROMIUM FOLDER FILE COLLECTIONS GAP
-// NAME FROM TO…`, its phases by the clock (UTC), and for how many milliseconds at most it stood while it burned.
+// The page of a real program that burns, waits and burns again: `node phases.mjs CHROMIUM FOLDER FILE COLLECTIONS
+// UNKNOWN NAME FROM TO…`, its phases by the clock (UTC), and for how many milliseconds at most it burned without being on a processor
+// or in the queue for one.
 
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 import { run } from "./chromium.mjs";
 
-const [file, collections, gap, ...rest] = process.argv.slice(4);
+const [file, collections, unknown, ...rest] = process.argv.slice(4);
 const phases = new Map();
 for (let at = 0; at < rest.length; at += 3) phases.set(`Workloads.Phases.${rest[at]}`, rest.slice(at + 1, at + 3));
 
@@ -25,9 +26,9 @@ await run({
       await page.key("Enter");
       const [begin, end] = await page.eval("[app.time.seconds(app.range.from), app.time.seconds(app.range.to)]");
       // A millisecond at each end is what the clock's three digits leave open; the program says when it began to
-      // look at its clock, not when the first instruction ran. Where the hypervisor took the processor as a wait ended, no clock
-      // of the thread tells the two apart (docs/engines.md).
-      const edge = 0.015 + Number(gap) / 1000;
+      // look at its clock, not when the first instruction ran. Time that no clock of the thread has as a wait ends is the
+      // wait's (docs/engines.md).
+      const edge = 0.015 + Number(unknown) / 1000;
       await page.eval(`app.setRange({ from: app.time.ticks(${begin} + ${edge}), to: app.time.ticks(${end} - ${edge}) })`);
       assert.deepEqual(await seen(), [name]);
       // And the thread was there for all of it.

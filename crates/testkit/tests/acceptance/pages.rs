@@ -19,7 +19,7 @@ fn a_range_of_the_page_is_a_phase_of_the_program() {
         .arg(folder)
         .arg(&page)
         .arg(recorded.answer.measured("collections").to_string())
-        .arg(recorded.answer.measured("longest_gap_ms").to_string());
+        .arg(recorded.answer.measured("longest_unknown_ms").to_string());
     for phase in recorded.answer.lines("phase") {
         node.args(phase);
     }
