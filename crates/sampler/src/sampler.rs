@@ -418,6 +418,11 @@ impl Sampler {
         GLOBAL.bell.clear();
     }
 
+    /// How many descriptors this process may have; 0 where the kernel does not say.
+    pub fn descriptor_limit() -> u64 {
+        sys::descriptor_limit()
+    }
+
     /// Stops all timers. The handler stays installed and ignores what still arrives: putting
     /// SIG_DFL back would let a late signal end the process. Slots stay registered until
     /// unregistered; rings can still be drained.

@@ -223,7 +223,9 @@ fn files_that_got_our_numbers_are_left_alone() {
                 .into_iter()
                 .filter(|fd| !before.contains(fd))
                 .collect();
-            assert!(!ours.is_empty(), "{ours:?}");
+            // By which the reader is woken, and by which it is ticked.
+            let least = 1 + usize::from(engine == EngineChoice::Perf);
+            assert!(ours.len() >= least, "{ours:?}");
             let mut files: Vec<File> = ours
                 .iter()
                 .map(|fd| {

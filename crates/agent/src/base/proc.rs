@@ -165,15 +165,6 @@ pub fn blocks(tid: u32, signal: i32) -> bool {
     mask.zip(bit).is_some_and(|(mask, bit)| mask & bit != 0)
 }
 
-/// How many descriptors this process may have; 0 where the kernel does not say.
-pub fn descriptor_limit() -> u64 {
-    // SAFETY: all-zero is a valid `rlimit`.
-    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid out-pointer.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
-    if known { limit.rlim_cur } else { 0 }
-}
-
 /// The command line, words joined by NUL.
 pub fn command_line() -> String {
     let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();

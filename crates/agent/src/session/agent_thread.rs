@@ -78,11 +78,12 @@ impl Agent {
             self.parts
                 .set_recorded_by(format!("process {}", channel.peer()));
             // Where descriptors are few, the one of the door is the program's while the recording has one.
-            let is_roomy = proc::descriptor_limit() >= ROOMY;
+            let is_roomy = Sampler::descriptor_limit() >= ROOMY;
             if is_roomy {
                 self.parts.door.open_own();
             }
             self.session(begun, channel, cx);
+            // Not again: a program that exits has closed it.
             if !is_roomy {
                 self.parts.door.open_own();
             }

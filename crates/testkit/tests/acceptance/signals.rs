@@ -148,7 +148,6 @@ fn a_program_that_registers_for_sigprof_hears_only_its_own() {
     }
 }
 
-/// A limit that suffices for the program alone suffices for both.
 /// It has two less than bare while it is recorded, three where there are many.
 fn few_descriptors_are_the_programs(runtime: &Runtime) {
     for (limit, ours) in [(100, 2.0), (1000, 3.0)] {
@@ -166,6 +165,7 @@ fn few_descriptors_are_the_programs(runtime: &Runtime) {
     }
 }
 
+/// A limit that suffices for the program alone suffices for both.
 fn more_threads_than_descriptors(runtime: &Runtime) {
     let program = Record::workload(
         runtime,
