@@ -16,7 +16,7 @@ const GROUPS = [
   { name: "runtime", kind: "runtime", hue: 212, sat: 58 },
   { name: "native", kind: "native", hue: 32, sat: 72 },
   { name: "stub", kind: "stub", hue: 262, sat: 34 },
-  { name: "broken or truncated", kind: "pseudo", hue: 0, sat: 78, above: true },
+  { name: "not whole", kind: "pseudo", hue: 0, sat: 78, above: true },
   { name: "unknown", kind: "unknown", hue: 0, sat: 0 },
   { name: "detail", kind: "detail", hue: 330, sat: 52 },
   { name: "between async methods", kind: "async", hue: 196, sat: 30, above: true },

@@ -173,7 +173,7 @@ function tiny() {
   near(box("Sample.Program.Main").w, 480);
   near(box("start_thread").w, 490);
   assert.ok(find("Sample.Program.Main").y < find("__libc_start_main").y, "callees are above");
-  assert.match(byId("legend").textContent, /managed, optimized.*86\.00 %.*broken or truncated.*3\.00 %/);
+  assert.match(byId("legend").textContent, /managed, optimized.*86\.00 %.*not whole.*3\.00 %/);
 
   // Hovering says everything.
   assert.match(hover("all"), /^all total 100\.00 % 100 samples 1\.000 s/);
@@ -354,7 +354,7 @@ function awaits() {
   near(box("[blocking wait]").w, WIDTH * 30 / 60);
   assert.ok(find("[blocking wait]").y > find("[Task.Run]").y, "callees are above");
   assert.match(hover("[Task.Run]"), /kind async/);
-  assert.match(byId("legend").textContent, /managed, awaiting +50\.00 %.*broken or truncated +8\.33 %.*between async methods +50\.00 %/);
+  assert.match(byId("legend").textContent, /managed, awaiting +50\.00 %.*not whole +8\.33 %.*between async methods +50\.00 %/);
   assert.ok(!drawn.some((d) => d.text?.includes("Dispatch")));
   press("t");
   assert.match(rows()[1], /^0\.00 % 0 ns 66\.67 % 400\.00 ms 0 Shop\.Cart\.Checkout/);
