@@ -20,7 +20,7 @@ use crate::{
     bench_walkers, setup, test,
 };
 
-const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--write]\n\
+const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--perf] [--write]\n\
      rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, chains, convert, walkers, events, shadow, traced";
 
 /// What `--only` takes.
@@ -55,6 +55,8 @@ struct Options {
     write: bool,
     /// The only row to measure.
     only: Option<String>,
+    /// Moments of the row `switch` are sampled by perf too.
+    perf: bool,
     /// The only runtime to measure on.
     runtime: Option<String>,
 }
@@ -75,12 +77,14 @@ fn options(arguments: &[&str]) -> Result<Options> {
         seconds: 8.0,
         write: false,
         only: None,
+        perf: false,
         runtime: None,
     };
     let mut rest = arguments.iter();
     while let Some(&argument) = rest.next() {
         match argument {
             "--write" => options.write = true,
+            "--perf" => options.perf = true,
             "--pairs" => options.pairs = rest.next().context(USAGE)?.parse().context(USAGE)?,
             "--seconds" => options.seconds = rest.next().context(USAGE)?.parse().context(USAGE)?,
             "--only" => options.only = Some((*rest.next().context(USAGE)?).to_owned()),
@@ -91,6 +95,10 @@ fn options(arguments: &[&str]) -> Result<Options> {
     ensure!(options.pairs > 0, "{USAGE}");
     let known = |only: &String| ROWS.contains(&only.as_str());
     ensure!(options.only.as_ref().is_none_or(known), "{USAGE}");
+    ensure!(
+        !options.perf || options.only.as_deref() == Some("switch"),
+        "--perf goes with --only switch: it samples its moments"
+    );
     ensure!(
         !options.write || (options.only.is_none() && options.runtime.is_none()),
         "--write writes the whole page: it goes with neither --only nor --runtime"
@@ -202,8 +210,12 @@ fn programs(
     let mut out = String::new();
     if options.wants("switch") {
         out += bench_switch::HEAD;
+        let how = bench_switch::How {
+            pairs: options.pairs,
+            perf: options.perf,
+        };
         for runtime in runtimes {
-            out += &bench_switch::measure(runtime, options.pairs, folder, lead)?;
+            out += &bench_switch::measure(runtime, how, folder, lead)?;
         }
     }
     if options.wants("attach") {

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Inspected, Runtime, Workload, sidewalk};
 
+use crate::bench_perf::Watched;
 use crate::bench_programs::{Headline, Spread};
 use crate::bench_server::Server;
 use crate::bench_ways::Way;
@@ -130,6 +131,34 @@ impl Drop for Compiler {
     }
 }
 
+/// How it is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Moments with and without, of each way.
+    pub(crate) pairs: usize,
+    /// perf samples each moment of a pair too: for a machine that others use.
+    pub(crate) perf: bool,
+}
+
+/// What a moment came to.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// CPU time of a piece of work, microseconds.
+    cost: f64,
+    /// All samples of perf ÷ those in managed code; NaN where it took none.
+    by_perf: f64,
+}
+
+fn moment(worker: &dyn Worker, how: How, folder: &Path) -> Result<Moment> {
+    let watched = how
+        .perf
+        .then(|| Watched::start(worker.pid(), MOMENT, folder))
+        .transpose()?;
+    let cost = worker.measure()?;
+    let by_perf = watched.map_or(Ok(f64::NAN), Watched::end)?;
+    Ok(Moment { cost, by_perf })
+}
+
 /// A recording of a process that runs, under way.
 struct Recording {
     tool: Child,
@@ -188,7 +217,7 @@ impl Recording {
 /// The rows of one runtime as text, and what the page may lead with.
 pub(crate) fn measure(
     runtime: &Runtime,
-    pairs: usize,
+    how: How,
     folder: &Path,
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
@@ -202,7 +231,7 @@ pub(crate) fn measure(
             runtime,
             "webserver, a request",
             (&one, &other),
-            pairs,
+            how,
             folder,
             lead,
         )?;
@@ -216,7 +245,7 @@ pub(crate) fn measure(
             runtime,
             "roslyn, a compilation",
             (&one, &other),
-            pairs,
+            how,
             folder,
             lead,
         )?;
@@ -228,10 +257,11 @@ fn of(
     runtime: &Runtime,
     what: &str,
     (worker, other): (&dyn Worker, &dyn Worker),
-    pairs: usize,
+    how: How,
     folder: &Path,
     lead: &mut Vec<Headline>,
 ) -> Result<String> {
+    let pairs = how.pairs;
     let mut out = String::new();
     let file = folder.join(format!("switch-{}.swk", runtime.version));
     let beside = || -> Result<f64> { Ok(worker.measure()? / other.measure()?) };
@@ -242,6 +272,7 @@ fn of(
     let mut attached = Vec::new();
     for options in SWITCHED {
         let mut ratios = Vec::new();
+        let mut by_perf = Vec::new();
         let mut bare = Vec::new();
         for number in 0..pairs {
             let name = options.unwrap_or("none, none again");
@@ -250,32 +281,38 @@ fn of(
                 runtime.version,
                 number + 1
             );
-            let with = || -> Result<(f64, f64)> {
+            let without = || moment(worker, how, folder);
+            let with = || -> Result<(Moment, f64)> {
                 let Some(options) = options else {
-                    return Ok((worker.measure()?, 0.0));
+                    return Ok((without()?, 0.0));
                 };
                 let recording = Recording::start(worker.pid(), options, file.clone())?;
-                let measured = worker.measure();
+                let measured = without();
                 let took = recording.attached_ms;
                 recording.stop()?;
                 Ok((measured?, took))
             };
             let (off, (on, took)) = if number.is_multiple_of(2) {
-                let off = worker.measure()?;
+                let off = without()?;
                 (off, with()?)
             } else {
                 let on = with()?;
-                (worker.measure()?, on)
+                (without()?, on)
             };
-            ratios.push(on / off);
-            bare.push(off);
+            ratios.push(on.cost / off.cost);
+            by_perf.push(on.by_perf / off.by_perf);
+            bare.push(off.cost);
             if options.is_some() {
                 attached.push(took);
             }
         }
         let ratio = Spread::of(ratios.into_iter());
+        let by_perf = match how.perf {
+            true => Spread::of(by_perf.into_iter()).to_string(),
+            false => String::new(),
+        };
         let row = format!(
-            "| {what} | {} | {} | {:.1} µs | {ratio} |\n",
+            "| {what} | {} | {} | {:.1} µs | {ratio} | {by_perf} |\n",
             runtime.version,
             options.unwrap_or("none, none again"),
             Spread::of(bare.into_iter()).median,
@@ -304,8 +341,8 @@ fn of(
     let again = Spread::of(attached.into_iter().skip(1));
     let _ = writeln!(
         out,
-        "| {what} | {} | idle agent, to a process without one | | {:.3}× (before it came {:.3}×) |\n\
-         | {what} | {} | until the agent has said yes, milliseconds: the first time {first:.0}, then | | {:.0} |",
+        "| {what} | {} | idle agent, to a process without one | | {:.3}× (before it came {:.3}×) | |\n\
+         | {what} | {} | until the agent has said yes, milliseconds: the first time {first:.0}, then | | {:.0} | |",
         runtime.version,
         after.median / before.median,
         before.median,
@@ -317,6 +354,7 @@ fn of(
 
 /// What stands above the rows of [`measure`].
 pub(crate) const HEAD: &str = "\nRecording switched on and off in one process under load (`record --pid --stay`), moment by moment: CPU time of a \
-     piece of work with it by that without it just before or after. No noise of one start against another is in it.\n\n\
-     | work | .NET | switched on | CPU time without | ratio |\n\
-     | --- | --- | --- | --: | --: |\n";
+     piece of work with it by that without it just before or after. No noise of one start against another is in it. By perf \
+     (`--perf`): the ratio of all its samples ÷ those in managed code.\n\n\
+     | work | .NET | switched on | CPU time without | ratio | by perf |\n\
+     | --- | --- | --- | --: | --: | --: |\n";

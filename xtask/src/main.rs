@@ -7,6 +7,7 @@ mod agree;
 mod bench;
 mod bench_attach;
 mod bench_events;
+mod bench_perf;
 mod bench_programs;
 mod bench_server;
 mod bench_shadow;
