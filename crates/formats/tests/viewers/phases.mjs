@@ -17,6 +17,8 @@ await run({
       .then((names) => names.filter((name) => phases.has(name)).sort());
     await page.clickOn("#clock");
     await page.clickOn("#tab-table");
+    // By total: the table has so many rows, and those that only call are beyond them.
+    await page.clickOn("#table th:nth-child(4) button");
     assert.deepEqual(await seen(), [...phases.keys()].sort());
     for (const [name, [from, to]] of phases) {
       await page.clickOn("#from");

@@ -67,10 +67,13 @@ fn limited(runtime: &Runtime, workload: &str, options: &[&str], broken: f64) {
         .run_as(&bare);
     let inspected = recorded.inspect();
     println!("{workload} on {}: {}", runtime.version, inspected.json);
-    inspected.assert_honest(broken, LOST_LIMIT);
+    // One sample is no share.
+    let one = 100.0 / inspected.number("samples");
+    inspected.assert_honest(broken.max(one), LOST_LIMIT);
     let stacks = recorded.stacks();
+    // Threads of a millisecond beside others that want the processors are seen for a third (docs/engines.md).
     assert!(
-        stacks.total() >= 200,
+        stacks.total() >= 80,
         "{} samples are too few",
         stacks.total()
     );
