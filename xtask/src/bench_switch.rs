@@ -145,8 +145,8 @@ pub(crate) struct How {
 struct Moment {
     /// CPU time of a piece of work, microseconds.
     cost: f64,
-    /// All samples of perf ÷ those in managed code; NaN where it took none.
-    by_perf: f64,
+    /// All samples of perf ÷ those in managed code, where it took any.
+    by_perf: Option<f64>,
 }
 
 fn moment(worker: &dyn Worker, how: How, folder: &Path) -> Result<Moment> {
@@ -155,7 +155,7 @@ fn moment(worker: &dyn Worker, how: How, folder: &Path) -> Result<Moment> {
         .then(|| Watched::start(worker.pid(), MOMENT, folder))
         .transpose()?;
     let cost = worker.measure()?;
-    let by_perf = watched.map_or(Ok(f64::NAN), Watched::end)?;
+    let by_perf = watched.map(Watched::end).transpose()?;
     Ok(Moment { cost, by_perf })
 }
 
@@ -300,16 +300,17 @@ fn of(
                 (without()?, on)
             };
             ratios.push(on.cost / off.cost);
-            by_perf.push(on.by_perf / off.by_perf);
+            let both = on.by_perf.zip(off.by_perf);
+            by_perf.extend(both.map(|(on, off)| on / off));
             bare.push(off.cost);
             if options.is_some() {
                 attached.push(took);
             }
         }
         let ratio = Spread::of(ratios.into_iter());
-        let by_perf = match how.perf {
-            true => Spread::of(by_perf.into_iter()).to_string(),
-            false => String::new(),
+        let by_perf = match by_perf.is_empty() {
+            true => String::new(),
+            false => Spread::of(by_perf.into_iter()).to_string(),
         };
         let row = format!(
             "| {what} | {} | {} | {:.1} µs | {ratio} | {by_perf} |\n",

@@ -90,8 +90,7 @@ pub fn same_picture(runtime: &Runtime, program: &str, seconds: u32) -> SamePictu
     for running in [started, bare] {
         ends(program, running);
     }
-    let first = shares(&late, &(0..u64::MAX)).first_ns;
-    let late_shares = shares(&late, &(first + u64::from(WARM) * 1_000_000_000..u64::MAX));
+    let late_shares = shares_of_last(&late, Duration::from_secs(seconds.into()));
     let early = shares(&early, &(late_shares.first_ns..late_shares.last_ns));
     compare(&early, &late_shares, &late)
 }
@@ -119,11 +118,7 @@ pub fn same_picture_in_turn(
         under_load(program, recorded(runtime, program, file), |_| {
             std::thread::sleep(warm + measured);
         });
-        let last = shares(file, &(0..u64::MAX)).last_ns;
-        shares(
-            file,
-            &(last.saturating_sub(measured.as_nanos() as u64)..u64::MAX),
-        )
+        shares_of_last(file, measured)
     };
     let started = start(&early);
     under_load(program, bare(runtime, program), |pid| {
@@ -146,37 +141,37 @@ fn bare(runtime: &Runtime, program: &str) -> Command {
 
 /// The program, recorded from its start.
 fn recorded(runtime: &Runtime, program: &str, file: &Path) -> Command {
-    let bare = bare(runtime, program);
-    let mut recorded = Command::new(sidewalk());
-    recorded
-        .args(["record", "--quiet"])
+    let mut tool = Command::new(sidewalk());
+    tool.args(["record", "--quiet"])
         .args(OPTIONS)
         .arg("-o")
         .arg(file)
-        .arg("--")
-        .arg(bare.get_program())
-        .args(bare.get_args());
-    let environment = bare.get_envs();
-    recorded.envs(environment.filter_map(|(key, value)| Some((key, value?))));
-    recorded
+        .arg("--");
+    started_by(tool, &bare(runtime, program))
+}
+
+/// A command that is started by another one, whose arguments it comes after.
+fn started_by(mut starter: Command, command: &Command) -> Command {
+    starter.arg(command.get_program()).args(command.get_args());
+    let environment = command.get_envs();
+    starter.envs(environment.filter_map(|(key, value)| Some((key, value?))));
+    starter
 }
 
 /// The same command, with no chance in where its memory lies, if the machine allows that: what a method takes of the time
 /// depends on where its stack and its code happen to be (of `DispatchEx` on .NET 10 in one run 9.5 %, in another 12.4).
 fn at_fixed_addresses(command: Command) -> Command {
-    let mut fixed = Command::new("setarch");
-    let allowed = fixed.args(["--addr-no-randomize", "true"]).output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        return command;
+    let fixed = || {
+        let mut fixed = Command::new("setarch");
+        fixed.args(["--addr-no-randomize", "--"]);
+        fixed
+    };
+    let allowed = fixed().arg("true").output();
+    if allowed.is_ok_and(|output| output.status.success()) {
+        started_by(fixed(), &command)
+    } else {
+        command
     }
-    let mut fixed = Command::new("setarch");
-    fixed
-        .args(["--addr-no-randomize", "--"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    let environment = command.get_envs();
-    fixed.envs(environment.filter_map(|(key, value)| Some((key, value?))));
-    fixed
 }
 
 /// Records a process that runs.
@@ -241,6 +236,15 @@ struct Shares {
     samples: u64,
     first_ns: u64,
     last_ns: u64,
+}
+
+/// Of the last so much of a recording.
+fn shares_of_last(file: &Path, time: Duration) -> Shares {
+    let last = shares(file, &(0..u64::MAX)).last_ns;
+    shares(
+        file,
+        &(last.saturating_sub(time.as_nanos() as u64)..u64::MAX),
+    )
 }
 
 fn shares(file: &Path, during: &Range<u64>) -> Shares {
