@@ -65,8 +65,8 @@ fn churn(engine: EngineChoice, tolerance: f64) {
     println!("ratio {ratio:.3}, queued {queued:.3}, {counters:?}");
     assert_eq!(counters.lost(), 0, "{counters:?}");
     assert_eq!(counters.value_ns, sum);
-    // Alone they wait for some 0.1 of their time; where it was as long as they ran, 0.3 to 1.1 was seen.
-    let lowest = if queued < 1.0 { 1.0 - tolerance } else { 0.1 };
+    // Alone they wait for a fiftieth of their time; where it was longer than they ran, 0.3 to 1.1 was seen.
+    let lowest = if queued < 1.0 { 1.0 - tolerance } else { 0.25 };
     assert!((lowest..1.0 + tolerance).contains(&ratio), "{ratio}");
 }
 

@@ -147,7 +147,7 @@ fn rule_19_threads_that_end_are_waited_for(runtime: &Runtime) {
 fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
     for walker in ["suspend", "seeded"] {
         let recorded = Record::workload(runtime, "churn", &["0.4"])
-            .options(["--walker", walker, "--frequency", "99"])
+            .options(["--walker", walker, "--frequency", "49"])
             .run();
         let inspected = recorded.inspect();
         let reason = "a thread ended before it was walked";
@@ -157,8 +157,7 @@ fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
         // To the end of the process, as the walkers see it.
         let used_ms = inspected.number("target_cpu_s") * 1e3;
         println!("{walker}: {seen_ms} ms seen, {unseen_ms} ms lost of {used_ms} ms");
-        // Most of it, and less where a busy machine lets them live longer.
-        assert!(unseen_ms > used_ms * 0.05, "{}", inspected.json);
+        assert!(unseen_ms > seen_ms, "{}", inspected.json);
         // The rest is the runtime's own threads, which these walkers do not see.
         let told = (seen_ms + unseen_ms) / used_ms;
         assert!((0.7..1.02).contains(&told), "{}", inspected.json);
