@@ -136,7 +136,8 @@ impl Reader {
             && (since <= IDLE_CPU_NS || (cpu == seen && place == Place::Last));
         let is_still = match place {
             Place::Moves => false,
-            // Two samples in a row of a thread that looks idle: the second was taken where it waits.
+            // Two samples in a row of a thread that looks idle, and waited when the second was sent for: that was taken where
+            // it waits.
             Place::Last => looks_idle,
             Place::Known => cpu == seen,
         };
@@ -178,7 +179,9 @@ impl Reader {
             wait_on(id, slot, Place::Known, now_ns);
             return;
         }
-        let settles = if looks_idle {
+        // One that lost the processor to another has used none since its sample either, and is anywhere: it may be about to wait.
+        let waits = || found == Seen::Elsewhere || !sys::is_runnable(tid);
+        let settles = if looks_idle && waits() {
             Place::Last
         } else {
             Place::Moves
