@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
+use nix::sys::signal::Signal;
 use profile::Profile;
 
 pub(crate) use agent_library::{Agent, Carried};
@@ -124,6 +125,9 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
     }
     let status = session.wait()?;
     signals.release();
+    if let Some(how) = status.and_then(killed_by) {
+        console.warning(format_args!("the command was killed by {how}"));
+    }
     Ok(exit_code(status, recorded.is_ok()))
 }
 
@@ -292,6 +296,25 @@ pub(crate) fn dump(
         None => sink.discard(),
     }
     profile
+}
+
+/// What a shell would say of a command that a signal has ended: it sees only our exit code. As shells do, nothing of those by which
+/// somebody at the terminal, or the next in a pipe, ends it.
+fn killed_by(status: ExitStatus) -> Option<String> {
+    let number = status.signal()?;
+    let signal = Signal::try_from(number).ok();
+    if let Some(Signal::SIGINT | Signal::SIGPIPE) = signal {
+        return None;
+    }
+    let core = if status.core_dumped() {
+        ", core dumped"
+    } else {
+        ""
+    };
+    Some(match signal {
+        Some(signal) => format!("{signal}{core}"),
+        None => format!("signal {number}{core}"),
+    })
 }
 
 /// The command's own code; where it has none to give, 130 after Ctrl-C.

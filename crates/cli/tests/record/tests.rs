@@ -282,8 +282,17 @@ fn command_without_dashes() {
 
 fn killed_by_a_signal() {
     let ran = scene(&["-o", "x.swk"], &["connect", "samples=1", "die=SIGTERM"]).run();
-    ran.code(128 + 15);
+    ran.code(128 + 15).says("the command was killed by SIGTERM");
     assert_eq!(ran.profile("x.swk").samples.len(), 1);
+
+    // Before the agent came.
+    let ran = scene(&["-q", "-o", "x.swk"], &["die=SIGKILL"]).run();
+    ran.code(128 + 9)
+        .says("nothing was recorded")
+        .says("the command was killed by SIGKILL");
+    let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
+    ran.code(128 + 2);
+    assert!(!ran.stderr.contains("killed by"), "{}", ran.stderr);
 }
 
 fn stdin_stdout_stderr_are_the_childs() {
