@@ -41,6 +41,13 @@ const MAX_DISPATCH: usize = 24;
 /// What is called so is where a wrong unwind table led: [`may_be_asked_for`].
 const STRAY: &str = "ReadyToRun code behind no call";
 
+/// Code that is no method's, as far as anybody has told.
+const STUB: &str = "runtime stub";
+/// For so long after its first sample such code may still turn out to be a method's: of several threads that come to a method at
+/// once one compiles it, and the others run it before that one has told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a
+/// busy machine some time before. Nanoseconds.
+const YOUNG_NS: u64 = 5_000_000_000;
+
 /// What has been written to the recording, by what it is.
 ///
 /// Numbers are never used again in a process, so that emptying a table only means that some things are
@@ -49,6 +56,8 @@ const STRAY: &str = "ReadyToRun code behind no call";
 pub(super) struct Written {
     /// Lookup address to frame number.
     by_address: NumberMap<u64, u32>,
+    /// Lookup addresses in code that may still turn out to be a method's: when they were sampled first.
+    young: NumberMap<u64, u64>,
     frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
@@ -95,6 +104,7 @@ impl Written {
     /// A table has come to its limit.
     pub(super) fn is_full(&self) -> bool {
         self.by_address.len() >= MAX_ADDRESSES
+            || self.young.len() >= MAX_ADDRESSES
             || self.frames.len() >= MAX_FRAMES
             || self.methods.len() + self.dynamic_methods.len() >= MAX_METHODS
             || self.managed_modules.len() >= MAX_METHODS
@@ -118,13 +128,23 @@ impl Written {
         self.native_modules = NumberMap::default();
     }
 
+    /// Whether an address of no method's was sampled for the first time not long before this sample.
+    fn is_young(&mut self, lookup: u64, time_ns: u64) -> bool {
+        let first = *self.young.entry(lookup).or_insert(time_ns);
+        let young = time_ns.saturating_sub(first) < YOUNG_NS;
+        if !young {
+            self.young.remove(&lookup);
+        }
+        young
+    }
+
     /// What the method of a frame is.
     pub(super) fn roles_of(&self, frame: u32) -> Roles {
         self.frame_roles.get(&frame).copied().unwrap_or_default()
     }
 
     fn memory(&self) -> u64 {
-        let addresses = self.by_address.capacity() * 17;
+        let addresses = self.by_address.capacity() * 17 + self.young.capacity() * 17;
         let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
         let maps = self.il_maps.memory();
         let dynamic = self.dynamic_methods.keys().map(|(_, name)| name.len() + 48);
@@ -348,7 +368,9 @@ impl Recorder {
         // An unknown address may be known a moment later, and a thread may be interrupted where a stray led.
         let may_change = match &value {
             Frame::Unknown { .. } => true,
-            Frame::Stub { name, .. } => name == STRAY,
+            Frame::Stub { name, .. } => {
+                name == STRAY || name == STUB && self.written.is_young(lookup, time_ns)
+            }
             _ => false,
         };
         let keep = !contested && !may_change;
@@ -708,7 +730,7 @@ impl Recorder {
         match runtime {
             Some(runtime) => Frame::Stub {
                 runtime,
-                name: Cow::Borrowed("runtime stub"),
+                name: Cow::Borrowed(STUB),
             },
             None => Frame::Unknown { address: lookup },
         }

@@ -214,6 +214,44 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
     }
 }
 
+/// Of several threads that come to a method at once one compiles it, and the others run it before that one has told us.
+#[test]
+fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
+    let told = record(|recorder, target, runtimes| {
+        // SAFETY: a new mapping, which is never unmapped; nothing in it is run.
+        let memory = unsafe {
+            let [access, flags] = [
+                libc::PROT_READ | libc::PROT_EXEC,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            ];
+            libc::mmap(std::ptr::null_mut(), 4096, access, flags, -1, 0)
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let at = memory as u64;
+        target.code.push([method(at..at + 0x100, 1, "Add", 1)]);
+        recorder.absorb_code(target);
+        let stack = [at + 0x411, at + 0x811, at + 0x11];
+        recorder.sample(target, runtimes, sample(10, &stack));
+        recorder.sample(target, runtimes, sample(20, &stack));
+        target
+            .code
+            .push([method(at + 0x400..at + 0x500, 2, "Late", 25)]);
+        recorder.absorb_code(target);
+        recorder.sample(target, runtimes, sample(30, &stack));
+        // Nobody told of this one.
+        recorder.sample(target, runtimes, sample(10_000_000_000, &stack));
+    });
+    let add = "Shop.Cart.Add IL 5";
+    let [stub, late] = ["stub runtime stub", "Shop.Cart.Late IL 5"];
+    let expected = [
+        [stub, stub, add],
+        [stub, stub, add],
+        [late, stub, add],
+        [late, stub, add],
+    ];
+    assert_eq!(stacks(&told), expected);
+}
+
 #[test]
 fn full_tables_start_again_and_what_follows_stands_by_itself() {
     let told = record(|recorder, target, runtimes| {
