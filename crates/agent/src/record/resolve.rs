@@ -144,7 +144,7 @@ impl Written {
     }
 
     fn memory(&self) -> u64 {
-        let addresses = self.by_address.capacity() * 17 + self.young.capacity() * 17;
+        let addresses = (self.by_address.capacity() + self.young.capacity()) * 17;
         let frames = self.frames.capacity() * (size_of::<Frame<'static>>() + 5);
         let maps = self.il_maps.memory();
         let dynamic = self.dynamic_methods.keys().map(|(_, name)| name.len() + 48);
