@@ -33,7 +33,7 @@ use agent::model::{CodeBody, EndCode};
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
 use agent::target::CodeHistory;
-use agent::target::code::Owner;
+use agent::target::code::{OwnBody, Owner, staying_body};
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::{AgentCx, FunctionId, FunctionKey};
@@ -174,7 +174,8 @@ impl Agree {
         }
         let known = self.parts.registry.known();
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &known);
-        for body in self.history.live() {
+        let staying = self.parts.target.code.staying(|_| true);
+        for body in self.history.live().chain(&staying) {
             if body.kind == MethodKind::Il {
                 let Range { start, end } = body.range;
                 let (length, tier) = (end - start, body.tier);
@@ -362,7 +363,8 @@ impl Agree {
         let none = |kind| Meaning { kind, function: 0 };
         let target = &self.parts.target;
         let of_body = |history: &CodeHistory| {
-            let body = history.at(lookup, time_ns)?;
+            let staying = || staying_body(&target.code.map().lookup(lookup)?);
+            let body = history.at(lookup, time_ns).cloned().or_else(staying)?;
             if body.kind != MethodKind::Il {
                 return Some(none('d'));
             }
@@ -400,7 +402,9 @@ impl Agree {
                     function,
                 }
             }
-            Some(region) if Owner::of_word(region.user).unnamed != 0 => none('d'),
+            Some(region) if matches!(Owner::of_word(region.user).body, OwnBody::Unnamed(_)) => {
+                none('d')
+            }
             // A dynamic method or a stub of before an attach: from the next walk on it has its rule.
             _ if runtimes.meet(target, lookup) => {
                 self.history.absorb(&target.code);

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+mod bodies;
 mod bucket;
 mod entries;
 mod modules;
@@ -265,12 +266,17 @@ impl CodeMap {
     /// without a notice). Answers false for a range that cannot be code (empty, or outside user
     /// space); nothing is added then.
     pub fn add_jit_body(&self, body: jit::Body, user: u64) -> bool {
+        self.replace_jit_bodies(body, user).is_some()
+    }
+
+    /// [`CodeMap::add_jit_body`], which answers how many bodies it took the place of; `None` where nothing was added.
+    pub fn replace_jit_bodies(&self, body: jit::Body, user: u64) -> Option<usize> {
         let range = body.start()..body.end();
         if !is_sound(&range) {
-            return false;
+            return None;
         }
         let mut writer = self.lock();
-        self.remove_jit_overlapping(&mut writer, &range);
+        let replaced = self.remove_jit_overlapping(&mut writer, &range);
         let bytes = body.bytes() + size_of::<Entry>();
         let entry = writer.entries.add(Entry::new(Code::Jit(body), user));
         for chunk in chunks_of(&range) {
@@ -278,7 +284,7 @@ impl CodeMap {
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
-        true
+        Some(replaced)
     }
 
     /// Adds a ReadyToRun image. `user` is the caller's own word for it. Answers false if
@@ -298,57 +304,6 @@ impl CodeMap {
             }
             _ => false,
         }
-    }
-
-    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and answers what it was.
-    /// See [`CodeMap::remove`].
-    pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
-        let mut writer = self.lock();
-        // SAFETY: as in `publish`.
-        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }?;
-        let chunk = start >> CHUNK_SHIFT;
-        // SAFETY: as in `publish`.
-        let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
-        let entry = bucket.from(offset_in(chunk, start)).0?;
-        // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
-        let region = unsafe { (*entry).region() };
-        if region.start != start || !is_it(region.user) {
-            return None;
-        }
-        self.unpublish(&mut writer, table, entry);
-        let was_met = self.drop_entry(&mut writer, entry);
-        Some(Taken { region, was_met })
-    }
-
-    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at all there are.
-    pub fn remove_jit_bodies(&self, is_gone: impl Fn(u64) -> bool) -> usize {
-        let mut writer = self.lock();
-        // SAFETY: as in `publish`.
-        let Some(table) = (unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }) else {
-            return 0;
-        };
-        let mut gone = Vec::new();
-        for slot in table.slots() {
-            // SAFETY: as in `publish`.
-            let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };
-            let chunk = slot.chunk.load(Ordering::Relaxed);
-            gone.extend(
-                bucket
-                    .into_iter()
-                    .flat_map(Bucket::entries)
-                    .filter(|entry| {
-                        // SAFETY: as in `overlapping`.
-                        let region = unsafe { (**entry).region() };
-                        // One that reaches into other chunks is theirs as well.
-                        region.start >> CHUNK_SHIFT == chunk && is_gone(region.user)
-                    }),
-            );
-        }
-        for entry in &gone {
-            self.unpublish(&mut writer, table, *entry);
-            self.drop_entry(&mut writer, *entry);
-        }
-        gone.len()
     }
 
     /// Removes all JIT bodies and ReadyToRun images that have an address in `range`; says how

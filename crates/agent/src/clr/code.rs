@@ -23,7 +23,7 @@ use crate::base::numbers::NumberMap;
 use crate::base::proc;
 use crate::model::method::UNKNOWN_NS;
 use crate::model::{CodeBody, CollectibleFacts, FileAtLoad, ManagedModule};
-use crate::target::code::{CodeChange, Owner};
+use crate::target::code::{CodeChange, OwnBody, Owner};
 use crate::target::{Target, chains};
 
 /// How many code headers of a runtime are read with care, and held against what it answers, before they are read fast and alone.
@@ -169,21 +169,24 @@ impl Clr {
             return;
         };
         let owner = Owner::of_word(region.user);
+        let OwnBody::Unnamed(unnamed) = owner.body else {
+            return;
+        };
         if region.kind != Kind::Jit
             || owner.runtime != self.number()
-            || named.contains_key(&owner.unnamed)
+            || named.contains_key(&unnamed)
         {
             return;
         }
         // SAFETY: the id came from a callback of this runtime, and the method is there: it is in the code map, and its unload
         // callback, which takes it out, does not return while `named` is held.
-        let key = unsafe { FunctionKey::from_parts(cx.info().index(), owner.unnamed) };
+        let key = unsafe { FunctionKey::from_parts(cx.info().index(), unnamed) };
         let Some(function) = key.and_then(|key| cx.info().id(key)) else {
             return;
         };
         let range = region.start..region.end;
         let body = self.dynamic_body(range.clone(), cx, function);
-        named.insert(owner.unnamed, range);
+        named.insert(unnamed, range);
         target.code.push([CodeChange::Added(body)]);
     }
 
@@ -362,6 +365,11 @@ impl Clr {
         let range = body.range.clone();
         let function = body.function;
         match keeper {
+            // Nothing can go, whatever it is made of; and what is caught up with is not sure to be that young.
+            Keeper::Runtime if !self.any_collectible() && !self.gate.is_catching_up() => {
+                target.code.staying_added(body, unwind);
+                return;
+            }
             Keeper::Runtime => {}
             Keeper::Module(module) => lock(&self.unloadable)
                 .entry(module)

@@ -20,8 +20,8 @@ use crate::clr::Runtimes;
 use crate::clr::async_types::Note;
 use crate::model::WalkedStack;
 use crate::model::chain::{Chain, ChainEnd, Link, NO_STATE, Role};
-use crate::target::chains;
 use crate::target::code::Owner;
+use crate::target::{Target, chains};
 
 /// Most classes of which the names are kept.
 const MAX_NOTES: usize = 16 * 1024;
@@ -54,10 +54,13 @@ impl Recorder {
     /// Tells the handler which of the code that was there before the session is an async method's, if the session wants chains.
     /// After that code has been taken in, and before the first sample: one in code that is not known has no chain, and
     /// says nothing of it.
-    pub fn learn_async_bodies(&mut self, runtimes: &mut Runtimes<'_>) {
+    pub fn learn_async_bodies(&mut self, target: &Target, runtimes: &mut Runtimes<'_>) {
         let Some(tables) = chains::wanted() else {
             return;
         };
+        for body in target.code.staying(|_| true) {
+            runtimes.with(body.runtime, |clr, cx| clr.learn_body(cx, tables, &body));
+        }
         for body in self.history.live() {
             runtimes.with(body.runtime, |clr, cx| {
                 clr.learn_earlier_body(cx, tables, body)
@@ -315,7 +318,7 @@ impl Recorder {
             return Some(body.runtime);
         }
         let region = look.target.code.map().lookup(lookup)?;
-        (region.kind == Kind::ReadyToRun).then(|| Owner::of_word(region.user).runtime)
+        (region.kind != Kind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
     /// What a link is in the recording; `None` for one that is nothing worth to be shown.

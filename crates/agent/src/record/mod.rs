@@ -88,6 +88,9 @@ impl Recorder {
     pub fn forget_runtime(&mut self, target: &Target, clr: &Clr) {
         self.absorb_code(target);
         self.forget_chains_of(clr.number());
+        // Samples of it may still wait.
+        let staying = target.code.staying(|runtime| runtime == clr.number());
+        self.history.learn(staying);
         target.code.removed(self.history.of_runtime(clr.number()));
         target.code.runtime_removed(clr.number());
         for code in clr.images() {

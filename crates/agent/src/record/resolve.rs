@@ -9,12 +9,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, Kind, lookup_address};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, Kind, Region, lookup_address};
 
 use super::Recorder;
 use super::il_maps::IlMaps;
@@ -25,7 +26,7 @@ use crate::base::numbers::NumberMap;
 use crate::clr::{Clr, Runtimes, async_types, names};
 use crate::model::chain;
 use crate::model::{CodeBody, ManagedModule, MethodNames, NATIVE_RUN, WalkedStack};
-use crate::target::code::{Owner, may_be_asked_for};
+use crate::target::code::{OwnBody, Owner, may_be_asked_for, staying_body};
 use crate::target::natives::NativeChange;
 use crate::target::{Target, chains};
 
@@ -179,7 +180,7 @@ impl Recorder {
         }
         gone.sort_unstable_by_key(|body| body.range.start);
         // Two bodies may have had the same memory, one after the other.
-        let mut ranges: Vec<std::ops::Range<u64>> = Vec::with_capacity(gone.len());
+        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(gone.len());
         for body in gone {
             match ranges.last_mut() {
                 Some(last) if body.range.start <= last.end => {
@@ -469,14 +470,12 @@ impl Recorder {
                     None => Frame::Unknown { address: lookup },
                 }
             }
-            Some(region) => self.jitted(look, Owner::of_word(region.user), lookup, time_ns),
+            Some(region) => self.jitted(look, &region, lookup, time_ns),
             None if may_be_asked_for(look.target.code.map(), word)
                 && look.runtimes.meet(look.target, lookup) =>
             {
-                let region = look.target.code.map().lookup(lookup);
-                let owner = region.map(|region| Owner::of_word(region.user));
-                match owner {
-                    Some(owner) => self.jitted(look, owner, lookup, time_ns),
+                match look.target.code.map().lookup(lookup) {
+                    Some(region) => self.jitted(look, &region, lookup, time_ns),
                     None => self.stub(look, lookup),
                 }
             }
@@ -484,15 +483,16 @@ impl Recorder {
         }
     }
 
-    /// A JITted body that the code map has and the history has not, or had not a moment ago.
+    /// A JITted body that the code map has, and the history has not, or had not a moment ago.
     fn jitted(
         &mut self,
         look: &mut Lookup<'_, '_>,
-        owner: Owner,
+        region: &Region,
         lookup: u64,
         time_ns: u64,
     ) -> Frame<'static> {
-        if owner.unnamed != 0 {
+        let owner = Owner::of_word(region.user);
+        if matches!(owner.body, OwnBody::Unnamed(_)) {
             let target = look.target;
             let name = |clr: &Arc<Clr>, cx: &mut Cx<'_, AgentThread>| {
                 clr.name_dynamic(target, cx, lookup);
@@ -502,7 +502,8 @@ impl Recorder {
         // Another body may have had the address when the sample was taken: its end is in the queue before this one was in the
         // map.
         self.history.absorb(&look.target.code);
-        match self.history.at(lookup, time_ns).cloned() {
+        let body = self.history.at(lookup, time_ns).cloned();
+        match body.or_else(|| staying_body(region)) {
             Some(body) => self.managed(look, &body, lookup),
             None => self.stub(look, lookup),
         }
@@ -722,7 +723,8 @@ impl Recorder {
 
     /// Code that is no method: something that the runtime generated, or nothing we know.
     fn stub(&mut self, look: &Lookup<'_, '_>, lookup: u64) -> Frame<'static> {
-        let runtime = match self.stubs.of(lookup, &self.history) {
+        let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
+        let runtime = match self.stubs.of(lookup, &runtime_in) {
             Generated::By(runtime) => Some(runtime),
             Generated::BySomebody => look.runtimes.only(),
             Generated::No => None,

@@ -10,12 +10,14 @@ use std::ops::Range;
 
 use crate::base::one_mapping::{self, Answer};
 use crate::base::proc::{self, Mapping};
-use crate::target::CodeHistory;
 
 /// How often the process's mappings are read at most, nanoseconds.
 const AGE_NS: u64 = 200_000_000;
 /// Most mappings kept between two times that all are read.
 const MAX_MAPPINGS: usize = 64 * 1024;
+
+/// A runtime that has JITted code in these addresses.
+type RuntimeIn<'a> = &'a dyn Fn(&Range<u64>) -> Option<u8>;
 
 /// The executable memory of the process that holds generated code.
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ pub(crate) enum Generated {
 
 impl Stubs {
     /// Who made the code at `address`.
-    pub(crate) fn of(&mut self, address: u64, history: &CodeHistory) -> Generated {
+    pub(crate) fn of(&mut self, address: u64, runtime_in: RuntimeIn<'_>) -> Generated {
         let found = self.look(address);
         if matches!(found, Generated::By(_)) {
             return found;
@@ -51,7 +53,7 @@ impl Stubs {
             Answer::Unmapped => return Generated::No,
             Answer::In(mapping) if !is_wanted(&mapping) => return Generated::No,
             Answer::In(mapping) if self.mappings.len() < MAX_MAPPINGS => {
-                self.take_one(mapping, history);
+                self.take_one(mapping, runtime_in);
                 let found = self.look(address);
                 if matches!(found, Generated::By(_)) {
                     return found;
@@ -64,23 +66,23 @@ impl Stubs {
             return found;
         }
         self.read_ns = now;
-        self.take(proc::mappings(), history);
+        self.take(proc::mappings(), runtime_in);
         self.look(address)
     }
 
     /// Takes the mappings of this moment.
-    fn take(&mut self, mappings: Vec<Mapping>, history: &CodeHistory) {
+    fn take(&mut self, mappings: Vec<Mapping>, runtime_in: RuntimeIn<'_>) {
         self.by_file.clear();
         self.anonymous.clear();
         let wanted = mappings.into_iter().filter(is_wanted);
         self.mappings = wanted
-            .inspect(|mapping| self.learn_owner(mapping, history))
+            .inspect(|mapping| self.learn_owner(mapping, runtime_in))
             .collect();
     }
 
     /// Learns whose a mapping is, if a body in it tells.
-    fn learn_owner(&mut self, mapping: &Mapping, history: &CodeHistory) {
-        let Some(runtime) = history.any_in(mapping.range.clone()) else {
+    fn learn_owner(&mut self, mapping: &Mapping, runtime_in: RuntimeIn<'_>) {
+        let Some(runtime) = runtime_in(&mapping.range) else {
             return;
         };
         if mapping.inode == 0 {
@@ -93,13 +95,13 @@ impl Stubs {
     }
 
     /// Takes one mapping of this moment, in place of what was there.
-    fn take_one(&mut self, mapping: Mapping, history: &CodeHistory) {
+    fn take_one(&mut self, mapping: Mapping, runtime_in: RuntimeIn<'_>) {
         let Range { start, end } = mapping.range;
         self.mappings
             .retain(|known| known.range.end <= start || known.range.start >= end);
         self.anonymous
             .retain(|(known, _)| !(start..end).contains(known));
-        self.learn_owner(&mapping, history);
+        self.learn_owner(&mapping, runtime_in);
         let at = self
             .mappings
             .partition_point(|known| known.range.start < start);
@@ -136,21 +138,14 @@ fn is_wanted(mapping: &Mapping) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::CodeBody;
-    use crate::target::code::CodeChange;
-    use crate::target::history::tests::{body, index};
 
     #[test]
     fn memory_tells_whose_a_stub_is() {
-        let index = index();
-        for (start, runtime) in [(0x1000, 0), (0x8000, 1), (0x20000, 2)] {
-            index.push([CodeChange::Added(CodeBody {
-                runtime,
-                ..body(start..start + 16, 1, 0)
-            })]);
-        }
-        let mut history = CodeHistory::default();
-        history.absorb(&index);
+        let code = [(0x1000, 0), (0x8000, 1), (0x20000, 2)];
+        let runtime_in = &|range: &Range<u64>| {
+            let found = code.iter().find(|(start, _)| range.contains(start));
+            found.map(|(_, runtime)| *runtime)
+        };
         let mapping = |start, inode, name: &str| Mapping {
             range: start..start + 0x1000,
             readable: true,
@@ -170,7 +165,7 @@ mod tests {
             mapping(0x40000, 72, memfd),
             mapping(0x50000, 9, "/lib/libc.so.6"),
         ];
-        stubs.take(mappings, &history);
+        stubs.take(mappings, runtime_in);
         for (address, found) in [
             (0x1800, Generated::By(0)),
             (0x3800, Generated::By(0)),
@@ -183,8 +178,8 @@ mod tests {
             assert_eq!(stubs.look(address), found, "{address:#x}");
         }
         // One that comes later takes the place of what it lies over, and of nothing else.
-        stubs.take_one(mapping(0x50000, 71, memfd), &history);
-        stubs.take_one(mapping(0x7800, 0, ""), &history);
+        stubs.take_one(mapping(0x50000, 71, memfd), runtime_in);
+        stubs.take_one(mapping(0x7800, 0, ""), runtime_in);
         for (address, found) in [
             (0x50010, Generated::By(2)),
             (0x7010, Generated::No),

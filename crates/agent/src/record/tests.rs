@@ -214,6 +214,60 @@ fn native_code_is_a_module_and_nobody_s_code_an_address() {
     }
 }
 
+/// Of code that stays as long as its runtime the code map says all: before and after the round in which it was compiled,
+/// and of samples that are still waiting when the runtime has ended.
+#[test]
+fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten() {
+    // A number that no other test has.
+    const RUNTIME: u8 = 77;
+    let told = record(|recorder, target, runtimes| {
+        let code: &'static [u8] = vec![0x90; 0x3000].leak();
+        let at = code.as_ptr() as u64 + 0x1000;
+        let stays = CodeBody {
+            range: at..at + 0x100,
+            runtime: RUNTIME,
+            function: 0x1230,
+            code_start: at,
+            kind: MethodKind::Il,
+            tier: Tier::Tier0,
+            added_ns: 20,
+            collectible: None,
+        };
+        // SAFETY: the range is within `code`, which is leaked.
+        let unwind = || unsafe { stackwalk::jit::body_from_code(at, 0x100) };
+        // One that nobody has told of the end of had the memory before.
+        let CodeChange::Added(old) = method(at..at + 0x80, 2, "Old", 1) else {
+            unreachable!()
+        };
+        target.code.added(old, unwind());
+        recorder.sample(target, runtimes, sample(10, &[at + 0x41]));
+        target.code.staying_added(stays, unwind());
+        let queued = target.code.queued();
+        assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
+        recorder.absorb_code(target);
+        recorder.sample(target, runtimes, sample(u64::MAX, &[at + 0x41]));
+        // Whatever is still to be read of before.
+        recorder.sample(target, runtimes, sample(11, &[at + 0x41]));
+        assert_eq!(target.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
+
+        let ended = Clr::new(RUNTIME);
+        recorder.forget_runtime(target, &ended);
+        assert_eq!(target.code.runtime_in(&(at..at + 1)), None);
+        recorder.sample(
+            target,
+            runtimes,
+            sample(crate::base::proc::now_ns() - 1, &[at + 0xc1]),
+        );
+        recorder.absorb_code(target);
+        recorder.forget_removed(u64::MAX);
+        recorder.sample(target, runtimes, sample(u64::MAX, &[at + 0xc1]));
+    });
+    let [old, stays] = ["Shop.Cart.Old IL 5", "stub managed code without a name"];
+    let found = stacks(&told);
+    assert_eq!(found[..4], [[old], [stays], [old], [stays]]);
+    assert_ne!(found[4], [stays]);
+}
+
 /// Of several threads that come to a method at once one compiles it, and the others run it before that one has told us.
 #[test]
 fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
@@ -228,8 +282,12 @@ fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
         };
         assert_ne!(memory, libc::MAP_FAILED);
         let at = memory as u64;
-        target.code.push([method(at..at + 0x100, 1, "Add", 1)]);
-        recorder.absorb_code(target);
+        let CodeChange::Added(add) = method(at..at + 0x100, 1, "Add", 1) else {
+            unreachable!()
+        };
+        // SAFETY: the range is within the mapping.
+        let unwind = unsafe { stackwalk::jit::body_from_code(at, 0x100) };
+        target.code.added(add, unwind);
         let stack = [at + 0x411, at + 0x811, at + 0x11];
         recorder.sample(target, runtimes, sample(10, &stack));
         recorder.sample(target, runtimes, sample(20, &stack));

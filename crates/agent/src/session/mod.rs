@@ -584,7 +584,8 @@ impl<'a> Session<'a> {
     fn learn_what_was_there(&mut self, cx: &mut AgentCx) {
         self.recorder.absorb_code(&self.parts.target);
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
-        self.recorder.learn_async_bodies(&mut runtimes);
+        self.recorder
+            .learn_async_bodies(&self.parts.target, &mut runtimes);
     }
 
     /// Asks the CLRs for no more events than they tell of anyway.

@@ -5,10 +5,12 @@
 //! taken, and learns it from the changes that are queued here. Both are told in one place, so that they
 //! cannot come apart.
 //!
-//! Dynamic methods come and go by the hundred thousand, and few of them are ever met by a walk. Only the code map is told of
-//! them, with whose they are; the queue hears of one when a sample has met it.
+//! Of all that is compiled few bodies are ever met by a walk. So only the code map is told of most: of methods in IL whose code
+//! stays as long as their runtime, with all there is to know of them ([`OwnBody::Stays`]); and of dynamic methods, which come and
+//! go by the hundred thousand, with whose they are. The queue hears of one of these when a sample has met it. What else can go
+//! is queued at once, since nobody can be asked about it later.
 //!
-//! Invariants: a body is queued before it is in the code map, or the map says whose it is, and has left the map before its
+//! Invariants: a body is queued before it is in the code map, or the map says what it is, and has left the map before its
 //! removal is queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
 //! the agent thread is called before the queue is long, so that it stays short for ever, with or
 //! without a session.
@@ -16,10 +18,14 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use stackwalk::{ADDRESS, CodeMap, EXACT, Taken, is_behind_unknown_call, jit, lookup_address, pe};
+use recording::{MethodKind, Tier};
+use stackwalk::{
+    ADDRESS, CodeMap, EXACT, Kind, Region, Taken, is_behind_unknown_call, jit, lookup_address, pe,
+};
 
 use crate::base::proc;
 use crate::base::wake::Wake;
+use crate::model::method::UNKNOWN_NS;
 use crate::model::phase::PhaseReader;
 use crate::model::{CodeBody, Phase};
 
@@ -51,39 +57,79 @@ pub enum CodeChange {
 pub struct Owner {
     /// Number of the runtime.
     pub runtime: u8,
-    /// FunctionID of a dynamic method whose names nobody has asked for; 0 for other code.
-    pub unnamed: usize,
+    /// What the map knows of it beside.
+    pub body: OwnBody,
+}
+
+/// What is known of a body of managed code where it was put into the code map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnBody {
+    /// All that is known was queued; also of an image.
+    Queued,
+    /// FunctionID of a dynamic method whose names nobody has asked for.
+    Unnamed(usize),
+    /// FunctionID and tier of a method in IL whose code stays as long as its runtime.
+    Stays(usize, Tier),
 }
 
 impl Owner {
-    /// Bits of the word that say which runtime.
+    /// Bits of the word, from the lowest: which runtime, [`OwnBody::code`], and the FunctionID, a pointer of user space.
     const RUNTIME_BITS: u32 = u8::BITS;
+    const CODE_BITS: u32 = u8::BITS;
 
     fn of_runtime(runtime: u8) -> Owner {
         Owner {
             runtime,
-            unnamed: 0,
+            body: OwnBody::Queued,
         }
     }
 
-    fn of_dynamic(runtime: u8, function: usize) -> Owner {
-        Owner {
-            runtime,
-            unnamed: function,
-        }
+    /// Its word; `None` for an id that has no room there, or is none.
+    fn whole_word(self) -> Option<u64> {
+        let word = self.word();
+        (Owner::of_word(word) == self).then_some(word)
     }
 
     fn word(self) -> u64 {
-        u64::from(self.runtime) | (self.unnamed as u64) << Owner::RUNTIME_BITS
+        let (code, function) = match self.body {
+            OwnBody::Queued => (0, 0),
+            OwnBody::Unnamed(function) => (0, function),
+            OwnBody::Stays(function, tier) => (1 + tier as u8, function),
+        };
+        let above = (function as u64) << Owner::CODE_BITS | u64::from(code);
+        u64::from(self.runtime) | above << Owner::RUNTIME_BITS
     }
 
     /// From the word of a JITted body or of an image.
     pub fn of_word(word: u64) -> Owner {
-        Owner {
-            // The lowest bits.
-            runtime: word as u8,
-            unnamed: (word >> Owner::RUNTIME_BITS) as usize,
-        }
+        let above = word >> Owner::RUNTIME_BITS;
+        let function = (above >> Owner::CODE_BITS) as usize;
+        // The lowest bits of each.
+        let (runtime, code) = (word as u8, above as u8);
+        let body = match code.checked_sub(1) {
+            Some(tier) => OwnBody::Stays(function, Tier::from_code(tier)),
+            None if function != 0 => OwnBody::Unnamed(function),
+            None => OwnBody::Queued,
+        };
+        Owner { runtime, body }
+    }
+}
+
+/// The body at a region of the code map that stays as long as its runtime; `None` for any other.
+pub fn staying_body(region: &Region) -> Option<CodeBody> {
+    let owner = Owner::of_word(region.user);
+    match owner.body {
+        OwnBody::Stays(function, tier) if region.kind == Kind::Jit => Some(CodeBody {
+            range: region.start..region.end,
+            runtime: owner.runtime,
+            function,
+            code_start: region.start,
+            kind: MethodKind::Il,
+            tier,
+            added_ns: UNKNOWN_NS,
+            collectible: None,
+        }),
+        _ => None,
     }
 }
 
@@ -135,18 +181,56 @@ impl CodeIndex {
         self.map.add_jit_body(unwind, owner.word());
     }
 
+    /// A method in IL was compiled whose code stays as long as its runtime: as [`CodeIndex::added`], and all that is known
+    /// is kept in the map where it has room there.
+    pub fn staying_added(&self, body: CodeBody, unwind: jit::Body) {
+        let owner = Owner {
+            runtime: body.runtime,
+            body: OwnBody::Stays(body.function, body.tier),
+        };
+        let is_all = body.kind == MethodKind::Il
+            && body.collectible.is_none()
+            && body.code_start == body.range.start
+            && body.range == (unwind.start()..unwind.end());
+        let Some(word) = owner.whole_word().filter(|_| is_all) else {
+            self.added(body, unwind);
+            return;
+        };
+        if self.map.replace_jit_bodies(unwind, word) > Some(0) {
+            // Nobody has told of the end of what was there: if it was queued, that holds no longer.
+            let (range, at_ns) = (body.range, proc::now_ns());
+            self.push([CodeChange::Removed { range, at_ns }]);
+        }
+    }
+
+    /// Every body of a runtime that stays as long as it does.
+    pub fn staying(&self, of: impl Fn(u8) -> bool) -> Vec<CodeBody> {
+        let mut all = Vec::new();
+        self.map.each_jit_body(|region| {
+            all.extend(staying_body(&region).filter(|body| of(body.runtime)));
+        });
+        all
+    }
+
+    /// A runtime that has a body of JITted code in the range.
+    pub fn runtime_in(&self, range: &Range<u64>) -> Option<u8> {
+        let region = self.map.jit_body_in(range)?;
+        Some(Owner::of_word(region.user).runtime)
+    }
+
     /// A dynamic method was compiled: as [`CodeIndex::added`], and nothing is known of it but whose it is. False, and nothing
     /// done, for an id that is none.
     pub fn dynamic_added(&self, unwind: jit::Body, runtime: u8, function: usize) -> bool {
-        let owner = Owner::of_dynamic(runtime, function);
-        let is_whole = function != 0 && Owner::of_word(owner.word()) == owner;
-        is_whole && self.map.add_jit_body(unwind, owner.word())
+        let body = OwnBody::Unnamed(function);
+        let word = Owner { runtime, body }.whole_word();
+        word.is_some_and(|word| self.map.add_jit_body(unwind, word))
     }
 
     /// A dynamic method goes, whose body starts there: as [`CodeIndex::removed`], and nothing is queued. `None` where the
     /// map has it not, or with its names.
     pub fn take_dynamic(&self, start: u64, runtime: u8, function: usize) -> Option<Taken> {
-        let owner = Owner::of_dynamic(runtime, function);
+        let body = OwnBody::Unnamed(function);
+        let owner = Owner { runtime, body };
         self.map
             .take_jit_body(start, |word| Owner::of_word(word) == owner)
     }
@@ -214,6 +298,32 @@ mod tests {
     use super::*;
     use crate::model::phase::new_phase;
     use crate::target::history::tests::body;
+
+    #[test]
+    fn a_word_says_whose_code_it_is() {
+        let functions = [0x1000, 0x7fff_ffff_fff8];
+        for function in functions {
+            let tiers = Tier::ALL.map(|tier| OwnBody::Stays(function, tier));
+            for body in tiers.into_iter().chain([OwnBody::Unnamed(function)]) {
+                for runtime in [0, 1, 255] {
+                    let owner = Owner { runtime, body };
+                    let word = owner.whole_word().expect("there is room for it");
+                    assert_eq!(Owner::of_word(word), owner);
+                }
+            }
+        }
+        let no_word = [
+            OwnBody::Unnamed(0),
+            OwnBody::Unnamed(1 << 48),
+            OwnBody::Stays(1 << 48, Tier::Tier0),
+        ];
+        for body in no_word {
+            let owner = Owner { runtime: 3, body };
+            assert_eq!(owner.whole_word(), None, "{body:?}");
+        }
+        let image = Owner::of_runtime(9);
+        assert_eq!(Owner::of_word(image.word()), image);
+    }
 
     #[test]
     fn nothing_is_kept_where_nobody_takes_it() {

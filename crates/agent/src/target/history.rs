@@ -2,7 +2,9 @@
 //!
 //! The handler's code map answers how to unwind an address now; this answers, on the agent
 //! thread, what it was when the sample was taken. It learns of bodies from
-//! [`CodeIndex`], in order, and lives as long as the process.
+//! [`CodeIndex`], in order, and lives as long as the process. It does not know code that stays as long as its runtime: of
+//! that the map itself says all there is, whenever the sample was taken
+//! ([`staying_body`](super::code::staying_body)).
 //!
 //! Invariant: a body that was removed stays in the history until every sample taken before its
 //! end has been drained, so memory that is used again never gives a sample the name of the newer
@@ -59,6 +61,13 @@ impl CodeHistory {
         }
         self.emptied = changes;
         any
+    }
+
+    /// Takes in bodies that are about to go without having been queued.
+    pub fn learn(&mut self, bodies: Vec<CodeBody>) {
+        for body in bodies {
+            self.live.insert(body.range.start, body);
+        }
     }
 
     /// Ends every live body that overlaps `range`.
@@ -139,12 +148,6 @@ impl CodeHistory {
     /// Every body that is there now.
     pub fn live(&self) -> impl Iterator<Item = &CodeBody> {
         self.live.values()
-    }
-
-    /// A runtime that has a live body starting in the range.
-    pub fn any_in(&self, range: Range<u64>) -> Option<u8> {
-        let (_, body) = self.live.range(range).next()?;
-        Some(body.runtime)
     }
 
     /// Bytes held, about.

@@ -18,6 +18,7 @@ enum Step {
     RemoveOdd,
     RemoveRange(u64, u64),
     Look(u64),
+    LookIn(u64, u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -32,6 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::RemoveOdd),
         1 => (at(), 0u64..100_000).prop_map(|(at, len)| Step::RemoveRange(at, at + len)),
         4 => at().prop_map(Step::Look),
+        2 => (at(), 1u64..100_000).prop_map(|(at, len)| Step::LookIn(at, at + len)),
     ];
     proptest::collection::vec(step, 1..120)
 }
@@ -46,9 +48,11 @@ proptest! {
             match step {
                 Step::Add(start, len) => {
                     let end = start + u64::from(len);
+                    let before = model.len();
                     model.retain(|at, (stop, _)| *stop <= start || *at >= end);
+                    let replaced = before - model.len();
                     model.insert(start, (end, user));
-                    prop_assert!(map.add_jit_body(body(start, len), user));
+                    prop_assert_eq!(map.replace_jit_bodies(body(start, len), user), Some(replaced));
                 }
                 Step::Remove(start) => {
                     prop_assert_eq!(map.remove(start), model.remove(&start).is_some());
@@ -77,9 +81,22 @@ proptest! {
                     let begins = map.at_start(address).map(|region| region.user);
                     prop_assert_eq!(begins, model.get(&address).map(|(_, user)| *user));
                 }
+                Step::LookIn(start, end) => {
+                    let found = map.jit_body_in(&(start..end)).map(|found| (found.start, found.user));
+                    let is_in = |(at, (stop, _)): &(&u64, &(u64, u64))| **at < end && *stop > start;
+                    let expected: Vec<_> = model.iter().filter(is_in).map(|(at, (_, user))| (*at, *user)).collect();
+                    prop_assert_eq!(found.is_some(), !expected.is_empty());
+                    prop_assert!(found.is_none_or(|found| expected.contains(&found)));
+                }
             }
             prop_assert_eq!(map.memory().jit_bodies, model.len());
         }
+        let mut all = BTreeMap::new();
+        map.each_jit_body(|region| {
+            let again = all.insert(region.start, (region.end, region.user));
+            assert_eq!(again, None, "each is met once");
+        });
+        prop_assert_eq!(all, model);
         prop_assert_eq!(map.reclaim(), 0);
         map.remove_range(0..ADDRESS_LIMIT);
         prop_assert_eq!(map.reclaim(), 0);

@@ -1,0 +1,95 @@
+//! The JITted bodies of a code map, looked at one and all.
+//!
+//! Not for walks: all of it takes the writers' mutex. Invariant: a body that reaches into several chunks is met once.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::bucket::Bucket;
+use super::{
+    CHUNK_SHIFT, CodeMap, Entry, Region, Slot, Table, Taken, Writer, chunks_of, offset_in,
+};
+
+impl CodeMap {
+    /// Removes the JIT body that starts at `start` if `is_it` says so of its owner's word, and answers what it was.
+    /// See [`CodeMap::remove`].
+    pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
+        let mut writer = self.lock();
+        // SAFETY: as in `publish`.
+        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }?;
+        let chunk = start >> CHUNK_SHIFT;
+        // SAFETY: as in `publish`.
+        let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
+        let entry = bucket.from(offset_in(chunk, start)).0?;
+        // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
+        let region = unsafe { (*entry).region() };
+        if region.start != start || !is_it(region.user) {
+            return None;
+        }
+        self.unpublish(&mut writer, table, entry);
+        let was_met = self.drop_entry(&mut writer, entry);
+        Some(Taken { region, was_met })
+    }
+
+    /// Removes the JIT bodies of whose owner's word `is_gone` says so; says how many. It looks at all there are.
+    pub fn remove_jit_bodies(&self, is_gone: impl Fn(u64) -> bool) -> usize {
+        let mut writer = self.lock();
+        let mut gone = Vec::new();
+        let Some(table) = self.table(&writer) else {
+            return 0;
+        };
+        for slot in table.slots() {
+            let bodies = own_bodies(&writer, slot);
+            gone.extend(bodies.filter(|(_, region)| is_gone(region.user)));
+        }
+        for (entry, _) in &gone {
+            self.unpublish(&mut writer, table, *entry);
+            self.drop_entry(&mut writer, *entry);
+        }
+        gone.len()
+    }
+
+    /// Every JIT body there is, in no order. `each` is called under the writers' mutex: it must not come back to the map.
+    pub fn each_jit_body(&self, mut each: impl FnMut(Region)) {
+        let writer = self.lock();
+        let slots = self.table(&writer).into_iter().flat_map(Table::slots);
+        for slot in slots {
+            own_bodies(&writer, slot).for_each(|(_, region)| each(region));
+        }
+    }
+
+    /// Some JIT body that has an address in `range`.
+    pub fn jit_body_in(&self, range: &Range<u64>) -> Option<Region> {
+        let writer = self.lock();
+        let table = self.table(&writer)?;
+        let of = |slot: &Slot| self.overlapping(&writer, slot, range);
+        let chunks = chunks_of(range);
+        let found = if chunks.end - chunks.start <= table.slots().len() as u64 {
+            chunks.filter_map(|chunk| table.slot(chunk)).find_map(of)
+        } else {
+            table.slots().iter().find_map(of)
+        };
+        // SAFETY: as in `overlapping`.
+        found.map(|entry| unsafe { (*entry).region() })
+    }
+
+    /// The chunks' table. For writers.
+    fn table(&self, _writer: &Writer) -> Option<&Table> {
+        // SAFETY: as in `publish`.
+        unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }
+    }
+}
+
+/// The bodies that begin in a chunk: one that reaches into others is theirs as well, and left out there.
+fn own_bodies<'w>(
+    _writer: &'w Writer,
+    slot: &'w Slot,
+) -> impl Iterator<Item = (*const Entry, Region)> + 'w {
+    // SAFETY: as in `publish`.
+    let bucket = unsafe { slot.bucket.load(Ordering::Relaxed).as_ref() };
+    let chunk = slot.chunk.load(Ordering::Relaxed);
+    let entries = bucket.into_iter().flat_map(Bucket::entries);
+    // SAFETY: as in `overlapping`.
+    let with_region = entries.map(|entry| (entry, unsafe { (*entry).region() }));
+    with_region.filter(move |(_, region)| region.start >> CHUNK_SHIFT == chunk)
+}
