@@ -17,8 +17,9 @@
 //! | `d ip code name` | what lies at an address of a thread whose walks differ: 16 bytes before and behind it |
 //! | `F refused walked` | random seeds, since the last such line |
 //! | `C walks frames ns frames ns` | synchronous walks in callbacks since the last such line, by `DoStackSnapshot` and by ours: frames and nanoseconds in all |
+//! | `I same other unread` | maps to IL of precompiled methods, as their images have them, held against what the runtime says, since the last such line |
 //! | `.` | end of a thread |
-//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, `unknown` (it has parts that are not read, as patchpoints), or `unread` |
+//! | `M start length tier map` | with `bodies=1`, when the tool says stop: a body of a method that the JIT has made; and whether its IL map as we read it is the `same` as the runtime's, an`other`, `unknown` (it has parts that are not read), or `unread` |
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -28,7 +29,7 @@ use std::time::Duration;
 use agent::base::numbers::NumberMap;
 use agent::base::random::next_random;
 use agent::base::{proc, wake};
-use agent::clr::{Runtimes, names};
+use agent::clr::{Runtimes, il_maps, names};
 use agent::model::{CodeBody, EndCode};
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
@@ -36,13 +37,14 @@ use agent::target::CodeHistory;
 use agent::target::code::{OwnBody, Owner, staying_body};
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
-use corprof::{AgentCx, FunctionId, FunctionKey};
+use corprof::context::Synchronous;
+use corprof::{AgentCx, Cx, FunctionId, FunctionKey, RejitId};
 use recording::MethodKind;
 use sampler::{Reader, SlotId};
 use stackwalk::debug_info;
 use stackwalk::jit::NoIlMap;
 use stackwalk::{
-    ADDRESS, BY_FRAME_POINTER, EXACT, HEURISTIC, Kind, Traced, lookup_address, own_memory,
+    ADDRESS, BY_FRAME_POINTER, CodeMap, EXACT, HEURISTIC, Kind, Traced, lookup_address, own_memory,
 };
 
 use crate::costs;
@@ -72,6 +74,7 @@ pub(crate) struct Agree {
     history: CodeHistory,
     /// ReadyToRun functions by their start; 0: a stub.
     precompiled: NumberMap<u64, usize>,
+    image_maps: ImageMaps,
     names: HashMap<(u8, usize), String>,
     text: String,
     random: u64,
@@ -84,12 +87,31 @@ pub(crate) struct Agree {
     scan_due: u64,
 }
 
+/// How many maps of precompiled methods, as their images have them, are what the runtime says, are others, and were not read.
+#[derive(Debug, Default)]
+struct ImageMaps {
+    same: u64,
+    other: u64,
+    unread: u64,
+}
+
+impl ImageMaps {
+    fn compare<C: Synchronous>(&mut self, cx: &Cx<'_, C>, map: &CodeMap, code_start: u64) {
+        let asked = names::il_map(cx, code_start).unwrap_or_default();
+        match il_maps::read_precompiled(map, code_start) {
+            Ok((_, read)) if read == asked => self.same += 1,
+            Ok(_) => self.other += 1,
+            Err(_) => self.unread += 1,
+        }
+    }
+}
+
 /// What we read of where in its IL a body comes from, beside what the runtime says.
 fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str {
     let compared = runtimes.with(body.runtime, |clr, cx| {
         let asked = names::il_map(cx, body.code_start).unwrap_or_default();
         match clr.read_il_map(body.function, body.code_start) {
-            Ok(read) if read == asked => "same",
+            Ok((_, read)) if read == asked => "same",
             Ok(_) => "other",
             Err(NoIlMap::Bytes(debug_info::Error::Unknown)) => "unknown",
             Err(_) => "unread",
@@ -113,6 +135,7 @@ impl Agree {
             channel,
             history: CodeHistory::default(),
             precompiled: NumberMap::default(),
+            image_maps: ImageMaps::default(),
             names: HashMap::new(),
             text: String::new(),
             random: u64::from(std::process::id()) << 32 | 0x9e37_79b9,
@@ -147,6 +170,14 @@ impl Agree {
             let [walks, theirs, theirs_ns, own, own_ns] = costs::take();
             if walks > 0 {
                 let _ = writeln!(self.text, "C {walks} {theirs} {theirs_ns} {own} {own_ns}");
+            }
+            let ImageMaps {
+                same,
+                other,
+                unread,
+            } = std::mem::take(&mut self.image_maps);
+            if same + other + unread > 0 {
+                let _ = writeln!(self.text, "I {same} {other} {unread}");
             }
             for clr in known.iter().filter(|clr| clr.ending && clr.reach.is_some()) {
                 self.parts.registry.acknowledge(clr.number);
@@ -390,6 +421,16 @@ impl Agree {
                         let found = runtimes.with(runtime, |_, cx| {
                             let ip = usize::try_from(lookup).ok()?;
                             let function = cx.info().get_function_from_ip(cx, ip).ok()?;
+                            let original = RejitId::ORIGINAL;
+                            let starts = cx
+                                .info()
+                                .get_native_code_start_addresses(cx, function, original)
+                                .unwrap_or_default();
+                            // The method's own start, where `start` may be that of a funclet.
+                            if let Some(at) = starts.into_iter().filter(|at| *at <= ip).max() {
+                                let map = target.code.map();
+                                self.image_maps.compare(cx, map, at as u64);
+                            }
                             Some(function.raw())
                         });
                         let function = found.flatten().unwrap_or(0);

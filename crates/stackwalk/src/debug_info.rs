@@ -1,4 +1,5 @@
-//! Which IL the instructions of a JITted body come from, as the runtime keeps it with the code.
+//! Which IL the instructions of a body come from, as the runtime keeps it with what it JITted, and as an image has it of what was
+//! precompiled.
 //!
 //! Why not ask the runtime alone (`GetILToNativeMapping3`): it makes its debugger's tables of the method for that, of its IL map and
 //! of its variables, and keeps them for good. That takes 8 µs, a fifth of all that the agent does in a compiler, and some hundred
@@ -9,7 +10,7 @@
 //!
 //! Format: dotnet/runtime `vm/debuginfostore.cpp` (`CompressDebugInfo`), `inc/nibblestream.h`, docs/design/datacontracts/DebugInfo.md:
 //! a byte of flags (not before .NET 5), the lengths of two parts, and the first part, either three numbers an entry or so
-//! many bits an entry (.NET 10).
+//! many bits an entry (.NET 10). Images have no flags.
 
 /// How a runtime writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,6 +21,8 @@ pub enum Format {
     Flagged,
     /// Entries of so many bits each, behind a byte of flags, .NET 10 on.
     Packed,
+    /// Entries of so many bits each, in images for .NET 10 on.
+    PackedPlain,
 }
 
 impl Format {
@@ -31,6 +34,29 @@ impl Format {
             _ => Format::Packed,
         }
     }
+
+    /// Of an image with this major version of the ReadyToRun format, as far as is known. Images have no flags
+    /// (`ReadyToRunJitManager::GetBoundariesAndVars`).
+    pub const fn of_image(major: u32) -> Format {
+        match major {
+            // Those of .NET 9 (docs/design/datacontracts/DebugInfo.md: packed from 16 on, .NET 10).
+            0..=10 => Format::Plain,
+            _ => Format::PackedPlain,
+        }
+    }
+
+    /// Whether this first byte says that patchpoints follow.
+    pub(crate) const fn begins_with_patchpoints(self, first: u8) -> bool {
+        self.has_flags() && first == PATCHPOINTS
+    }
+
+    const fn has_flags(self) -> bool {
+        matches!(self, Format::Flagged | Format::Packed)
+    }
+
+    const fn is_packed(self) -> bool {
+        matches!(self, Format::Packed | Format::PackedPlain)
+    }
 }
 
 /// Why a body's is not known.
@@ -38,11 +64,30 @@ impl Format {
 pub enum Error {
     /// There are not as many bytes as it says.
     Truncated,
-    /// It has parts that this does not read (patchpoints, inlining, IL that a profiler put in), or more bytes than its entries.
+    /// It has parts that this does not read (inlining, IL that a profiler put in), or more bytes than its entries.
     Unknown,
     /// It contradicts itself.
     Inconsistent,
 }
+
+/// What lay between the flags and the lengths.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Skipped {
+    /// Nothing.
+    Nothing,
+    /// Where a method that may be replaced in a loop has its variables: as a class of the runtime's lies in memory, which a later
+    /// one may have larger (`PatchpointInfo`, inc/patchpointinfo.h).
+    Patchpoints,
+}
+
+/// `EXTRA_DEBUG_INFO_PATCHPOINT`
+const PATCHPOINTS: u8 = 1;
+/// Bytes of a `PatchpointInfo` between the number of its variables and what it has of each.
+const BEHIND_VARIABLES: u32 = 20;
+/// Bytes of each.
+const VARIABLE: u32 = 4;
+/// Most variables that are believed.
+const MAX_VARIABLES: u32 = 1 << 12;
 
 /// `ICorDebugInfo::MAX_MAPPING_VALUE`: the numbers above the offsets are prologue, epilogue, and nothing.
 const BIAS: u32 = 3;
@@ -101,33 +146,59 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
     }
 
+    fn skip(&mut self, bytes: u32) -> Result<(), Error> {
+        (0..bytes).try_for_each(|_| self.byte().map(drop))
+    }
+
+    fn patchpoints(&mut self, format: Format) -> Result<(), Error> {
+        // The saved registers; and where the method's first code is, in .NET 10.
+        self.skip(if format.is_packed() { 16 } else { 8 })?;
+        let mut variables = [0; 4];
+        for byte in &mut variables {
+            *byte = self.byte()?;
+        }
+        let variables = u32::from_le_bytes(variables);
+        if variables > MAX_VARIABLES {
+            return Err(Error::Unknown);
+        }
+        self.skip(BEHIND_VARIABLES + variables * VARIABLE)
+    }
+
     /// What comes next begins with a byte.
     fn align(&mut self) {
         self.half = None;
     }
 }
 
-/// Appends native offset and IL offset of each place that has one, in order; `into` may have some more where this is an error. Reads of
+/// Appends native offset and IL offset of each place that has one, in order, and answers what else there was; `into` may have some more where this is an error. Reads of
 /// `bytes` no more than it says it has.
 pub fn decode(
     bytes: impl Iterator<Item = u8>,
     format: Format,
     into: &mut Vec<(u32, u32)>,
-) -> Result<(), Error> {
+) -> Result<Skipped, Error> {
     let mut stream = Stream {
         bytes,
         left: u32::MAX,
         half: None,
     };
-    if format != Format::Plain && stream.byte()? != 0 {
-        return Err(Error::Unknown);
+    let mut skipped = Skipped::Nothing;
+    if format.has_flags() {
+        match stream.byte()? {
+            0 => {}
+            PATCHPOINTS => {
+                stream.patchpoints(format)?;
+                skipped = Skipped::Patchpoints;
+            }
+            _ => return Err(Error::Unknown),
+        }
     }
     let length = stream.number()?;
     if length == u32::MAX {
         return Err(Error::Unknown);
     }
     if length == 0 {
-        return Ok(());
+        return Ok(skipped);
     }
     let _variables = stream.number()?;
     stream.align();
@@ -143,7 +214,7 @@ pub fn decode(
         }
     };
     let mut native = 0u32;
-    if format == Format::Packed {
+    if format.is_packed() {
         let (native_bits, il_bits) = (stream.width()?, stream.width()?);
         stream.align();
         let (mut bits, mut known) = (0u128, 0);
@@ -174,7 +245,7 @@ pub fn decode(
             keep(native, il, source & CALL != 0);
         }
     }
-    if stream.left != 0 && format == Format::Packed {
+    if stream.left != 0 && format.is_packed() {
         // Entries of five to seven bits: where one needs less than what is free in a byte, .NET 10 counts its bits below zero
         // and goes on with some thirty bytes of nothing (`CompressBoundaries`), which the entries behind it are read from.
         return Err(Error::Unknown);
@@ -186,7 +257,7 @@ pub fn decode(
     if let Some(new) = into.get_mut(first..) {
         new.sort_unstable();
     }
-    Ok(())
+    Ok(skipped)
 }
 
 #[cfg(test)]
@@ -230,7 +301,7 @@ mod tests {
         let mut writer = Writer::default();
         writer.number(entries.len() as u32);
         let mut last = 0;
-        if format == Format::Packed {
+        if format.is_packed() {
             let width = |most: u32| (32 - most.leading_zeros()).max(1);
             let steps = entries.windows(2).map(|pair| pair[1].0 - pair[0].0);
             let native_bits = width(steps.max().unwrap_or(0).max(entries[0].0));
@@ -277,7 +348,7 @@ mod tests {
             _ => part(entries, format),
         };
         let mut writer = Writer::default();
-        if format != Format::Plain {
+        if format.has_flags() {
             writer.bytes.push(0);
         }
         writer.number(part.len() as u32);
@@ -289,10 +360,15 @@ mod tests {
 
     fn read(bytes: &[u8], format: Format) -> Result<Vec<(u32, u32)>, Error> {
         let mut found = Vec::new();
-        decode(bytes.iter().copied(), format, &mut found).map(|()| found)
+        decode(bytes.iter().copied(), format, &mut found).map(|_| found)
     }
 
-    const FORMATS: [Format; 3] = [Format::Plain, Format::Flagged, Format::Packed];
+    const FORMATS: [Format; 4] = [
+        Format::Plain,
+        Format::Flagged,
+        Format::Packed,
+        Format::PackedPlain,
+    ];
 
     proptest! {
         #[test]
@@ -333,9 +409,32 @@ mod tests {
     }
 
     #[test]
+    fn patchpoints_are_skipped() {
+        let entries = [(0, 0, false), (9, 4, false)];
+        for (format, variables) in [(Format::Flagged, 0), (Format::Packed, 3u32)] {
+            let mut bytes = encode(&entries, format);
+            let before = if format == Format::Packed { 16 } else { 8 };
+            let mut patchpoints = vec![0xab; before];
+            patchpoints.extend(variables.to_le_bytes());
+            patchpoints.extend(vec![0xcd; 20 + 4 * variables as usize]);
+            bytes[0] = 1;
+            bytes.splice(1..1, patchpoints);
+            let mut found = Vec::new();
+            let skipped = decode(bytes.iter().copied(), format, &mut found);
+            assert_eq!(skipped, Ok(Skipped::Patchpoints));
+            assert_eq!(found, [(0, 0), (9, 4)]);
+            // More variables than there are bytes, and than anybody has.
+            bytes[1 + before] = 200;
+            assert_eq!(read(&bytes, format), Err(Error::Truncated));
+            bytes[3 + before] = 1;
+            assert_eq!(read(&bytes, format), Err(Error::Unknown));
+        }
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
-        // Patchpoints, inlining, what a later runtime may bring.
-        for flags in [1, 2, 3, 4, 0x80] {
+        // Inlining, what a later runtime may bring.
+        for flags in [2, 3, 4, 0x80] {
             let mut bytes = encode(&[(0, 0, false)], Format::Flagged);
             bytes[0] = flags;
             assert_eq!(read(&bytes, Format::Flagged), Err(Error::Unknown));

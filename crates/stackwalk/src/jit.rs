@@ -8,7 +8,7 @@
 //! Source of the layout: dotnet/runtime `vm/codeman.h` (`CodeHeader`, `RealCodeHeader`),
 //! `inc/win64unwind.h`, `jit/unwindamd64.cpp`; it holds on 3.1 and 8.
 
-use crate::debug_info;
+use crate::debug_info::{self, Skipped};
 use crate::gc_info::{self, GcInfo};
 use crate::own_memory::peek;
 use crate::rule::{FRAME_POINTER, Rule};
@@ -158,7 +158,8 @@ pub enum NoIlMap {
 /// may be asked about these.
 const IL_MAP_BYTES: usize = 16 << 10;
 
-/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in a runtime that writes them so. As
+/// Appends native offset and IL offset of the places in the body at `code_start` that have one, in a runtime that writes them so, and
+/// answers what was skipped. As
 /// [`body_from_header`] it reads by system calls; code that is here for good is meant, as the bytes must be.
 ///
 /// # Safety
@@ -168,25 +169,31 @@ pub unsafe fn il_map(
     function_id: u64,
     format: debug_info::Format,
     into: &mut Vec<(u32, u32)>,
-) -> Result<(), NoIlMap> {
+) -> Result<Skipped, NoIlMap> {
     let at = debug_info_by(peek, code_start, function_id).map_err(NoIlMap::Header)?;
     let mut buffer = vec![0; IL_MAP_BYTES];
     let bytes = peek(at, &mut buffer);
     debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
 }
 
-/// [`il_map`] without a system call, some ten times faster.
+/// [`il_map`] without a system call, some ten times faster. With patchpoints only where `knows_patchpoints` says that it may.
 ///
 /// # Safety
 /// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it has succeeded for other bodies of
-/// the same runtime, and said of them what the runtime says.
+/// the same runtime, and said of them what the runtime says; for such with patchpoints if these are to be read too.
 pub unsafe fn il_map_of_known_header(
     code_start: u64,
     function_id: u64,
     format: debug_info::Format,
+    knows_patchpoints: bool,
     into: &mut Vec<(u32, u32)>,
-) -> Result<(), NoIlMap> {
+) -> Result<Skipped, NoIlMap> {
     let at = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)?;
+    let mut first = [0];
+    let first = look(at, &mut first).first();
+    if !knows_patchpoints && first.is_some_and(|first| format.begins_with_patchpoints(*first)) {
+        return Err(NoIlMap::Bytes(debug_info::Error::Unknown));
+    }
     let bytes = (at..).take(IL_MAP_BYTES).map_while(|at| {
         let mut byte = [0];
         look(at, &mut byte).first().copied()

@@ -14,7 +14,7 @@ use crate::grace::{Grace, Reader};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
 use crate::unwind_info::Saved;
-use crate::{cfi, jit, pe};
+use crate::{cfi, debug_info, jit, pe};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
@@ -385,6 +385,22 @@ impl CodeMap {
         match &self.find(&reader, address)?.code {
             Code::ReadyToRun(image) if !image.is_cut_short() => image.function_start(address),
             _ => None,
+        }
+    }
+
+    /// Which IL the instructions of the ReadyToRun method come from whose code starts at `start`: [`pe::Image::il_map`].
+    ///
+    /// # Errors
+    /// There is no such code, or what is said of it is not understood.
+    pub fn r2r_il_map(
+        &self,
+        start: u64,
+        into: &mut Vec<(u32, u32)>,
+    ) -> Result<debug_info::Format, debug_info::Error> {
+        let reader = self.grace.enter();
+        match self.find(&reader, start).map(|entry| &entry.code) {
+            Some(Code::ReadyToRun(image)) => image.il_map(start, into),
+            _ => Err(debug_info::Error::Unknown),
         }
     }
 

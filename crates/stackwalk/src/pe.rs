@@ -14,6 +14,10 @@ use crate::{own_memory, unwind_info, x86};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+mod il_maps;
+
+use il_maps::IlMaps;
+
 /// A ReadyToRun image, for [`CodeMap::add_r2r`](crate::CodeMap::add_r2r).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
@@ -30,6 +34,8 @@ pub struct Image {
     clr: (u32, u32),
     /// Where each [`RUN`]th function begins; filled by the first [`Image::function_start`].
     begins: OnceLock<Box<[u32]>>,
+    /// Where it has its maps to IL, where it has any; filled by the first [`Image::il_map`].
+    il_maps: OnceLock<Option<IlMaps>>,
 }
 
 /// Why an image is not a ReadyToRun image.
@@ -152,6 +158,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         last: last.1,
         clr: directory(CLR).unwrap_or_default(),
         begins: OnceLock::new(),
+        il_maps: OnceLock::new(),
     };
     if image.rva_bytes(table).len() < table_len as usize
         || base.checked_add(image_len.into()).is_none()
@@ -318,6 +325,12 @@ impl Image {
     /// Where the function begins that `address` is in. Not in a signal handler: it copies what it reads, of which a page may
     /// go away at any time.
     pub(crate) fn function_start(&self, address: u64) -> Option<u64> {
+        let (_, begin) = self.function_at(address)?;
+        Some(self.base + u64::from(begin))
+    }
+
+    /// Which function `address` is in, and the RVA at which that begins. As [`Image::function_start`].
+    fn function_at(&self, address: u64) -> Option<(u32, u32)> {
         let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let begins = self.begins.get_or_init(|| {
             let entries = self.entries(0, self.functions.1).unwrap_or_default();
@@ -326,13 +339,16 @@ impl Image {
             firsts.map(|entry| field(entry, 0)).collect()
         });
         let behind = u32::try_from(begins.partition_point(|begin| *begin <= rva)).ok()?;
-        let run = self.entries(behind.checked_sub(1)? * RUN, RUN)?;
+        let first = behind.checked_sub(1)? * RUN;
+        let run = self.entries(first, RUN)?;
         let run = run.as_chunks::<12>().0;
-        let behind = run.partition_point(|entry| field(entry, 0) <= rva);
-        let entry = run.get(behind.checked_sub(1)?)?;
+        let before = run
+            .partition_point(|entry| field(entry, 0) <= rva)
+            .checked_sub(1)?;
+        let entry = run.get(before)?;
         let begin = field(entry, 0);
         let is_in = (begin..field(entry, 4)).contains(&rva);
-        is_in.then(|| self.base + u64::from(begin))
+        is_in.then_some((first + u32::try_from(before).ok()?, begin))
     }
 
     /// A copy of so many RUNTIME_FUNCTIONs, as far as there are.

@@ -157,6 +157,8 @@ pub struct Agreement {
     pub random_seeds: (u64, u64),
     /// Synchronous walks in callbacks, by `DoStackSnapshot` and by our own walk.
     pub costs: Costs,
+    /// Maps to IL of precompiled methods in their images: what the runtime says, something else, not read.
+    pub image_maps: [u64; 3],
     /// Seeds of real walks by what became of them.
     pub seeds: BTreeMap<String, u64>,
     /// The functions of one program that are the runtime's own exception handling.
@@ -192,6 +194,13 @@ impl Agreement {
         self.costs.add(other.costs);
         self.random_seeds.0 += other.random_seeds.0;
         self.random_seeds.1 += other.random_seeds.1;
+        self.add_image_maps(other.image_maps);
+    }
+
+    fn add_image_maps(&mut self, more: [u64; 3]) {
+        for (into, more) in self.image_maps.iter_mut().zip(more) {
+            *into += more;
+        }
     }
 
     fn judge(&mut self, program: &str, thread: &Thread) {
@@ -579,6 +588,7 @@ fn take(
             own_frames: number(4)?,
             own_ns: number(5)?,
         }),
+        "I" => found.add_image_maps([number(1)?, number(2)?, number(3)?]),
         "W" => {
             *thread = Thread {
                 head: words.get(1..)?.iter().map(|word| (*word).into()).collect(),

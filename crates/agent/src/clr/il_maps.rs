@@ -1,4 +1,4 @@
-//! Where in its IL each instruction of a body comes from: read beside the code, or asked of the runtime.
+//! Where in its IL each instruction of a body comes from: read beside the code or in its image, or asked of the runtime.
 //!
 //! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger behind in the program for good
 //! (`stackwalk::debug_info`). But the bytes are the runtime's own affair. Invariant: they are believed only of a CLR whose answers they
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use corprof::Cx;
 use corprof::context::Synchronous;
-use stackwalk::debug_info::{self, Format};
+use stackwalk::CodeMap;
+use stackwalk::debug_info::{self, Format, Skipped};
 use stackwalk::jit::{self, NoIlMap};
 
 use super::{Clr, names};
@@ -26,8 +27,29 @@ const NEVER: u32 = u32::MAX;
 pub(super) struct IlMapTrust {
     /// The runtime's major version, 0 where it is not known.
     major: AtomicU16,
-    /// Maps that were as the runtime said, or [`NEVER`].
+    /// Maps of what was JITted that were as the runtime said, or [`NEVER`].
     read: AtomicU32,
+    /// The same where something of the runtime's own lies before them.
+    behind_patchpoints: AtomicU32,
+    /// The same of images in which they are written one way, or the other.
+    plain: AtomicU32,
+    packed: AtomicU32,
+}
+
+impl IlMapTrust {
+    fn of_jitted(&self, skipped: Skipped) -> &AtomicU32 {
+        match skipped {
+            Skipped::Nothing => &self.read,
+            Skipped::Patchpoints => &self.behind_patchpoints,
+        }
+    }
+
+    fn of_images(&self, format: Format) -> &AtomicU32 {
+        match format {
+            Format::Plain | Format::Flagged => &self.plain,
+            Format::Packed | Format::PackedPlain => &self.packed,
+        }
+    }
 }
 
 impl Clr {
@@ -44,40 +66,93 @@ impl Clr {
         function: usize,
         code_start: u64,
     ) -> IlMap {
-        let trust = &self.il_maps.read;
+        let never = self.il_maps.read.load(Ordering::Relaxed) == NEVER;
+        if never || self.is_beside() || self.is_rewritten(code_start) {
+            return self.asked_il_map(cx, code_start);
+        }
+        let (skipped, read) = match self.read_beside(function, code_start) {
+            Ok((skipped, map)) => (skipped, Ok(map)),
+            Err(error) => (Skipped::Nothing, Err(error)),
+        };
+        self.trusted(cx, self.il_maps.of_jitted(skipped), code_start, read)
+    }
+
+    /// As the bytes beside the code have it, read fast where they are trusted. The code must be there for good.
+    fn read_beside(&self, function: usize, code_start: u64) -> Result<(Skipped, IlMap), NoIlMap> {
+        let is_trusted =
+            |trust: &AtomicU32| (TO_TRUST..NEVER).contains(&trust.load(Ordering::Relaxed));
+        let knows_patchpoints = is_trusted(&self.il_maps.behind_patchpoints);
+        if is_trusted(&self.il_maps.read) {
+            let (format, id) = (self.format(), function as u64);
+            let mut map = Vec::new();
+            // SAFETY: the caller says that the code is there for good; the maps of many bodies of this runtime have been as it
+            // said, and of many with patchpoints where they are read.
+            let read = unsafe {
+                jit::il_map_of_known_header(code_start, id, format, knows_patchpoints, &mut map)
+            };
+            match read {
+                // These, perhaps.
+                Err(NoIlMap::Bytes(debug_info::Error::Unknown)) if !knows_patchpoints => {}
+                read => return read.map(|skipped| (skipped, names::il_map_of(map))),
+            }
+        }
+        self.read_il_map(function, code_start)
+    }
+
+    /// What was read, where that is trusted, else what the runtime says.
+    fn trusted<C: Synchronous>(
+        &self,
+        cx: &Cx<'_, C>,
+        trust: &AtomicU32,
+        code_start: u64,
+        read: Result<IlMap, NoIlMap>,
+    ) -> IlMap {
         let order = Ordering::Relaxed;
         let known = trust.load(order);
-        let may_read = known != NEVER && !self.is_beside() && !self.is_rewritten(code_start);
-        if !may_read {
+        if known == NEVER {
             return self.asked_il_map(cx, code_start);
         }
         if known >= TO_TRUST && !known.is_multiple_of(AGAIN) {
-            let mut map = Vec::new();
-            // SAFETY: the caller says that the code is there for good; the maps of many bodies of this runtime have been as it said.
-            let read = unsafe {
-                jit::il_map_of_known_header(code_start, function as u64, self.format(), &mut map)
+            let Ok(map) = read else {
+                return self.asked_il_map(cx, code_start);
             };
-            if read.is_ok() {
-                trust.store(next(known), order);
-                return names::il_map_of(map);
-            }
-            return self.asked_il_map(cx, code_start);
+            trust.store(next(known), order);
+            return map;
         }
         let asked = self.asked_il_map(cx, code_start);
-        let read = self.read_il_map(function, code_start);
         trust.store(trusted_after(known, &read, &asked), order);
         asked
+    }
+
+    /// The map of the precompiled code of a method that begins at `code_start`; empty where there is none. Its image must be there,
+    /// whole.
+    pub(crate) fn precompiled_il_map<C: Synchronous>(
+        &self,
+        cx: &Cx<'_, C>,
+        map: &CodeMap,
+        code_start: u64,
+    ) -> IlMap {
+        match read_precompiled(map, code_start) {
+            Ok((format, read)) if !self.is_beside() => {
+                self.trusted(cx, self.il_maps.of_images(format), code_start, Ok(read))
+            }
+            _ => self.asked_il_map(cx, code_start),
+        }
     }
 
     /// As the bytes beside the code have it, read with care.
     ///
     /// # Errors
     /// They are not understood.
-    pub fn read_il_map(&self, function: usize, code_start: u64) -> Result<IlMap, NoIlMap> {
+    pub fn read_il_map(
+        &self,
+        function: usize,
+        code_start: u64,
+    ) -> Result<(Skipped, IlMap), NoIlMap> {
         let mut map = Vec::new();
         // SAFETY: whoever asks says that the code is there for good; all is read by system calls.
-        unsafe { jit::il_map(code_start, function as u64, self.format(), &mut map) }?;
-        Ok(names::il_map_of(map))
+        let skipped = unsafe { jit::il_map(code_start, function as u64, self.format(), &mut map) }?;
+        Ok((skipped, names::il_map_of(map)))
     }
 
     /// As the runtime says, in the IL of the file; empty where it says nothing.
@@ -90,6 +165,19 @@ impl Clr {
     fn format(&self) -> Format {
         Format::of_major(self.il_maps.major.load(Ordering::Relaxed))
     }
+}
+
+/// What an image says of the precompiled method that begins at `code_start`, and how it is written there.
+///
+/// # Errors
+/// It is not understood.
+pub fn read_precompiled(
+    map: &CodeMap,
+    code_start: u64,
+) -> Result<(Format, IlMap), debug_info::Error> {
+    let mut entries = Vec::new();
+    let format = map.r2r_il_map(code_start, &mut entries)?;
+    Ok((format, names::il_map_of(entries)))
 }
 
 /// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was `read`.

@@ -10,7 +10,7 @@ pub mod code;
 pub mod collecting;
 mod finalizer;
 mod il;
-mod il_maps;
+pub mod il_maps;
 pub mod names;
 pub mod registry;
 mod rewritten;

@@ -714,7 +714,7 @@ impl Recorder {
             .runtimes
             .with(runtime, |clr, cx| match jitted {
                 Some(function) => clr.il_map(cx, function, code_start),
-                None => clr.asked_il_map(cx, code_start),
+                None => clr.precompiled_il_map(cx, look.target.code.map(), code_start),
             })
             .unwrap_or_default();
         self.written.il_maps.insert(code_start, &map);

@@ -20,6 +20,13 @@ fn walkers_agree(runtime: &Runtime) {
     drop(machine);
     println!("{}", all.text());
     assert!(all.suspend.walks >= 15 * WALKS);
+    let [same, other, unread] = all.image_maps;
+    println!("IL maps in images: {same} the same, {other} others, {unread} unread");
+    assert!(
+        same >= 200 && other == 0 && unread * 20 <= same,
+        "{:?}",
+        all.image_maps
+    );
     // Few walks: one that differs is much. What is behind it would be a class in the long run.
     assert!(all.suspend.percent_explained() >= 99.8, "{}", all.text());
     assert!(all.seeded.percent_explained() >= 99.8, "{}", all.text());

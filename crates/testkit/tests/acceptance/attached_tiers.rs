@@ -63,7 +63,7 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
         println!(
             "{name}: IL maps: {same} the same, {unknown} unknown, {other} others, {unread} unread"
         );
-        // Unknown are those with patchpoints.
+        // Unknown are those that .NET 10 writes too long (`debug_info::decode`).
         assert_eq!((other, unread), (0, 0), "{name}");
         read += same;
         bodies += found.bodies.len();
@@ -76,8 +76,7 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
             println!("    {line}");
         }
     }
-    // Of a program of fifty bodies, nearly all with loops, it says nothing.
-    assert!(read * 100 >= bodies * 85, "{read} of {bodies} IL maps read");
+    assert!(read * 100 >= bodies * 98, "{read} of {bodies} IL maps read");
     let share = f64::from(agreed) / f64::from(compared);
     println!("{agreed} of {compared} agree, {share:.4}");
     assert!(compared > 10_000 && share >= 0.99, "{share} of {compared}");

@@ -1,0 +1,224 @@
+//! Which IL the instructions of a precompiled method come from, as its image says.
+//!
+//! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's to prove that they mean what this
+//! believes. Invariants: nothing is read but by the kernel, so that a file that is cut short is an answer and no fault; and
+//! nothing outside of the image's sections.
+//!
+//! Format: dotnet/runtime `docs/design/coreclr/botr/readytorun-format.md` (READYTORUN_SECTION_DEBUG_INFO),
+//! `vm/readytoruninfo.cpp` (`ReadyToRunInfo::GetDebugInfo`), `vm/nativeformatreader.h` (`NativeArray`).
+
+use super::Image;
+use crate::debug_info::{self, Error, Format};
+use crate::own_memory::peek;
+
+/// READYTORUN_SECTION_DEBUG_INFO
+const DEBUG_INFO: u32 = 105;
+/// More sections no header has.
+const MAX_SECTIONS: u32 = 64;
+/// Elements of one tree of an array.
+const BLOCK: u32 = 16;
+/// Bytes of a map that are read at first: seldom there are more.
+const FEW: usize = 256;
+/// And at most.
+const MANY: usize = 16 << 10;
+
+/// An image's array of maps, by function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct IlMaps {
+    format: Format,
+    /// RVA of its trees' offsets.
+    base: u32,
+    /// Functions that it has a place for.
+    count: u32,
+    /// Bytes of an offset.
+    size: u32,
+}
+
+impl Image {
+    /// Appends native offset and IL offset of the places that have one in the method whose code starts at `start`; none where the
+    /// image says nothing of it. Answers how they were written. `into` may have some more where this is an error. Not in a signal
+    /// handler.
+    pub fn il_map(&self, start: u64, into: &mut Vec<(u32, u32)>) -> Result<Format, Error> {
+        let maps = self.il_maps.get_or_init(|| self.find_il_maps());
+        let maps = maps.ok_or(Error::Unknown)?;
+        let (index, begin) = self.function_at(start).ok_or(Error::Unknown)?;
+        if self.base + u64::from(begin) != start {
+            return Err(Error::Unknown);
+        }
+        let Some(at) = self.map_of(&maps, index)? else {
+            return Ok(maps.format);
+        };
+        let known = into.len();
+        for most in [FEW, MANY] {
+            let mut buffer = vec![0; most];
+            let bytes = self.peek(at, &mut buffer).iter().copied();
+            match debug_info::decode(bytes, maps.format, into) {
+                Err(Error::Truncated) if most != MANY => into.truncate(known),
+                read => return read.map(|_| maps.format),
+            }
+        }
+        Err(Error::Truncated)
+    }
+
+    /// Where the maps are, by the image's own header. `None` for a part of a composite image.
+    fn find_il_maps(&self) -> Option<IlMaps> {
+        let format = Format::of_image(self.major()?);
+        let header = self.header()?;
+        // Behind "RTR\0", two versions, and flags.
+        let sections = self.u32_at(header.checked_add(12)?)?;
+        let mut section = header.checked_add(16)?;
+        for _ in 0..sections.min(MAX_SECTIONS) {
+            if self.u32_at(section)? == DEBUG_INFO {
+                let array = self.u32_at(section.checked_add(4)?)?;
+                let (head, base) = self.number(array)?;
+                return Some(IlMaps {
+                    format,
+                    base,
+                    count: head >> 2,
+                    size: 1 << (head & 3).min(2),
+                });
+            }
+            section = section.checked_add(12)?;
+        }
+        None
+    }
+
+    /// RVA of a function's map; `None` where it has none.
+    fn map_of(&self, maps: &IlMaps, index: u32) -> Result<Option<u32>, Error> {
+        if index >= maps.count {
+            return Ok(None);
+        }
+        let found = || {
+            let mut buffer = [0; 4];
+            let place = maps.base.checked_add(index / BLOCK * maps.size)?;
+            let wanted = buffer.get_mut(..maps.size as usize)?;
+            let all = wanted.len();
+            if self.peek(place, wanted).len() != all {
+                return None;
+            }
+            let mut at = maps.base.checked_add(u32::from_le_bytes(buffer))?;
+            let mut bit = BLOCK / 2;
+            while bit > 0 {
+                let (node, behind) = self.number(at)?;
+                match (index & bit != 0, node & 2 != 0, node & 1 != 0) {
+                    (true, true, _) => at = at.checked_add(node >> 2)?,
+                    (false, _, true) => at = behind,
+                    // A leaf in place of a tree of one.
+                    _ if node & 3 == 0 && node >> 2 == index % BLOCK => return Some(Some(behind)),
+                    _ => return Some(None),
+                }
+                bit /= 2;
+            }
+            Some(Some(at))
+        };
+        let Some(element) = found().ok_or(Error::Truncated)? else {
+            return Ok(None);
+        };
+        // Methods that have the same map share it: then this is how far back it lies.
+        let (back, behind) = self.number(element).ok_or(Error::Truncated)?;
+        match back {
+            0 => Ok(Some(behind)),
+            _ => element
+                .checked_sub(back)
+                .map(Some)
+                .ok_or(Error::Inconsistent),
+        }
+    }
+
+    /// RVA of the ReadyToRun header.
+    fn header(&self) -> Option<u32> {
+        // IMAGE_COR20_HEADER: ManagedNativeHeader.
+        self.u32_at(self.clr.0.checked_add(64)?)
+    }
+
+    fn u32_at(&self, rva: u32) -> Option<u32> {
+        let mut buffer = [0; 4];
+        let bytes = self.peek(rva, &mut buffer).first_chunk()?;
+        Some(u32::from_le_bytes(*bytes))
+    }
+
+    /// A number of one to five bytes, by the lowest bits of the first; and where it ends (`NativeReader::DecodeUnsigned`).
+    fn number(&self, rva: u32) -> Option<(u32, u32)> {
+        let mut buffer = [0; 5];
+        let bytes = self.peek(rva, &mut buffer);
+        let ones = bytes.first()?.trailing_ones();
+        let (length, number) = match ones {
+            0..4 => {
+                let length = ones as usize + 1;
+                let mut word = [0; 4];
+                word.get_mut(..length)?
+                    .copy_from_slice(bytes.get(..length)?);
+                (length, u32::from_le_bytes(word) >> length)
+            }
+            4 => (5, u32::from_le_bytes(*bytes.get(1..)?.first_chunk()?)),
+            _ => return None,
+        };
+        Some((number, rva.checked_add(u32::try_from(length).ok()?)?))
+    }
+
+    /// What lies at an RVA, as far as its section goes and there is something.
+    fn peek<'b>(&self, rva: u32, buffer: &'b mut [u8]) -> &'b [u8] {
+        let section = self.sections.iter().find(|section| section.contains(&rva));
+        let left = section.map_or(0, |section| (section.end - rva) as usize);
+        let most = buffer.len().min(left);
+        let Some(buffer) = buffer.get_mut(..most).filter(|buffer| !buffer.is_empty()) else {
+            return &[];
+        };
+        peek(self.base.wrapping_add(rva.into()), buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pe::tests::core_libraries;
+
+    /// What can be told without a runtime: nearly all are read, and begin within their function; of a method with funclets it goes on
+    /// in these. That they are what the runtime says is `agree`'s to show.
+    #[test]
+    fn maps_of_real_images_lie_within_their_methods() {
+        for library in core_libraries() {
+            let image = &library.image;
+            let (mut read, mut unread) = (0, 0);
+            for entry in image.table() {
+                let field = |at| crate::pe::field(entry, at);
+                let (begin, end) = (field(0), field(4));
+                let mut map = Vec::new();
+                match image.il_map(image.base + u64::from(begin), &mut map) {
+                    Ok(_) => {
+                        read += usize::from(!map.is_empty());
+                        assert!(map.is_sorted(), "{begin:#x}: {map:?}");
+                        if let Some((first, _)) = map.first() {
+                            assert!(*first < end - begin, "{begin:#x}: {map:?}");
+                        }
+                    }
+                    // .NET 10's own mistake (`debug_info::decode`).
+                    Err(error) => {
+                        assert_eq!(error, Error::Unknown, "{begin:#x}");
+                        unread += 1;
+                    }
+                }
+            }
+            let version = library.version;
+            println!(
+                "{version}: {read} of {} functions have a map, {unread} not read",
+                image.functions()
+            );
+            assert!(read * 100 >= image.functions() * 85, "{version}: {read}");
+            assert!(unread * 100 <= read, "{version}: {unread}");
+        }
+    }
+
+    #[test]
+    fn where_no_method_begins_is_no_map() {
+        let library = core_libraries().next().unwrap();
+        let image = &library.image;
+        let begin = crate::pe::field(&image.table()[0], 0);
+        let start = image.base + u64::from(begin);
+        let mut map = Vec::new();
+        for at in [start + 1, start - 1, image.base, 0, u64::MAX] {
+            assert_eq!(image.il_map(at, &mut map), Err(Error::Unknown), "{at:#x}");
+        }
+        assert!(map.is_empty());
+    }
+}
