@@ -344,6 +344,11 @@ fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
     let pid = program.pid();
     let folder = test_folder("target");
     let mut tool = start(pid, &folder, &["-F", "999", "--engine", "clocks"]);
+    // On a busy machine it need not have run since.
+    let begun = used_ticks(pid);
+    until("a tenth of a second of work", || {
+        used_ticks(pid) >= begun + 10
+    });
     // Kills it.
     drop(program);
     let status = tool.wait().unwrap();
@@ -356,6 +361,14 @@ fn a_program_that_is_killed_leaves_its_recording(runtime: &Runtime) {
     assert!(status.success(), "{status}: {said}");
     let inspected = Inspected::of(&recording_in(&folder));
     assert!(inspected.number("samples") > 0.0);
+}
+
+/// The CPU time of a process, in ticks of 10 ms.
+fn used_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, behind_name) = stat.rsplit_once(") ").unwrap();
+    let numbers = behind_name.split(' ').skip(11).take(2);
+    numbers.map(|number| number.parse::<u64>().unwrap()).sum()
 }
 
 fn a_second_tool_hears_who_records(runtime: &Runtime) {
