@@ -7,21 +7,25 @@ use std::time::Instant;
 use anyhow::Result;
 use testkit::Setup;
 
-use crate::process::{on_path, run};
+use crate::process::{on_path, run, run_quietly};
 use crate::{setup, soak};
 
-/// Builds what users get: the commands and the agent, optimised.
+/// What users get: the commands and the agent.
+const SHIPPED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
+
+/// What only tests load: the old profiler, the oracle, and what plays other machines and programs.
+const DOUBLES: [&str; 4] = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
+
+/// Builds what users get, optimised.
 pub(crate) fn build() -> Result<()> {
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--package",
-        "sidewalk",
-        "--package",
-        "libsidewalk",
-        "--package",
-        "runsxs",
-    ]))
+    run(&mut release(&SHIPPED))
+}
+
+/// An optimised build of these.
+fn release(packages: &[&str]) -> Command {
+    let mut build = cargo(&["build", "--release"]);
+    build.args(packages.iter().flat_map(|name| ["--package", name]));
+    build
 }
 
 /// The same, unless the caller brings what has been built (`SIDEWALK_BIN_DIR`); `doubles`: what only tests load too.
@@ -33,11 +37,9 @@ pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
     if doubles { test_doubles() } else { Ok(()) }
 }
 
-/// Builds what only tests load: the old profiler, the oracle, and what plays other machines and programs.
+/// Builds what only tests load.
 pub(crate) fn test_doubles() -> Result<()> {
-    let packages = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
-    let named = packages.iter().flat_map(|name| ["--package", name]);
-    run(cargo(&["build", "--release"]).args(named))
+    run(&mut release(&DOUBLES))
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
@@ -46,38 +48,23 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     let setup = setup::run(true, roots)?;
     step("cargo fmt");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
-    step("cargo clippy");
-    run(&mut cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    step("release build");
-    build()?;
-    test_doubles()?;
-    step("documentation");
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    // What users get is optimised as a whole, on one processor for most of the time: the checks
+    // have the others. The two lie in folders of their own, each with its own lock.
+    std::thread::scope(|scope| {
+        let optimised = scope.spawn(|| -> Result<()> {
+            run_quietly(&mut release(&SHIPPED))?;
+            run_quietly(&mut release(&DOUBLES)).map(drop)
+        });
+        let checked = checks();
+        step("release build");
+        let built = optimised.join().expect("a build does not panic");
+        checked.and(built)
+    })?;
     step("a minute of soak");
     soak::short(&setup, roots)?;
     // Last, so that its summary closes the output.
     step("tests");
-    let mut tests = if on_path("cargo-nextest").is_some() {
-        cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
-    } else {
-        cargo(&[
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-        ])
-    };
+    let mut tests = tests(&[]);
     let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
     let mut elf = files(&setup, &native);
     elf.extend(
@@ -92,6 +79,43 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     run(&mut tests)?;
     eprintln!("everything passed in {} s", start.elapsed().as_secs());
     Ok(())
+}
+
+/// What the compiler says of the sources, and the tests themselves built, which the first minutes of
+/// tests then need not wait for.
+fn checks() -> Result<()> {
+    step("cargo clippy");
+    run(&mut cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    step("documentation");
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    step("building the tests");
+    run(&mut tests(&["--no-run"]))
+}
+
+/// All tests but those of the documentation, by nextest where it is installed.
+fn tests(more: &[&str]) -> Command {
+    let mut tests = match on_path("cargo-nextest") {
+        Some(_) => cargo(&["nextest", "run", "--workspace", "--no-fail-fast"]),
+        None => cargo(&[
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--lib",
+            "--bins",
+            "--tests",
+        ]),
+    };
+    tests.args(more);
+    tests
 }
 
 /// These files of each runtime's shared framework: what stackwalk's tests hold its unwind rules
