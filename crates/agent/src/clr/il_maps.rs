@@ -74,7 +74,9 @@ impl Clr {
             Ok((skipped, map)) => (skipped, Ok(map)),
             Err(error) => (Skipped::Nothing, Err(error)),
         };
-        self.trusted(cx, self.il_maps.of_jitted(skipped), code_start, read)
+        trusted(self.il_maps.of_jitted(skipped), read, || {
+            Some(self.asked_il_map(cx, code_start))
+        })
     }
 
     /// As the bytes beside the code have it, read fast where they are trusted. The code must be there for good.
@@ -99,44 +101,24 @@ impl Clr {
         self.read_il_map(function, code_start)
     }
 
-    /// What was read, where that is trusted, else what the runtime says.
-    fn trusted<C: Synchronous>(
-        &self,
-        cx: &Cx<'_, C>,
-        trust: &AtomicU32,
-        code_start: u64,
-        read: Result<IlMap, NoIlMap>,
-    ) -> IlMap {
-        let order = Ordering::Relaxed;
-        let known = trust.load(order);
-        if known == NEVER {
-            return self.asked_il_map(cx, code_start);
-        }
-        if known >= TO_TRUST && !known.is_multiple_of(AGAIN) {
-            let Ok(map) = read else {
-                return self.asked_il_map(cx, code_start);
-            };
-            trust.store(next(known), order);
-            return map;
-        }
-        let asked = self.asked_il_map(cx, code_start);
-        trust.store(trusted_after(known, &read, &asked), order);
-        asked
-    }
-
-    /// The map of the precompiled code of a method that begins at `code_start`; empty where there is none. Its image must be there,
-    /// whole.
+    /// The map of the precompiled code of a method that begins at `code_start`; empty where there is none, or where nobody may ask for
+    /// it: the runtime looks for it in the image, and dies of a file that was cut short.
     pub(crate) fn precompiled_il_map<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
         map: &CodeMap,
         code_start: u64,
     ) -> IlMap {
+        let ask = || {
+            let is_cut_short = self.is_cut_short_at(code_start);
+            let is_cut_short = is_cut_short.unwrap_or_else(|| map.is_cut_short(code_start));
+            (!is_cut_short).then(|| self.asked_il_map(cx, code_start))
+        };
         match read_precompiled(map, code_start) {
             Ok((format, read)) if !self.is_beside() => {
-                self.trusted(cx, self.il_maps.of_images(format), code_start, Ok(read))
+                trusted(self.il_maps.of_images(format), Ok(read), ask)
             }
-            _ => self.asked_il_map(cx, code_start),
+            _ => ask().unwrap_or_default(),
         }
     }
 
@@ -180,6 +162,30 @@ pub fn read_precompiled(
     Ok((format, names::il_map_of(entries)))
 }
 
+/// What was read, where that is trusted, else what the runtime says, by `ask`; empty where it must not be asked.
+fn trusted(
+    trust: &AtomicU32,
+    read: Result<IlMap, NoIlMap>,
+    ask: impl FnOnce() -> Option<IlMap>,
+) -> IlMap {
+    let order = Ordering::Relaxed;
+    let known = trust.load(order);
+    let need_not_ask = (TO_TRUST..NEVER).contains(&known) && !known.is_multiple_of(AGAIN);
+    match read {
+        Ok(map) if need_not_ask => {
+            trust.store(next(known), order);
+            map
+        }
+        read => {
+            let asked = ask();
+            if let Some(asked) = asked.as_ref().filter(|_| known != NEVER && !need_not_ask) {
+                trust.store(trusted_after(known, &read, asked), order);
+            }
+            asked.unwrap_or_default()
+        }
+    }
+}
+
 /// How far a CLR is trusted, where it was so far, that has answered `asked` of a body of which was `read`.
 fn trusted_after(known: u32, read: &Result<IlMap, NoIlMap>, asked: &IlMap) -> u32 {
     match read {
@@ -211,6 +217,41 @@ fn next(known: u32) -> u32 {
 mod tests {
     use super::*;
     use stackwalk::jit::Mismatch;
+
+    #[test]
+    fn what_is_read_is_held_against_the_answer_until_it_is_trusted_and_then_now_and_again() {
+        let trust = AtomicU32::new(0);
+        let map: IlMap = vec![(0, 0), (8, 3)].into();
+        let mut asked = 0;
+        let mut one = |read: Result<IlMap, NoIlMap>, answer: Option<IlMap>| {
+            let before = asked;
+            let found = trusted(&trust, read, || {
+                asked += 1;
+                answer
+            });
+            (found, asked - before)
+        };
+        for _ in 0..TO_TRUST {
+            assert_eq!(one(Ok(map.clone()), Some(map.clone())), (map.clone(), 1));
+        }
+        let other: IlMap = vec![(0, 7)].into();
+        assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
+        // What is not read is asked for, and is no reason for anything.
+        let unread = || Err(NoIlMap::Bytes(debug_info::Error::Unknown));
+        assert_eq!(one(unread(), Some(other.clone())), (other.clone(), 1));
+        assert_eq!(one(unread(), None), (IlMap::default(), 1));
+        for _ in TO_TRUST + 1..AGAIN {
+            assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
+        }
+        // Nobody may ask at this moment; and then it is another.
+        assert_eq!(one(Ok(map.clone()), None), (IlMap::default(), 1));
+        assert_eq!(
+            one(Ok(map.clone()), Some(other.clone())),
+            (other.clone(), 1)
+        );
+        assert_eq!(one(Ok(map.clone()), Some(other.clone())), (other, 1));
+        assert_eq!(trust.load(Ordering::Relaxed), NEVER);
+    }
 
     #[test]
     fn a_runtime_is_believed_that_has_said_the_same_and_never_after_it_said_otherwise() {

@@ -59,7 +59,7 @@ pub(super) struct Written {
     by_address: NumberMap<u64, u32>,
     /// Lookup addresses in code that may still turn out to be a method's: when they were sampled first.
     young: NumberMap<u64, u64>,
-    frames: HashMap<Frame<'static>, u32>,
+    frames: hashbrown::HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
     /// Dynamic methods by runtime and name.
@@ -577,16 +577,16 @@ impl Recorder {
         word: u64,
     ) -> Frame<'static> {
         let lookup = lookup_address(word);
-        if is_cut_short(look, runtime, lookup) {
+        let map = look.target.code.map();
+        let start = map.r2r_function_start(lookup).unwrap_or(lookup);
+        let known = self.written.precompiled.get(&start).copied();
+        if known.is_none() && is_cut_short(look, runtime, lookup) {
             // The runtime would look for it in what is not there any more.
             return Frame::Stub {
                 runtime,
                 name: Cow::Borrowed("ReadyToRun code of a file that was cut short"),
             };
         }
-        let map = look.target.code.map();
-        let start = map.r2r_function_start(lookup).unwrap_or(lookup);
-        let known = self.written.precompiled.get(&start).copied();
         if known.is_none() && !may_be_asked_for(map, word) {
             return Frame::Stub {
                 runtime,
@@ -698,7 +698,7 @@ impl Recorder {
     }
 
     /// The IL offset of an address in the body that starts at `code_start`; that of a function that was JITted, or of ReadyToRun
-    /// code: of that the runtime looks for the map in its file, which must not be cut short.
+    /// code.
     fn il_offset(
         &mut self,
         look: &mut Lookup<'_, '_>,
