@@ -349,7 +349,13 @@ impl Clr {
         // callback returns; `length` is within it.
         let code = unsafe { std::slice::from_raw_parts(unwind.start() as *const u8, length) };
         let is_earlier_step = |region: &&Region| {
-            region.kind == Kind::Jit && !target.code.map().begins_on_a_frame(region.start)
+            region.kind == Kind::Jit
+                && match Owner::of_word(region.user).body {
+                    OwnBody::Stays(_, tier) => tier != Tier::Osr,
+                    OwnBody::Queued | OwnBody::Unnamed(_) => {
+                        !target.code.map().begins_on_a_frame(region.start)
+                    }
+                }
         };
         tiers::of_body(tiers::Evidence {
             code,
