@@ -221,4 +221,34 @@ mod tests {
         }
         assert!(map.is_empty());
     }
+
+    /// Whatever lies in the array and the maps: nothing panics, nothing runs for ever, nothing outside of the image is read.
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let mut library = core_libraries().next().unwrap();
+        let sound = library.image.find_il_maps().unwrap();
+        let functions = library.image.functions() as u32;
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..40 {
+            let mut spoilt = library.bytes.clone();
+            for _ in 0..2000 {
+                // The array's head, its offsets and trees, and what lies behind it.
+                let reach = 1 << random.u32(2..21);
+                let at = sound.base as usize - 4 + random.usize(..reach);
+                if let Some(byte) = spoilt.get_mut(at) {
+                    *byte = random.u8(..);
+                }
+            }
+            std::mem::swap(&mut library.bytes, &mut spoilt);
+            // SAFETY: laid out as the runtime does, but for bytes that are not its headers; kept beside the image.
+            let Ok(image) = (unsafe { crate::pe::r2r_image(library.bytes.as_ptr() as u64) }) else {
+                continue;
+            };
+            for _ in 0..200 {
+                let entry = image.table()[random.u32(..functions) as usize];
+                let start = image.base + u64::from(crate::pe::field(&entry, 0));
+                let _whatever = image.il_map(start, &mut Vec::new());
+            }
+        }
+    }
 }
