@@ -64,7 +64,7 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     soak::short(&setup, roots)?;
     // Last, so that its summary closes the output.
     step("tests");
-    let mut tests = tests(&[]);
+    let mut tests = tests("--no-fail-fast");
     let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
     let mut elf = files(&setup, &native);
     elf.extend(
@@ -98,24 +98,15 @@ fn checks() -> Result<()> {
     run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("building the tests");
-    run(&mut tests(&["--no-run"]))
+    run(&mut tests("--no-run"))
 }
 
-/// All tests but those of the documentation, by nextest where it is installed.
-fn tests(more: &[&str]) -> Command {
-    let mut tests = match on_path("cargo-nextest") {
-        Some(_) => cargo(&["nextest", "run", "--workspace", "--no-fail-fast"]),
-        None => cargo(&[
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-        ]),
-    };
-    tests.args(more);
-    tests
+/// All tests but those of the documentation, by nextest where it is installed; `how` is the option that they are run with.
+fn tests(how: &str) -> Command {
+    match on_path("cargo-nextest") {
+        Some(_) => cargo(&["nextest", "run", "--workspace", how]),
+        None => cargo(&["test", "--workspace", "--lib", "--bins", "--tests", how]),
+    }
 }
 
 /// These files of each runtime's shared framework: what stackwalk's tests hold its unwind rules
