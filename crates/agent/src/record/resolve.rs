@@ -59,7 +59,7 @@ pub(super) struct Written {
     by_address: NumberMap<u64, u32>,
     /// Lookup addresses in code that may still turn out to be a method's: when they were sampled first.
     young: NumberMap<u64, u64>,
-    frames: hashbrown::HashMap<Frame<'static>, u32>,
+    frames: HashMap<Frame<'static>, u32>,
     stacks: Stacks,
     methods: NumberMap<(u32, usize), u32>,
     /// Dynamic methods by runtime and name.
