@@ -7,25 +7,21 @@ use std::time::Instant;
 use anyhow::Result;
 use testkit::Setup;
 
-use crate::process::{on_path, run, run_quietly};
+use crate::process::{on_path, run};
 use crate::{setup, soak};
 
-/// What users get: the commands and the agent.
-const SHIPPED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
-
-/// What only tests load: the old profiler, the oracle, and what plays other machines and programs.
-const DOUBLES: [&str; 4] = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
-
-/// Builds what users get, optimised.
+/// Builds what users get: the commands and the agent, optimised.
 pub(crate) fn build() -> Result<()> {
-    run(&mut release(&SHIPPED))
-}
-
-/// An optimised build of these.
-fn release(packages: &[&str]) -> Command {
-    let mut build = cargo(&["build", "--release"]);
-    build.args(packages.iter().flat_map(|name| ["--package", name]));
-    build
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "sidewalk",
+        "--package",
+        "libsidewalk",
+        "--package",
+        "runsxs",
+    ]))
 }
 
 /// The same, unless the caller brings what has been built (`SIDEWALK_BIN_DIR`); `doubles`: what only tests load too.
@@ -37,9 +33,11 @@ pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
     if doubles { test_doubles() } else { Ok(()) }
 }
 
-/// Builds what only tests load.
+/// Builds what only tests load: the old profiler, the oracle, and what plays other machines and programs.
 pub(crate) fn test_doubles() -> Result<()> {
-    run(&mut release(&DOUBLES))
+    let packages = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
+    let named = packages.iter().flat_map(|name| ["--package", name]);
+    run(cargo(&["build", "--release"]).args(named))
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
@@ -48,23 +46,38 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     let setup = setup::run(true, roots)?;
     step("cargo fmt");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
-    // What users get is optimised as a whole, on one processor for most of the time: the checks
-    // have the others. The two lie in folders of their own, each with its own lock.
-    std::thread::scope(|scope| {
-        let optimised = scope.spawn(|| -> Result<()> {
-            run_quietly(&mut release(&SHIPPED))?;
-            run_quietly(&mut release(&DOUBLES)).map(drop)
-        });
-        let checked = checks();
-        step("release build");
-        let built = optimised.join().expect("a build does not panic");
-        checked.and(built)
-    })?;
+    step("cargo clippy");
+    run(&mut cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    step("release build");
+    build()?;
+    test_doubles()?;
+    step("documentation");
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("a minute of soak");
     soak::short(&setup, roots)?;
     // Last, so that its summary closes the output.
     step("tests");
-    let mut tests = tests("--no-fail-fast");
+    let mut tests = if on_path("cargo-nextest").is_some() {
+        cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
+    } else {
+        cargo(&[
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--lib",
+            "--bins",
+            "--tests",
+        ])
+    };
     let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
     let mut elf = files(&setup, &native);
     elf.extend(
@@ -79,34 +92,6 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     run(&mut tests)?;
     eprintln!("everything passed in {} s", start.elapsed().as_secs());
     Ok(())
-}
-
-/// What the compiler says of the sources, and the tests themselves built, which the first minutes of
-/// tests then need not wait for.
-fn checks() -> Result<()> {
-    step("cargo clippy");
-    run(&mut cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    step("documentation");
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
-    step("building the tests");
-    run(&mut tests("--no-run"))
-}
-
-/// All tests but those of the documentation, by nextest where it is installed; `how` is the option that they are run with.
-fn tests(how: &str) -> Command {
-    match on_path("cargo-nextest") {
-        Some(_) => cargo(&["nextest", "run", "--workspace", how]),
-        None => cargo(&["test", "--workspace", "--lib", "--bins", "--tests", how]),
-    }
 }
 
 /// These files of each runtime's shared framework: what stackwalk's tests hold its unwind rules
