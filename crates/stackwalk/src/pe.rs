@@ -223,22 +223,28 @@ impl Image {
     }
 
     /// The major version of its ReadyToRun header; `None` for a part of a composite image, whose
-    /// header is elsewhere.
+    /// header is elsewhere. Not in a signal handler.
     pub fn major(&self) -> Option<u32> {
-        let u32_at = |rva: u32| {
-            let bytes = self.rva_bytes(rva).first_chunk()?;
-            Some(u32::from_le_bytes(*bytes))
-        };
+        Some(self.u32_at(self.header()?.checked_add(4)?)? & 0xffff)
+    }
+
+    /// RVA of its ReadyToRun header.
+    fn header(&self) -> Option<u32> {
         // IMAGE_COR20_HEADER: ManagedNativeHeader.
         if self.clr.1 < 72 {
             return None;
         }
-        let header = u32_at(self.clr.0.checked_add(64)?)?;
+        let header = self.u32_at(self.clr.0.checked_add(64)?)?;
         // "RTR\0", then the major and the minor version.
-        if u32_at(header)? != 0x0052_5452 {
-            return None;
-        }
-        Some(u32_at(header.checked_add(4)?)? & 0xffff)
+        (self.u32_at(header)? == 0x0052_5452).then_some(header)
+    }
+
+    /// A copy of the four bytes at an RVA, of which the page may go away at any time.
+    fn u32_at(&self, rva: u32) -> Option<u32> {
+        let bytes = self.rva_bytes(rva).get(..4)?;
+        // SAFETY: inside a section (`rva_bytes`).
+        let copy = unsafe { own_memory::copy(bytes.as_ptr() as u64, bytes.len()) }?;
+        Some(u32::from_le_bytes(*copy.first_chunk()?))
     }
 
     /// The GcInfo of the method whose code starts at `start`. It lies behind the UNWIND_INFO of its

@@ -1,8 +1,8 @@
 //! Which IL the instructions of a precompiled method come from, as its image says.
 //!
 //! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's to prove that they mean what this
-//! believes. Invariants: nothing is read but by the kernel, so that a file that is cut short is an answer and no fault; and
-//! nothing outside of the image's sections.
+//! believes. Invariants: nothing is read but by the kernel, where that reads for us, so that a file that is cut short is an answer
+//! and no fault; and nothing outside of the image's sections.
 //!
 //! Format: dotnet/runtime `docs/design/coreclr/botr/readytorun-format.md` (READYTORUN_SECTION_DEBUG_INFO),
 //! `vm/readytoruninfo.cpp` (`ReadyToRunInfo::GetDebugInfo`), `vm/nativeformatreader.h` (`NativeArray`).
@@ -123,18 +123,6 @@ impl Image {
                 .map(Some)
                 .ok_or(Error::Inconsistent),
         }
-    }
-
-    /// RVA of the ReadyToRun header.
-    fn header(&self) -> Option<u32> {
-        // IMAGE_COR20_HEADER: ManagedNativeHeader.
-        self.u32_at(self.clr.0.checked_add(64)?)
-    }
-
-    fn u32_at(&self, rva: u32) -> Option<u32> {
-        let mut buffer = [0; 4];
-        let bytes = self.peek(rva, &mut buffer).first_chunk()?;
-        Some(u32::from_le_bytes(*bytes))
     }
 
     /// A number of one to five bytes, by the lowest bits of the first; and where it ends (`NativeReader::DecodeUnsigned`).
