@@ -631,8 +631,7 @@ impl CodeMap {
     /// The current table, at most half full; a larger one takes its place if need be, and chunks
     /// that hold nothing any more are left behind.
     fn table_with_room(&self, writer: &mut Writer) -> &Table {
-        // SAFETY: as in `publish`.
-        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() };
+        let table = self.table(writer);
         if let Some(table) = table
             && (writer.taken + 1) * 2 <= table.slots().len()
         {
@@ -662,26 +661,24 @@ impl CodeMap {
         unsafe { &*self.chunks.load(Ordering::Relaxed) }
     }
 
+    /// The chunks' table. For writers.
+    fn table(&self, _writer: &Writer) -> Option<&Table> {
+        // SAFETY: as in `publish`.
+        unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }
+    }
+
     /// Removes every JIT body that overlaps `range`; says how many.
     fn remove_jit_overlapping(&self, writer: &mut Writer, range: &Range<u64>) -> usize {
-        // SAFETY: as in `publish`.
-        let Some(table) = (unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }) else {
+        let Some(table) = self.table(writer) else {
             return 0;
         };
         let mut removed = 0;
-        let mut clear = |slot: &Slot| {
+        for slot in table.slots_of(chunks_of(range)) {
             while let Some(entry) = self.overlapping(writer, slot, range) {
                 self.unpublish(writer, table, entry);
                 self.drop_entry(writer, entry);
                 removed += 1;
             }
-        };
-        let chunks = chunks_of(range);
-        if chunks.end - chunks.start <= table.slots().len() as u64 {
-            let slots = chunks.filter_map(|chunk| table.slot(chunk));
-            slots.for_each(&mut clear);
-        } else {
-            table.slots().iter().for_each(clear);
         }
         removed
     }

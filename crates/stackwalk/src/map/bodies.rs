@@ -15,8 +15,7 @@ impl CodeMap {
     /// See [`CodeMap::remove`].
     pub fn take_jit_body(&self, start: u64, is_it: impl FnOnce(u64) -> bool) -> Option<Taken> {
         let mut writer = self.lock();
-        // SAFETY: as in `publish`.
-        let table = unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }?;
+        let table = self.table(&writer)?;
         let chunk = start >> CHUNK_SHIFT;
         // SAFETY: as in `publish`.
         let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
@@ -62,21 +61,10 @@ impl CodeMap {
     pub fn jit_body_in(&self, range: &Range<u64>) -> Option<Region> {
         let writer = self.lock();
         let table = self.table(&writer)?;
-        let of = |slot: &Slot| self.overlapping(&writer, slot, range);
-        let chunks = chunks_of(range);
-        let found = if chunks.end - chunks.start <= table.slots().len() as u64 {
-            chunks.filter_map(|chunk| table.slot(chunk)).find_map(of)
-        } else {
-            table.slots().iter().find_map(of)
-        };
+        let mut slots = table.slots_of(chunks_of(range));
+        let found = slots.find_map(|slot| self.overlapping(&writer, slot, range));
         // SAFETY: as in `overlapping`.
         found.map(|entry| unsafe { (*entry).region() })
-    }
-
-    /// The chunks' table. For writers.
-    fn table(&self, _writer: &Writer) -> Option<&Table> {
-        // SAFETY: as in `publish`.
-        unsafe { self.chunks.load(Ordering::Relaxed).as_ref() }
     }
 }
 

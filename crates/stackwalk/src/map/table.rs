@@ -3,6 +3,7 @@
 //! It knows nothing of bodies: see `bucket`. Invariant: a slot that is taken stays its chunk's for as long as the
 //! table is published, and a table is never full, so a reader finds a chunk or a free slot.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::bucket::Bucket;
@@ -45,6 +46,15 @@ impl Table {
     /// All of them.
     pub(super) fn slots(&self) -> &[Slot] {
         &self.0
+    }
+
+    /// The slots of these chunks; or of all, where there are fewer.
+    pub(super) fn slots_of(&self, chunks: Range<u64>) -> impl Iterator<Item = &Slot> {
+        let (chunks, all) = match chunks.end - chunks.start <= self.0.len() as u64 {
+            true => (chunks, &[][..]),
+            false => (0..0, self.slots()),
+        };
+        chunks.filter_map(|chunk| self.slot(chunk)).chain(all)
     }
 
     /// What it takes.
