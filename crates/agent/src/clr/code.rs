@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use corprof::context::{AgentThread, Context, MayTriggerGc, Synchronous};
 use corprof::{Cx, FunctionId, FunctionKey, ModuleFlags, ModuleId, RejitId};
 use recording::{MethodKind, Tier};
-use stackwalk::{Kind, Region, jit, pe};
+use stackwalk::{CodeMap, Kind, Region, jit, pe};
 
 use super::tiers::{self, Tiering};
 use super::{Clr, lock, names};
@@ -42,15 +42,19 @@ impl Clr {
         lock(&self.modules).get(&module).cloned()
     }
 
-    /// Whether an address is ReadyToRun code of a file that has become shorter since. `None` where it is in no such code that is
-    /// known.
-    pub(crate) fn is_cut_short_at(&self, address: u64) -> Option<bool> {
+    /// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded: the runtime must not be asked
+    /// about it.
+    pub(crate) fn is_cut_short_at(&self, map: &CodeMap, address: u64) -> bool {
         let has = |facts: &&Arc<ManagedModule>| {
             let code = facts.precompiled.as_ref();
             code.is_some_and(|code| code.contains(&address))
         };
         let facts = lock(&self.modules).values().find(has).cloned();
-        facts.map(|facts| facts.is_cut_short())
+        match facts {
+            // By the same pages, and by the length of its file.
+            Some(facts) => facts.is_cut_short(),
+            None => map.is_cut_short(address),
+        }
     }
 
     /// Whether any module's code may be unloaded.

@@ -110,8 +110,7 @@ impl Clr {
         code_start: u64,
     ) -> IlMap {
         let ask = || {
-            let is_cut_short = self.is_cut_short_at(code_start);
-            let is_cut_short = is_cut_short.unwrap_or_else(|| map.is_cut_short(code_start));
+            let is_cut_short = self.is_cut_short_at(map, code_start);
             (!is_cut_short).then(|| self.asked_il_map(cx, code_start))
         };
         match read_precompiled(map, code_start) {

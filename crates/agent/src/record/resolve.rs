@@ -443,15 +443,14 @@ impl Recorder {
 
     fn look_up(&mut self, look: &mut Lookup<'_, '_>, word: u64, time_ns: u64) -> Frame<'static> {
         let lookup = lookup_address(word);
-        let mut body = self.history.at(lookup, time_ns).cloned();
-        if body.is_none() && self.history.absorb(&look.target.code) {
-            // It was compiled after this round of draining began.
-            body = self.history.at(lookup, time_ns).cloned();
-        }
-        if let Some(body) = body {
+        if let Some(body) = self.history.at(lookup, time_ns).cloned() {
             return self.managed(look, &body, lookup);
         }
-        match look.target.code.map().lookup(lookup) {
+        let region = look.target.code.map().lookup(lookup);
+        if let Some(body) = self.late_body(look, region.as_ref(), lookup, time_ns) {
+            return self.managed(look, &body, lookup);
+        }
+        match region {
             Some(region) if region.kind == Kind::ReadyToRun => {
                 let runtime = Owner::of_word(region.user).runtime;
                 self.ready_to_run(look, runtime, word)
@@ -499,14 +498,26 @@ impl Recorder {
             };
             look.runtimes.with(owner.runtime, name);
         }
-        // Another body may have had the address when the sample was taken: its end is in the queue before this one was in the
-        // map.
-        self.history.absorb(&look.target.code);
-        let body = self.history.at(lookup, time_ns).cloned();
-        match body.or_else(|| staying_body(region)) {
+        match self.late_body(look, Some(region), lookup, time_ns) {
             Some(body) => self.managed(look, &body, lookup),
             None => self.stub(look, lookup),
         }
+    }
+
+    /// A body that the history has not had so far: compiled after this round of draining began, or one of which the code map, which
+    /// has this region there, says all.
+    fn late_body(
+        &mut self,
+        look: &Lookup<'_, '_>,
+        region: Option<&Region>,
+        lookup: u64,
+        time_ns: u64,
+    ) -> Option<CodeBody> {
+        // After the map was asked: another body may have had the address when the sample was taken, and its end is in the queue
+        // before this one was in the map.
+        let has_news = self.history.absorb(&look.target.code);
+        let queued = has_news.then(|| self.history.at(lookup, time_ns).cloned());
+        queued.flatten().or_else(|| staying_body(region?))
     }
 
     fn managed(
@@ -759,13 +770,11 @@ fn function_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<FunctionId<'rt>> {
     cx.info().id(key)
 }
 
-/// Whether an address is ReadyToRun code of a file that has become shorter since it was loaded.
+/// [`Clr::is_cut_short_at`], also where its runtime is out of reach.
 fn is_cut_short(look: &mut Lookup<'_, '_>, runtime: u8, address: u64) -> bool {
-    let of_module = look
+    let map = look.target.code.map();
+    let found = look
         .runtimes
-        .with(runtime, |clr, _| clr.is_cut_short_at(address));
-    // A module that is known tells by the same pages, and by the length of its file.
-    of_module
-        .flatten()
-        .unwrap_or_else(|| look.target.code.map().is_cut_short(address))
+        .with(runtime, |clr, _| clr.is_cut_short_at(map, address));
+    found.unwrap_or_else(|| map.is_cut_short(address))
 }
