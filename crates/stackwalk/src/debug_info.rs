@@ -170,8 +170,8 @@ impl<I: Iterator<Item = u8>> Stream<I> {
     }
 }
 
-/// Appends native offset and IL offset of each place that has one, in order, and answers what else there was; `into` may have some more where this is an error. Reads of
-/// `bytes` no more than it says it has.
+/// Appends native offset and IL offset of each place that has one, in order, and answers what else there was; `into` may have some
+/// more where this is an error. Reads of `bytes` no more than it says it has.
 pub fn decode(
     bytes: impl Iterator<Item = u8>,
     format: Format,

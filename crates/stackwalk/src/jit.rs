@@ -159,8 +159,8 @@ pub enum NoIlMap {
 const IL_MAP_BYTES: usize = 16 << 10;
 
 /// Appends native offset and IL offset of the places in the body at `code_start` that have one, in a runtime that writes them so, and
-/// answers what was skipped. As
-/// [`body_from_header`] it reads by system calls; code that is here for good is meant, as the bytes must be.
+/// answers what was skipped. As [`body_from_header`] it reads by system calls; code that is here for good is meant, as the bytes must
+/// be.
 ///
 /// # Safety
 /// As of [`body_from_header`].

@@ -73,7 +73,7 @@ pub enum OwnBody {
 }
 
 impl Owner {
-    /// Bits of the word, from the lowest: which runtime, [`OwnBody::code`], and the FunctionID, a pointer of user space.
+    /// Bits of the word, from the lowest: which runtime, which [`OwnBody`] with which tier, and the FunctionID, a pointer of user space.
     const RUNTIME_BITS: u32 = u8::BITS;
     const CODE_BITS: u32 = u8::BITS;
 
