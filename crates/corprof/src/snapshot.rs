@@ -150,7 +150,10 @@ pub enum WalkError {
     AsynchronousUnsafe,
     /// The thread is gone (`CORPROF_E_STACKSNAPSHOT_INVALID_TGT_THREAD`).
     InvalidThread,
-    /// Another thread can be walked under a suspension only (`E_NOTIMPL`; on Unix always so).
+    /// Another thread can be walked under a suspension only (`E_NOTIMPL`; on Unix always so). Rarely
+    /// also under one: a thread that comes from native code back to managed code is in cooperative
+    /// mode until it sees that it has to wait, and such a one is not walked
+    /// (`proftoeeinterfaceimpl.cpp`, `DoStackSnapshot`). Resume, and try later.
     NotSuspended,
     /// The walk failed; most often the thread has no managed frame (`E_FAIL`).
     NoManagedFrames,
@@ -193,7 +196,9 @@ impl fmt::Display for WalkError {
             Self::UnmanagedContext => "the walk would begin in unmanaged code",
             Self::AsynchronousUnsafe => "the thread was interrupted where it cannot be walked",
             Self::InvalidThread => "the thread is gone",
-            Self::NotSuspended => "another thread can be walked under a suspension only",
+            Self::NotSuspended => {
+                "another thread can be walked only while it is suspended or in native code"
+            }
             Self::NoManagedFrames => "the thread has no managed frames",
             Self::Fault => "memory could not be read during the walk",
             Self::NotEnabled => "the event mask does not allow stack snapshots",

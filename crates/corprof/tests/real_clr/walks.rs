@@ -206,12 +206,14 @@ fn every_thread_is_walked_under_a_suspension() {
             .into_iter()
             .filter(|line| line.starts_with("main "))
             .collect();
-        // Until it could be walked.
+        // Until it could be walked: it may hold a lock of the runtime's, or have just woken and be in
+        // cooperative mode until it sees that it must wait (2 of 14,000 walks).
         let [unsafe_then @ .., main] = &main[..] else {
             panic!("{resumed:?}");
         };
-        let is_unsafe = |line: &&str| line.trim_end() == "main Err(Unsafe)";
-        assert!(unsafe_then.iter().all(is_unsafe), "{unsafe_then:?}");
+        let later = ["main Err(Unsafe)", "main Err(NotSuspended)"];
+        let is_later = |line: &&str| later.contains(&line.trim_end());
+        assert!(unsafe_then.iter().all(is_later), "{unsafe_then:?}");
         assert!(
             main.starts_with("main Ok(Continue(()))")
                 && main.ends_with("Workloads.Sleepy.Main unmanaged"),
