@@ -10,18 +10,27 @@ use testkit::Setup;
 use crate::process::{on_path, run};
 use crate::{setup, soak};
 
-/// Builds what users get: the commands and the agent, optimised.
+/// What users get: the commands and the agent.
+const RELEASED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
+
+/// What only tests load: the old profiler, the oracle, and what plays other machines and programs.
+const DOUBLES: [&str; 4] = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
+
+/// Builds what users get, optimised.
 pub(crate) fn build() -> Result<()> {
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--package",
-        "sidewalk",
-        "--package",
-        "libsidewalk",
-        "--package",
-        "runsxs",
-    ]))
+    build_optimised(&RELEASED)
+}
+
+/// Builds also what only tests load. In one go: the agent's crates are built once for all of it, as the
+/// doubles alone would ask for other features of what these depend on, and one thread's linking is
+/// another's time to compile.
+fn build_with_doubles() -> Result<()> {
+    build_optimised(&[&RELEASED[..], &DOUBLES[..]].concat())
+}
+
+fn build_optimised(packages: &[&str]) -> Result<()> {
+    let named = packages.iter().flat_map(|name| ["--package", name]);
+    run(cargo(&["build", "--release"]).args(named))
 }
 
 /// The same, unless the caller brings what has been built (`SIDEWALK_BIN_DIR`); `doubles`: what only tests load too.
@@ -29,15 +38,11 @@ pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
     if std::env::var_os("SIDEWALK_BIN_DIR").is_some() {
         return Ok(());
     }
-    build()?;
-    if doubles { test_doubles() } else { Ok(()) }
-}
-
-/// Builds what only tests load: the old profiler, the oracle, and what plays other machines and programs.
-pub(crate) fn test_doubles() -> Result<()> {
-    let packages = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
-    let named = packages.iter().flat_map(|name| ["--package", name]);
-    run(cargo(&["build", "--release"]).args(named))
+    if doubles {
+        build_with_doubles()
+    } else {
+        build()
+    }
 }
 
 /// Sets up, builds, checks and tests. Stops at the first thing that fails.
@@ -56,8 +61,7 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
         "warnings",
     ]))?;
     step("release build");
-    build()?;
-    test_doubles()?;
+    build_with_doubles()?;
     step("documentation");
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;

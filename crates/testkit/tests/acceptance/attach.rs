@@ -200,7 +200,7 @@ fn the_same_picture(runtime: &Runtime) {
 /// How many rounds: `cargo xtask stress --attach ROUNDS` asks for more.
 fn rounds_wanted() -> u32 {
     let wanted = std::env::var("SIDEWALK_ATTACH_ROUNDS").ok();
-    wanted.map_or(20, |rounds| {
+    wanted.map_or(8, |rounds| {
         rounds
             .parse()
             .expect("SIDEWALK_ATTACH_ROUNDS is a number of rounds")

@@ -35,9 +35,9 @@ fn seconds_or(usual: &str) -> String {
     std::env::var("SIDEWALK_STRESS_SECONDS").unwrap_or_else(|_| usual.to_owned())
 }
 
-/// How long each program runs: SIDEWALK_STRESS_SECONDS, else 3.
+/// How long each program runs: SIDEWALK_STRESS_SECONDS, else 2.
 pub(crate) fn seconds() -> String {
-    seconds_or("3")
+    seconds_or("2")
 }
 
 fn collectible(runtime: &Runtime) {
