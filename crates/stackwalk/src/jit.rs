@@ -17,6 +17,7 @@ use crate::{unwind_info, x86};
 use functions::{Building, Functions};
 
 mod functions;
+pub(crate) mod untold;
 
 /// Where a body's unwind rules come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -37,6 +37,7 @@ mod cfi;
 pub mod debug_info;
 pub mod gc_info;
 mod grace;
+pub mod heaps;
 pub mod jit;
 mod map;
 mod native;

@@ -11,6 +11,7 @@
 
 use crate::cache::{ADDRESS_LIMIT, RuleCache};
 use crate::grace::{Grace, Reader};
+use crate::heaps::{Code as UntoldCode, CodeHeaps, Untold};
 use crate::native::{Loaded, ModuleChange, NativeCode};
 use crate::rule::Rule;
 use crate::unwind_info::Saved;
@@ -215,7 +216,7 @@ impl Writer {
 }
 
 /// Address → code and its unwind rules, for any number of threads. `const`-constructible, so it
-/// can be a `static` (about 128 KiB, zero at start).
+/// can be a `static` (about 160 KiB, zero at start).
 ///
 /// Methods that change it take a mutex and allocate: never call them in a signal handler.
 /// [`walk`](crate::walk()) and [`CodeMap::lookup`] may run at any time, in handlers too.
@@ -226,6 +227,8 @@ pub struct CodeMap {
     epoch: AtomicU64,
     chunks: AtomicPtr<Table>,
     modules: AtomicPtr<Modules>,
+    /// Where code is looked for that is not here.
+    pub(crate) untold: Untold,
     writer: Mutex<Writer>,
     /// Taken before `writer`, and never by a walk.
     loaded: Mutex<Loaded>,
@@ -246,6 +249,7 @@ impl CodeMap {
             epoch: AtomicU64::new(0),
             chunks: AtomicPtr::new(std::ptr::null_mut()),
             modules: AtomicPtr::new(std::ptr::null_mut()),
+            untold: Untold::new(),
             writer: Mutex::new(Writer {
                 taken: 0,
                 memory: Memory {
@@ -342,6 +346,34 @@ impl CodeMap {
             self.add_module(&mut self.lock(), Entry::new(code, user));
         }
         changes
+    }
+
+    /// Code of a runtime is looked for in its heaps, from now on, where nobody has told of it. False: there are too many
+    /// runtimes.
+    pub fn add_heaps(&self, heaps: CodeHeaps) -> bool {
+        self.untold.add(heaps)
+    }
+
+    /// The body at an address, by its runtime's own records ([`CodeMap::add_heaps`]). Async-signal-safe.
+    pub fn untold(&self, address: u64) -> Option<UntoldCode> {
+        self.untold.code_at(address)
+    }
+
+    /// Whether a walk may have found the body that starts there in its runtime's heap, and [`CodeMap::learned`] has not been
+    /// called for it since.
+    pub fn was_met_untold(&self, start: u64) -> bool {
+        self.untold.was_met(start)
+    }
+
+    /// All that walks had met a round ago has been read: see [`CodeMap::was_met_untold`]. To be called between two rounds in which
+    /// all samples are read.
+    pub fn age_untold(&self) {
+        self.untold.age();
+    }
+
+    /// The body that starts there is in the map now, or has gone.
+    pub fn learned(&self, start: u64) {
+        self.untold.learned(start);
     }
 
     /// What `address` belongs to. Async-signal-safe.

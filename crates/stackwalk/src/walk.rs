@@ -8,7 +8,7 @@ use crate::cache::ADDRESS_LIMIT;
 use crate::cfi::Frame as _;
 use crate::map::{Code, CodeMap, Entry};
 use crate::rule::{Base, Bp, Cfa, FRAME_POINTER, LEAF, Rule, Usual};
-use crate::{cfi, x86};
+use crate::{cfi, jit, x86};
 use std::ops::Range;
 
 pub use hijack::{HIJACKS, hijack_offset};
@@ -660,7 +660,7 @@ impl<'a, M: Load> Walker<'a, M> {
         let epoch = map.epoch();
         let reader = map.grace.enter();
         let Some(entry) = map.find(&reader, lookup) else {
-            return self.guess(here, Reason::UnknownCode);
+            return self.step_untold(here, lookup);
         };
         entry.meet();
         if entry.code.is_cut_short() {
@@ -687,6 +687,21 @@ impl<'a, M: Load> Walker<'a, M> {
             Ok(None) => self.guess(here, Reason::NoRule),
             Err(cfi::Unsupported) => self.guess(here, Reason::UnsupportedRule),
         }
+    }
+
+    /// The caller of a frame in code that is in no map: by its runtime's records, or by a guess.
+    #[cold]
+    #[inline(never)]
+    fn step_untold(&mut self, here: Here, lookup: u64) -> Step {
+        let Some(code) = self.map.untold(lookup) else {
+            return self.guess(here, Reason::UnknownCode);
+        };
+        let Some(rule) = jit::untold::rule(code, lookup, here.exact) else {
+            return self.guess(here, Reason::NoRule);
+        };
+        self.map.untold.meet(code);
+        self.assumed = 0;
+        self.apply(rule, here)
     }
 
     /// The caller of a frame whose table, which was read a moment ago, must be evaluated with its
@@ -894,7 +909,7 @@ impl CodeMap {
             return false;
         };
         let Some(entry) = self.find(&reader, before) else {
-            return false;
+            return self.untold(before).is_some() && is_behind_unknown_call(address);
         };
         !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address))
     }

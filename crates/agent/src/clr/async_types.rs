@@ -360,6 +360,11 @@ fn look_at_parents(types: &Types, line: &Lineage<'_>) {
 }
 
 impl Clr {
+    /// Whether [`Clr::learn_expected`] has something to do.
+    pub(crate) fn expects(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) == EXPECTED_WANTED
+    }
+
     /// Learns of the classes that are in nearly every chain, if the first body that chains are about has been met. In a
     /// callback on a thread of the program's: where they are not loaded yet they are now, which a runtime cannot do on a
     /// thread that it does not know (it dies of it: seen on 8.0.33).

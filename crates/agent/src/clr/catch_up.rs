@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use control::Arrival;
 use corprof::context::AgentThread;
-use corprof::{Cx, FunctionId, RejitId};
+use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::MethodKind;
 
 use super::Clr;
@@ -132,14 +132,14 @@ impl Clr {
         self.gate.catching_up.store(false, Ordering::Relaxed);
     }
 
-    /// Whether there may be code of which no callback tells: it was there before us, or another profiler has made it,
-    /// of which only that one hears.
+    /// Whether there may be code of which no callback tells: it was there before us, another profiler has made it,
+    /// of which only that one hears, or nobody is told of it any more.
     pub(crate) fn has_untold_code(&self) -> bool {
-        self.arrival() == Arrival::Attached || self.is_beside()
+        self.arrival() == Arrival::Attached || self.is_beside() || self.finds_code()
     }
 
     /// Learns of the body at an address that was met in a sample and that nobody has told of: a dynamic method or a
-    /// stub of before our time. Answers whether there is one. Agent thread.
+    /// stub of before our time, or whatever is found ([`Clr::finds_code`]). Answers whether there is one. Agent thread.
     pub(crate) fn meet(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, address: u64) -> bool {
         let info = cx.info();
         let Ok(ip) = usize::try_from(address) else {
@@ -158,7 +158,7 @@ impl Clr {
         let mut found = false;
         // One that has just been announced may still be found; the next sample of this address asks again.
         if proc::now_ns().saturating_sub(last_ns) > DYING_NS
-            && let Ok((function, rejit)) = info.get_function_from_ip3(cx, ip)
+            && let Some((function, rejit)) = self.function_at(cx, ip)
         {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
             let kind = if dynamic {
@@ -171,6 +171,22 @@ impl Clr {
         }
         self.gate.asking.store(false, Ordering::SeqCst);
         found
+    }
+
+    /// The method at an address: by the runtime's own records, which cost a tenth, or by asking.
+    fn function_at<'rt>(
+        &self,
+        cx: &mut Cx<'rt, AgentThread>,
+        ip: usize,
+    ) -> Option<(FunctionId<'rt>, RejitId)> {
+        let Some(heaps) = self.finding.heaps() else {
+            return cx.info().get_function_from_ip3(cx, ip).ok();
+        };
+        let code = heaps.code_at(ip as u64)?;
+        let function = usize::try_from(code.function).ok()?;
+        // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `meet`.
+        let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
+        Some((cx.info().id(key)?, RejitId::ORIGINAL))
     }
 
     /// Answers their ids.

@@ -136,8 +136,8 @@ impl Clr {
         self.gate.dynamic_unloading();
         let runtime = self.number();
         // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was never compiled.
-        let start = cx.info().get_code_info(cx, function);
-        let taken = start.ok().and_then(|code| {
+        let code = cx.info().get_code_info(cx, function).ok();
+        let taken = code.as_ref().and_then(|code| {
             let start = code.start_address as u64;
             target.code.take_dynamic(start, runtime, function.raw())
         });
@@ -147,15 +147,24 @@ impl Clr {
             target.code.removed([range]);
             return;
         }
-        let Some(taken) = taken.filter(|taken| taken.was_met) else {
+        let met = taken.filter(|taken| taken.was_met);
+        let met = met.map(|taken| taken.region.start..taken.region.end);
+        let untold = || {
+            let code = code.filter(|_| self.finds_code())?;
+            let start = code.start_address as u64;
+            let map = target.code.map();
+            let was_met = map.was_met_untold(start);
+            map.learned(start);
+            was_met.then(|| start..start + code.size as u64)
+        };
+        let Some(range) = met.or_else(untold) else {
             return;
         };
-        let region = taken.region;
-        let body = self.dynamic_body(region.start..region.end, cx, function);
+        let body = self.dynamic_body(range.clone(), cx, function);
         target.code.push([
             CodeChange::Added(body),
             CodeChange::Removed {
-                range: region.start..region.end,
+                range,
                 at_ns: proc::now_ns(),
             },
         ]);
@@ -231,9 +240,14 @@ impl Clr {
         let Some((_, unwind)) = self.body_at(cx, function, code.start_address) else {
             return true;
         };
-        target
+        let start = unwind.start();
+        let added = target
             .code
-            .dynamic_added(unwind, self.number(), function.raw())
+            .dynamic_added(unwind, self.number(), function.raw());
+        if self.finds_code() {
+            target.code.map().learned(start);
+        }
+        added
     }
 
     /// The CLR has ended or been left: the code of its images is no more.
@@ -275,7 +289,7 @@ impl Clr {
         } else {
             Vec::new()
         };
-        if self.gate.is_catching_up()
+        if (self.gate.is_catching_up() || self.finds_code())
             && let Some(later) = starts.get_mut(1..)
         {
             // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`): in the order
@@ -325,6 +339,9 @@ impl Clr {
                 self.learn_body(cx, tables, &body);
             }
             self.added(target, body, keeper, unwind);
+            if self.finds_code() {
+                target.code.map().learned(start);
+            }
             // Where more than one is new, this is what the next comes after.
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)

@@ -9,6 +9,7 @@ mod catch_up;
 pub mod code;
 pub mod collecting;
 mod finalizer;
+mod finding;
 mod il;
 pub mod il_maps;
 pub mod names;
@@ -29,6 +30,7 @@ pub use self::runtimes::Runtimes;
 
 use self::code::{NamedDynamics, Unloadable};
 use self::collecting::Collecting;
+use self::finding::Finding;
 use self::il_maps::IlMapTrust;
 use self::rewritten::Rewritten;
 use self::tiers::Tiering;
@@ -64,6 +66,8 @@ pub struct Clr {
     hijack_place: OnceLock<usize>,
     /// Whether the usual classes of chains are known (`async_types`).
     expected: AtomicU8,
+    /// How its code becomes known.
+    finding: Finding,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, and told of.
@@ -112,6 +116,7 @@ impl Clr {
             hijacks: hijacks::Words::default(),
             hijack_place: OnceLock::new(),
             expected: AtomicU8::new(0),
+            finding: Finding::default(),
             snapshots: OnceLock::new(),
             panics_told: AtomicU32::new(0),
             calls_told: Mutex::default(),

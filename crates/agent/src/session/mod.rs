@@ -332,6 +332,8 @@ impl<'a> Session<'a> {
         target.threads.take_hellos(&mut self.reader);
         let has_code = self.drain(cx, false);
         target.code.map().reclaim();
+        target.code.map().age_untold();
+        self.be_silent_or_tell(cx);
         let found = if self.events.is_waiting() {
             Found::Search
         } else if has_code || self.recorder.written() != written {
@@ -488,6 +490,23 @@ impl<'a> Session<'a> {
         has_code
     }
 
+    /// Asks CLRs that compile much to tell of it no longer, where nothing else is wanted of that.
+    fn be_silent_or_tell(&self, cx: &mut AgentCx) {
+        let may = || {
+            self.settings.walker == WalkerKind::Signal
+                && !self.parts.events.wants(Event::Jit)
+                && !self.parts.trace.is_wanted()
+        };
+        for known in &self.clrs {
+            let reach = known.reach.as_ref().filter(|_| known.recorded);
+            if let Some(silent) = reach.and_then(|(clr, _)| clr.is_to_be_silent(may)) {
+                let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+                let target = &self.parts.target;
+                runtimes.with(known.number, |clr, cx| clr.be_silent(target, cx, silent));
+            }
+        }
+    }
+
     /// CLRs that are ending: writes what still needs them, then lets them go.
     fn endings(&mut self, cx: &mut AgentCx) {
         let Parts {
@@ -638,6 +657,7 @@ impl<'a> Session<'a> {
                 // Once round, so that it opens: until then nobody knows what the runtime is doing.
                 runtimes.with(number, |_, cx| drop(cx.info().suspend_runtime(cx)));
             }
+            runtimes.with(number, |clr, _| clr.tells_again());
             trouble.extend(refused.flatten());
         }
         trouble

@@ -1,0 +1,92 @@
+//! Code that is found where samples meet it: a runtime that compiles very much is asked to tell of it no longer.
+//!
+//! To be told of each method costs a program that compiles tens of thousands of them one to two percent, half of it in the
+//! runtime; and most are never sampled. From .NET 10 on a runtime's own records say where its code is
+//! ([`stackwalk::heaps`]). So after [`TOLD`] methods it need not tell any more: a walk finds code of which nobody has told, and
+//! the agent thread learns of a body when a sample has met it (`catch_up`, [`Clr::meet`]).
+//!
+//! A program that compiles less is recorded as on every other runtime. What is lost after that: the first sample of an async
+//! method has no chain, which is counted. Invariant: a runtime is told to be silent only when walks look for its code already.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use corprof::context::AgentThread;
+use corprof::{Cx, EventMaskLow};
+use stackwalk::heaps::CodeHeaps;
+
+use super::{Clr, version};
+use crate::target::Target;
+
+/// So many methods are told of: some ten milliseconds.
+const TOLD: u32 = 3000;
+
+/// How code of a CLR becomes known.
+#[derive(Debug, Default)]
+pub(super) struct Finding {
+    /// Methods that it has told of.
+    told: AtomicU32,
+    /// Where its code is recorded, once that was looked for.
+    heaps: OnceLock<Option<CodeHeaps>>,
+    /// It has been asked to tell of no more.
+    is_silent: AtomicBool,
+}
+
+impl Finding {
+    /// Its records, if code is looked for there.
+    pub(super) fn heaps(&self) -> Option<&CodeHeaps> {
+        self.heaps.get()?.as_ref()
+    }
+}
+
+impl Clr {
+    /// It has told of a method. In the callback.
+    pub(crate) fn has_told(&self) {
+        self.finding.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether code of it may be met of which it has not told, as it was asked not to.
+    pub(crate) fn finds_code(&self) -> bool {
+        self.finding.heaps().is_some()
+    }
+
+    /// It has been asked for what a session wants, and tells of methods again.
+    pub(crate) fn tells_again(&self) {
+        self.finding.is_silent.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it is to be silent, or to tell, if that is not what it does; only where the session `may` do without its telling.
+    ///
+    /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]).
+    pub(crate) fn is_to_be_silent(&self, may: impl FnOnce() -> bool) -> Option<bool> {
+        let silent = self.finding.told.load(Ordering::Relaxed) >= TOLD
+            && !matches!(self.finding.heaps.get(), Some(None))
+            && !self.expects()
+            && may();
+        (self.finding.is_silent.load(Ordering::Relaxed) != silent).then_some(silent)
+    }
+
+    /// Asks it to be silent, if its code can be found, or to tell.
+    pub(crate) fn be_silent(&self, target: &Target, cx: &Cx<'_, AgentThread>, silent: bool) {
+        let info = cx.info();
+        let heaps = || find_heaps(target, cx);
+        if silent && self.finding.heaps.get_or_init(heaps).is_none() {
+            return;
+        }
+        let Ok((low, high)) = info.get_event_mask2(cx) else {
+            return;
+        };
+        let jit = EventMaskLow::MONITOR_JIT_COMPILATION;
+        let low = if silent { low - jit } else { low | jit };
+        if info.set_event_mask2(cx, low, high).is_ok() {
+            self.finding.is_silent.store(silent, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are known, or is not read yet.
+fn find_heaps(target: &Target, cx: &Cx<'_, AgentThread>) -> Option<CodeHeaps> {
+    let contract = version::contract_of(cx.info())?;
+    let heaps = CodeHeaps::of_runtime(contract).ok()?;
+    target.code.map().add_heaps(heaps).then_some(heaps)
+}

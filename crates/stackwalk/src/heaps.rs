@@ -1,0 +1,446 @@
+//! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own records.
+//!
+//! A runtime from .NET 10 on says where these records are and how they are laid out, for debuggers
+//! ([`contract`]): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
+//! where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2;
+//! `vm/codeman.h` (`RangeSectionMap`, `HeapList`), `inc/nibblemapmacros.h`. How the body is unwound is
+//! [`jit`](crate::jit)'s.
+//!
+//! Invariants: only what the runtime keeps for good is dereferenced; what can go is read by the kernel's leave, so that what is
+//! given back meanwhile makes a wrong answer and no fault; every loop is bounded; async-signal-safe but for [`CodeHeaps::of_runtime`]. An answer
+//! is a claim: whoever asks holds it against the code header, as [`jit::body_from_header`](crate::jit::body_from_header)
+//! does, and against the length of the body.
+
+mod contract;
+mod untold;
+
+use self::contract::Contract;
+pub use self::contract::{NoContract, SYMBOL};
+pub(crate) use self::untold::Untold;
+use crate::own_memory::peek;
+
+/// The version of the contract that is known.
+const VERSION: u64 = 2;
+/// Levels of the map of ranges, each of 256 entries; the lowest has one for each 128 KiB.
+const LEVELS: u32 = 5;
+const CHUNK_SHIFT: u32 = 17;
+/// Ranges in one chunk that are looked at.
+const MAX_FRAGMENTS: usize = 256;
+
+/// Where a runtime's code heaps are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeHeaps {
+    /// The outermost table of the map of ranges.
+    ranges: u64,
+    fragment: Fragment,
+    /// In the section of a range: its heap.
+    section_heap: u64,
+    /// And what is not 0 while it is being given back.
+    section_next_to_go: u64,
+    node: Node,
+    /// In a code header: the method.
+    header_method: u64,
+    /// The word before code is a kind of stub up to this one.
+    last_stub: u64,
+}
+
+/// Offsets in a part of a range that lies in one chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fragment {
+    begin: u64,
+    end: u64,
+    section: u64,
+    next: u64,
+}
+
+/// Offsets in the record of a heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Node {
+    start: u64,
+    end: u64,
+    base: u64,
+    map: u64,
+}
+
+/// A body that an address lies in, or somewhat behind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Code {
+    /// First address.
+    pub start: u64,
+    /// FunctionID of its method.
+    pub function: u64,
+    /// It may be unloaded before its runtime ends, by what the map of ranges says.
+    pub may_go: bool,
+}
+
+impl CodeHeaps {
+    /// Those of the runtime whose contract is described at this address ([`SYMBOL`]).
+    ///
+    /// # Errors
+    /// Why they are not known: most often the runtime is older.
+    pub fn of_runtime(descriptor: u64) -> Result<CodeHeaps, NoContract> {
+        let contract = Contract::at(descriptor)?;
+        let manager = "ExecutionManager";
+        if contract.version(manager)? != VERSION {
+            return Err(NoContract::Missing(manager));
+        }
+        let map = contract.pointer("ExecutionManagerCodeRangeMapAddress")?;
+        let of_fragment = |field| contract.offset("RangeSectionFragment", field);
+        let of_node = |field| contract.offset("CodeHeapListNode", field);
+        Ok(CodeHeaps {
+            ranges: map.wrapping_add(contract.offset("RangeSectionMap", "TopLevelData")?),
+            fragment: Fragment {
+                begin: of_fragment("RangeBegin")?,
+                end: of_fragment("RangeEndOpen")?,
+                section: of_fragment("RangeSection")?,
+                next: of_fragment("Next")?,
+            },
+            section_heap: contract.offset("RangeSection", "HeapList")?,
+            section_next_to_go: contract.offset("RangeSection", "NextForDelete")?,
+            node: Node {
+                start: of_node("StartAddress")?,
+                end: of_node("EndAddress")?,
+                base: of_node("MapBase")?,
+                map: of_node("HeaderMap")?,
+            },
+            header_method: contract.offset("RealCodeHeader", "MethodDesc")?,
+            last_stub: contract.number("StubCodeBlockLast")?,
+        })
+    }
+
+    /// The body at an address: the one that begins last before it, if there is one near. Async-signal-safe.
+    pub fn code_at(&self, address: u64) -> Option<Code> {
+        self.code_by(read, address)
+    }
+
+    /// By a way to read, which is told whether what is there may go.
+    fn code_by(&self, read: impl Fn(bool, u64, &mut [u8]) -> &[u8], address: u64) -> Option<Code> {
+        let word = |may_go, at: u64| {
+            let mut buffer = [0; 8];
+            let read = read(may_go, at, &mut buffer).first_chunk::<8>()?;
+            Some(u64::from_le_bytes(*read))
+        };
+        let (section, may_go) = self.section(word, address)?;
+        let word = |at| word(may_go, at);
+        let node = word(section.wrapping_add(self.section_heap)).filter(|node| *node != 0)?;
+        let of_node = |offset| word(node.wrapping_add(offset));
+        let (start, end) = (of_node(self.node.start)?, of_node(self.node.end)?);
+        if !(start..end).contains(&address) {
+            return None;
+        }
+        let (base, map) = (of_node(self.node.base)?, of_node(self.node.map)?);
+        let peek = reader(|at, buffer| read(may_go, at, buffer));
+        let start = base.wrapping_add(start_by(peek, map, address.checked_sub(base)?)?);
+        let header = word(start.wrapping_sub(8)).filter(|header| *header > self.last_stub)?;
+        Some(Code {
+            start,
+            function: word(header.wrapping_add(self.header_method))?,
+            may_go,
+        })
+    }
+
+    /// The section of the range that has this address, and whether it may go.
+    fn section(
+        &self,
+        word: impl Fn(bool, u64) -> Option<u64>,
+        address: u64,
+    ) -> Option<(u64, bool)> {
+        // The lowest bit of a pointer to a table or a fragment says that all code there can be unloaded. It may be given back as
+        // we look, so whatever it leads to may be anything.
+        let (mut next, mut may_go) = (self.ranges, false);
+        for level in (0..LEVELS).rev() {
+            may_go |= next & 1 != 0;
+            let table = next & !1;
+            let index = address >> (CHUNK_SHIFT + 8 * level) & 0xff;
+            next = word(may_go, table.wrapping_add(index * 8)).filter(|next| *next != 0)?;
+        }
+        for _ in 0..MAX_FRAGMENTS {
+            may_go |= next & 1 != 0;
+            let fragment = next & !1;
+            if fragment == 0 {
+                break;
+            }
+            let field = |offset| word(may_go, fragment.wrapping_add(offset));
+            if (field(self.fragment.begin)?..field(self.fragment.end)?).contains(&address) {
+                let section = field(self.fragment.section)?;
+                // It is being given back (`RangeSectionMap::RemoveRangeSection`).
+                let goes =
+                    may_go && word(true, section.wrapping_add(self.section_next_to_go))? != 0;
+                return (!goes).then_some((section, may_go));
+            }
+            next = field(self.fragment.next)?;
+        }
+        None
+    }
+}
+
+/// Only says of which type a closure is.
+pub(crate) fn reader<R: Fn(u64, &mut [u8]) -> &[u8]>(read: R) -> R {
+    read
+}
+
+/// Reads what a runtime's records lead to. Async-signal-safe.
+pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
+    if may_go {
+        return peek(address, buffer);
+    }
+    if address < 4096 || address >> 47 != 0 {
+        return &[];
+    }
+    let length = buffer.len();
+    // SAFETY: the runtime's contract says that these records are there, and that code, its header and its map stay where
+    // `RangeSectionMap` does not mark them (`vm/codeman.h`, `RangeSectionFragmentPointer`): it reads them itself like this.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
+    buffer
+}
+
+/// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these bytes.
+const BUCKET: u64 = 32;
+const UNIT: u64 = 256;
+/// Nibbles from here on say that their unit is inside one body, and where that begins; those below say where in its
+/// bucket code begins, in steps of 4 bytes from 1 on.
+const POINTER: u32 = 9;
+const LAST_POINTER: u32 = 12;
+
+/// Where the code begins that has the byte at `offset` in a heap with this map; from the heap's first byte.
+fn start_by(peek: impl Fn(u64, &mut [u8]) -> &[u8], map: u64, offset: u64) -> Option<u64> {
+    let unit = offset / UNIT;
+    // The unit before it and its own, at once.
+    let (first, count) = match unit.checked_sub(1) {
+        Some(before) => (before, 2),
+        None => (0, 1),
+    };
+    let mut buffer = [0; 8];
+    let wanted = buffer.get_mut(..count * 4)?;
+    let (units, _) = peek(map.wrapping_add(first * 4), wanted).as_chunks::<4>();
+    let mut units = units.iter().rev().map(|unit| u32::from_le_bytes(*unit));
+    let own = units.next().filter(|_| units.len() + 1 == count)?;
+    let base = unit * UNIT;
+    let into = (offset % UNIT) as u32;
+    start_in(own, base, into).or_else(|| start_in(units.next()?, base - UNIT, UNIT as u32 - 1))
+}
+
+/// Where code begins by one unit, at the byte `into` of it or before.
+fn start_in(unit: u32, base: u64, into: u32) -> Option<u64> {
+    let last = unit & 0xf;
+    if last >= POINTER {
+        return (last <= LAST_POINTER)
+            .then(|| u64::from(unit & !0xf) + u64::from(last - POINTER) * 4);
+    }
+    let slot = into / BUCKET as u32;
+    let begins = |slot: u32| {
+        let nibble = unit >> (28 - 4 * slot) & 0xf;
+        (1..POINTER)
+            .contains(&nibble)
+            .then(|| slot * BUCKET as u32 + (nibble - 1) * 4)
+    };
+    let found = (0..=slot)
+        .rev()
+        .find_map(|slot| begins(slot).filter(|begin| *begin <= into))?;
+    Some(base + u64::from(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heaps::contract::tests::Laid;
+    use proptest::prelude::*;
+
+    /// The map that the runtime would write for bodies of such begins and lengths
+    /// (`EEJitManager::NibbleMapSetUnlocked`).
+    fn map_of(bodies: &[(u64, u64)], size: u64) -> Vec<u32> {
+        let mut units = vec![0_u32; (size / UNIT + 1) as usize];
+        for &(begin, length) in bodies {
+            let unit = begin / UNIT;
+            let slot = (begin % UNIT / BUCKET) as u32;
+            let nibble = (begin % BUCKET / 4 + 1) as u32;
+            units[unit as usize] |= nibble << (28 - 4 * slot);
+            for unit in unit + 1.. {
+                if (unit + 1) * UNIT > begin + length {
+                    break;
+                }
+                units[unit as usize] = (begin as u32 & !0xf) + (begin as u32 >> 2 & 3) + POINTER;
+            }
+        }
+        units
+    }
+
+    fn start(map: &[u32], offset: u64) -> Option<u64> {
+        start_by(peek, map.as_ptr() as u64, offset)
+    }
+
+    #[test]
+    fn the_example_of_the_runtimes_own_page() {
+        let map = map_of(&[(304, 1024)], 4096);
+        assert_eq!(map[1], 0x0500_0000);
+        assert_eq!(map[2..5], [304 + 9; 3]);
+        assert_eq!(map[5], 0);
+        let starts = [303, 304, 306, 400, 600, 1300].map(|offset| start(&map, offset));
+        let found = Some(304);
+        assert_eq!(starts, [None, found, found, found, found, found]);
+    }
+
+    /// A heap with bodies, and all that leads to it, in memory of our own.
+    struct Runtime {
+        bodies: Vec<(u64, u64)>,
+        _tables: Vec<Vec<u64>>,
+        section: Vec<u64>,
+        fragment: Vec<u64>,
+        _map: Vec<u32>,
+        code: Vec<u64>,
+        contract: Box<Laid>,
+    }
+
+    const FUNCTION: u64 = 0x7777_0000;
+
+    impl Runtime {
+        /// Gaps and lengths of bodies, in words: before each is a word for the header.
+        fn of(parts: &[(u64, u64)]) -> Runtime {
+            let mut bodies = Vec::new();
+            let mut at = 8;
+            for (gap, length) in parts {
+                at += 32 + gap * 8;
+                bodies.push((at, length * 8));
+                at += length * 8;
+            }
+            let mut code = vec![0_u64; (at / 8) as usize];
+            let base = code.as_ptr() as u64;
+            let map = map_of(&bodies, at);
+            let mut headers: Vec<u64> = Vec::new();
+            for number in 0..bodies.len() as u64 {
+                headers.extend([0, FUNCTION + number * 8]);
+            }
+            for (number, (begin, _)) in bodies.iter().enumerate() {
+                code[*begin as usize / 8 - 1] = headers.as_ptr() as u64 + number as u64 * 16;
+            }
+            let node = vec![0, 0, base, base + at, base, map.as_ptr() as u64];
+            let section = vec![base, base + at, 0, node.as_ptr() as u64];
+            let other = vec![0, 1, 2, section.as_ptr() as u64];
+            let mut tables = vec![node, headers];
+            // A range that ends before comes first, and says of the next that its code can go.
+            let fragment = vec![0, base, base + at, section.as_ptr() as u64];
+            let first = vec![fragment.as_ptr() as u64 | 1, 1, 2, other.as_ptr() as u64];
+            let chunks = (base >> CHUNK_SHIFT)..=((base + at) >> CHUNK_SHIFT);
+            // All of it has the same path but for the lowest level, or the test says so.
+            assert_eq!(chunks.start() >> 8, chunks.end() >> 8, "another place");
+            let mut level = vec![0; 256];
+            for chunk in chunks.clone() {
+                level[chunk as usize & 0xff] = first.as_ptr() as u64;
+            }
+            tables.extend([other, first]);
+            for up in 1..LEVELS {
+                let mut above = vec![0; 256];
+                // As a table is marked that was made for code that can go.
+                let mark = u64::from(up == 1);
+                above[(base >> (CHUNK_SHIFT + 8 * up)) as usize & 0xff] =
+                    level.as_ptr() as u64 | mark;
+                tables.push(level);
+                level = above;
+            }
+            let text = r#"{"types":{"RangeSectionMap":{"TopLevelData":0},
+                "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},"RangeSection":{"HeapList":24,"NextForDelete":16},
+                "RealCodeHeader":{"MethodDesc":8},"CodeHeapListNode":{"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40}},
+                "globals":{"StubCodeBlockLast":["0xf","uint8"],"ExecutionManagerCodeRangeMapAddress":[[0],"pointer"]},
+                "contracts":{"ExecutionManager":2}}"#;
+            let contract = Laid::of(text, &[level.as_ptr() as u64]);
+            tables.push(level);
+            Runtime {
+                bodies,
+                _tables: tables,
+                section,
+                fragment,
+                _map: map,
+                code,
+                contract,
+            }
+        }
+
+        fn heaps(&self) -> CodeHeaps {
+            CodeHeaps::of_runtime(self.contract.at()).unwrap()
+        }
+    }
+
+    /// Only says of which type a closure is.
+    fn any_reader<R: Fn(bool, u64, &mut [u8]) -> &[u8]>(read: R) -> R {
+        read
+    }
+
+    #[test]
+    fn another_version_is_another_contract() {
+        let laid = Laid::of(r#"{"contracts":{"ExecutionManager":3}}"#, &[]);
+        let missing = Err(NoContract::Missing("ExecutionManager"));
+        assert_eq!(CodeHeaps::of_runtime(laid.at()), missing);
+    }
+
+    /// A fragment that is given back as it is read may hold anything.
+    #[test]
+    fn what_a_fragment_leads_to_that_may_go_is_read_with_care() {
+        let mut runtime = Runtime::of(&[(0, 20)]);
+        let heaps = runtime.heaps();
+        let at = runtime.code.as_ptr() as u64 + runtime.bodies[0].0;
+        assert!(heaps.code_at(at).is_some());
+        let fragments = runtime.fragment.as_mut_ptr();
+        // SAFETY: in range.
+        unsafe { fragments.add(3).write(0x10_0008) };
+        assert_eq!(heaps.code_at(at), None);
+        // SAFETY: in range.
+        unsafe { fragments.copy_from([0x10_0008, 1, 2, 0x10_0008].as_ptr(), 4) };
+        assert_eq!(heaps.code_at(at), None);
+    }
+
+    #[test]
+    fn a_section_that_goes_has_no_code() {
+        let mut runtime = Runtime::of(&[(0, 20)]);
+        let heaps = runtime.heaps();
+        let at = runtime.code.as_ptr() as u64 + runtime.bodies[0].0;
+        runtime.section[2] = 1;
+        assert_eq!(heaps.code_at(at), None);
+    }
+
+    #[test]
+    fn a_stub_is_no_body() {
+        let mut runtime = Runtime::of(&[(0, 20), (0, 20)]);
+        let base = runtime.code.as_ptr() as u64;
+        let (begin, _) = runtime.bodies[1];
+        let at = base + begin + 3;
+        assert!(runtime.heaps().code_at(at).is_some());
+        runtime.code[begin as usize / 8 - 1] = 0xf;
+        assert_eq!(runtime.heaps().code_at(at), None);
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_of_a_body_leads_to_its_begin(
+            parts in prop::collection::vec((0_u64..40, 1_u64..200), 1..40),
+            step in 1_usize..60,
+        ) {
+            let runtime = Runtime::of(&parts);
+            let heaps = runtime.heaps();
+            let base = runtime.code.as_ptr() as u64;
+            for (number, (begin, length)) in runtime.bodies.iter().enumerate() {
+                let wanted = Code { start: base + begin, function: FUNCTION + number as u64 * 8, may_go: true };
+                for offset in (*begin..begin + length).step_by(step).chain([begin + length - 1]) {
+                    prop_assert_eq!(heaps.code_at(base + offset), Some(wanted));
+                }
+            }
+            let last = base + runtime.code.len() as u64 * 8;
+            prop_assert_eq!(heaps.code_at(base - 1), None);
+            prop_assert_eq!(heaps.code_at(last), None);
+        }
+
+        /// Whatever the maps hold, there is an answer or none.
+        #[test]
+        fn any_memory_makes_an_answer(words in prop::collection::vec(any::<u64>(), 64), address: u64) {
+            let runtime = Runtime::of(&[(0, 20)]);
+            let heaps = runtime.heaps();
+            let memory = any_reader(|_, at: u64, buffer: &mut [u8]| {
+                for (number, byte) in buffer.iter_mut().enumerate() {
+                    let at = at.wrapping_add(number as u64);
+                    *byte = (words[(at / 8 % 64) as usize] >> (at % 8 * 8)) as u8;
+                }
+                buffer
+            });
+            let _either = heaps.code_by(memory, address);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Code that is in no map yet: the heaps in which a walk looks for it, and what walks have found there.
+//!
+//! A walk marks each body that it finds so, until whoever keeps the map has learned of it ([`Untold::learned`]) or has read all stacks
+//! of that time ([`Untold::age`]): who announces that a body goes can ask whether a stack may have it. Invariants: nothing is
+//! locked, and every loop is bounded; where the marks have no room left, every body counts as met.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use super::{Code, CodeHeaps};
+
+/// Runtimes at once.
+const RUNTIMES: usize = 8;
+/// Room for bodies that have been found and not been learned of.
+const MARKS: usize = 4096;
+/// Places that are tried for one.
+const TRIES: usize = 16;
+
+/// Where code is looked for, and what has been found.
+pub(crate) struct Untold {
+    /// Never freed: a walk may be reading them.
+    heaps: [AtomicPtr<CodeHeaps>; RUNTIMES],
+    /// Where bodies start, and in the lowest bits in which generation they were met; 0: free.
+    marks: [AtomicU64; MARKS],
+    generation: AtomicU64,
+    /// Nothing has been met since the marks were empty.
+    is_aged: AtomicBool,
+    /// There was no room for one, in this generation or the last.
+    is_full: [AtomicBool; 2],
+}
+
+/// Code starts at multiples of 4 (`CODE_ALIGN`).
+const GENERATIONS: u64 = 4;
+
+impl Untold {
+    pub(crate) const fn new() -> Self {
+        Self {
+            heaps: [const { AtomicPtr::new(std::ptr::null_mut()) }; RUNTIMES],
+            marks: [const { AtomicU64::new(0) }; MARKS],
+            generation: AtomicU64::new(0),
+            is_aged: AtomicBool::new(true),
+            is_full: [const { AtomicBool::new(false) }; 2],
+        }
+    }
+
+    /// The heaps of a runtime are looked in from now on, for as long as the process lives. False: there are too many.
+    pub(crate) fn add(&self, heaps: CodeHeaps) -> bool {
+        let new = Box::into_raw(Box::new(heaps));
+        let null = std::ptr::null_mut();
+        let mut places = self.heaps.iter();
+        let added = places.any(|place| {
+            // Release: pairs with the Acquire in `code_at`.
+            place
+                .compare_exchange(null, new, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        if !added {
+            // SAFETY: made above, and stored nowhere.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        added
+    }
+
+    /// The body at an address. Async-signal-safe.
+    pub(crate) fn code_at(&self, address: u64) -> Option<Code> {
+        self.heaps.iter().find_map(|place| {
+            // SAFETY: null, or made by `add` and never freed.
+            let heaps = unsafe { place.load(Ordering::Acquire).as_ref() }?;
+            heaps.code_at(address)
+        })
+    }
+
+    fn places(&self, start: u64) -> impl Iterator<Item = &AtomicU64> {
+        // Code starts at multiples of 16 or 32, thousands of them one behind the other.
+        let first = (start >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (0..TRIES).filter_map(move |at| self.marks.get((first as usize + at) % MARKS))
+    }
+
+    /// A walk has found this body. Async-signal-safe.
+    pub(crate) fn meet(&self, code: Code) {
+        let mark = code.start | self.generation.load(Ordering::Relaxed);
+        self.is_aged.store(false, Ordering::Relaxed);
+        for place in self.places(code.start) {
+            let now = place.load(Ordering::Relaxed);
+            if now == mark {
+                return;
+            }
+            if now == 0 || start_of(now) == code.start {
+                let order = Ordering::Relaxed;
+                if place.compare_exchange(now, mark, order, order).is_ok() {
+                    return;
+                }
+            }
+        }
+        self.is_full[0].store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a walk may have found the body that starts there, since it was learned of, in this generation or the last.
+    pub(crate) fn was_met(&self, start: u64) -> bool {
+        self.is_full.iter().any(|full| full.load(Ordering::Relaxed))
+            || (self.places(start)).any(|place| start_of(place.load(Ordering::Relaxed)) == start)
+    }
+
+    /// The body that starts there is in the map now, or is gone.
+    pub(crate) fn learned(&self, start: u64) {
+        for place in self.places(start) {
+            let now = place.load(Ordering::Relaxed);
+            if start_of(now) == start {
+                let order = Ordering::Relaxed;
+                let _other = place.compare_exchange(now, 0, order, order);
+            }
+        }
+    }
+
+    /// The next generation begins: what was met before the last one is no longer in stacks that are to be read. One caller at a time.
+    pub(crate) fn age(&self) {
+        let order = Ordering::Relaxed;
+        if self.is_aged.load(order) {
+            return;
+        }
+        let last = self.generation.load(order);
+        let next = (last + 1) % GENERATIONS;
+        let [now, before] = &self.is_full;
+        before.store(now.swap(false, order), order);
+        self.generation.store(next, order);
+        let mut is_empty = !before.load(order);
+        self.is_aged.store(is_empty, order);
+        for place in &self.marks {
+            let mark = place.load(order);
+            let generation = mark % GENERATIONS;
+            let is_old = mark != 0 && generation != last && generation != next;
+            if is_old && place.compare_exchange(mark, 0, order, order).is_ok() {
+                continue;
+            }
+            is_empty &= mark == 0;
+        }
+        if !is_empty {
+            self.is_aged.store(false, order);
+        }
+    }
+}
+
+fn start_of(mark: u64) -> u64 {
+    mark & !(GENERATIONS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(start: u64) -> Code {
+        Code {
+            start,
+            function: 1,
+            may_go: true,
+        }
+    }
+
+    #[test]
+    fn a_body_is_met_until_it_is_learned_of() {
+        let untold = Box::new(Untold::new());
+        assert!(!untold.was_met(0x1000));
+        untold.meet(code(0x1000));
+        untold.meet(code(0x1000));
+        untold.meet(code(0x1020));
+        assert!(untold.was_met(0x1000) && untold.was_met(0x1020) && !untold.was_met(0x1040));
+        untold.learned(0x1000);
+        assert!(!untold.was_met(0x1000) && untold.was_met(0x1020));
+    }
+
+    #[test]
+    fn a_body_is_met_for_two_generations() {
+        let untold = Box::new(Untold::new());
+        untold.meet(code(0x1000));
+        untold.age();
+        untold.meet(code(0x1020));
+        assert!(untold.was_met(0x1000) && untold.was_met(0x1020));
+        untold.age();
+        assert!(!untold.was_met(0x1000) && untold.was_met(0x1020));
+        untold.meet(code(0x1020));
+        untold.age();
+        assert!(untold.was_met(0x1020));
+        untold.age();
+        assert!(!untold.was_met(0x1020) && untold.is_aged.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn where_there_is_no_room_everything_was_met() {
+        let untold = Box::new(Untold::new());
+        for number in 0..2 * MARKS as u64 {
+            untold.meet(code(0x10_0000 + number * 32));
+        }
+        assert!(untold.was_met(8));
+        untold.age();
+        assert!(untold.was_met(8));
+        untold.age();
+        untold.age();
+        assert!(!untold.was_met(8) && untold.is_aged.load(Ordering::Relaxed));
+    }
+}
