@@ -419,6 +419,10 @@ fn options(
     if walker == "signal" && rng.u32(..4) == 0 {
         words.push("--no-async-stacks".to_owned());
     }
+    let needs_methods = |word: &String| word.contains("jit") || word == "--trace";
+    if walker == "signal" && rng.u32(..4) == 0 && !words.iter().any(needs_methods) {
+        words.push(["--find-code", "--find-code=0"][rng.usize(..2)].to_owned());
+    }
     // An exception that nobody throws, or a program that is over before the first tick.
     if walker == "snapshot" || words.contains(&"1".to_owned()) || program.contains("crash") {
         *is_sampled = false;
@@ -525,6 +529,7 @@ mod tests {
             "timer",
             "10000",
             "--no-async-stacks",
+            "--find-code",
             "one=8.0.4",
         ] {
             assert!(all.iter().any(|known| known == word), "{word}");

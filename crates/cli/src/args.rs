@@ -256,6 +256,7 @@ pub(crate) struct RecordArgs {
         conflicts_with_all = [
             "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
             "alloc_interval", "live_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
+            "find_code",
             "symbols", "trace",
         ],
         help_heading = RUNNING
@@ -297,6 +298,18 @@ pub(crate) struct RecordArgs {
         help_heading = HOW
     )]
     pub(crate) walker: &'static str,
+
+    /// On .NET 10 and later: once a program has compiled so many methods [3000], find its code where
+    /// samples meet it, so that it need not tell of more. Costs less; experimental (docs/unwinding.md)
+    #[arg(
+        long,
+        value_name = "METHODS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "3000",
+        help_heading = HOW
+    )]
+    pub(crate) find_code: Option<u32>,
 
     /// The program and its arguments
     #[arg(
@@ -342,6 +355,16 @@ impl RecordArgs {
             Some("--live-interval is of live events: add live to --event")
         } else if self.no_async_stacks && self.walker != "signal" {
             Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
+        } else if self.find_code.is_some() && self.walker != "signal" {
+            Some(
+                "--find-code is for --walker signal: the other walkers look at code that they were told of",
+            )
+        } else if self.find_code.is_some()
+            && (self.events.contains(&Event::Jit) || !self.trace.is_empty())
+        {
+            Some(
+                "--find-code leaves out what -e jit and --trace need: each method that is compiled",
+            )
         } else if !self.trace.is_empty() && self.walker == "shadow" {
             Some(
                 "--walker shadow counts calls of all methods in its own way: leave out --trace, or the walker",
@@ -857,6 +880,11 @@ mod tests {
             (&["--walker", "suspend", "-e", "exception"], false),
             (&["--walker", "suspend", "--no-async-stacks"], false),
             (&["--no-async-stacks", "-e", "cpu,wall"], true),
+            (&["--find-code", "-e", "cpu,wall"], true),
+            (&["--find-code=0"], true),
+            (&["--find-code", "-e", "cpu,jit"], false),
+            (&["--find-code", "--walker", "seeded"], false),
+            (&["--find-code", "--trace", "A.B"], false),
             (&["--walker", "seeded", "-e", "exception,wall"], true),
             (&[], true),
         ] {

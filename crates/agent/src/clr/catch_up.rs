@@ -11,7 +11,7 @@
 //! meet it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,8 @@ pub(super) struct Gate {
     finalizer: Mutex<Option<Finalizer>>,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
+    /// Which it was: one after the other goes, on the finalizer thread.
+    dynamic: AtomicUsize,
 }
 
 impl Gate {
@@ -98,7 +100,8 @@ impl Gate {
 
     /// A dynamic method is about to go. The callback may not block: it gives the agent thread the time that its
     /// questions take, and no more.
-    pub(super) fn dynamic_unloading(&self) {
+    pub(super) fn dynamic_unloading(&self, function: usize) {
+        self.dynamic.store(function, Ordering::SeqCst);
         self.dynamic_ns.store(proc::now_ns(), Ordering::SeqCst);
         for _ in 0..QUESTIONS {
             if !self.asking.load(Ordering::SeqCst) {
@@ -106,6 +109,18 @@ impl Gate {
             }
             std::hint::spin_loop();
         }
+    }
+}
+
+impl Gate {
+    /// A dynamic method is about to go, or has just gone. One that has its place from a moment later on is taken to be it.
+    fn is_dying(&self, function: usize) -> bool {
+        self.dynamic.load(Ordering::SeqCst) == function && self.is_one_dying()
+    }
+
+    fn is_one_dying(&self) -> bool {
+        let last_ns = self.dynamic_ns.load(Ordering::SeqCst);
+        proc::now_ns().saturating_sub(last_ns) <= DYING_NS
     }
 }
 
@@ -154,12 +169,11 @@ impl Clr {
             return false;
         }
         self.gate.asking.store(true, Ordering::SeqCst);
-        let last_ns = self.gate.dynamic_ns.load(Ordering::SeqCst);
         let mut found = false;
         // One that has just been announced may still be found; the next sample of this address asks again.
-        if proc::now_ns().saturating_sub(last_ns) > DYING_NS
-            && let Some((function, rejit)) = self.function_at(cx, ip)
-        {
+        // Of what is found by the runtime's own records it is known which they are.
+        let may_ask = self.finds_code() || !self.gate.is_one_dying();
+        if may_ask && let Some((function, rejit)) = self.function_at(cx, ip) {
             let dynamic = info.is_function_dynamic(cx, function).unwrap_or(false);
             let kind = if dynamic {
                 MethodKind::Dynamic
@@ -179,11 +193,13 @@ impl Clr {
         cx: &mut Cx<'rt, AgentThread>,
         ip: usize,
     ) -> Option<(FunctionId<'rt>, RejitId)> {
-        let Some(heaps) = self.finding.heaps() else {
+        if !self.finds_code() {
             return cx.info().get_function_from_ip3(cx, ip).ok();
-        };
-        let code = heaps.code_at(ip as u64)?;
-        let function = usize::try_from(code.function).ok()?;
+        }
+        let function = usize::try_from(self.finding.function_at(ip as u64)?).ok()?;
+        if self.gate.is_dying(function) {
+            return None;
+        }
         // SAFETY: the runtime's own records say so, and nothing goes away while we ask: see `meet`.
         let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
         Some((cx.info().id(key)?, RejitId::ORIGINAL))

@@ -104,6 +104,9 @@ impl Clr {
         });
         let collectible = u32::from(facts.collectible);
         self.collectible.fetch_add(collectible, Ordering::Relaxed);
+        if facts.collectible {
+            self.sees_collectible();
+        }
         let replaced = lock(&self.modules).insert(module.raw(), facts);
         self.forget(replaced.as_deref());
         if let Some(image) = image {
@@ -133,7 +136,7 @@ impl Clr {
         cx: &Cx<'rt, C>,
         function: FunctionId<'rt>,
     ) {
-        self.gate.dynamic_unloading();
+        self.gate.dynamic_unloading(function.raw());
         let runtime = self.number();
         // The method is whole until this returns (`RuntimeMethodHandle_Destroy`). An error: it was never compiled.
         let code = cx.info().get_code_info(cx, function).ok();

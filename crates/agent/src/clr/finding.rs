@@ -2,11 +2,11 @@
 //!
 //! To be told of each method costs a program that compiles tens of thousands of them one to two percent, half of it in the
 //! runtime; and most are never sampled. From .NET 10 on a runtime's own records say where its code is
-//! ([`stackwalk::heaps`]). So after [`TOLD`] methods it need not tell any more: a walk finds code of which nobody has told, and
+//! ([`stackwalk::heaps`]). So after some thousand methods it need not tell any more: a walk finds code of which nobody has told, and
 //! the agent thread learns of a body when a sample has met it (`catch_up`, [`Clr::meet`]).
 //!
-//! A program that compiles less is recorded as on every other runtime. What is lost after that: the first sample of an async
-//! method has no chain, which is counted. Invariant: a runtime is told to be silent only when walks look for its code already.
+//! A program that compiles less is recorded as on every other runtime, and one that has modules that can be unloaded. What is
+//! lost: the first sample of an async method has no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is told to be silent only when walks look for its code already.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,9 +18,6 @@ use stackwalk::heaps::CodeHeaps;
 use super::{Clr, version};
 use crate::target::Target;
 
-/// So many methods are told of: some ten milliseconds.
-const TOLD: u32 = 3000;
-
 /// How code of a CLR becomes known.
 #[derive(Debug, Default)]
 pub(super) struct Finding {
@@ -30,12 +27,22 @@ pub(super) struct Finding {
     heaps: OnceLock<Option<CodeHeaps>>,
     /// It has been asked to tell of no more.
     is_silent: AtomicBool,
+    /// It has had a module that can be unloaded.
+    has_collectible: AtomicBool,
 }
 
 impl Finding {
     /// Its records, if code is looked for there.
-    pub(super) fn heaps(&self) -> Option<&CodeHeaps> {
+    fn heaps(&self) -> Option<&CodeHeaps> {
         self.heaps.get()?.as_ref()
+    }
+
+    /// The FunctionID of the body at an address, if it can be asked about: what may go is a dynamic method's, of whose end
+    /// the runtime tells.
+    pub(super) fn function_at(&self, address: u64) -> Option<u64> {
+        let code = self.heaps()?.code_at(address)?;
+        let may_ask = !code.may_go || !self.has_collectible.load(Ordering::Relaxed);
+        may_ask.then_some(code.function)
     }
 }
 
@@ -43,6 +50,11 @@ impl Clr {
     /// It has told of a method. In the callback.
     pub(crate) fn has_told(&self) {
         self.finding.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A module of it can be unloaded, from now on. What is compiled of such a one must be told of, as it goes without a word.
+    pub(super) fn sees_collectible(&self) {
+        self.finding.has_collectible.store(true, Ordering::Relaxed);
     }
 
     /// Whether code of it may be met of which it has not told, as it was asked not to.
@@ -55,14 +67,14 @@ impl Clr {
         self.finding.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is to be silent, or to tell, if that is not what it does; only where the session `may` do without its telling.
+    /// Whether it is to be silent, or to tell, if that is not what it does: `after` so many methods, if ever.
     ///
     /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]).
-    pub(crate) fn is_to_be_silent(&self, may: impl FnOnce() -> bool) -> Option<bool> {
-        let silent = self.finding.told.load(Ordering::Relaxed) >= TOLD
+    pub(crate) fn is_to_be_silent(&self, after: Option<u32>) -> Option<bool> {
+        let silent = after.is_some_and(|after| self.finding.told.load(Ordering::Relaxed) >= after)
             && !matches!(self.finding.heaps.get(), Some(None))
-            && !self.expects()
-            && may();
+            && !self.finding.has_collectible.load(Ordering::Relaxed)
+            && !self.expects();
         (self.finding.is_silent.load(Ordering::Relaxed) != silent).then_some(silent)
     }
 

@@ -30,6 +30,8 @@ pub struct Settings {
     pub dump: bool,
     /// Whether samples of async methods have the chain of who awaits them.
     pub chains: bool,
+    /// A runtime that has told of so many methods need not tell of more: code is found where samples meet it.
+    pub find_code: Option<u32>,
     /// Methods of which each call is counted and timed.
     pub trace: Vec<TracePattern>,
     /// Most methods that are traced.
@@ -207,6 +209,7 @@ impl Default for Settings {
             runtimes: RuntimePolicy::All,
             dump: false,
             chains: false,
+            find_code: None,
             trace: Vec::new(),
             trace_limit: 1000,
         }
@@ -252,6 +255,7 @@ impl Settings {
                 }
                 "dump" => settings.dump = value == "1",
                 "async" => settings.chains = value == "1",
+                "find_code" => settings.find_code = value.parse().ok(),
                 "trace" => settings.trace.extend(TracePattern::parse(value)),
                 "trace_limit" => {
                     settings.trace_limit = value.parse().unwrap_or(settings.trace_limit);
@@ -292,6 +296,14 @@ impl Settings {
     /// Chains are read where handlers walk.
     pub fn has_chains(&self) -> bool {
         self.chains && self.walker == WalkerKind::Signal && !self.dump
+    }
+
+    /// After how many methods a runtime need not tell of more: where nothing is wanted of each, and whoever walks finds code of
+    /// which nobody has told.
+    pub fn finds_code_after(&self) -> Option<u32> {
+        let needs_each = self.events.has(Event::Jit) || !self.trace.is_empty();
+        self.find_code
+            .filter(|_| self.walker == WalkerKind::Signal && !needs_each)
     }
 
     /// Somebody must know when a runtime does not collect: who reads its heap, or gives handles back.
@@ -352,7 +364,7 @@ mod tests {
     fn reads_what_the_tool_writes() {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1;\
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1;find_code=9;\
              live_interval_ns=2000000000;\
              trace=50:A.B;trace=0:/a%3b%253b:/;trace=x:A;trace_limit=7",
         );
@@ -370,6 +382,7 @@ mod tests {
                 runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
                 dump: true,
                 chains: true,
+                find_code: Some(9),
                 trace: [(50, "A.B"), (0, "/a;%3b:/")]
                     .map(|(min_ns, text)| TracePattern {
                         text: text.into(),

@@ -492,14 +492,10 @@ impl<'a> Session<'a> {
 
     /// Asks CLRs that compile much to tell of it no longer, where nothing else is wanted of that.
     fn be_silent_or_tell(&self, cx: &mut AgentCx) {
-        let may = || {
-            self.settings.walker == WalkerKind::Signal
-                && !self.parts.events.wants(Event::Jit)
-                && !self.parts.trace.is_wanted()
-        };
+        let after = self.settings.finds_code_after();
         for known in &self.clrs {
             let reach = known.reach.as_ref().filter(|_| known.recorded);
-            if let Some(silent) = reach.and_then(|(clr, _)| clr.is_to_be_silent(may)) {
+            if let Some(silent) = reach.and_then(|(clr, _)| clr.is_to_be_silent(after)) {
                 let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
                 let target = &self.parts.target;
                 runtimes.with(known.number, |clr, cx| clr.be_silent(target, cx, silent));

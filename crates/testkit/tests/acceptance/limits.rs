@@ -77,7 +77,13 @@ fn check(runtime: &Runtime, workload: &str) {
 }
 
 /// `work`: for how many seconds, or how many rounds.
-fn limited(runtime: &Runtime, workload: &str, work: &str, options: &[&str], broken: f64) {
+pub(crate) fn limited(
+    runtime: &Runtime,
+    workload: &str,
+    work: &str,
+    options: &[&str],
+    broken: f64,
+) {
     let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
     let recorded = Record::workload(runtime, workload, &[work])
         .options(options.iter().copied())

@@ -54,6 +54,7 @@ mod doctor;
 mod dump;
 mod events;
 mod exports;
+mod found;
 mod held_up;
 mod house;
 mod limits;

@@ -103,7 +103,7 @@ fn dynamic_methods_that_pass_in_a_program_that_runs(runtime: &Runtime) {
 }
 
 /// What these call has this name where it is not the runtime, which compiles it; and no other name has it.
-fn assert_passed(stacks: &Stacks) {
+pub(crate) fn assert_passed(stacks: &Stacks) {
     for (caller, own, other) in [
         ("Workloads.Dynamic.EvenRound", "EvenBurn", "OddBurn"),
         ("Workloads.Dynamic.OddRound", "OddBurn", "EvenBurn"),

@@ -1,0 +1,90 @@
+//! `--find-code`: code of a runtime that is asked to tell of it no longer is found where samples meet it. On runtimes whose
+//! records are not known the option changes nothing.
+
+use std::collections::BTreeSet;
+
+use testkit::{Machine, Record, Runtime};
+
+use crate::broken_limit;
+use crate::limits::limited;
+use crate::names::assert_passed;
+
+on_each_runtime!(
+    dynamic_methods_have_names,
+    few_of_many_methods_are_told_of,
+    nothing_changes_for_the_program,
+    tiers_are_seen,
+);
+
+/// From the first method on that can be.
+const AT_ONCE: &str = "--find-code=0";
+
+/// Whether its records say where its code is.
+fn finds_code(runtime: &Runtime) -> bool {
+    let major = runtime.version.split('.').next();
+    major.and_then(|major| major.parse::<u32>().ok()) >= Some(10)
+}
+
+fn few_of_many_methods_are_told_of(runtime: &Runtime) {
+    let record = Record::workload(runtime, "jitchurn", &["rounds=2000", "only=dynamic"]);
+    let bare = record.run_bare();
+    let machine = Machine::alone();
+    let recorded = record.clone().options(["--find-code=1000"]).run_as(&bare);
+    drop(machine);
+    let made = recorded.answer.measured("made");
+    let inspected = recorded.inspect();
+    inspected.assert_honest(broken_limit(runtime), 0.1);
+    let told = &inspected.json["cost"]["callbacks"]["compilation"]["count"];
+    let told = told.as_f64().unwrap();
+    // Two for each: when it is begun and when it has ended.
+    match finds_code(runtime) {
+        // As many as are compiled until the agent thread looks.
+        true => assert!(told < made, "{told} of {made}"),
+        false => assert!(told >= 2.0 * made, "{told} of {made}"),
+    }
+}
+
+/// As `limits`, which see to names of methods, broken walks and results.
+fn nothing_changes_for_the_program(runtime: &Runtime) {
+    let programs = ["async", "collectible", "dynamic", "exceptions", "generic"];
+    for program in programs {
+        let options = ["-F", "997", AT_ONCE];
+        limited(runtime, program, "1.5", &options, broken_limit(runtime));
+    }
+}
+
+fn dynamic_methods_have_names(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "dynamic", &["3", "passing"])
+        .options(["--engine", "clocks", "-F", "999", AT_ONCE])
+        .run_complete();
+    assert_passed(&recorded.stacks());
+}
+
+/// Of loops that were hot from the start: they are met in bodies of more than one tier, in the order in which these were made.
+fn tiers_are_seen(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "shares", &["2"])
+        .options(["-F", "997", AT_ONCE])
+        .run_complete();
+    let records = crate::records(&recorded.recording).unwrap();
+    let tiers: BTreeSet<String> = records
+        .iter()
+        .filter_map(|record| match record {
+            recording::Record::Frame { value, .. } => Some(value),
+            _ => None,
+        })
+        .filter_map(|frame| match frame {
+            recording::Frame::Managed { tier, .. } => Some(format!("{tier:?}")),
+            _ => None,
+        })
+        .collect();
+    println!("{}: {tiers:?}", runtime.version);
+    // What loops is optimised at once on .NET Core 3.1.
+    let optimised = match runtime.is_core31() {
+        true => ["Optimized", "Tier1"],
+        false => ["Osr", "Tier1"],
+    };
+    assert!(
+        optimised.iter().any(|tier| tiers.contains(*tier)),
+        "{tiers:?}"
+    );
+}
