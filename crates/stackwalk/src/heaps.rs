@@ -1,7 +1,7 @@
 //! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own records.
 //!
 //! A runtime from .NET 10 on says where these records are and how they are laid out, for debuggers
-//! ([`contract`]): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
+//! (`contract`): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
 //! where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2;
 //! `vm/codeman.h` (`RangeSectionMap`, `HeapList`), `inc/nibblemapmacros.h`. How the body is unwound is
 //! [`jit`](crate::jit)'s.
