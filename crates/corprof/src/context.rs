@@ -44,6 +44,17 @@ pub trait Synchronous: Context {}
 )]
 pub trait MayTriggerGc: Synchronous {}
 
+/// The thread is one that the runtime knows: of the program's, or of its own.
+///
+/// On another one the runtime cannot load a class: it looks for its own thread object and ends by SIGSEGV (measured on 8.0.33 and
+/// 10.0.14, `GetClassFromToken` of a class that was not loaded yet).
+#[diagnostic::on_unimplemented(
+    message = "this CLR call is made on a thread that the runtime knows only, not in `{Self}`",
+    label = "it may load a class, of which a runtime dies on a thread that it does not know",
+    note = "make it in a callback, and keep the key of what it gives"
+)]
+pub trait RuntimeThread: MayTriggerGc {}
+
 /// The thread is one that the profiler created and that has never run managed code.
 #[diagnostic::on_unimplemented(
     message = "this CLR call is made from the agent's own thread only, not in `{Self}`",
@@ -115,7 +126,7 @@ contexts! {
     /// them trigger a collection; here they do not, because it would move the objects.
     Cooperative walks NoTrigger: Synchronous ObjectsStay MayLock;
     /// In any other callback, in a slow-path hook and in the function id mapper.
-    Callback walks NoTrigger: Synchronous MayTriggerGc MayLock;
+    Callback walks NoTrigger: Synchronous MayTriggerGc RuntimeThread MayLock;
     /// In `ICorProfilerCallback::Initialize`: the only place for hooks and immutable flags.
     Startup walks NoTrigger: Synchronous MayTriggerGc Initializing MayLock;
     /// In `ICorProfilerCallback3::InitializeForAttach`.

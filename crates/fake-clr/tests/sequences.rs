@@ -253,11 +253,10 @@ fn synchronous<'rt, C: Synchronous>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) 
     }
 }
 
-const TRIGGERING: u8 = 12;
+const TRIGGERING: u8 = 10;
 fn triggering<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) {
     let info = cx.info();
     let function = info.id(keys.function).unwrap();
-    let class = info.id(keys.class).unwrap();
     let module = info.id(keys.module).unwrap();
     match call % TRIGGERING {
         0 => {
@@ -282,21 +281,26 @@ fn triggering<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) 
             let _ = info.get_rejit_ids(cx, function);
         }
         7 => {
-            let _ = info.get_class_from_token(cx, module, Token(0x0200_0001));
-        }
-        8 => {
-            let _ =
-                info.get_class_from_token_and_type_args(cx, module, Token(0x0200_0001), &[class]);
-        }
-        9 => {
             let _ = info.get_app_domains_containing_module(cx, module);
         }
-        10 => {
+        8 => {
             let _ = info.apply_meta_data(cx, module);
         }
         _ => {
             let _ = info.get_il_function_body_allocator(cx, module);
         }
+    }
+}
+
+/// What may load a class.
+fn loading<'rt>(cx: &mut Cx<'rt, Callback>, keys: &Keys, call: u8) {
+    let info = cx.info();
+    let class = info.id(keys.class).unwrap();
+    let module = info.id(keys.module).unwrap();
+    let token = Token(0x0200_0001);
+    match call % 2 {
+        0 => drop(info.get_class_from_token(cx, module, token)),
+        _ => drop(info.get_class_from_token_and_type_args(cx, module, token, &[class])),
     }
 }
 
@@ -349,12 +353,21 @@ impl FastHooks for Profiler {
 }
 
 impl Profiler {
-    fn in_callback<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) -> Result<()> {
+    fn starting<'rt, C: MayTriggerGc>(&self, cx: &mut Cx<'rt, C>) -> Result<()> {
         let shared = &self.0;
         shared.run(cx, |cx, keys, call| match call % 3 {
             0 => asynchronous(shared, cx, keys, call / 3),
             1 => synchronous(cx, keys, call / 3),
             _ => triggering(cx, keys, call / 3),
+        })
+    }
+    fn in_callback<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
+        let shared = &self.0;
+        shared.run(cx, |cx, keys, call| match call % 4 {
+            0 => asynchronous(shared, cx, keys, call / 4),
+            1 => synchronous(cx, keys, call / 4),
+            2 => loading(cx, keys, call / 4),
+            _ => triggering(cx, keys, call / 4),
         })
     }
     fn without_triggers<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
@@ -404,7 +417,7 @@ impl Profiler {
         self.0.runtime.set(info.runtime()).ok();
         let proof = info.enable_stack_snapshots(cx, low, EventMaskHigh::BASIC_GC)?;
         self.0.snapshots.set(proof).ok();
-        self.in_callback(cx)
+        self.starting(cx)
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use corprof::context::{AgentThread, MayTriggerGc, Synchronous};
+use corprof::context::{AgentThread, RuntimeThread, Synchronous};
 use corprof::info::ClassInfo;
 use corprof::{ClassId, ClassKey, Cx, FunctionId, FunctionKey, ModuleId, ModuleKey, Token};
 use recording::MethodKind;
@@ -368,7 +368,7 @@ impl Clr {
     /// Learns of the classes that are in nearly every chain, if the first body that chains are about has been met. In a
     /// callback on a thread of the program's: where they are not loaded yet they are now, which a runtime cannot do on a
     /// thread that it does not know (it dies of it: seen on 8.0.33).
-    pub(crate) fn learn_expected<C: MayTriggerGc>(&self, cx: &mut Cx<'_, C>) {
+    pub(crate) fn learn_expected<C: RuntimeThread>(&self, cx: &mut Cx<'_, C>) {
         let (wanted, done) = (EXPECTED_WANTED, EXPECTED_DONE);
         let order = Ordering::Relaxed;
         if self.expected.load(order) != wanted

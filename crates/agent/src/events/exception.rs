@@ -158,7 +158,10 @@ fn outermost<'rt>(
 /// of which the runtime must not be asked.
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let lookup = lookup_address(word);
-    let region = map.lookup(lookup)?;
+    let Some(region) = map.lookup(lookup) else {
+        // Of which nobody has told.
+        return Some((lookup, map.untold(lookup)?.start));
+    };
     match region.kind {
         Kind::Jit => Some((lookup, region.start)),
         Kind::ReadyToRun if may_be_asked_for(map, word) => {

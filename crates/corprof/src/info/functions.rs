@@ -1,7 +1,7 @@
 //! Functions: what they are and where the address leads.
 
 use super::{call, complete, read_list, read_text};
-use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
+use crate::context::{Context, Cx, MayTriggerGc, RuntimeThread, Synchronous};
 use crate::id::{ClassId, FunctionId, Id, ModuleId, RejitId, Token};
 use crate::metadata::MetadataImport;
 use crate::runtime::{Info, Result};
@@ -235,7 +235,7 @@ impl<'rt> Info<'rt> {
     ///
     /// # Errors
     /// What the runtime answers.
-    pub fn get_function_from_token_and_type_args<C: MayTriggerGc>(
+    pub fn get_function_from_token_and_type_args<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,
         module: ModuleId<'rt>,

@@ -1,7 +1,7 @@
 //! Classes: loaded types with their type arguments.
 
 use super::{call, complete, read_list};
-use crate::context::{Context, Cx, MayTriggerGc};
+use crate::context::{Context, Cx, RuntimeThread};
 use crate::id::{ClassId, Id, ModuleId, Token};
 use crate::runtime::{Info, Result};
 use crate::sys::{CorElementType, Hresult};
@@ -120,7 +120,7 @@ impl<'rt> Info<'rt> {
     /// # Errors
     /// `CORPROF_E_TYPE_IS_PARAMETERIZED` when it has some, `CORPROF_E_RUNTIME_UNINITIALIZED` in
     /// `Initialize`.
-    pub fn get_class_from_token<C: MayTriggerGc>(
+    pub fn get_class_from_token<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,
         module: ModuleId<'rt>,
@@ -139,7 +139,7 @@ impl<'rt> Info<'rt> {
     ///
     /// # Errors
     /// What the runtime answers.
-    pub fn get_class_from_token_and_type_args<C: MayTriggerGc>(
+    pub fn get_class_from_token_and_type_args<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,
         module: ModuleId<'rt>,

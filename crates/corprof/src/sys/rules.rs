@@ -71,6 +71,8 @@ pub enum Bound {
     ObjectsStay,
     /// [`crate::context::MayTriggerGc`].
     MayTriggerGc,
+    /// [`crate::context::RuntimeThread`].
+    RuntimeThread,
     /// [`crate::context::MayRejit`].
     MayRejit,
     /// [`crate::context::NativeThread`].
@@ -87,6 +89,7 @@ impl Bound {
             Self::Synchronous => "Synchronous",
             Self::ObjectsStay => "ObjectsStay",
             Self::MayTriggerGc => "MayTriggerGc",
+            Self::RuntimeThread => "RuntimeThread",
             Self::MayRejit => "MayRejit",
             Self::NativeThread => "NativeThread",
             Self::Startup => "Startup",
@@ -215,7 +218,7 @@ const I: Entry = Entry::InitOnly;
 #[rustfmt::skip]
 pub static RULES: [CallRule; 112] = [
     rule(3, "GetClassFromObject", 1, [S, S, S], ATTACH | LOCKS, Typed::Method(Bound::Synchronous), ""),
-    rule(4, "GetClassFromToken", 1, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
+    rule(4, "GetClassFromToken", 1, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::RuntimeThread), "it loads the class, of which the runtime dies elsewhere"),
     rule(5, "GetCodeInfo", 1, [A, A, A], ATTACH | LOCKS, Typed::Method(Bound::Context), ""),
     rule(6, "GetEventMask", 1, [A, A, A], ATTACH, Typed::NotOffered("superseded: see GetEventMask2"), ""),
     rule(7, "GetFunctionFromIP", 1, [A, A, A], ATTACH | LOCKS, Typed::Method(Bound::Context), ""),
@@ -254,8 +257,8 @@ pub static RULES: [CallRule; 112] = [
     rule(40, "GetClassLayout", 2, [A, A, A], ATTACH, Typed::Method(Bound::Context), ""),
     rule(41, "GetClassIDInfo2", 2, [A, A, A], ATTACH, Typed::Method(Bound::Context), ""),
     rule(42, "GetCodeInfo2", 2, [A, A, A], ATTACH | LOCKS, Typed::Method(Bound::Context), ""),
-    rule(43, "GetClassFromTokenAndTypeArgs", 2, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
-    rule(44, "GetFunctionFromTokenAndTypeArgs", 2, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::MayTriggerGc), ""),
+    rule(43, "GetClassFromTokenAndTypeArgs", 2, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::RuntimeThread), "it loads the class, of which the runtime dies elsewhere"),
+    rule(44, "GetFunctionFromTokenAndTypeArgs", 2, [ST, ST, ST], ATTACH | LOCKS, Typed::Method(Bound::RuntimeThread), "it loads the class, of which the runtime dies elsewhere"),
     rule(45, "EnumModuleFrozenObjects", 2, [S, S, S], ATTACH, Typed::NotOffered("answers with an empty list in every CoreCLR"), ""),
     rule(46, "GetArrayObjectInfo", 2, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),
     rule(47, "GetBoxClassLayout", 2, [S, S, S], ATTACH, Typed::Method(Bound::Synchronous), ""),

@@ -1,0 +1,9 @@
+//! Rule 4: a call on the profiler's own thread is synchronous, but the runtime cannot load a class there.
+#![allow(unused_imports, reason = "one head for all cases")]
+use corprof::context::*;
+use corprof::*;
+
+pub fn agent<'rt>(cx: &mut Cx<'rt, AgentThread>, module: ModuleId<'rt>) {
+    let _ = cx.info().get_class_from_token(cx, module, Token(0x0200_0002));
+}
+fn main() {}
