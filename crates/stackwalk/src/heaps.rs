@@ -17,6 +17,7 @@ mod untold;
 use self::contract::Contract;
 pub use self::contract::{NoContract, SYMBOL};
 pub(crate) use self::untold::Untold;
+use crate::jit::look;
 use crate::own_memory::peek;
 
 /// The version of the contract that is known.
@@ -184,14 +185,9 @@ pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     if may_go {
         return peek(address, buffer);
     }
-    if address < 4096 || address >> 47 != 0 {
-        return &[];
-    }
-    let length = buffer.len();
-    // SAFETY: the runtime's contract says that these records are there, and that code, its header and its map stay where
+    // The runtime's contract says that these records are there, and that code, its header and its map stay where
     // `RangeSectionMap` does not mark them (`vm/codeman.h`, `RangeSectionFragmentPointer`): it reads them itself like this.
-    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
-    buffer
+    look(address, buffer)
 }
 
 /// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these bytes.

@@ -253,6 +253,86 @@ impl Header {
             method: method.ok_or(Mismatch::OtherMethod)?,
         })
     }
+
+    /// Where its RUNTIME_FUNCTIONs begin, and how many there are.
+    fn functions(&self, peek: impl Fn(u64, &mut [u8]) -> &[u8]) -> Result<(u64, usize), Mismatch> {
+        let count_at = self.at + self.method as u64 * 8 + 8;
+        let mut buffer = [0; 4];
+        let count = peek(count_at, &mut buffer).first_chunk();
+        let count = u32::from_le_bytes(*count.ok_or(Mismatch::Unreadable)?) as usize;
+        if !(1..=MAX_FUNCTIONS).contains(&count) {
+            return Err(Mismatch::Inconsistent);
+        }
+        Ok((count_at + 4, count))
+    }
+}
+
+/// Bytes of a RUNTIME_FUNCTION.
+const FUNCTION: usize = 12;
+
+/// The RUNTIME_FUNCTIONs of a body, one after the other: sorted and disjoint, the first where the code starts.
+struct Listing {
+    code_start: u64,
+    base_rva: Option<u32>,
+    end: u32,
+}
+
+/// One of them: offsets from the body's start, and where its UNWIND_INFO is.
+#[derive(Clone, Copy)]
+struct Listed {
+    begin: u32,
+    end: u32,
+    info_at: u64,
+}
+
+impl Listing {
+    const fn new(code_start: u64) -> Self {
+        Self {
+            code_start,
+            base_rva: None,
+            end: 0,
+        }
+    }
+
+    /// The next. Async-signal-safe.
+    fn next(&mut self, function: &[u8; FUNCTION]) -> Result<Listed, Mismatch> {
+        let (words, _) = function.as_chunks::<4>();
+        let words: &[[u8; 4]; 3] = words.try_into().map_err(|_| Mismatch::Inconsistent)?;
+        let [begin, end, info] = words.map(u32::from_le_bytes);
+        let base_rva = *self.base_rva.get_or_insert(begin);
+        let (Some(begin), Some(end)) = (begin.checked_sub(base_rva), end.checked_sub(base_rva))
+        else {
+            return Err(Mismatch::Inconsistent);
+        };
+        if begin < self.end || end <= begin || end > MAX_BODY {
+            return Err(Mismatch::Inconsistent);
+        }
+        self.end = end;
+        let base = self.code_start.wrapping_sub(base_rva.into());
+        Ok(Listed {
+            begin,
+            end,
+            info_at: base.wrapping_add(info.into()),
+        })
+    }
+}
+
+impl Listed {
+    /// Its UNWIND_INFO, read into so much room as it takes. Async-signal-safe, if `room` is.
+    fn info<'b>(
+        self,
+        peek: impl Fn(u64, &mut [u8]) -> &[u8],
+        room: impl FnOnce(usize) -> Option<&'b mut [u8]>,
+    ) -> Result<&'b [u8], Mismatch> {
+        let length = unwind_info::length(peek(self.info_at, &mut [0; 4]));
+        let room = length.and_then(room).ok_or(Mismatch::Inconsistent)?;
+        let bytes = peek(self.info_at, room);
+        let info = unwind_info::UnwindInfo::parse(bytes).filter(|info| {
+            info.chained.is_none() && u32::from(info.prologue_len) <= self.end - self.begin
+        });
+        let info = info.ok_or(Mismatch::Inconsistent)?;
+        Ok(bytes.get(..info.len).unwrap_or_default())
+    }
 }
 
 /// Room for bytes that are read: for few it is on the stack.
@@ -288,56 +368,28 @@ fn header_by(
     code_start: u64,
     function_id: u64,
 ) -> Result<(Body, u64), Mismatch> {
-    let half = |bytes: &[u8], at: usize| -> Option<u32> {
-        Some(u32::from_le_bytes(
-            bytes.get(at..)?.first_chunk()?.to_owned(),
-        ))
-    };
     let header = Header::read(&peek, code_start, function_id)?;
     // The word before it is where the GcInfo is.
     let gc_info = header.method.checked_sub(1);
     let gc_info = gc_info.and_then(|before| header.words.get(before));
     let gc_info = gc_info.copied().unwrap_or(0);
-    let count_at = header.at + header.method as u64 * 8 + 8;
-    let mut buffer = [0; 4];
-    let count = peek(count_at, &mut buffer);
-    let count = half(count, 0).ok_or(Mismatch::Unreadable)? as usize;
-    if !(1..=MAX_FUNCTIONS).contains(&count) {
-        return Err(Mismatch::Inconsistent);
-    }
+    let (at, count) = header.functions(&peek)?;
     let mut buffer = Buffer::new();
-    let functions = peek(count_at + 4, buffer.room(count * 12));
-    if functions.len() != count * 12 {
+    let functions = peek(at, buffer.room(count * FUNCTION));
+    if functions.len() != count * FUNCTION {
         return Err(Mismatch::Unreadable);
     }
-    let (functions, _) = functions.as_chunks::<12>();
-    let field = |function: &[u8; 12], index: usize| half(function, index * 4).unwrap_or(0);
-    let base_rva = functions.first().map_or(0, |function| field(function, 0));
-    let base = code_start.wrapping_sub(base_rva.into());
-    let (mut found, mut end) = (Building::new(count), 0);
+    let (functions, _) = functions.as_chunks::<FUNCTION>();
+    let (mut found, mut listing) = (Building::new(count), Listing::new(code_start));
     let mut buffer = Buffer::new();
     for function in functions {
-        let (begin, stop) = (field(function, 0), field(function, 1));
-        let (Some(begin), Some(stop)) = (begin.checked_sub(base_rva), stop.checked_sub(base_rva))
-        else {
-            return Err(Mismatch::Inconsistent);
-        };
-        if begin < end || stop <= begin || stop > MAX_BODY {
-            return Err(Mismatch::Inconsistent);
-        }
-        end = stop;
-        let info_at = base.wrapping_add(field(function, 2).into());
-        let length = unwind_info::length(peek(info_at, &mut [0; 4]));
-        let length = length.ok_or(Mismatch::Inconsistent)?;
-        let bytes = peek(info_at, buffer.room(length));
-        let info = unwind_info::UnwindInfo::parse(bytes)
-            .filter(|info| info.chained.is_none() && u32::from(info.prologue_len) <= stop - begin)
-            .ok_or(Mismatch::Inconsistent)?;
-        found.push(begin, stop, bytes.get(..info.len).unwrap_or_default());
+        let listed = listing.next(function)?;
+        let info = listed.info(&peek, |length| Some(buffer.room(length)))?;
+        found.push(listed.begin, listed.end, info);
     }
     let body = Body {
         start: code_start,
-        len: end,
+        len: listing.end,
         source: Source::Header,
         functions: found.into(),
     };
@@ -439,29 +491,26 @@ impl Body {
         let offset = u32::try_from(lookup.checked_sub(self.start)?).ok()?;
         let function = self.functions.at(offset, self.len)?;
         let into = offset - function.begin;
-        if exact {
-            let rest = self.bytes_at(lookup);
-            let rest = rest.get(..(function.end - offset) as usize)?;
-            let body = self.start..self.end();
-            if into > 0
-                && let Some(rule) = x86::epilogue(rest, lookup, &body, true)
-            {
-                return Some(rule);
+        let by_codes = || {
+            if self.source == Source::FramePointer {
+                return Some(FRAME_POINTER);
             }
-        }
-        if self.source == Source::FramePointer {
-            return Some(FRAME_POINTER);
-        }
-        let info = self.functions.infos().get(function.info as usize..)?;
-        let rule = unwind_info::rule(info, into, |_| &[])?;
+            let info = self.functions.infos().get(function.info as usize..)?;
+            unwind_info::rule(info, into, |_| &[])
+        };
         if !exact {
-            return Some(rule);
+            return by_codes();
         }
         let begin = self.start + u64::from(function.begin);
-        Some(x86::in_probe_loop(rule, |back| {
+        let body = self.start..self.end();
+        let rest = || {
+            self.bytes_at(lookup)
+                .get(..(function.end - offset) as usize)
+        };
+        x86::interrupted((lookup, into), &body, rest, by_codes, |back| {
             let at = lookup.saturating_sub(back as u64);
             self.bytes_at(at.max(begin))
-        }))
+        })
     }
 
     /// The code from `address` to the end of the body. Async-signal-safe.
@@ -505,14 +554,14 @@ impl Body {
 }
 
 /// Copies what lies at `address`. Only for [`body_from_known_header`] and [`il_map_of_known_header`], whose callers vouch for the
-/// addresses.
-fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
+/// addresses, and for [`heaps`](crate::heaps), which says of what its own lead to that it stays.
+pub(crate) fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     if address < 4096 || address >> 47 != 0 {
         return &[];
     }
     let length = buffer.len();
     // SAFETY: the callers promised that the header's pointers lead to readable memory that is what this module takes it for, and
-    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been told of.
+    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been told of; `heaps::read` says of its own why they stay.
     unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
     buffer
 }

@@ -379,24 +379,21 @@ impl Image {
         let rva = u32::try_from(lookup.checked_sub(self.base)?).ok()?;
         let function = self.find(rva)?;
         let into = rva - function.begin;
-        if exact && into > 0 {
-            let rest = self.rva_bytes(rva).get(..(function.end - rva) as usize)?;
-            let begin = self.base + u64::from(function.begin);
-            let body = begin..begin + u64::from(function.end - function.begin);
-            if let Some(rule) = x86::epilogue(rest, lookup, &body, true) {
-                return Some(rule);
-            }
-        }
-        let rule = unwind_info::rule(self.rva_bytes(function.unwind), into, |rva| {
-            self.rva_bytes(rva)
-        })?;
+        let by_codes = || {
+            unwind_info::rule(self.rva_bytes(function.unwind), into, |rva| {
+                self.rva_bytes(rva)
+            })
+        };
         if !exact {
-            return Some(rule);
+            return by_codes();
         }
-        Some(x86::in_probe_loop(rule, |back| {
+        let begin = self.base + u64::from(function.begin);
+        let body = begin..begin + u64::from(function.end - function.begin);
+        let rest = || self.rva_bytes(rva).get(..(function.end - rva) as usize);
+        x86::interrupted((lookup, into), &body, rest, by_codes, |back| {
             let at = rva.saturating_sub(u32::try_from(back).unwrap_or(0));
             self.rva_bytes(at.max(function.begin))
-        }))
+        })
     }
 }
 

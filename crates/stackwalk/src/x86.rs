@@ -215,9 +215,28 @@ fn probed(code: &[u8]) -> Option<i32> {
     Some(i32::from_le_bytes([a, b, c, d]))
 }
 
+/// The rule for an instruction of managed code that has not run yet, at `ip` and `into` so many bytes of its function: in an
+/// epilogue what is left of that (`rest`: the code from `ip` to the function's end), else what the unwind codes say, and the probe
+/// loops that these know nothing of (`before`: as for [`in_probe_loop`]). `body` is what a jump does not leave.
+/// Async-signal-safe.
+pub(crate) fn interrupted<'a>(
+    (ip, into): (u64, u32),
+    body: &Range<u64>,
+    rest: impl FnOnce() -> Option<&'a [u8]>,
+    by_codes: impl FnOnce() -> Option<Rule>,
+    before: impl Fn(usize) -> &'a [u8],
+) -> Option<Rule> {
+    if into > 0
+        && let Some(rule) = epilogue(rest()?, ip, body, true)
+    {
+        return Some(rule);
+    }
+    Some(in_probe_loop(by_codes()?, before))
+}
+
 /// The rule inside a probe loop, where `rule` is that of the code before it; `rule` itself anywhere
 /// else. `before` gives the code from so many bytes before the instruction on.
-pub(crate) fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
+fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
     let Rule::Frame {
         cfa: Cfa::Sp(offset),
         ra,
