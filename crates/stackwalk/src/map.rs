@@ -288,6 +288,8 @@ impl CodeMap {
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
+        // Whoever announces its end finds it here from now on.
+        self.untold.learned(range.start);
         Some(replaced)
     }
 
@@ -359,21 +361,18 @@ impl CodeMap {
         self.untold.code_at(address)
     }
 
-    /// Whether a walk may have found the body that starts there in its runtime's heap, and [`CodeMap::learned`] has not been
-    /// called for it since.
-    pub fn was_met_untold(&self, start: u64) -> bool {
-        self.untold.was_met(start)
+    /// A body goes that nobody has put into the map. Answers whether a walk may have found it in its runtime's heap, and its
+    /// addresses may be in stacks that have not been read yet.
+    pub fn take_untold(&self, start: u64) -> bool {
+        let was_met = self.untold.was_met(start);
+        self.untold.learned(start);
+        was_met
     }
 
-    /// All that walks had met a round ago has been read: see [`CodeMap::was_met_untold`]. To be called between two rounds in which
+    /// All that walks had met a round ago has been read: see [`CodeMap::take_untold`]. To be called between two rounds in which
     /// all samples are read.
     pub fn age_untold(&self) {
         self.untold.age();
-    }
-
-    /// The body that starts there is in the map now, or has gone.
-    pub fn learned(&self, start: u64) {
-        self.untold.learned(start);
     }
 
     /// What `address` belongs to. Async-signal-safe.

@@ -155,9 +155,7 @@ impl Clr {
         let untold = || {
             let code = code.filter(|_| self.finds_code())?;
             let start = code.start_address as u64;
-            let map = target.code.map();
-            let was_met = map.was_met_untold(start);
-            map.learned(start);
+            let was_met = target.code.map().take_untold(start);
             was_met.then(|| start..start + code.size as u64)
         };
         let Some(range) = met.or_else(untold) else {
@@ -243,14 +241,9 @@ impl Clr {
         let Some((_, unwind)) = self.body_at(cx, function, code.start_address) else {
             return true;
         };
-        let start = unwind.start();
-        let added = target
+        target
             .code
-            .dynamic_added(unwind, self.number(), function.raw());
-        if self.finds_code() {
-            target.code.map().learned(start);
-        }
-        added
+            .dynamic_added(unwind, self.number(), function.raw())
     }
 
     /// The CLR has ended or been left: the code of its images is no more.
@@ -342,9 +335,6 @@ impl Clr {
                 self.learn_body(cx, tables, &body);
             }
             self.added(target, body, keeper, unwind);
-            if self.finds_code() {
-                target.code.map().learned(start);
-            }
             // Where more than one is new, this is what the next comes after.
             if at + 1 < starts.len()
                 && let Some(region) = regions.get_mut(at)

@@ -102,6 +102,9 @@ impl Untold {
 
     /// The body that starts there is in the map now, or is gone.
     pub(crate) fn learned(&self, start: u64) {
+        if self.is_aged.load(Ordering::Relaxed) {
+            return;
+        }
         for place in self.places(start) {
             let now = place.load(Ordering::Relaxed);
             if start_of(now) == start {
