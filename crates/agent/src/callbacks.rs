@@ -83,7 +83,6 @@ impl ClrCallbacks {
         status: Hresult,
         kind: MethodKind,
     ) {
-        self.clr.has_told();
         self.clr.learn_expected(cx);
         let wants = self.parts.events.wants(Event::Jit);
         let now_ns = if wants { proc::now_ns() } else { 0 };

@@ -6,10 +6,11 @@
 //! the agent thread learns of a body when a sample has met it (`catch_up`, [`Clr::meet`]).
 //!
 //! A program that compiles less is recorded as on every other runtime, and one that has modules that can be unloaded. What is
-//! lost: the first sample of an async method has no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is told to be silent only when walks look for its code already.
+//! lost: the first sample of an async method has no chain, which is counted; a dynamic method that goes at once may have no
+//! name. Invariant: a runtime is told to be silent only when walks look for its code already.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskLow};
@@ -21,8 +22,6 @@ use crate::target::Target;
 /// How code of a CLR becomes known.
 #[derive(Debug, Default)]
 pub(super) struct Finding {
-    /// Methods that it has told of.
-    told: AtomicU32,
     /// Where its code is recorded, once that was looked for.
     heaps: OnceLock<Option<CodeHeaps>>,
     /// It has been asked to tell of no more.
@@ -47,11 +46,6 @@ impl Finding {
 }
 
 impl Clr {
-    /// It has told of a method. In the callback.
-    pub(crate) fn has_told(&self) {
-        self.finding.told.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// A module of it can be unloaded, from now on. What is compiled of such a one must be told of, as it goes without a word.
     pub(super) fn sees_collectible(&self) {
         self.finding.has_collectible.store(true, Ordering::Relaxed);
@@ -67,11 +61,11 @@ impl Clr {
         self.finding.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is to be silent, or to tell, if that is not what it does: `after` so many methods, if ever.
+    /// Whether it is to be silent, or to tell, if that is not what it does. `has_told` of as many methods as the session wants.
     ///
     /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]).
-    pub(crate) fn is_to_be_silent(&self, after: Option<u32>) -> Option<bool> {
-        let silent = after.is_some_and(|after| self.finding.told.load(Ordering::Relaxed) >= after)
+    pub(crate) fn is_to_be_silent(&self, has_told: bool) -> Option<bool> {
+        let silent = has_told
             && !matches!(self.finding.heaps.get(), Some(None))
             && !self.finding.has_collectible.load(Ordering::Relaxed)
             && !self.expects();

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Message, answer, keys};
-use corprof::{AgentCx, EventMaskLow};
+use corprof::{AgentCx, CallbackKind, EventMaskLow};
 use recording::{Event, Record};
 use sampler::{Reader, Sampler};
 
@@ -61,6 +61,8 @@ const FLUSH_NS: u64 = 50_000_000;
 const STATS_NS: u64 = 1_000_000_000;
 /// How long handlers that ran as the session stopped are waited for: they take microseconds, but may be preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
+/// What a CLR calls about a method that it compiles: when it begins and when it has ended. When a dynamic one goes is a third.
+const CALLS_OF_A_METHOD: u64 = 2;
 
 /// What a round is likely to keep, bytes. Below the 64 KiB from which malloc tidies up when they are freed.
 const PIECE: usize = 60 * 1024;
@@ -493,9 +495,17 @@ impl<'a> Session<'a> {
     /// Asks CLRs that compile much to tell of it no longer, where nothing else is wanted of that.
     fn be_silent_or_tell(&self, cx: &mut AgentCx) {
         let after = self.settings.finds_code_after();
-        for known in &self.clrs {
-            let reach = known.reach.as_ref().filter(|_| known.recorded);
-            if let Some(silent) = reach.and_then(|(clr, _)| clr.is_to_be_silent(after)) {
+        for known in self.clrs.iter().filter(|known| known.recorded) {
+            let Some((clr, runtime)) = &known.reach else {
+                continue;
+            };
+            let has_told = after.is_some_and(|after| {
+                let calls = runtime.calls();
+                let calls = calls.get(CallbackKind::Jit as usize);
+                let wanted = CALLS_OF_A_METHOD * u64::from(after);
+                calls.is_some_and(|calls| calls.count >= wanted)
+            });
+            if let Some(silent) = clr.is_to_be_silent(has_told) {
                 let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
                 let target = &self.parts.target;
                 runtimes.with(known.number, |clr, cx| clr.be_silent(target, cx, silent));
