@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub use chain::Between;
 pub use handler::signal_number;
+pub use modules::symbol_of;
 
 use handler::{ACTIVATION, FAULTS, Shared};
 

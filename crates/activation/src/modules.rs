@@ -191,22 +191,29 @@ fn locals_are_static(base: usize, headers: &[libc::Elf64_Phdr]) -> bool {
 /// Every CLR exports `MetaDataGetDispenser`: libcoreclr.so of all versions and single-file apps,
 /// whose program holds the CLR (seen in 3.1.23, 8.0.4, 10.0.12).
 fn exports_dispenser(module: &Module) -> bool {
-    let name = if module.name.is_empty() {
+    let symbol = symbol_of(&module.name, c"MetaDataGetDispenser");
+    // The search covers what the module depends on.
+    symbol.is_some_and(|symbol| module.runs(symbol))
+}
+
+/// Where a symbol of a library is that is loaded already, or of one that it depends on; the program itself has no name. `None`: there
+/// is no such library or symbol. Takes the loader's lock: not in handlers.
+pub fn symbol_of(library: &CStr, symbol: &CStr) -> Option<usize> {
+    let name = if library.is_empty() {
         std::ptr::null()
     } else {
-        module.name.as_ptr()
+        library.as_ptr()
     };
     // SAFETY: a string or, for the program itself, null; RTLD_NOLOAD loads nothing.
     let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if handle.is_null() {
-        return false;
+        return None;
     }
     // SAFETY: an open handle and a string.
-    let symbol = unsafe { libc::dlsym(handle, c"MetaDataGetDispenser".as_ptr()) };
-    // SAFETY: gives back what was opened above; the module stays, as others hold it.
+    let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
+    // SAFETY: gives back what was opened above; the library stays, as others hold it.
     unsafe { libc::dlclose(handle) };
-    // The search covers what the module depends on.
-    !symbol.is_null() && module.runs(symbol as usize)
+    (!found.is_null()).then_some(found as usize)
 }
 
 #[cfg(test)]

@@ -48,16 +48,7 @@ fn library_of(info: Info<'_>) -> Option<String> {
 /// Where the runtime describes its own structures ([`stackwalk::heaps::SYMBOL`]); `None` for one that does not.
 pub(crate) fn contract_of(info: Info<'_>) -> Option<u64> {
     let path = std::ffi::CString::new(library_of(info)?).ok()?;
-    // SAFETY: a string; RTLD_NOLOAD loads nothing.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if handle.is_null() {
-        return None;
-    }
-    // SAFETY: an open handle and a string.
-    let symbol = unsafe { libc::dlsym(handle, stackwalk::heaps::SYMBOL.as_ptr()) };
-    // SAFETY: gives back what was opened above; the runtime stays, as we are called by it.
-    unsafe { libc::dlclose(handle) };
-    (!symbol.is_null()).then_some(symbol as u64)
+    activation::symbol_of(&path, stackwalk::heaps::SYMBOL).map(|symbol| symbol as u64)
 }
 
 /// The file that holds an address.
