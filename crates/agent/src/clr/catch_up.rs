@@ -110,9 +110,7 @@ impl Gate {
             std::hint::spin_loop();
         }
     }
-}
 
-impl Gate {
     /// A dynamic method is about to go, or has just gone. One that has its place from a moment later on is taken to be it.
     fn is_dying(&self, function: usize) -> bool {
         self.dynamic.load(Ordering::SeqCst) == function && self.is_one_dying()

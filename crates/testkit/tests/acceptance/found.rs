@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::{Machine, Record, Runtime};
+use testkit::{Record, Runtime};
 
 use crate::broken_limit;
 use crate::limits::limited;
@@ -28,9 +28,7 @@ fn finds_code(runtime: &Runtime) -> bool {
 fn few_of_many_methods_are_told_of(runtime: &Runtime) {
     let record = Record::workload(runtime, "jitchurn", &["rounds=2000", "only=dynamic"]);
     let bare = record.run_bare();
-    let machine = Machine::alone();
     let recorded = record.clone().options(["--find-code=1000"]).run_as(&bare);
-    drop(machine);
     let made = recorded.answer.measured("made");
     let inspected = recorded.inspect();
     inspected.assert_honest(broken_limit(runtime), 0.1);
@@ -60,7 +58,7 @@ fn dynamic_methods_have_names(runtime: &Runtime) {
     assert_passed(&recorded.stacks());
 }
 
-/// Of loops that were hot from the start: they are met in bodies of more than one tier, in the order in which these were made.
+/// Of loops that were hot from the start: among the bodies in which they are met are those that were optimised.
 fn tiers_are_seen(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "shares", &["2"])
         .options(["-F", "997", AT_ONCE])
