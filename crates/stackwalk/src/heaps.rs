@@ -17,8 +17,7 @@ mod untold;
 use self::contract::Contract;
 pub use self::contract::{NoContract, SYMBOL};
 pub(crate) use self::untold::Untold;
-use crate::jit::look;
-use crate::own_memory::peek;
+use crate::own_memory::{look_at, peek};
 
 /// The version of the contract that is known.
 const VERSION: u64 = 2;
@@ -185,9 +184,9 @@ pub(crate) fn read(may_go: bool, address: u64, buffer: &mut [u8]) -> &[u8] {
     if may_go {
         return peek(address, buffer);
     }
-    // The runtime's contract says that these records are there, and that code, its header and its map stay where
+    // SAFETY: the runtime's contract says that these records are there, and that code, its header and its map stay where
     // `RangeSectionMap` does not mark them (`vm/codeman.h`, `RangeSectionFragmentPointer`): it reads them itself like this.
-    look(address, buffer)
+    unsafe { look_at(address, buffer) }
 }
 
 /// Bytes of code for a nibble, and for a unit of eight nibbles. Code begins at most once in these bytes.

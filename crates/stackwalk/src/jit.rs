@@ -10,7 +10,7 @@
 
 use crate::debug_info::{self, Skipped};
 use crate::gc_info::{self, GcInfo};
-use crate::own_memory::peek;
+use crate::own_memory::{look_at, peek};
 use crate::rule::{FRAME_POINTER, Rule};
 use crate::unwind_info::Saved;
 use crate::{unwind_info, x86};
@@ -554,16 +554,12 @@ impl Body {
 }
 
 /// Copies what lies at `address`. Only for [`body_from_known_header`] and [`il_map_of_known_header`], whose callers vouch for the
-/// addresses, and for [`heaps`](crate::heaps), which says of what its own lead to that it stays.
-pub(crate) fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
-    if address < 4096 || address >> 47 != 0 {
-        return &[];
-    }
-    let length = buffer.len();
+/// addresses.
+fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
     // SAFETY: the callers promised that the header's pointers lead to readable memory that is what this module takes it for, and
-    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been told of; `heaps::read` says of its own why they stay.
-    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
-    buffer
+    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been
+    // told of.
+    unsafe { look_at(address, buffer) }
 }
 
 #[cfg(test)]

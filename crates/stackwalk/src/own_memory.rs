@@ -3,7 +3,7 @@
 //! A file that is mapped may be cut short by anybody; from then on its pages behind the new end are SIGBUS
 //! for who touches them, also those that were written to. Nothing here knows what the memory is.
 //! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by
-//! `copy` where the kernel does not know the call.
+//! `copy` where the kernel does not know the call, and by `look_at` for those who know that a page is there.
 
 use std::arch::asm;
 
@@ -53,6 +53,20 @@ pub fn peek(address: u64, buffer: &mut [u8]) -> &[u8] {
     buffer
         .get(..usize::try_from(read).unwrap_or(0))
         .unwrap_or_default()
+}
+
+/// Reads what lies at `address`, as [`peek`] and without the kernel. Nothing for an address that none of a program is.
+///
+/// # Safety
+/// So many bytes can be read there, unless the address is below the first page or beyond a program's.
+pub(crate) unsafe fn look_at(address: u64, buffer: &mut [u8]) -> &[u8] {
+    if address < 4096 || address >> 47 != 0 {
+        return &[];
+    }
+    let length = buffer.len();
+    // SAFETY: the caller's promise; the buffer is as long, and is the caller's alone.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, buffer.as_mut_ptr(), length) };
+    buffer
 }
 
 /// Whether there is no page at `address`, or none that can be read. False where the kernel does not say.
