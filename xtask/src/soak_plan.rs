@@ -419,9 +419,10 @@ fn options(
     if walker == "signal" && rng.u32(..4) == 0 {
         words.push("--no-async-stacks".to_owned());
     }
-    let needs_methods = |word: &String| word.contains("jit") || word == "--trace";
-    if walker == "signal" && rng.u32(..4) == 0 && !words.iter().any(needs_methods) {
-        words.push(["--find-code", "--find-code=0"][rng.usize(..2)].to_owned());
+    let needs_methods =
+        |word: &String| word.contains("jit") || word.contains("exception") || word == "--trace";
+    if walker == "signal" && rng.u32(..2) == 0 && !words.iter().any(needs_methods) {
+        words.push(["--find-code=never", "--find-code=0"][rng.usize(..2)].to_owned());
     }
     // An exception that nobody throws, or a program that is over before the first tick.
     if walker == "snapshot" || words.contains(&"1".to_owned()) || program.contains("crash") {
@@ -529,7 +530,8 @@ mod tests {
             "timer",
             "10000",
             "--no-async-stacks",
-            "--find-code",
+            "--find-code=never",
+            "--find-code=0",
             "one=8.0.4",
         ] {
             assert!(all.iter().any(|known| known == word), "{word}");

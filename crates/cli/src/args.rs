@@ -13,11 +13,14 @@ use recording::Event;
 use crate::candidates;
 use crate::console::Color;
 use crate::output::{Destination, Kind};
-use crate::units;
+use crate::units::{self, FindCode};
 
 pub(crate) use diff::{DiffArgs, Written};
 
 /// Heading of the options that every verb has.
+/// A compiler makes 13,000 methods and more; most programs make fewer than these.
+const FIND_CODE: u32 = 3000;
+
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
 const RECORDED: &str = "What is recorded";
@@ -299,17 +302,15 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) walker: &'static str,
 
-    /// On .NET 10 and later: once a program has compiled so many methods [3000], find its code where
-    /// samples meet it, so that it need not tell of more. Costs less; experimental (docs/unwinding.md)
+    /// On .NET 10 and later: once a program has compiled so many methods, find its code where samples
+    /// meet it, so that it need not tell of more, which costs less (docs/unwinding.md) [default: 3000]
     #[arg(
         long,
-        value_name = "METHODS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "3000",
+        value_name = "METHODS|never",
+        value_parser = units::find_code,
         help_heading = HOW
     )]
-    pub(crate) find_code: Option<u32>,
+    pub(crate) find_code: Option<FindCode>,
 
     /// The program and its arguments
     #[arg(
@@ -338,10 +339,20 @@ impl RecordArgs {
         self.walker == "signal" && !self.no_async_stacks
     }
 
+    /// After how many methods a runtime need tell of no more. The agent sees to what needs each of them.
+    pub(crate) fn find_code(&self) -> Option<u32> {
+        match self.find_code.unwrap_or(FindCode::After(FIND_CODE)) {
+            FindCode::After(methods) => Some(methods),
+            FindCode::Never => None,
+        }
+    }
+
     /// An option that would do nothing beside the events that are asked for.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         let by_time = |event: &Event| matches!(event, Event::Cpu | Event::Wall);
         let by_bytes = |event: &Event| matches!(event, Event::Alloc | Event::Live);
+        let by_method = |event: &Event| matches!(event, Event::Exception | Event::Jit);
+        let finds = matches!(self.find_code, Some(FindCode::After(_)));
         if self.walker == "snapshot" && self.events.iter().any(by_time) {
             Some(
                 "--walker snapshot walks the thread that an event happens on, and cannot walk by \
@@ -355,15 +366,13 @@ impl RecordArgs {
             Some("--live-interval is of live events: add live to --event")
         } else if self.no_async_stacks && self.walker != "signal" {
             Some("--no-async-stacks is for --walker signal: the other walkers do not record them")
-        } else if self.find_code.is_some() && self.walker != "signal" {
+        } else if finds && self.walker != "signal" {
             Some(
                 "--find-code is for --walker signal: the other walkers look at code that they were told of",
             )
-        } else if self.find_code.is_some()
-            && (self.events.contains(&Event::Jit) || !self.trace.is_empty())
-        {
+        } else if finds && (self.events.iter().any(by_method) || !self.trace.is_empty()) {
             Some(
-                "--find-code leaves out what -e jit and --trace need: each method that is compiled",
+                "--find-code leaves out what -e jit, -e exception and --trace need: each method that is compiled",
             )
         } else if !self.trace.is_empty() && self.walker == "shadow" {
             Some(
@@ -880,11 +889,13 @@ mod tests {
             (&["--walker", "suspend", "-e", "exception"], false),
             (&["--walker", "suspend", "--no-async-stacks"], false),
             (&["--no-async-stacks", "-e", "cpu,wall"], true),
-            (&["--find-code", "-e", "cpu,wall"], true),
+            (&["--find-code", "5", "-e", "cpu,wall"], true),
             (&["--find-code=0"], true),
-            (&["--find-code", "-e", "cpu,jit"], false),
-            (&["--find-code", "--walker", "seeded"], false),
-            (&["--find-code", "--trace", "A.B"], false),
+            (&["--find-code", "5", "-e", "cpu,jit"], false),
+            (&["--find-code", "5", "-e", "cpu,exception"], false),
+            (&["--find-code", "5", "--walker", "seeded"], false),
+            (&["--find-code", "5", "--trace", "A.B"], false),
+            (&["--find-code", "never", "--trace", "A.B"], true),
             (&["--walker", "seeded", "-e", "exception,wall"], true),
             (&[], true),
         ] {

@@ -175,6 +175,25 @@ pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }
 
+/// When a runtime need tell of no more code, where it can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FindCode {
+    /// Once so many methods have been compiled.
+    After(u32),
+    Never,
+}
+
+/// A number of methods, or `never`.
+pub(crate) fn find_code(text: &str) -> Result<FindCode, String> {
+    match text {
+        "never" => Ok(FindCode::Never),
+        number => number
+            .parse()
+            .map(FindCode::After)
+            .map_err(|_| "expected a number of methods, or never".to_owned()),
+    }
+}
+
 /// Which runtimes of a process are recorded, as the agent's configuration says it.
 pub(crate) fn runtimes(text: &str) -> Result<String, String> {
     let versions = |list: &str| {

@@ -299,9 +299,11 @@ impl Settings {
     }
 
     /// After how many methods a runtime need not tell of more: where nothing is wanted of each, and whoever walks finds code of
-    /// which nobody has told.
+    /// which nobody has told. What dispatches an exception is left out of its stack from the first one on, by what it is.
     pub fn finds_code_after(&self) -> Option<u32> {
-        let needs_each = self.events.has(Event::Jit) || !self.trace.is_empty();
+        let events = [Event::Exception, Event::Jit];
+        let needs_each =
+            events.iter().any(|event| self.events.has(*event)) || !self.trace.is_empty();
         self.find_code
             .filter(|_| self.walker == WalkerKind::Signal && !needs_each)
     }
@@ -392,6 +394,21 @@ mod tests {
                 trace_limit: 7,
             }
         );
+    }
+
+    #[test]
+    fn code_is_found_where_nothing_is_wanted_of_each_method() {
+        for (text, after) in [
+            ("event=cpu", None),
+            ("event=cpu;find_code=9", Some(9)),
+            ("event=wall,alloc,gc;find_code=9", Some(9)),
+            ("event=cpu,jit;find_code=9", None),
+            ("event=cpu,exception;find_code=9", None),
+            ("event=cpu;find_code=9;walker=seeded", None),
+            ("event=cpu;find_code=9;trace=0:A.B", None),
+        ] {
+            assert_eq!(Settings::parse(text).finds_code_after(), after, "{text}");
+        }
     }
 
     #[test]

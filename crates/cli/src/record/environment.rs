@@ -158,7 +158,7 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
     if args.chains() {
         told.push_str(";async=1");
     }
-    if let Some(methods) = args.find_code {
+    if let Some(methods) = args.find_code() {
         told.push_str(&format!(";find_code={methods}"));
     }
     if let Some(bytes) = args.alloc_interval {

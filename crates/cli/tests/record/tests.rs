@@ -373,7 +373,7 @@ fn environment_of_the_child() {
          CORECLR_PROFILER_PATH={}\n\
          CORECLR_PROFILER_PATH_64=(not set)\n\
          SIDEWALK_CONFIG=event=wall,alloc,exception;interval_ns=1000000;max_depth=64;\
-         runtimes=many=3.1,8;engine=auto;walker=suspend;alloc_interval=524288;event_limit=0\n\
+         runtimes=many=3.1,8;engine=auto;walker=suspend;find_code=3000;alloc_interval=524288;event_limit=0\n\
          KEPT=yes\n",
         sidewalk_cli::AGENT_CLSID,
         agent.to_string_lossy()

@@ -33,7 +33,7 @@ fn line(recorded: &Recorded) -> String {
 
 fn callbacks_of_a_program_that_compiles_are_counted(runtime: &Runtime) {
     let recorded = Record::workload(runtime, "jitchurn", &["1", "only=dynamic"]);
-    let recorded = recorded.run_complete();
+    let recorded = recorded.options(["--find-code", "never"]).run_complete();
     let line = line(&recorded);
     let inspected = recorded.inspect();
     println!("{}", inspected.json["cost"]);
