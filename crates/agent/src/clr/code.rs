@@ -331,8 +331,10 @@ impl Clr {
                 added_ns: time_ns,
                 collectible: facts,
             };
-            if let Some(tables) = chains::wanted() {
-                self.learn_body(cx, tables, &body);
+            if let Some(tables) = chains::wanted()
+                && self.learn_body(cx, tables, &body)
+            {
+                self.sees_async();
             }
             self.added(target, body, keeper, unwind);
             // Where more than one is new, this is what the next comes after.

@@ -5,12 +5,12 @@
 //! ([`stackwalk::heaps`]). So after some thousand methods it need not tell any more: a walk finds code of which nobody has told, and
 //! the agent thread learns of a body when a sample has met it (`catch_up`, [`Clr::meet`]).
 //!
-//! A program that compiles less is recorded as on every other runtime, and one that has modules that can be unloaded. What is
-//! lost: the first sample of an async method has no chain, which is counted; a dynamic method that goes at once may have no
-//! name. Invariant: a runtime is told to be silent only when walks look for its code already.
+//! A program that compiles less is recorded as on every other runtime, and so is one that has modules that can be unloaded, or
+//! of whose methods more than a few are async: those must be known before a sample meets them. What is lost: the first samples of
+//! an async method have no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is told to be silent only when walks look for its code already.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskLow};
@@ -18,6 +18,9 @@ use stackwalk::heaps::CodeHeaps;
 
 use super::{Clr, version};
 use crate::target::Target;
+
+/// One in so many methods may be async where a runtime need not tell of more.
+const ASYNC_IN: u64 = 200;
 
 /// How code of a CLR becomes known.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct Finding {
     is_silent: AtomicBool,
     /// It has had a module that can be unloaded.
     has_collectible: AtomicBool,
+    /// Bodies that chains of async methods are about, told of or met.
+    of_chains: AtomicU64,
 }
 
 impl Finding {
@@ -61,11 +66,19 @@ impl Clr {
         self.finding.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is to be silent, or to tell, if that is not what it does. `has_told` of as many methods as the session wants.
+    /// A body of it is one that chains are about.
+    pub(super) fn sees_async(&self) {
+        self.finding.of_chains.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is to be silent, or to tell, if that is not what it does. It has told of so many methods, and the session wants
+    /// some.
     ///
-    /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]).
-    pub(crate) fn is_to_be_silent(&self, has_told: bool) -> Option<bool> {
-        let silent = has_told
+    /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]), and goes
+    /// back to it when many of those that are met are async.
+    pub(crate) fn is_to_be_silent(&self, told: u64, wanted: Option<u32>) -> Option<bool> {
+        let silent = wanted.is_some_and(|wanted| told >= u64::from(wanted))
+            && self.finding.of_chains.load(Ordering::Relaxed) * ASYNC_IN <= told
             && !matches!(self.finding.heaps.get(), Some(None))
             && !self.finding.has_collectible.load(Ordering::Relaxed)
             && !self.expects();

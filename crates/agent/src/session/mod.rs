@@ -499,13 +499,10 @@ impl<'a> Session<'a> {
             let Some((clr, runtime)) = &known.reach else {
                 continue;
             };
-            let has_told = after.is_some_and(|after| {
-                let calls = runtime.calls();
-                let calls = calls.get(CallbackKind::Jit as usize);
-                let wanted = CALLS_OF_A_METHOD * u64::from(after);
-                calls.is_some_and(|calls| calls.count >= wanted)
-            });
-            if let Some(silent) = clr.is_to_be_silent(has_told) {
+            let calls = runtime.calls();
+            let calls = calls.get(CallbackKind::Jit as usize);
+            let told = calls.map_or(0, |calls| calls.count / CALLS_OF_A_METHOD);
+            if let Some(silent) = clr.is_to_be_silent(told, after) {
                 let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
                 let target = &self.parts.target;
                 runtimes.with(known.number, |clr, cx| clr.be_silent(target, cx, silent));
