@@ -17,10 +17,10 @@ use crate::units::{self, FindCode};
 
 pub(crate) use diff::{DiffArgs, Written};
 
-/// Heading of the options that every verb has.
-/// A compiler makes 13,000 methods and more; most programs make fewer than these.
+/// After how many methods a runtime need tell of no more: a compiler makes 13,000 and more, most programs fewer than these.
 const FIND_CODE: u32 = 3000;
 
+/// Heading of the options that every verb has.
 const COMMON: &str = "Common options";
 /// Headings of `record`'s, in the order of its fields.
 const RECORDED: &str = "What is recorded";

@@ -277,6 +277,15 @@ mod tests {
     }
 
     #[test]
+    fn methods_after_which_code_is_found() {
+        assert_eq!(find_code("0"), Ok(FindCode::After(0)));
+        assert_eq!(find_code("never"), Ok(FindCode::Never));
+        for text in ["", "-1", "3k", "Never"] {
+            assert!(find_code(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn intervals() {
         assert_eq!(interval("10ms"), Ok(10_000_000));
         assert_eq!(interval("100us"), Ok(100_000));

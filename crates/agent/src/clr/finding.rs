@@ -7,7 +7,8 @@
 //!
 //! A program that compiles less is recorded as on every other runtime, and so is one that has modules that can be unloaded, or
 //! of whose methods more than a few are async: those must be known before a sample meets them. What is lost: the first samples of
-//! an async method have no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime is told to be silent only when walks look for its code already.
+//! an async method have no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime
+//! is told to be silent only when walks look for its code already.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

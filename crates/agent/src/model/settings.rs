@@ -299,7 +299,7 @@ impl Settings {
     }
 
     /// After how many methods a runtime need not tell of more: where nothing is wanted of each, and whoever walks finds code of
-    /// which nobody has told. What dispatches an exception is left out of its stack from the first one on, by what it is.
+    /// which nobody has told. An exception's stack needs the methods that dispatch it, which are left out of it, from the first one on.
     pub fn finds_code_after(&self) -> Option<u32> {
         let events = [Event::Exception, Event::Jit];
         let needs_each =
