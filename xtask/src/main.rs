@@ -1,45 +1,29 @@
 //! `cargo xtask`: what a newcomer, CI and a release need to run, in one place.
-//!
-//! Not a build system: cargo builds. Every command does the set-up that it
-//! needs by itself, so that each works as the first one in a fresh checkout.
 
-mod agree;
-mod bench;
-mod bench_attach;
-mod bench_events;
-mod bench_perf;
-mod bench_programs;
-mod bench_server;
-mod bench_shadow;
-mod bench_switch;
-mod bench_traced;
-mod bench_walkers;
-mod bench_ways;
-mod demo;
-mod dist;
-mod faults;
-mod fetch;
-mod picture;
-mod process;
-mod runtimes;
-mod sabotage;
-mod setup;
-mod soak;
-mod soak_plan;
-mod soak_run;
-mod test;
-mod visual_basic;
-mod workloads;
-
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use xtask::build::{Profile, cargo};
+use xtask::process::run as run_command;
+use xtask::{run_demo, run_flakes, run_tests, runtimes, setup};
 
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   demo            record a sample program and write its flame graph
-  test            everything that CI runs
+  test            the default tier of tests (CONTRIBUTING.md has the table of tiers)
+                  [NAME…]         only the tests whose names contain one of these, of all tiers
+                  [--runtime V]   on the runtimes whose version begins so
+                  [--full]        the whole matrix on every runtime, with the release build
+                  [--part K/N]    of the matrix without the default tier, the K-th of N parts
+  flakes          the default tier many times beside busy loops; prints each test that failed
+                  [--runs N] [--load N] [NAME…]
+  setup [--all]   find or fetch the .NET runtimes and compile workloads/
+                  (--all: what only tests need too)
+
+Long runs, by the release build:
+
   stress [SECONDS]  the stress tests, for a minute each unless told otherwise
   stress --minutes N  those with events only, every walker, in N minutes
   stress --async [MINUTES]  chains of async methods while objects move and code goes, on
@@ -53,8 +37,8 @@ Usage: cargo xtask COMMAND
                   (--attach: in programs that have run for a while)
   picture         record workloads from their start and by an attach, and compare
                   [--seconds N] [--runtime VERSION] [PROGRAM…] (docs/attach.md)
-  sabotage        break the agent in a copy of the sources, one thing at a time: a test on
-                  real CLRs must see it
+  sabotage        break the sources in a copy, one thing at a time: a test must go red
+                  [--only WORD] [--list]
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
@@ -68,8 +52,6 @@ Usage: cargo xtask COMMAND
                   [--write] (docs/overhead.md)
   dist [--try]    what users download, in target/dist: the same bytes from the same commit
                   (--try: installs each of them where nothing else is, and records with it)
-  setup [--all]   find or fetch the .NET runtimes and compile workloads/
-                  (--all: what only tests need too)
 
 Each takes --runtimes DIR… too: dotnet roots, whose runtimes are used beside
 those that setup finds (DOTNET_ROOT, dotnet on PATH) or fetches.
@@ -77,6 +59,11 @@ those that setup finds (DOTNET_ROOT, dotnet on PATH) or fetches.
 Everything that is fetched is kept in a cache (SIDEWALK_CACHE, else
 ~/.cache/sidewalk), so only the first run needs the network.
 ";
+
+/// The commands of the `lab` crate.
+const LAB: [&str; 8] = [
+    "agree", "bench", "dist", "faults", "picture", "sabotage", "soak", "stress",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -90,49 +77,18 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<()> {
+    if arguments.first().is_some_and(|name| LAB.contains(&&**name)) {
+        return run_lab(arguments);
+    }
     let mut arguments = arguments.to_vec();
-    let roots = runtimes::take(&mut arguments)?;
-    let roots = roots.as_slice();
+    let roots: Vec<PathBuf> = runtimes::take(&mut arguments)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["setup"] => setup::run(false, roots).map(drop),
-        ["setup", "--all"] => setup::run(true, roots).map(drop),
-        ["demo"] => demo::run_demo(roots),
-        ["test"] => test::all(roots),
-        ["dist"] => dist::run(),
-        ["dist", "--try"] => dist::try_out(),
-        ["stress"] => test::stress(60.0, roots),
-        ["stress", "--minutes", minutes] => match minutes.parse() {
-            Ok(minutes) => test::stress_events(minutes, roots),
-            Err(_) => bail!("not a number of minutes: {minutes}"),
-        },
-        ["stress", "--async"] => test::stress_async(10.0, roots),
-        ["stress", "--async", minutes] => match minutes.parse() {
-            Ok(minutes) => test::stress_async(minutes, roots),
-            Err(_) => bail!("not a number of minutes: {minutes}"),
-        },
-        ["stress", "--side-by-side"] => test::stress_side_by_side(50, roots),
-        ["stress", "--side-by-side", runs] => match runs.parse() {
-            Ok(runs) => test::stress_side_by_side(runs, roots),
-            Err(_) => bail!("not a number of runs: {runs}"),
-        },
-        ["stress", "--steps"] => test::stress_steps(roots),
-        ["stress", "--chains"] => test::stress_chains(roots),
-        ["stress", "--attach"] => test::stress_attach(1000, roots),
-        ["stress", "--attach", rounds] => match rounds.parse() {
-            Ok(rounds) => test::stress_attach(rounds, roots),
-            Err(_) => bail!("not a number of rounds: {rounds}"),
-        },
-        ["stress", seconds] => match seconds.parse() {
-            Ok(seconds) => test::stress(seconds, roots),
-            Err(_) => bail!("not a number of seconds: {seconds}"),
-        },
-        ["sabotage"] => sabotage::all(roots),
-        ["agree", options @ ..] => agree::run(options, roots),
-        ["picture", options @ ..] => picture::run(options, roots),
-        ["soak", options @ ..] => soak::run(options, roots),
-        ["faults", options @ ..] => faults::run(options, roots),
-        ["bench", options @ ..] => bench::run(options, roots),
+        ["setup"] => setup::run(setup::Scope::Workloads, &roots).map(drop),
+        ["setup", "--all"] => setup::run(setup::Scope::Tests, &roots).map(drop),
+        ["demo"] => run_demo(&roots),
+        ["test", options @ ..] => run_tests(options, &roots),
+        ["flakes", options @ ..] => run_flakes(options, &roots),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
@@ -140,4 +96,14 @@ fn run(arguments: &[String]) -> Result<()> {
         [] => bail!("no command given\n\n{USAGE}"),
         [command, ..] => bail!("unknown command or option: {command}\n\n{USAGE}"),
     }
+}
+
+/// Builds `lab` and runs it with these arguments.
+fn run_lab(arguments: &[String]) -> Result<()> {
+    let mut lab = cargo(&["run", "--quiet", "--package", "lab", "--"]);
+    // The folder is the caller's: paths among the arguments are relative to it.
+    lab.current_dir(std::env::current_dir()?)
+        .args(arguments)
+        .env("SIDEWALK_PROFILE", Profile::Release.folder());
+    run_command(&mut lab)
 }

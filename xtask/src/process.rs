@@ -16,7 +16,7 @@ fn shown(command: &Command) -> String {
 }
 
 /// Runs a command with our own output streams.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("cannot run `{}`", shown(command)))?;
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs a command silently; its output is shown only if it fails.
-pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
+pub fn run_quietly(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -45,7 +45,7 @@ pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
 }
 
 /// Finds an executable on PATH.
-pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+pub fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))

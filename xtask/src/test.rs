@@ -1,99 +1,202 @@
-//! `cargo xtask test`: everything that CI runs.
+//! `cargo xtask test`: the tiers of tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail, ensure};
 use testkit::Setup;
 
+use crate::build::{Profile, build, cargo};
 use crate::fetch::Cache;
 use crate::process::run;
-use crate::{setup, soak};
+use crate::{setup, tiers};
 
-/// What users get: the commands and the agent.
-const RELEASED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
+const USAGE: &str =
+    "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]";
 
-/// What only tests load: the old profiler, the oracle, and what plays other machines and programs.
-const DOUBLES: [&str; 4] = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
-
-/// Builds what users get, optimised.
-pub(crate) fn build() -> Result<()> {
-    build_optimised(&RELEASED)
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    is_full: bool,
+    /// The K-th of N parts of the matrix.
+    part: Option<(u32, u32)>,
+    /// The beginning of a runtime's version.
+    runtime: Option<String>,
+    /// Parts of the tests' names.
+    names: Vec<String>,
 }
 
-/// Builds also what only tests load. In one go: the agent's crates are built once for all of it, as the
-/// doubles alone would ask for other features of what these depend on, and one thread's linking is
-/// another's time to compile.
-fn build_with_doubles() -> Result<()> {
-    build_optimised(&[&RELEASED[..], &DOUBLES[..]].concat())
-}
-
-fn build_optimised(packages: &[&str]) -> Result<()> {
-    let named = packages.iter().flat_map(|name| ["--package", name]);
-    run(cargo(&["build", "--release"]).args(named))
-}
-
-/// The same, unless the caller brings what has been built (`SIDEWALK_BIN_DIR`); `doubles`: what only tests load too.
-pub(crate) fn build_unless_brought(doubles: bool) -> Result<()> {
-    if std::env::var_os("SIDEWALK_BIN_DIR").is_some() {
-        return Ok(());
+fn options(arguments: &[&str]) -> Result<Options> {
+    let mut options = Options::default();
+    let mut rest = arguments.iter();
+    while let Some(&argument) = rest.next() {
+        match argument {
+            "--full" => options.is_full = true,
+            "--part" => {
+                let part = rest.next().and_then(|text| text.split_once('/'));
+                let (part, of) = part.context(USAGE)?;
+                let (part, of) = (part.parse().context(USAGE)?, of.parse().context(USAGE)?);
+                ensure!(part >= 1 && part <= of, "--part {part}/{of}: {USAGE}");
+                options.part = Some((part, of));
+            }
+            "--runtime" => options.runtime = Some((*rest.next().context(USAGE)?).to_owned()),
+            option if option.starts_with('-') => bail!("unknown option {option}\n{USAGE}"),
+            name => options.names.push(name.to_owned()),
+        }
     }
-    if doubles {
-        build_with_doubles()
-    } else {
-        build()
-    }
+    ensure!(
+        !(options.is_full && options.part.is_some()),
+        "--part is a part of what --full adds: give one of them\n{USAGE}"
+    );
+    Ok(options)
 }
 
-/// Sets up, builds, checks and tests. Stops at the first thing that fails.
-pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
+/// Runs the tests that the options name: the default tier where there are none.
+///
+/// # Errors
+/// A check or a test fails.
+pub fn run_tests(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
+    let options = options(arguments)?;
     let start = Instant::now();
-    let setup = setup::run(true, roots)?;
-    let nextest = Cache::open()?.nextest()?;
-    step("cargo fmt");
+    if !options.names.is_empty() || options.runtime.is_some() {
+        chosen(&options, roots)?;
+    } else if let Some(part) = options.part {
+        matrix_part(part, roots)?;
+    } else {
+        tier(options.is_full, roots)?;
+    }
+    eprintln!("everything passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// Checks, builds, documentation and the tests of the default or the full tier. Stops at the first step
+/// that fails; the tests are the last one, and all of them run.
+fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
+    let profile = match is_full {
+        true => Profile::Release,
+        false => Profile::Development,
+    };
+    let lab: &[&str] = if is_full { &[] } else { &["--exclude", "lab"] };
+    step("format");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
-    step("cargo clippy");
+    step("set-up");
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    step("lints");
+    let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
+    run(clippy.args(lab).args(["--", "-D", "warnings"]))?;
+    step("documentation");
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    run(doc.args(lab).env("RUSTDOCFLAGS", "-D warnings"))?;
+    step("build");
+    build_tests(lab)?;
+    if profile == Profile::Release {
+        build(profile, true)?;
+    }
+    step("examples in documentation");
+    run(cargo(&["test", "--workspace", "--doc", "--quiet"]).args(lab))?;
+    if is_full {
+        step("a minute of soak");
+        let soak = ["soak", "--seed", "11", "--runs", "24"];
+        run(cargo(&["run", "--quiet", "--package", "lab", "--"])
+            .args(soak)
+            .arg("--runtimes")
+            .args(roots_of(&setup))
+            .env("SIDEWALK_PROFILE", profile.folder()))?;
+    }
+    // Last: its summary closes the output.
+    step("tests");
+    let filter = match is_full {
+        true => "all()".to_owned(),
+        false => tiers::default(&setup),
+    };
+    run(nextest(&setup, profile)?.args(lab).args(["-E", &filter]))
+}
+
+/// A part of what the full tier adds to the default one, by the development build.
+fn matrix_part((part, of): (u32, u32), roots: &[PathBuf]) -> Result<()> {
+    eprintln!(
+        "part {part} of {of} of the full tier; to repeat it: cargo xtask test --part {part}/{of}"
+    );
+    step("set-up");
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    step("lab");
     run(&mut cargo(&[
         "clippy",
-        "--workspace",
+        "--package",
+        "lab",
         "--all-targets",
         "--",
         "-D",
         "warnings",
     ]))?;
-    step("release build");
-    build_with_doubles()?;
-    step("documentation");
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-    run(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
-    step("a minute of soak");
-    soak::short(&setup, roots)?;
-    // Last, so that its summary closes the output.
+    step("build");
+    build_tests(&NO_LAB)?;
     step("tests");
-    let mut tests = Command::new(nextest);
-    tests
-        .args(["nextest", "run", "--workspace", "--no-fail-fast"])
-        .current_dir(testkit::repository());
-    let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
-    let mut elf = files(&setup, &native);
-    elf.extend(
-        setup
-            .tools
-            .iter()
-            .map(|tools| tools.app10.executable.clone()),
-    );
-    tests.env("SIDEWALK_TEST_ELF", std::env::join_paths(elf)?);
-    let images = files(&setup, &["System.Private.CoreLib.dll"]);
-    tests.env("SIDEWALK_TEST_R2R", std::env::join_paths(images)?);
-    run(&mut tests)?;
-    eprintln!("everything passed in {} s", start.elapsed().as_secs());
-    Ok(())
+    let partition = format!("hash:{part}/{of}");
+    run(nextest(&setup, Profile::Development)?.args(NO_LAB).args([
+        "-E",
+        &tiers::matrix(&setup),
+        "--partition",
+        &partition,
+    ]))
 }
 
-/// These files of each runtime's shared framework: what stackwalk's tests hold its unwind rules
-/// against.
+/// The tests whose names contain one of the words, on some runtimes, by the build of the tier.
+fn chosen(options: &Options, roots: &[PathBuf]) -> Result<()> {
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    let profile = match options.is_full {
+        true => Profile::Release,
+        false => Profile::Development,
+    };
+    let packages: &[&str] = if options.is_full { &[] } else { &NO_LAB };
+    build_tests(packages)?;
+    if profile == Profile::Release {
+        build(profile, true)?;
+    }
+    let mut tests = nextest(&setup, profile)?;
+    tests.args(packages);
+    if let Some(version) = &options.runtime {
+        ensure!(
+            setup.of_version(Some(version)).next().is_some(),
+            "--runtime {version}: set-up knows no such runtime (name its root by --runtimes DIR)"
+        );
+        tests.args(["-E", &tiers::of_version(&setup, version)]);
+    }
+    run(tests.args(&options.names))
+}
+
+/// All crates but `lab`.
+pub(crate) const NO_LAB: [&str; 2] = ["--exclude", "lab"];
+
+/// Builds all tests, and the programs and libraries that they load, in one go: each crate is compiled
+/// once for all of them.
+pub(crate) fn build_tests(packages: &[&str]) -> Result<()> {
+    let targets = ["--lib", "--bins", "--tests", "--examples"];
+    run(cargo(&["build", "--workspace"])
+        .args(targets)
+        .args(packages))
+}
+
+/// `cargo nextest run` of the workspace, with all that tests look for in the environment.
+pub(crate) fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
+    let mut tests = Command::new(Cache::open()?.nextest()?);
+    tests
+        .args(["nextest", "run", "--workspace", "--no-fail-fast"])
+        .current_dir(testkit::repository())
+        .env("SIDEWALK_PROFILE", profile.folder());
+    let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
+    let mut elf = files(setup, &native);
+    let app = setup.tools.iter().map(|tools| &tools.app10.executable);
+    elf.extend(app.cloned());
+    tests.env("SIDEWALK_TEST_ELF", std::env::join_paths(elf)?);
+    let images = files(setup, &["System.Private.CoreLib.dll"]);
+    tests.env("SIDEWALK_TEST_R2R", std::env::join_paths(images)?);
+    Ok(tests)
+}
+
+/// These files of each runtime's shared framework: stackwalk's tests hold its unwind rules against
+/// them.
 fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for runtime in &setup.runtimes {
@@ -104,80 +207,41 @@ fn files(setup: &Setup, names: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// The acceptance tests that run for so long each, at 5,000 Hz.
-pub(crate) fn stress(seconds: f64, roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    stress_tests("stress::", seconds)
-}
-
-/// Three programs with every event, by every walker, on each runtime: so many minutes in all.
-pub(crate) fn stress_events(minutes: f64, roots: &[PathBuf]) -> Result<()> {
-    const RUNS: f64 = 3.0 * 5.0;
-    let runtimes = setup::run(true, roots)?.runtimes.len() as f64;
-    stress_tests("stress::events_", minutes * 60.0 / (RUNS * runtimes))
-}
-
-/// Chains of async methods while objects move and code goes, on each runtime with three collectors: so many minutes in all.
-pub(crate) fn stress_async(minutes: f64, roots: &[PathBuf]) -> Result<()> {
-    const COLLECTORS: f64 = 3.0;
-    let runtimes = setup::run(true, roots)?.runtimes.len() as f64;
-    stress_tests("stress::async_", minutes * 60.0 / (COLLECTORS * runtimes))
-}
-
-/// Several CLRs in one process, every order so many times.
-pub(crate) fn stress_side_by_side(runs: u32, roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    stress_tests_with("side_by_side::", "SIDEWALK_SXS_RUNS", runs.to_string())
-}
-
-/// Attach, record, leave, so many times on one process.
-pub(crate) fn stress_attach(rounds: u32, roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    stress_tests_with(
-        "attach::rounds_",
-        "SIDEWALK_ATTACH_ROUNDS",
-        rounds.to_string(),
-    )
-}
-
-/// The tool and the program killed at each step of coming and leaving, on each runtime.
-pub(crate) fn stress_steps(roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    stress_tests_with("steps::", "SIDEWALK_STEPS", "all".to_owned())
-}
-
-/// Chains of async methods in each setting, on each runtime.
-pub(crate) fn stress_chains(roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    stress_tests_with("async_chains::", "SIDEWALK_CHAINS", "all".to_owned())
-}
-
-fn stress_tests(filter: &str, seconds: f64) -> Result<()> {
-    stress_tests_with(filter, "SIDEWALK_STRESS_SECONDS", seconds.to_string())
-}
-
-fn stress_tests_with(filter: &str, variable: &str, value: String) -> Result<()> {
-    build()?;
-    let mut test = cargo(&[
-        "test",
-        "--package",
-        "testkit",
-        "--test",
-        "acceptance",
-        "--",
-        "--nocapture",
-        filter,
-    ]);
-    run(test.env(variable, value))
+/// The dotnet roots of a set-up.
+fn roots_of(setup: &Setup) -> Vec<&Path> {
+    setup
+        .runtimes
+        .iter()
+        .map(|runtime| runtime.root())
+        .collect()
 }
 
 fn step(name: &str) {
     eprintln!("\n== {name}");
 }
 
-/// The cargo that runs us, in the repository.
-pub(crate) fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(testkit::repository());
-    command
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_read_or_refused_with_the_usage() {
+        let read = |line: &str| options(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(read("").unwrap(), Options::default());
+        let part = read("--part 2/5").unwrap();
+        assert_eq!(part.part, Some((2, 5)));
+        let chosen = read("shares --runtime 8 deep").unwrap();
+        assert_eq!(chosen.runtime.as_deref(), Some("8"));
+        assert_eq!(chosen.names, ["shares", "deep"]);
+        for wrong in [
+            "--part",
+            "--part 6/5",
+            "--part 0/5",
+            "--full --part 1/5",
+            "--fast",
+        ] {
+            let error = format!("{:#}", read(wrong).unwrap_err());
+            assert!(error.contains("usage: "), "{wrong}: {error}");
+        }
+    }
 }

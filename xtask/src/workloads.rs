@@ -18,7 +18,7 @@ use testkit::{Needs, Runtime, Setup, Workload};
 
 use crate::fetch::{Cache, sha256};
 use crate::process::run_quietly;
-use crate::visual_basic;
+use crate::{runtimes, visual_basic};
 
 /// Options of the compiler, beside output, references and sources.
 const OPTIONS: [&str; 9] = [
@@ -70,8 +70,13 @@ struct Job {
     stamp: String,
 }
 
-/// Compiles what is out of date.
-pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<()> {
+/// Compiles those of the named workloads that are out of date.
+pub(crate) fn compile(
+    cache: &Cache,
+    own: &[PathBuf],
+    setup: &Setup,
+    names: &[String],
+) -> Result<()> {
     let compiler = own
         .iter()
         .find_map(|root| Some((root, sdk_compiler(root)?)));
@@ -80,10 +85,10 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
         None => DRIVER.to_owned(),
     };
     let mut jobs = Vec::new();
-    for name in testkit::workload_names()? {
-        let sources = sources(&name)?;
-        let libraries = files_in(&folder_of_sources(&name)?, "vb")?;
-        let workload = Workload::at(&name);
+    for name in names {
+        let sources = sources(name)?;
+        let libraries = files_in(&folder_of_sources(name)?, "vb")?;
+        let workload = Workload::at(name);
         let Some(references) = needed(cache, setup, workload.needs())? else {
             // One of an earlier set-up, with such a runtime, stays.
             eprintln!(
@@ -109,7 +114,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     }
     let names: Vec<&str> = jobs.iter().map(|j| j.workload.name.as_str()).collect();
     eprintln!("compiling workloads: {}", names.join(", "));
-    let net8 = find(setup, "8.")?;
+    let host = host(setup)?;
     for job in &jobs {
         fs::create_dir_all(folder(&job.workload))?;
         // No stamp while the files are being replaced.
@@ -118,7 +123,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     for job in jobs.iter_mut().filter(|job| !job.libraries.is_empty()) {
         let (dotnet, vbc) = match &compiler {
             Some((root, csc)) => (root.join("dotnet"), csc.with_file_name("vbc.dll")),
-            None => (net8.root().join("dotnet"), cache.visual_basic()?),
+            None => (host.root().join("dotnet"), cache.visual_basic()?),
         };
         let program = &job.workload.dll;
         let made = visual_basic::compile(&dotnet, &vbc, &job.libraries, &job.references, program)?;
@@ -126,7 +131,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
     }
     match compiler {
         Some((root, csc)) => with_sdk(root, &csc, &jobs)?,
-        None => with_package(cache, &net8, &jobs)?,
+        None => with_package(cache, &host, &jobs)?,
     }
     for job in &jobs {
         if job.workload.needs() == Needs::Roslyn {
@@ -144,7 +149,7 @@ pub(crate) fn compile(cache: &Cache, own: &[PathBuf], setup: &Setup) -> Result<(
 /// What a workload is compiled against; nothing where no runtime has it.
 fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Option<Vec<PathBuf>>> {
     let found = match needs {
-        Needs::Core31 => references(&find(setup, "3.1.")?.framework_dir())?,
+        Needs::Core31 => references(&oldest(setup)?.framework_dir())?,
         Needs::Net8 => references(&find(setup, "8.")?.framework_dir())?,
         Needs::Roslyn => {
             let mut all = references(&find(setup, "8.")?.framework_dir())?;
@@ -190,6 +195,18 @@ fn bring_roslyn(cache: &Cache, setup: &Setup, workload: &Workload) -> Result<()>
         .collect();
     fs::write(folder(workload).join("references.txt"), list.join("\n"))?;
     Ok(())
+}
+
+/// The runtime that the compiler runs on: .NET 8 where it is there.
+fn host(setup: &Setup) -> Result<Runtime> {
+    find(setup, "8.").or_else(|_| oldest(setup))
+}
+
+/// The oldest runtime: an assembly that asks for it runs on each newer one.
+fn oldest(setup: &Setup) -> Result<Runtime> {
+    let by_age = |a: &&Runtime, b: &&Runtime| runtimes::by_age(&a.version, &b.version);
+    let oldest = setup.runtimes.iter().min_by(by_age);
+    oldest.cloned().context("set-up found no runtime")
 }
 
 fn find(setup: &Setup, prefix: &str) -> Result<Runtime> {
@@ -319,12 +336,12 @@ fn with_sdk(root: &Path, csc: &Path, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-fn with_package(cache: &Cache, net8: &Runtime, jobs: &[Job]) -> Result<()> {
+fn with_package(cache: &Cache, host: &Runtime, jobs: &[Job]) -> Result<()> {
     let roslyn = cache.roslyn()?;
     let modules = cache.pythonnet()?;
     let work = json!({
-        "dotnet_root": net8.root(),
-        "runtime_version": net8.version,
+        "dotnet_root": host.root(),
+        "runtime_version": host.version,
         "roslyn": roslyn,
         "jobs": jobs.iter().map(|job| json!({
             "out": job.workload.dll,

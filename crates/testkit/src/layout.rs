@@ -17,16 +17,17 @@ pub fn target_dir() -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// Where the `sidewalk` binary and the agent under test lie: `SIDEWALK_BIN_DIR`,
-/// else `target/release`.
+/// The folder of the `sidewalk` binary and the agent under test: `SIDEWALK_BIN_DIR`, else the folder of
+/// the profile `SIDEWALK_PROFILE` (`debug` or `release`) in the target folder, else `target/debug`.
 ///
-/// Acceptance tests measure what users get, so they use the release build
-/// whatever profile they are compiled with.
+/// `cargo xtask` sets the profile: the default tier of tests loads the development build, the full tier
+/// and everything that is measured the release build.
 pub fn profile_dir() -> PathBuf {
-    match env::var_os("SIDEWALK_BIN_DIR") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        _ => target_dir().join("release"),
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = set("SIDEWALK_BIN_DIR") {
+        return PathBuf::from(folder);
     }
+    target_dir().join(set("SIDEWALK_PROFILE").unwrap_or_else(|| "debug".into()))
 }
 
 /// The cache of fetched runtimes and compilers, shared by all checkouts of one
@@ -104,7 +105,7 @@ fn built(name: &str) -> PathBuf {
     let path = profile_dir().join(name);
     assert!(
         path.is_file(),
-        "{} is not built. Run `cargo build --release --workspace` first (`cargo xtask test` builds it).",
+        "{} is not built. Run `cargo build --workspace` first (`cargo xtask test` builds it).",
         path.display()
     );
     path

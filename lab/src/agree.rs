@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use testkit::{Agreement, Machine, Runtime};
 
-use crate::{setup, test};
+use xtask::build::{Profile, build};
+use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask agree [--attach] [--walks N] [--runtime VERSION] [--random-seeds N] [PROGRAM…]";
 
@@ -32,8 +33,8 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             program => programs.push(program.to_owned()),
         }
     }
-    let setup = setup::run(false, roots)?;
-    test::build_unless_brought(true)?;
+    let setup = setup::run(setup::Scope::Workloads, roots)?;
+    build(Profile::Release, true)?;
     let agree: fn(&Runtime, &str, u64, u64) -> Agreement = if attach {
         testkit::agree_attached
     } else {

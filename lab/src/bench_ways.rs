@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::Result;
 use testkit::Runtime;
 
-use crate::process::{on_path, run};
-use crate::test::cargo;
+use xtask::build::cargo;
+use xtask::process::{on_path, run};
 
 /// One way.
 #[derive(Clone, Copy, PartialEq, Eq)]

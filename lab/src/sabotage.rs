@@ -10,9 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::run;
-use crate::setup;
-use crate::test::{build, cargo};
+use xtask::build::{Profile, build, cargo};
+use xtask::process::run as run_command;
+use xtask::setup;
 
 /// One thing to break.
 struct Break {
@@ -73,9 +73,9 @@ const COPIED: [&str; 5] = [
 ];
 
 /// Breaks each thing in turn. An error where no test sees it.
-pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
-    setup::run(true, roots)?;
-    build()?;
+pub(crate) fn run(_options: &[&str], roots: &[PathBuf]) -> Result<()> {
+    setup::run(setup::Scope::Tests, roots)?;
+    build(Profile::Release, false)?;
     let folder = testkit::target_dir().join("sabotage");
     let (tree, built, bin) = (
         folder.join("tree"),
@@ -91,7 +91,7 @@ pub(crate) fn all(roots: &[PathBuf]) -> Result<()> {
     for name in COPIED {
         let from = testkit::repository().join(name);
         // With its times, so that what did not change is not built again.
-        run(Command::new("cp").arg("-a").arg(from).arg(&tree))?;
+        run_command(Command::new("cp").arg("-a").arg(from).arg(&tree))?;
     }
     let built_in = |tree: &Path| build_agent(tree, &built, &bin);
     built_in(&tree)?;
@@ -145,7 +145,7 @@ fn build_agent(tree: &Path, built: &Path, bin: &Path) -> Result<()> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
-    run(&mut command)?;
+    run_command(&mut command)?;
     for (from, name) in [
         (testkit::sidewalk(), "sidewalk"),
         (built.join("release/libsidewalk.so"), "libsidewalk.so"),

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use testkit::{Machine, Needs, Workload};
 
-use crate::{setup, test};
+use xtask::build::{Profile, build};
+use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask picture [--seconds N] [--runtime VERSION] [PROGRAM…]";
 
@@ -32,8 +33,8 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
             program => programs.push(program.to_owned()),
         }
     }
-    let setup = setup::run(false, roots)?;
-    test::build_unless_brought(false)?;
+    let setup = setup::run(setup::Scope::Workloads, roots)?;
+    build(Profile::Release, false)?;
     if programs.is_empty() {
         programs = testkit::attached_programs()?;
         programs.extend(["roslyn", "webserver"].map(str::to_owned));

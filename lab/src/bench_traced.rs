@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::{Answer, Machine, Record, Runtime, output_in_time, target_dir};
 
 use crate::bench::median;
-use crate::test::cargo;
+use xtask::build::cargo;
 
 /// The method that `calls` times: empty, in a loop.
 const METHOD: &str = "Workloads.Calls.Empty";

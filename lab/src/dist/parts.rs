@@ -12,8 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::process::run_quietly;
-use crate::test::cargo;
+use xtask::build::cargo;
+use xtask::process::run_quietly;
 
 /// A crate of somebody else's.
 pub(super) struct Part {

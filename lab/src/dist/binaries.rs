@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 use object::read::elf::{Dyn as _, ElfFile64};
 use object::{Object as _, ObjectSymbol as _, elf};
 
-use crate::fetch::{Cache, Wheel, ZIG, ZIGBUILD};
-use crate::process::run;
-use crate::test::cargo;
+use xtask::build::cargo;
+use xtask::fetch::{Cache, Wheel, ZIG, ZIGBUILD};
+use xtask::process::run;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What RHEL 7, Ubuntu 14.04 and Debian 8 have; the oldest that .NET Core 3.1 runs on.

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{Inspected, Machine, Runtime};
+use xtask::build::{Profile, build, cargo};
+use xtask::setup;
 
 use crate::bench_programs::{self, Headline};
-use crate::test::cargo;
 use crate::{
     bench_attach, bench_events, bench_server, bench_shadow, bench_switch, bench_traced,
-    bench_walkers, setup, test,
+    bench_walkers,
 };
 
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--perf] [--write]\n\
@@ -135,11 +136,11 @@ struct Row {
 /// Measures, prints, and with `--write` writes docs/overhead.md.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let mut setup = setup::run(false, roots)?;
+    let mut setup = setup::run(setup::Scope::Workloads, roots)?;
     if let Some(version) = &options.runtime {
         setup.runtimes.retain(|runtime| runtime.version == *version);
     }
-    test::build()?;
+    build(Profile::Release, false)?;
     crate::bench_ways::build_silent()?;
     let runtime = setup
         .runtimes

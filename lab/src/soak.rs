@@ -15,7 +15,8 @@ use testkit::Setup;
 
 use crate::soak_plan::{Choices, Plan, shell};
 use crate::soak_run::{Outcome, run as run_plan};
-use crate::{setup, test};
+use xtask::build::{Profile, build};
+use xtask::setup;
 
 const USAGE: &str = "usage: cargo xtask soak [--hours N | --runs N] [--seed S] [--only RUN [--times N]] [--plan] \
                      [--runtimes DIR…] [PROGRAM…]";
@@ -69,14 +70,9 @@ fn options(arguments: &[&str]) -> Result<Options> {
 /// Soaks as told, prints a table, and fails if anything differed.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(true, roots)?;
-    test::build_unless_brought(false)?;
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    build(Profile::Release, false)?;
     soak(&setup, &options, roots)
-}
-
-/// About a minute of soak, which is the same each time.
-pub(crate) fn short(setup: &Setup, roots: &[PathBuf]) -> Result<()> {
-    soak(setup, &options(&["--seed", "11", "--runs", "24"])?, roots)
 }
 
 fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {

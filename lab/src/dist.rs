@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use self::packages::Release;
-use crate::process::run_quietly;
+use xtask::process::run_quietly;
 
 /// Builds and packs all.
 pub(crate) fn run() -> Result<()> {

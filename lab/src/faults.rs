@@ -22,7 +22,8 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 use testkit::{Client, Inspected, Record, Runtime, Setup, load, profile_dir};
 
-use crate::{setup, test};
+use xtask::build::{Profile, build};
+use xtask::setup;
 
 const USAGE: &str =
     "usage: cargo xtask faults [--runs N] [--minutes M] [--only WORD]… [--again] [--runtimes DIR…]";
@@ -79,8 +80,8 @@ fn options(arguments: &[&str]) -> Result<Options> {
 /// Runs what is missing of the matrix, prints the table, and fails if anything differed.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
-    let setup = setup::run(true, roots)?;
-    test::build_unless_brought(true)?;
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    build(Profile::Release, true)?;
     let mut log = Log::open(options.again)?;
     let start = Instant::now();
     'all: for number in 0..options.runs {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use testkit::{Runtime, Setup, workload};
 
 use super::only;
-use crate::process::{on_path, run_quietly};
+use xtask::process::{on_path, run_quietly};
 
 const SUITE: &str = "bullseye";
 

@@ -1,0 +1,60 @@
+//! `cargo xtask agree`, `bench`, `dist`, `faults`, `picture`, `sabotage`, `soak` and `stress`: what
+//! takes long.
+//!
+//! Not part of the default tier of tests, which does not even build it. `cargo xtask` starts it, and
+//! has its help.
+
+mod agree;
+mod bench;
+mod bench_attach;
+mod bench_events;
+mod bench_perf;
+mod bench_programs;
+mod bench_server;
+mod bench_shadow;
+mod bench_switch;
+mod bench_traced;
+mod bench_walkers;
+mod bench_ways;
+mod dist;
+mod faults;
+mod picture;
+mod sabotage;
+mod soak;
+mod soak_plan;
+mod soak_run;
+mod stress;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use xtask::runtimes;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: Vec<String>) -> Result<()> {
+    let roots = runtimes::take(&mut arguments)?;
+    let roots = roots.as_slice();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["agree", options @ ..] => agree::run(options, roots),
+        ["bench", options @ ..] => bench::run(options, roots),
+        ["dist"] => dist::run(),
+        ["dist", "--try"] => dist::try_out(),
+        ["faults", options @ ..] => faults::run(options, roots),
+        ["picture", options @ ..] => picture::run(options, roots),
+        ["sabotage", options @ ..] => sabotage::run(options, roots),
+        ["soak", options @ ..] => soak::run(options, roots),
+        ["stress", options @ ..] => stress::run(options, roots),
+        other => bail!("unknown command or option: {other:?}; see `cargo xtask help`"),
+    }
+}

@@ -1,0 +1,21 @@
+//! Set-up, demo and tests: what a newcomer and CI need to run.
+//!
+//! Not a build system: cargo builds. Every command does the set-up that it needs by itself, so that
+//! each works as the first one in a fresh checkout. What takes long (benches, soak, packages) is the
+//! `lab` crate, which `cargo xtask` builds and starts when it is asked for.
+
+pub mod build;
+mod demo;
+pub mod fetch;
+mod flakes;
+pub mod process;
+pub mod runtimes;
+pub mod setup;
+mod test;
+mod tiers;
+mod visual_basic;
+mod workloads;
+
+pub use demo::run_demo;
+pub use flakes::run_flakes;
+pub use test::run_tests;
