@@ -7,10 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::build::Profile;
 use crate::setup;
-use crate::test::{NO_LAB, build_tests, nextest};
-use crate::tiers;
+use crate::test::{NO_LAB, build_tests, nextest_default};
 
 const USAGE: &str = "usage: cargo xtask flakes [--runs N] [--load N] [--runtimes DIR…] [NAME…]";
 
@@ -67,10 +65,9 @@ pub fn run_flakes(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let mut green = 0;
     for number in 1..=runs {
         let start = Instant::now();
-        let mut tests = nextest(&setup, Profile::Development)?;
+        let mut tests = nextest_default(&setup)?;
         tests
             .args(NO_LAB)
-            .args(["-E", &tiers::default(&setup)])
             .args(["--status-level", "none", "--final-status-level", "fail"])
             .args(["--color", "never", "--success-output", "never"])
             .args(&names);

@@ -106,11 +106,11 @@ fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
     }
     // Last: its summary closes the output.
     step("tests");
-    let filter = match is_full {
-        true => "all()".to_owned(),
-        false => tiers::default(&setup),
+    let mut tests = match is_full {
+        true => nextest_full(&setup, profile)?,
+        false => nextest_default(&setup)?,
     };
-    run(nextest(&setup, profile)?.args(lab).args(["-E", &filter]))
+    run(tests.args(lab))
 }
 
 /// A part of what the full tier adds to the default one, by the development build.
@@ -154,7 +154,7 @@ fn chosen(options: &Options, roots: &[PathBuf]) -> Result<()> {
     if profile == Profile::Release {
         build(profile, true)?;
     }
-    let mut tests = nextest(&setup, profile)?;
+    let mut tests = nextest_full(&setup, profile)?;
     tests.args(packages);
     if let Some(version) = &options.runtime {
         ensure!(
@@ -178,8 +178,24 @@ pub(crate) fn build_tests(packages: &[&str]) -> Result<()> {
         .args(packages))
 }
 
+/// The tests of the default tier, on the oldest and the newest runtime.
+pub(crate) fn nextest_default(setup: &Setup) -> Result<Command> {
+    let mut tests = nextest(setup, Profile::Development)?;
+    tests
+        .args(["-E", &tiers::default(setup)])
+        .env("SIDEWALK_RUNTIMES", tiers::smoke_runtimes(setup).join(","));
+    Ok(tests)
+}
+
+/// Tests as the full tier runs them: those that measure have the machine to themselves.
+fn nextest_full(setup: &Setup, profile: Profile) -> Result<Command> {
+    let mut tests = nextest(setup, profile)?;
+    tests.args(["--profile", "full"]);
+    Ok(tests)
+}
+
 /// `cargo nextest run` of the workspace, with all that tests look for in the environment.
-pub(crate) fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
+fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
     let mut tests = Command::new(Cache::open()?.nextest()?);
     tests
         .args(["nextest", "run", "--workspace", "--no-fail-fast"])

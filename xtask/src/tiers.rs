@@ -1,14 +1,12 @@
 //! Which acceptance tests run in which tier, as filters of nextest.
 //!
 //! Unit, property and corpus tests of all crates are in the default tier. Of the acceptance tests, which
-//! run real programs on real CLRs, the default tier has those of [`SMOKE`] on the oldest and the newest
-//! runtime; the full tier has all of them on every runtime. docs/testing.md says for each acceptance test
-//! that is not in the default tier what covers it there; a test holds the page to this table.
+//! run real programs on real CLRs, the default tier has those of [`testkit::SMOKE`] on the oldest and the
+//! newest runtime; the full tier has all of them on every runtime.
 
-use testkit::Setup;
+use testkit::{Runtime, SMOKE, Setup};
 
-/// Acceptance tests of the default tier: a module, or one test of it.
-pub(crate) const SMOKE: &[&str] = &["shares::shares"];
+use crate::runtimes;
 
 /// A runtime whose tests are the same as those of `net8` (an older patch of .NET 8) outside the full
 /// tier.
@@ -18,26 +16,12 @@ const SAME_BAND: &str = "net8_0_";
 const ACCEPTANCE: &str = "binary_id(testkit::acceptance)";
 
 /// The names of the oldest and the newest runtime.
-fn smoke_runtimes(setup: &Setup) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    let by_age = |a: &&testkit::Runtime, b: &&testkit::Runtime| {
-        crate::runtimes::by_age(&a.version, &b.version)
-    };
-    names.extend(
-        setup
-            .runtimes
-            .iter()
-            .min_by(by_age)
-            .map(|r| r.name.as_str()),
-    );
-    names.extend(
-        setup
-            .runtimes
-            .iter()
-            .max_by(by_age)
-            .map(|r| r.name.as_str()),
-    );
-    names
+pub(crate) fn smoke_runtimes(setup: &Setup) -> Vec<&str> {
+    let by_age = |a: &&Runtime, b: &&Runtime| runtimes::by_age(&a.version, &b.version);
+    let all = || setup.runtimes.iter();
+    let ends = [all().min_by(by_age), all().max_by(by_age)];
+    let ends = ends.into_iter().flatten();
+    ends.map(|runtime| runtime.name.as_str()).collect()
 }
 
 /// The tests of these runtimes, by the last part of their names; `none()` where there is none.

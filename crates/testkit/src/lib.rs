@@ -7,6 +7,7 @@
 //! command to run. It is never skipped.
 
 mod agree;
+pub mod chance;
 mod layout;
 mod load;
 mod oracle;
@@ -14,7 +15,9 @@ mod picture;
 mod record;
 mod running;
 mod runtime;
+mod shared;
 mod stacks;
+mod tiers;
 mod workload;
 
 pub use agree::{
@@ -34,4 +37,5 @@ pub use record::{
 pub use running::{Running, Server, only_child};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
+pub use tiers::{SMOKE, is_smoke};
 pub use workload::{Needs, Workload, workload, workload_names};

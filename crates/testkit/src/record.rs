@@ -18,6 +18,7 @@ use crate::layout::{sidewalk, target_dir, tight_stacks};
 use crate::runtime::Runtime;
 use crate::stacks::Stacks;
 use crate::workload::workload;
+use crate::{chance, shared};
 
 /// The right to use the machine alone.
 ///
@@ -128,16 +129,20 @@ impl Record {
     /// The command line, ready to be started, and the recording it will write.
     pub fn prepare(&self) -> (Command, PathBuf) {
         let recording = test_folder(&self.name).join("recording.swk");
+        (self.command_into(&recording), recording)
+    }
+
+    fn command_into(&self, recording: &Path) -> Command {
         let mut command = Command::new(sidewalk());
         command
             .arg("record")
             .args(&self.options)
             .arg("--output")
-            .arg(&recording);
+            .arg(recording);
         command.arg("--").args(&self.command);
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
         command.stdin(Stdio::null());
-        (command, recording)
+        command
     }
 
     /// Runs the command line to its end, with the machine to itself.
@@ -202,18 +207,43 @@ impl Record {
         command
     }
 
-    /// Runs the command without recording, with the machine to itself.
+    /// Runs the command without recording, with the machine to itself; once for all tests of a run of
+    /// nextest that ask for the same command.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn run_bare(&self) -> Answer {
         let mut command = self.bare();
-        let machine = Machine::alone();
-        let output = command
-            .output()
-            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        drop(machine);
+        let (output, _) = shared::once(
+            &format!("bare {:?} {:?}", self.command, self.environment),
+            |_| {
+                let _machine = Machine::alone();
+                let output = command.output();
+                output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
+            },
+        );
         Answer::new(output)
+    }
+
+    /// [`Record::run_complete`], once for all tests of a run that ask for the same recording; each test
+    /// gets a copy of the file.
+    ///
+    /// # Panics
+    /// When it did not end well.
+    pub fn run_shared(&self) -> Recorded {
+        const FILE: &str = "recording.swk";
+        let recording = test_folder(&self.name).join(FILE);
+        let (output, folder) = shared::once(&format!("{self:?}"), |folder| {
+            let mut command = self.command_into(&folder.join(FILE));
+            let _machine = Machine::alone();
+            let output = command.output();
+            output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
+        });
+        let recorded = Recorded::new(recording, output);
+        recorded.answer.assert_complete();
+        fs::copy(folder.join(FILE), &recorded.recording)
+            .unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        recorded
     }
 }
 
@@ -514,21 +544,22 @@ impl Inspected {
         }
     }
 
-    /// Asserts that walks broke and samples were lost at most so often.
+    /// Asserts that walks broke and samples were lost in at most so many percent, but for what chance
+    /// adds; 0 is none at all.
     ///
     /// # Panics
     /// When it was oftener, or nothing was recorded.
     pub fn assert_honest(&self, broken: f64, lost: f64) {
         assert!(self.number("samples") > 0.0, "no sample: {}", self.json);
-        assert!(
-            self.percent("broken") <= broken,
-            "broken > {broken} %: {}",
-            self.json
-        );
-        assert!(
-            self.percent("lost") <= lost,
-            "lost > {lost} %: {}",
-            self.json
-        );
+        let all = self.number("samples") + self.number("lost");
+        println!("{}", self.json);
+        for (what, limit) in [("broken", broken), ("lost", lost)] {
+            let count = self.number(what);
+            if limit == 0.0 {
+                assert_eq!(count, 0.0, "{what}");
+            } else {
+                chance::assert_at_most(what, count, all, limit / 100.0);
+            }
+        }
     }
 }

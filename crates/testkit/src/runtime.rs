@@ -85,12 +85,22 @@ impl Setup {
     }
 }
 
+/// The runtimes whose names stand in a list.
+fn chosen(all: Vec<Runtime>, names: &str) -> Vec<Runtime> {
+    let names: Vec<&str> = names.split(',').collect();
+    let chosen = |runtime: &Runtime| names.contains(&runtime.name.as_str());
+    let chosen: Vec<Runtime> = all.into_iter().filter(chosen).collect();
+    assert_eq!(chosen.len(), names.len(), "SIDEWALK_RUNTIMES={names:?}");
+    chosen
+}
+
 fn advice(path: &Path, why: &str) -> String {
     format!("{}: {why}. Run `cargo xtask setup` first.", path.display())
 }
 
 impl Runtime {
-    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then what else set-up was told of.
+    /// Every runtime that tests run on: .NET 8, .NET Core 3.1, then the others of the set-up; only those
+    /// that `SIDEWALK_RUNTIMES` names (separated by commas) where that is set, as in the default tier.
     ///
     /// # Panics
     /// When set-up has not been run.
@@ -101,7 +111,10 @@ impl Runtime {
             "{}",
             advice(&Setup::path(), "it lists no runtime")
         );
-        setup.runtimes
+        match std::env::var("SIDEWALK_RUNTIMES") {
+            Ok(names) => chosen(setup.runtimes, &names),
+            Err(_) => setup.runtimes,
+        }
     }
 
     /// The default runtime, .NET 8.
@@ -125,15 +138,14 @@ impl Runtime {
     /// # Panics
     /// When set-up has not been run, or knows none of that name.
     pub fn named(name: &str) -> Runtime {
-        Self::all()
-            .into_iter()
-            .find(|runtime| runtime.name == name)
-            .unwrap_or_else(|| {
-                panic!(
-                    "{}",
-                    advice(&Setup::path(), &format!("no runtime called {name}"))
-                )
-            })
+        let setup = Setup::read().unwrap_or_else(|e| panic!("{e}"));
+        let mut all = setup.runtimes.into_iter();
+        all.find(|runtime| runtime.name == name).unwrap_or_else(|| {
+            panic!(
+                "{}",
+                advice(&Setup::path(), &format!("no runtime called {name}"))
+            )
+        })
     }
 
     /// Whether this is .NET Core 3.1, whose libcoreclr keeps no frame pointers.

@@ -107,7 +107,7 @@ fn ends(runtime: &Runtime, how: &str, code: i32) {
         let seen_ms = wall.with("Workloads.Spin.For").total() as f64 / 1e6;
         let burnt_ms = recorded.answer.measured("wall_ms");
         println!("{how}: {seen_ms:.0} of {burnt_ms:.0} ms");
-        // A tenth of a second, and what a busy machine adds to it.
-        assert!(burnt_ms - seen_ms < 300.0, "{seen_ms} of {burnt_ms} ms");
+        // A machine so busy that the agent thread does not run is no excuse for more than half.
+        assert!(seen_ms * 2.0 > burnt_ms, "{seen_ms} of {burnt_ms} ms");
     }
 }

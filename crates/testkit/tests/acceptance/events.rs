@@ -1,6 +1,7 @@
 //! Events with stacks: what is recorded is what the program itself counts.
 
 use serde_json::Value;
+use testkit::chance::deviation_of_count;
 use testkit::{Record, Recorded, Runtime, is_method};
 
 use crate::{LOST_LIMIT, broken_limit};
@@ -195,7 +196,7 @@ fn assert_allocated(runtime: &Runtime, workload: &str, by_ticks: f64) {
         let counted: f64 = words[1].parse().unwrap();
         let (found, samples) = value_of(&rows, words[0]);
         let error = (found - counted).abs() / counted;
-        let limit = share + 3.0 / samples.max(1.0).sqrt();
+        let limit = share + deviation_of_count(samples) / samples.max(1.0);
         println!("{}: {counted} counted, {found} recorded", words[0]);
         assert!(
             error < limit,
@@ -235,7 +236,7 @@ fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
         let (found, samples) = value_of(&rows, words[0]);
         let error = (found - counted) / counted;
         println!("{}: {error:+.3} of {samples} samples", words[0]);
-        let chance = 3.0 / samples.max(1.0).sqrt();
+        let chance = deviation_of_count(samples) / samples.max(1.0);
         let least = if in_turns { -0.25 } else { -0.1 };
         let allowed = least - chance..0.1 + chance;
         assert!(allowed.contains(&error), "{}: {error:+.3}", words[0]);

@@ -93,7 +93,7 @@ pub(crate) fn limited(
     inspected.assert_honest(broken, LOST_LIMIT);
     let stacks = recorded.stacks();
     assert!(
-        stacks.total() >= 200,
+        stacks.total() >= 20,
         "{} samples are too few",
         stacks.total()
     );

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use testkit::chance::deviation_of_count;
 use testkit::{Record, Recorded, Runtime, Stacks, logical_stacks, test_folder};
 
 use crate::attach::{ends_well, has_left, record, recording_in, running, start, until};
@@ -84,7 +85,8 @@ fn what_is_kept_and_what_is_dropped(runtime: &Runtime) {
         let (counted, row) = (words[1].parse::<f64>().unwrap(), of_type(&live, words[0]));
         let row = row.unwrap_or_else(|| panic!("no {} in {live}", words[0]));
         let error = (number(row, "bytes") - counted).abs() / counted;
-        let limit = 0.05 + 3.0 / number(row, "samples").sqrt();
+        let samples = number(row, "samples");
+        let limit = 0.05 + deviation_of_count(samples) / samples;
         println!("{}: off by {error:.3} of at most {limit:.3}", words[0]);
         assert!(error < limit, "{} is off by {error:.3}", words[0]);
         let objects = number(row, "objects");
@@ -109,7 +111,6 @@ fn what_is_kept_and_what_is_dropped(runtime: &Runtime) {
     );
     assert!(number(early, "median_age_s") > 1.4 * number(kept, "median_age_s"));
     assert!(number(kept, "most_collections") > 1.4 * number(kept, "median_collections"));
-    assert!((1.0..4.5).contains(&number(kept, "median_age_s")), "{kept}");
     assert_eq!(early["first_bytes"], early["last_bytes"]);
     assert!(number(kept, "last_bytes") > 2.0 * number(kept, "first_bytes"));
     let instants = live["processes"][0]["instants"].as_array().unwrap();

@@ -75,6 +75,7 @@ mod stepper;
 mod steps;
 mod strays;
 mod stress;
+mod testing;
 mod tiers;
 mod top;
 mod traced_async;

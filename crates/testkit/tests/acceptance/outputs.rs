@@ -10,7 +10,7 @@ use testkit::{Record, Recorded, Runtime, Tools, repository, stdout_of, target_di
 fn recorded() -> Recorded {
     Record::workload(&Runtime::net8(), "mixed", &["3"])
         .frequency(997)
-        .run_complete()
+        .run_shared()
 }
 
 /// The first rows of Go's pprof for an event.

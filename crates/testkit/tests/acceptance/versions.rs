@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-use testkit::{Runtime, repository};
+use testkit::{Runtime, Setup, repository};
 
 /// Set to 1, it writes the page. It wants all runtimes of the page: see CONTRIBUTING.md.
 const WRITE: &str = "SIDEWALK_WRITE_COMPATIBILITY";
@@ -15,7 +15,7 @@ const PAGE: &str = "docs/compatibility.md";
 const BEGIN: &str = "<!-- Written by the test versions::the_page_says_what_is_tested -->\n";
 
 /// Names of the tests in this program.
-fn tests(options: &[&str]) -> Vec<String> {
+pub(crate) fn tests(options: &[&str]) -> Vec<String> {
     let own = std::env::current_exe().unwrap();
     let output = Command::new(own)
         .args(["--list", "--format", "terse"])
@@ -110,7 +110,7 @@ fn columns(table: &str) -> BTreeMap<String, Vec<(String, String)>> {
 fn the_page_says_what_is_tested() {
     // What would be listed and not run.
     assert_eq!(tests(&["--ignored"]), [""; 0]);
-    let runtimes = sorted(Runtime::all());
+    let runtimes = sorted(Setup::read().unwrap().runtimes);
     let table = written(&runtimes);
     let path = repository().join(PAGE);
     let page = fs::read_to_string(&path).unwrap();

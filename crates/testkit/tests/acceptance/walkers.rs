@@ -20,7 +20,7 @@ on_net8_and_core31!(
     rule_12_no_seed_no_walk_while_an_exception_is_dispatched,
     rule_17_a_stop_ends_whatever_locks_the_stopped_threads_hold,
     rule_19_threads_that_end_are_waited_for,
-    shares_of_a_stopped_program,
+    a_stopped_program_is_seen_where_it_burns,
     threads_that_were_never_walked_are_counted,
 );
 
@@ -164,19 +164,24 @@ fn threads_that_were_never_walked_are_counted(runtime: &Runtime) {
     }
 }
 
-fn shares_of_a_stopped_program(runtime: &Runtime) {
+/// A thread is stopped where the runtime can stop it, so shares are not those of the time: on some
+/// machines the loop of half the time has a fifth of the samples. It is seen, below its callers.
+fn a_stopped_program_is_seen_where_it_burns(runtime: &Runtime) {
     let recorded = walked(runtime, "suspend", 299, "shares");
-    let stacks = recorded.stacks();
-    let all = stacks.with("Workloads.Shares.Rounds").total() as f64;
-    let half = stacks.with("Workloads.Shares.BurnHalf").total() as f64;
-    // Where a thread can be stopped is not everywhere, but each loop has such a place.
-    assert!((0.40..0.60).contains(&(half / all)), "{half} of {all}");
+    let burning = recorded.stacks().with("Workloads.Shares.BurnHalf");
+    assert!(burning.total() > 0, "{}", recorded.stacks().show(10));
+    for caller in ["Workloads.Shares.Rounds", "Workloads.Shares.Main"] {
+        let below = burning.with(caller).total();
+        assert_eq!(below, burning.total(), "{caller}: {}", burning.show(10));
+    }
     let inspected = recorded.inspect();
     assert_eq!(inspected.json["walker"], "suspend");
+    let stops = inspected.json["pauses"]["count"].as_u64().unwrap_or(0);
+    // One for each round of samples.
     assert!(
-        inspected.json["pauses"]["count"]
-            .as_u64()
-            .is_some_and(|count| count > 50)
+        stops as f64 >= inspected.number("samples") / 8.0,
+        "{}",
+        inspected.json
     );
 }
 

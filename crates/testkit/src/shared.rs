@@ -1,0 +1,71 @@
+//! What several tests of one run ask for, made once: bare runs and recordings.
+//!
+//! nextest gives each test a process of its own, so the answers lie in files, in a folder of the run
+//! (`NEXTEST_RUN_ID`; without nextest, of the process). Invariant: an answer is there whole or not at
+//! all; the first test that asks makes it, and the others wait.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output};
+use std::time::Duration;
+
+use crate::layout::target_dir;
+
+/// Folders of earlier runs are removed after this.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Files of an answer. The status is written last.
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+const STATUS: &str = "status";
+
+/// The answer to `key`, and its folder. `make` makes it in the folder, unless that has been done in
+/// this run.
+///
+/// # Panics
+/// When the folder cannot be used, or `make` panics.
+pub(crate) fn once(key: &str, make: impl FnOnce(&Path) -> Output) -> (Output, PathBuf) {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    let folder = run_folder().join(format!("{:016x}", hasher.finish()));
+    expect(fs::create_dir_all(&folder), &folder);
+    let lock = expect(File::create(folder.join("lock")), &folder);
+    expect(lock.lock(), &folder);
+    let status = folder.join(STATUS);
+    if !status.exists() {
+        let output = make(&folder);
+        expect(fs::write(folder.join(STDOUT), &output.stdout), &folder);
+        expect(fs::write(folder.join(STDERR), &output.stderr), &folder);
+        let text = output.status.into_raw().to_string();
+        expect(fs::write(&status, text), &folder);
+    }
+    let text = expect(fs::read_to_string(&status), &status);
+    let output = Output {
+        status: ExitStatus::from_raw(text.parse().expect("it was written above")),
+        stdout: expect(fs::read(folder.join(STDOUT)), &folder),
+        stderr: expect(fs::read(folder.join(STDERR)), &folder),
+    };
+    (output, folder)
+}
+
+/// The folder of this run. The first call of a run removes folders of long ago.
+fn run_folder() -> PathBuf {
+    let all = target_dir().join("acceptance").join("shared");
+    let run = std::env::var("NEXTEST_RUN_ID");
+    let folder = all.join(run.unwrap_or_else(|_| std::process::id().to_string()));
+    if !folder.exists() {
+        for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
+            let age = entry.metadata().and_then(|found| found.modified());
+            if age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT)) {
+                fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+    }
+    folder
+}
+
+fn expect<T>(result: std::io::Result<T>, path: &Path) -> T {
+    result.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
