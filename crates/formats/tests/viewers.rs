@@ -64,6 +64,8 @@ fn pprof_has_the_numbers_of_the_report() {
     for (scene, profile) in scenes() {
         let path = file(scene, Format::Pprof, &profile);
         let mut pprof = Command::new(&go);
+        // Go builds pprof once for each cache.
+        pprof.env("GOCACHE", testkit::cache_dir().join("go-build"));
         pprof.args(["tool", "pprof", "-top", "-unit=ns", "-nodecount=1000000"]);
         pprof.args(["-nodefraction=0", "-edgefraction=0"]).arg(path);
         let text = stdout_of(&mut pprof);

@@ -4,7 +4,8 @@
 //! place of the dispatcher's frames. What is learned on the way goes back to the handler's tables. Agent thread only.
 //!
 //! Invariants: a chain is written only where its first link is the method whose frame it hangs on, and no younger frame was
-//! resumed by somebody; every chain that is not whole is counted by its reason. Memory is bounded by the classes that are in
+//! resumed by somebody; every chain that is not whole is counted by its reason, and the logical stack ends in a mark
+//! that says it. Memory is bounded by the classes that are in
 //! chains, and by what `written` bounds.
 
 use std::borrow::Cow;
@@ -22,6 +23,10 @@ use crate::model::WalkedStack;
 use crate::model::chain::{Chain, ChainEnd, Link, NO_STATE, Role};
 use crate::target::code::Owner;
 use crate::target::{Target, chains};
+
+/// Reasons why a chain is missing that the agent thread finds.
+const NOT_KNOWN: &str = "method not known yet";
+const MISTAKEN: &str = "not its method";
 
 /// Most classes of which the names are kept.
 const MAX_NOTES: usize = 16 * 1024;
@@ -93,8 +98,8 @@ impl Recorder {
             }
         }
         for (reason, count) in [
-            ("method not known yet", &mut self.chains.not_known),
-            ("not its method", &mut self.chains.mistaken),
+            (NOT_KNOWN, &mut self.chains.not_known),
+            (MISTAKEN, &mut self.chains.mistaken),
         ] {
             if *count > 0 {
                 self.outlet.push(&Record::AsyncCut {
@@ -105,16 +110,16 @@ impl Recorder {
         }
     }
 
-    /// Counts a sample without a chain that should have one: some `MoveNext` was called by who resumes, or a task was taken
-    /// from a queue.
-    pub(super) fn count_if_resumed(
+    /// The logical stack of a sample that has no chain and should have one: a `MoveNext` was resumed, or a task was
+    /// taken from a queue, and the handler did not know that code yet. It ends where the callers are missing.
+    pub(super) fn cut_if_resumed(
         &mut self,
         look: &mut Lookup<'_, '_>,
         words: &[u64],
         sample: &WalkedStack<'_>,
-    ) {
+    ) -> Option<u32> {
         if !self.chains.wanted {
-            return;
+            return None;
         }
         let mut is_body = false;
         for (word, next) in words.iter().zip(1..) {
@@ -123,12 +128,35 @@ impl Recorder {
             let is_resumer = roles.has(Roles::RESUMER);
             let older = words.get(next..).filter(|_| roles.has(Roles::RUNNER));
             let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
-            if is_body && is_resumer || is_run {
+            let end = match is_run {
+                true => Some(next),
+                false => (is_body && is_resumer).then_some(next - 1),
+            };
+            if let Some(frames) = end.and_then(|end| words.get(..end)) {
                 self.chains.not_known += 1;
-                return;
+                let frames = self.without_task_s_own(look, frames, sample.time_ns);
+                return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
             }
             is_body = !is_resumer && self.written.frame_tokens.contains_key(&frame);
         }
+        None
+    }
+
+    /// The logical stack of these frames, whose callers are missing for this reason.
+    fn cut_at(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        frames: &[u64],
+        reason: &str,
+        time_ns: u64,
+    ) -> Option<u32> {
+        let text = Cow::Owned(format!("async: {reason}"));
+        let mut stack = Some(self.called(None, Frame::AsyncMark { text }));
+        for word in frames.iter().rev() {
+            let (frame, _) = self.address(look, *word, time_ns);
+            stack = Some(self.stack_of(stack, frame));
+        }
+        stack
     }
 
     /// The number of the logical stack of a sample with these frames and this chain.
@@ -159,29 +187,35 @@ impl Recorder {
         if !end.is_whole() {
             self.count_cut(end);
         }
-        if frames.len() > 1 && self.has_resumer(look, frames, sample.time_ns) {
+        if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             self.chains.not_known += 1;
-            return None;
+            let frames = frames.get(..resumer.max(1))?;
+            return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
         }
         let runtime = runtime?;
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
         let (first, rest) = match links.split_first() {
             Some((first, rest)) => (Some(*first), rest),
             // It was resumed, and nothing more is known.
-            None if end == ChainEnd::GateClosed => (None, &[][..]),
-            None => return None,
+            None => (None, &[][..]),
         };
         if let Some(first) = first.filter(|_| !chain.of_task) {
             let said = self.link_frame(look, runtime, first, sample.time_ns);
             let (frame, _) = self.address(look, resumed, sample.time_ns);
             if !self.is_same_method(frame, said.as_ref()) {
-                match said {
-                    Some(Frame::Async { .. }) => self.chains.mistaken += 1,
+                let reason = match said {
+                    Some(Frame::Async { .. }) => {
+                        self.chains.mistaken += 1;
+                        MISTAKEN
+                    }
                     // Nobody could be asked: something has been unloaded since.
-                    _ if end.is_whole() => self.count_cut(ChainEnd::Unknown),
-                    _ => {}
-                }
-                return None;
+                    _ if end.is_whole() => {
+                        self.count_cut(ChainEnd::Unknown);
+                        ChainEnd::Unknown.name()
+                    }
+                    _ => end.name(),
+                };
+                return self.cut_at(look, frames, reason, sample.time_ns);
             }
         }
         let mark = match end {
@@ -301,11 +335,16 @@ impl Recorder {
         }
     }
 
-    /// Whether a frame before the last one is of code that resumes async methods: then the last one is not the youngest that
-    /// was resumed.
-    fn has_resumer(&mut self, look: &mut Lookup<'_, '_>, frames: &[u64], time_ns: u64) -> bool {
+    /// The youngest frame before the last one that is of code that resumes async methods: then the last one is not the
+    /// youngest that was resumed.
+    fn younger_resumer(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        frames: &[u64],
+        time_ns: u64,
+    ) -> Option<usize> {
         let younger = frames.split_last().map_or(&[][..], |(_, younger)| younger);
-        younger.iter().any(|word| {
+        younger.iter().position(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
             self.written.roles_of(frame).has(Roles::OWN_RESUMER)
         })

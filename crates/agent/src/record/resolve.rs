@@ -266,10 +266,7 @@ impl Recorder {
         let stack = self.stack(look, words, &sample);
         let logical = match chain {
             Some(chain) => self.logical(look, words, chain, &sample),
-            None => {
-                self.count_if_resumed(look, words, &sample);
-                None
-            }
+            None => self.cut_if_resumed(look, words, &sample),
         };
         stack.map(|stack| (stack, logical))
     }

@@ -535,9 +535,14 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         // More frames are older than there are.
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
     });
-    assert_eq!(told.samples.len(), 3);
-    assert!(told.samples.iter().all(|sample| sample.logical.is_none()));
-    assert_eq!(told.samples[1].stack.len(), 5);
+    // The stack ends where the callers are missing, and says why.
+    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let cut = |frames: &[&str]| Some(frames.iter().map(|one| (*one).to_owned()).collect());
+    let mistaken: Option<Vec<String>> = cut(&[CHARGE, PAY_FRAME, "[async: not its method]"]);
+    let younger = &told.samples[1].stack;
+    let not_known = cut(&[&younger[0], &younger[1], "[async: method not known yet]"]);
+    assert_eq!(logical, [&mistaken, &not_known, &None]);
+    assert_eq!(younger.len(), 5);
     let cut: std::collections::HashMap<String, u64> = [
         ("not its method".into(), 1),
         ("method not known yet".into(), 1),
@@ -554,7 +559,11 @@ fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
         // Once for each.
         write(&FRAMES, &chain(GONE, &[], 1, ChainEnd::Stale));
     });
-    assert!(told.samples.iter().all(|sample| sample.logical.is_none()));
+    let marks = told.samples.iter().map(|sample| sample.logical.clone());
+    let marks: Vec<_> = marks.map(|logical| logical.unwrap()).collect();
+    let cut = |mark| [CHARGE, PAY_FRAME, mark].map(str::to_owned).to_vec();
+    let expected = ["[async: class not known yet]", "[async: stale link]"].map(cut);
+    assert_eq!(marks, expected);
     let cut: std::collections::HashMap<String, u64> =
         [("class not known yet".into(), 1), ("stale link".into(), 1)].into();
     assert_eq!(told.cut, cut);
@@ -653,6 +662,13 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
         write(&[0x1011, 0x7011, 0x6011], &[]);
     });
     assert_eq!(told.cut, [("method not known yet".into(), 3)].into());
+    let mark = "[async: method not known yet]";
+    let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
+    let cut = Some([CHARGE, PAY_FRAME, mark].map(str::to_owned).to_vec());
+    let task = Some([CHARGE, mark].map(str::to_owned).to_vec());
+    let none = None;
+    let expected = [&cut, &cut, &none, &none, &none, &task, &none];
+    assert_eq!(logical, expected);
 }
 
 /// What `Task.Run` was given is no async method: who awaits the task that the thread runs has called it, if the thread took the task

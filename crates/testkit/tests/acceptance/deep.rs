@@ -21,7 +21,7 @@ fn descents(frames: &[String]) -> usize {
 fn burning(stacks: &Stacks) -> Stacks {
     let burning = stacks.with("Workloads.Deep.BurnAtBottom");
     assert!(
-        burning.total() >= 200,
+        burning.total() >= 100,
         "{} samples are too few",
         burning.total()
     );
@@ -29,8 +29,8 @@ fn burning(stacks: &Stacks) -> Stacks {
 }
 
 fn deep_is_whole(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "deep", &["4"])
-        .frequency(499)
+    let recorded = Record::workload(runtime, "deep", &["2"])
+        .frequency(997)
         .options(["--max-depth", "6000"])
         .run_complete();
     let inspected = recorded.inspect();
@@ -49,8 +49,8 @@ fn deep_is_whole(runtime: &Runtime) {
 }
 
 fn deep_is_cut_and_says_so(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "deep", &["4"])
-        .frequency(499)
+    let recorded = Record::workload(runtime, "deep", &["2"])
+        .frequency(997)
         .options(["--max-depth", "100"])
         .run_complete();
     let inspected = recorded.inspect();

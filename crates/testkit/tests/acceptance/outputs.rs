@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
-use testkit::{Record, Recorded, Runtime, Tools, repository, stdout_of, target_dir};
+use testkit::{Record, Recorded, Runtime, Tools, cache_dir, repository, stdout_of, target_dir};
 
 fn recorded() -> Recorded {
     Record::workload(&Runtime::net8(), "mixed", &["3"])
@@ -22,7 +22,7 @@ pub(crate) fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&s
             .arg(format!("-sample_index={event}"))
             .args(options)
             .arg(recorded.convert("recording.pb.gz"))
-            .env("GOCACHE", target_dir().join("go-cache"))
+            .env("GOCACHE", cache_dir().join("go-build"))
             .env("GOTOOLCHAIN", "local")
             .env("PPROF_TMPDIR", target_dir().join("acceptance")),
     )
