@@ -84,17 +84,25 @@ pub fn burn(time: Duration) {
     }
 }
 
-/// Uses the processor until there is a sample. While others want it too, that takes more than an interval.
-pub fn burn_until_sampled(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
-    let until = cpu_ns() + 10_000_000_000;
-    loop {
+/// Burns CPU time until `ready` holds. While other threads want the processor too, the kernel looks at a
+/// thread's timer rarely (after up to 0.4 s of its time, measured), so a test burns until it has the ticks
+/// that it needs. The test fails after 30 s of this thread's CPU time.
+pub fn burn_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let end = cpu_ns() + 30_000_000_000;
+    while !ready() {
+        assert!(cpu_ns() < end, "burned in vain for: {what}");
         burn(Duration::from_millis(10));
-        let samples = drain(reader);
-        if !samples.is_empty() {
-            return samples;
-        }
-        assert!(cpu_ns() < until, "no sample in 10 s of processor time");
     }
+}
+
+/// Burns CPU time until there is a sample.
+pub fn burn_until_sampled(reader: &mut Reader) -> Vec<(SlotId, Sample)> {
+    let mut samples = Vec::new();
+    burn_until("a sample", || {
+        samples.extend(drain(reader));
+        !samples.is_empty()
+    });
+    samples
 }
 
 pub const ROOT: u64 = 0x1000;
