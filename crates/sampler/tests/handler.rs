@@ -2,12 +2,10 @@
 
 mod common;
 use common::*;
-use sampler::{Config, DiscardReason, Holder, Sampler, Scratch, WalkResult};
+use sampler::{Config, Counters, DiscardReason, Holder, Reader, Sampler, Scratch, WalkResult};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
-
-const BURN: Duration = Duration::from_millis(300);
 
 /// A foreign signal to the calling thread.
 fn send_foreign(signal: i32) {
@@ -64,7 +62,8 @@ fn a_foreign_signal_reaches_the_earlier_handler() {
         );
         let (sampler, mut reader) = start(OWN_CLOCK, 1000);
         let slot = sampler.register(tid(), Some(stack())).unwrap();
-        burn(BURN);
+        let mut total = Total::default();
+        burn_until("six samples", || total.take(&mut reader).samples > 5);
         assert_eq!(
             SEEN.load(Ordering::SeqCst),
             0,
@@ -76,9 +75,8 @@ fn a_foreign_signal_reaches_the_earlier_handler() {
         sampler.stop();
         send_foreign(libc::SIGRTMIN());
         assert_eq!(SEEN.load(Ordering::SeqCst), 2, "also after stop");
-        let counters = reader.take_counters();
+        let counters = total.take(&mut reader);
         assert_eq!(counters.discarded(DiscardReason::Chained), 2);
-        assert!(counters.samples > 0);
     });
 }
 
@@ -138,26 +136,50 @@ fn errno_is_kept() {
         };
         let (sampler, mut reader) = Sampler::start(config, rude_walk).unwrap();
         sampler.register(tid(), Some(stack())).unwrap();
-        let until = cpu_ns() + BURN.as_nanos() as u64;
+        let mut samples = 0;
         // SAFETY: this thread's errno.
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: as above.
         unsafe { errno.write_volatile(1234) };
-        while cpu_ns() < until {
+        burn_until("six samples", || {
             // SAFETY: as above.
             assert_eq!(unsafe { errno.read_volatile() }, 1234);
-        }
-        assert!(reader.take_counters().samples > 5);
+            samples += reader.take_counters().samples;
+            samples > 5
+        });
     });
 }
 
-/// Registers this thread with the given stack, burns, and gives (samples, discarded for reason).
-fn outcome(stack: std::ops::Range<u64>, reason: DiscardReason) -> (u64, u64) {
+/// Samples, signals, lost time and what was discarded since the start.
+#[derive(Default)]
+struct Total(Counters);
+
+impl Total {
+    /// Adds what has happened since the last call.
+    fn take(&mut self, reader: &mut Reader) -> &Counters {
+        let new = reader.take_counters();
+        let sum = &mut self.0;
+        sum.samples += new.samples;
+        sum.signals += new.signals;
+        sum.lost_ns += new.lost_ns;
+        for (sum, new) in sum.discarded.iter_mut().zip(new.discarded) {
+            *sum += new;
+        }
+        sum
+    }
+}
+
+/// Registers this thread with the given stack and burns until more than five samples were refused for this
+/// `reason`, all of them.
+fn all_are_refused(stack: std::ops::Range<u64>, reason: DiscardReason) {
     let (sampler, mut reader) = start(OWN_CLOCK, 1000);
     let slot = sampler.register(tid(), Some(stack)).unwrap();
-    burn(BURN);
+    let mut total = Total::default();
+    burn_until("six refusals", || {
+        total.take(&mut reader).discarded(reason) > 5
+    });
     sampler.unregister(slot);
-    let counters = reader.take_counters();
+    let counters = total.take(&mut reader);
     assert_eq!(counters.lost(), counters.discarded(reason), "{counters:?}");
     assert_eq!(
         counters.signals,
@@ -168,14 +190,13 @@ fn outcome(stack: std::ops::Range<u64>, reason: DiscardReason) -> (u64, u64) {
         counters.lost_ns >= counters.lost() * 1_000_000,
         "{counters:?}"
     );
-    (counters.samples, counters.lost())
+    assert_eq!(counters.samples, 0, "{counters:?}");
 }
 
 #[test]
 fn a_stack_pointer_off_the_stack_is_refused() {
     in_child("a_stack_pointer_off_the_stack_is_refused", || {
-        let (samples, refused) = outcome(0x1000..0x9000, DiscardReason::OffStack);
-        assert!(samples == 0 && refused > 5, "{samples} {refused}");
+        all_are_refused(0x1000..0x9000, DiscardReason::OffStack);
     });
 }
 
@@ -185,15 +206,37 @@ fn a_stack_nearly_full_is_refused() {
         let here = 0u64;
         let low = &raw const here as u64 - 4096;
         // The handler's own frame and the kernel's take more than 1 KiB of those 4.
-        let (samples, refused) = outcome(low..stack().end, DiscardReason::StackNearlyFull);
-        assert!(samples == 0 && refused > 5, "{samples} {refused}");
+        all_are_refused(low..stack().end, DiscardReason::StackNearlyFull);
     });
 }
 
-/// Burns in a handler on the alternate stack.
-fn on_alternate_stack(walk: bool) -> sampler::Counters {
+/// Walks of a thread that was on its alternate stack.
+static ALTERNATE_WALKS: AtomicU64 = AtomicU64::new(0);
+
+/// As `leaf_walk`; counts those of the alternate stack.
+unsafe extern "C" fn counting_walk(
+    context: *const libc::ucontext_t,
+    end: u64,
+    scratch: *mut Scratch,
+    out: *mut u64,
+    cap: usize,
+) -> WalkResult {
+    // SAFETY: the context is valid, the arguments are passed on.
+    unsafe {
+        let sp = (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as u64;
+        let low = (*context).uc_stack.ss_sp as u64;
+        if (low..low + (*context).uc_stack.ss_size as u64).contains(&sp) {
+            ALTERNATE_WALKS.fetch_add(1, Ordering::Relaxed);
+        }
+        leaf_walk(context, end, scratch, out, cap)
+    }
+}
+
+/// Burns in handlers on the alternate stack until six ticks came there. `walk`: these are to be walked, else to be
+/// refused.
+fn on_alternate_stack(walk: bool) {
     extern "C" fn burning(_: i32) {
-        burn(BURN);
+        burn(Duration::from_millis(50));
     }
     let mut memory = vec![0u8; 256 * 1024];
     let alternate = libc::stack_t {
@@ -212,41 +255,45 @@ fn on_alternate_stack(walk: bool) -> sampler::Counters {
         walk_alternate_stack: walk,
         ..config(64)
     };
-    let (sampler, mut reader) = Sampler::start(config, leaf_walk).unwrap();
+    let (sampler, mut reader) = Sampler::start(config, counting_walk).unwrap();
     let slot = sampler.register(tid(), Some(stack())).unwrap();
-    send_foreign(libc::SIGUSR2);
+    let mut total = Total::default();
+    burn_until("six ticks", || {
+        send_foreign(libc::SIGUSR2);
+        let counters = total.take(&mut reader);
+        let refused = counters.discarded(DiscardReason::AlternateStack);
+        let walked = ALTERNATE_WALKS.load(Ordering::Relaxed);
+        let (hits, misses) = if walk {
+            (walked, refused)
+        } else {
+            (refused, walked)
+        };
+        assert_eq!(misses, 0, "{counters:?}");
+        hits > 5
+    });
     sampler.unregister(slot);
-    reader.take_counters()
+    let counters = total.take(&mut reader);
+    let refused = counters.discarded(DiscardReason::AlternateStack);
+    assert_eq!(counters.lost(), refused, "{counters:?}");
 }
 
 #[test]
 fn the_alternate_stack_is_refused_or_walked_as_configured() {
     let test = "the_alternate_stack_is_refused_or_walked_as_configured";
-    in_child(test, || {
-        let counters = on_alternate_stack(false);
-        assert!(
-            counters.discarded(DiscardReason::AlternateStack) > 5,
-            "{counters:?}"
-        );
-        assert!(
-            counters.samples <= 2,
-            "only those before and after: {counters:?}"
-        );
-    });
+    in_child(test, || on_alternate_stack(false));
 }
 
 #[test]
 fn the_alternate_stack_is_walked_if_configured() {
     in_child("the_alternate_stack_is_walked_if_configured", || {
-        let counters = on_alternate_stack(true);
-        assert_eq!(counters.lost(), 0, "{counters:?}");
-        assert!(counters.samples > 5, "{counters:?}");
+        on_alternate_stack(true);
     });
 }
 
 #[test]
 fn a_nested_signal_is_counted() {
     static SAMPLER: OnceLock<(&'static Sampler, sampler::SlotId)> = OnceLock::new();
+    static INVITATIONS: AtomicU64 = AtomicU64::new(0);
     unsafe extern "C" fn inviting_walk(
         context: *const libc::ucontext_t,
         end: u64,
@@ -255,6 +302,7 @@ fn a_nested_signal_is_counted() {
         cap: usize,
     ) -> WalkResult {
         if let Some((sampler, slot)) = SAMPLER.get() {
+            INVITATIONS.fetch_add(1, Ordering::Relaxed);
             // SAFETY: lets the signal in and asks for one, inside the handler.
             unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
@@ -270,13 +318,17 @@ fn a_nested_signal_is_counted() {
         let (sampler, mut reader) = Sampler::start(config(8), inviting_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();
         SAMPLER.set((sampler, slot)).unwrap();
-        burn(BURN);
+        let mut total = Total::default();
+        burn_until("six samples", || total.take(&mut reader).samples > 5);
         sampler.unregister(slot);
-        let counters = reader.take_counters();
-        assert!(counters.samples > 5, "{counters:?}");
+        let counters = total.take(&mut reader);
         let nested = counters.discarded(DiscardReason::Nested);
-        // One for each walk; the first walks may precede `set`.
-        assert!(nested + 5 >= counters.samples, "{counters:?}");
+        // One hello for each walk, and ticks that come during a walk.
+        assert!(
+            nested >= INVITATIONS.load(Ordering::Relaxed),
+            "{counters:?}"
+        );
+        assert!(counters.samples >= INVITATIONS.load(Ordering::Relaxed));
     });
 }
 
@@ -308,7 +360,7 @@ fn a_walk_knows_whose_it_is_and_others_know_of_it() {
         let burning = std::thread::spawn(move || {
             let slot = sampler.register(tid(), Some(stack())).unwrap();
             tell.send(slot).unwrap();
-            burn(BURN);
+            burn_until("the walk", || SEEN.load(Ordering::SeqCst) != 0);
             assert!(!sampler.is_in_handler(slot), "this is not the handler");
             sampler.unregister(slot);
         });
@@ -349,11 +401,10 @@ fn a_refusal_of_the_walker_is_counted_by_its_code() {
     in_child("a_refusal_of_the_walker_is_counted_by_its_code", || {
         let (sampler, mut reader) = Sampler::start(config(8), choosy_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();
-        burn(BURN);
+        burn_until("21 walks", || CALLS.load(Ordering::Relaxed) > 20);
         sampler.unregister(slot);
         let counters = reader.take_counters();
         let calls = CALLS.load(Ordering::Relaxed);
-        assert!(calls > 20);
         assert_eq!(counters.refused_by_walker[3], calls.div_ceil(4));
         assert_eq!(counters.refused_by_walker[15], (calls + 2) / 4);
         assert_eq!(
@@ -395,7 +446,7 @@ fn a_full_ring_drops_and_counts() {
         };
         let (sampler, mut reader) = Sampler::start(config, deep_walk).unwrap();
         let slot = sampler.register(tid(), Some(stack())).unwrap();
-        burn(BURN);
+        burn_until("twelve walks", || CALLS.load(Ordering::Relaxed) > 11);
         sampler.unregister(slot);
         let fd = reader.wake_fd();
         let readable = || {
