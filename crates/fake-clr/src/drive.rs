@@ -58,6 +58,25 @@ impl FakeClr {
         })
     }
 
+    /// Loads a profiler as the diagnostics command `AttachProfiler` does, of this class of a profiler's library.
+    ///
+    /// # Safety
+    /// The function keeps the CLR's contract.
+    ///
+    /// # Errors
+    /// What the profiler answered.
+    pub unsafe fn attach_library(
+        &self,
+        get_class_object: GetClassObject,
+        class: Guid,
+        client_data: &[u8],
+    ) -> Result<(), Hresult> {
+        self.attach_from(client_data, |_, iid, out| {
+            // SAFETY: `load` hands live arguments; the caller vouches for the function.
+            unsafe { get_class_object(&class, iid, out) }
+        })
+    }
+
     fn start_from(
         &self,
         get_class_object: impl FnOnce(*const Guid, *const Guid, *mut *mut c_void) -> Hresult,
@@ -76,6 +95,17 @@ impl FakeClr {
     /// # Errors
     /// What the profiler answered.
     pub fn attach(&self, constructor: Constructor, client_data: &[u8]) -> Result<(), Hresult> {
+        self.attach_from(client_data, |clsid, iid, out| {
+            // SAFETY: `load` hands live arguments.
+            unsafe { corprof::class_object(clsid, iid, out, constructor) }
+        })
+    }
+
+    fn attach_from(
+        &self,
+        client_data: &[u8],
+        get_class_object: impl FnOnce(*const Guid, *const Guid, *mut *mut c_void) -> Hresult,
+    ) -> Result<(), Hresult> {
         {
             let mut state = self.shared.lock();
             if state.status != Status::None {
@@ -84,10 +114,6 @@ impl FakeClr {
             state.started = true;
             state.attached = true;
         }
-        let get_class_object = |clsid: *const Guid, iid: *const Guid, out: *mut *mut c_void| {
-            // SAFETY: `load` hands live arguments.
-            unsafe { corprof::class_object(clsid, iid, out, constructor) }
-        };
         self.load(
             get_class_object,
             Status::InitializingForAttach,
@@ -139,12 +165,15 @@ impl FakeClr {
             let mut state = self.shared.lock();
             state.status = status;
             state.callbacks = Some(CallbackPointer(callbacks));
+            state.let_go = false;
         }
         let answer = initialize(callbacks);
         let mut state = self.shared.lock();
         if answer.is_err() {
             state.status = Status::None;
             state.callbacks = None;
+            (state.low, state.high) = (EventMaskLow::empty(), EventMaskHigh::empty());
+            state.let_go = true;
             drop(state);
             // SAFETY: the runtime's reference, given back.
             unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
@@ -169,11 +198,13 @@ impl FakeClr {
         // SAFETY: the profiler's object is live; the runtime's reference is given back last.
         unsafe {
             ICorProfilerCallback11::profiler_detach_succeeded(callbacks);
+            self.shared.lock().let_go = true;
             ((*(*callbacks).vtbl).unknown.release)(callbacks.cast());
         }
         let mut state = self.shared.lock();
         state.callbacks = None;
         state.status = Status::None;
+        (state.low, state.high) = (EventMaskLow::empty(), EventMaskHigh::empty());
     }
 
     /// Raises `Shutdown` and lets the profiler go.
@@ -182,7 +213,11 @@ impl FakeClr {
             // SAFETY: the profiler's object is live.
             unsafe { ICorProfilerCallback11::shutdown(callbacks) }
         });
-        let callbacks = self.shared.lock().callbacks.take();
+        let callbacks = {
+            let mut state = self.shared.lock();
+            state.let_go = true;
+            state.callbacks.take()
+        };
         if let Some(CallbackPointer(callbacks)) = callbacks {
             // SAFETY: the runtime's reference, given back.
             unsafe { ((*(*callbacks).vtbl).unknown.release)(callbacks.cast()) };
@@ -260,7 +295,7 @@ impl FakeClr {
         self.run_as(running, || call(callbacks.0))
     }
 
-    fn wants(&self, low: EventMaskLow) -> bool {
+    pub(crate) fn wants(&self, low: EventMaskLow) -> bool {
         self.shared.lock().low.contains(low)
     }
 
@@ -345,7 +380,7 @@ impl FakeClr {
         } else {
             Hresult::S_OK
         };
-        self.shared.lock().world.threads.remove(&thread);
+        self.shared.lock().world.remove_thread(thread);
         answer
     }
 

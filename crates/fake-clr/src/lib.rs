@@ -4,16 +4,23 @@
 //! It loads a profiler through its class factory, raises callbacks on any thread, plays the JIT for
 //! fast-path hooks, collects garbage, suspends, detaches; and at the head of each method it checks
 //! what the runtime of that version checks, from the same table (`corprof::sys::rules`). Several can
-//! play in one process. It has modules, classes, functions, threads and objects as the script says,
-//! but no metadata and no code: a method that would need more answers `E_NOTIMPL`, after the check.
+//! play in one process. It has modules, classes, functions, threads and objects as the script says, with
+//! names, IL and code that can be called; a method that would need more answers `E_NOTIMPL`, after the check.
 //!
 //! It waits as the CLR waits (for a collection, for threads in cooperative mode), and sees when the
 //! waiting goes in a circle: [`Deadlock`].
 
+mod callbacks;
 mod check;
+mod code;
 mod drive;
 mod enumerators;
+mod event_pipe;
+mod finalizer;
 mod jit;
+mod journal;
+mod metadata;
+mod rejit;
 mod slots;
 mod state;
 mod wait;
@@ -26,7 +33,9 @@ use corprof::sys::{Hresult, ICorProfilerInfo15, Interface, InterfaceVersion};
 
 pub use check::Refusal;
 pub use drive::{GetClassObject, Kind};
+pub use finalizer::Finalizer;
 pub use jit::{Frame, HookedCode};
+pub use journal::Call;
 pub use state::{Status, Thread};
 pub use wait::{Deadlock, WatchedLock};
 pub use world::{Function, Ids};

@@ -1,7 +1,7 @@
 //! The runtime's `ICorProfilerInfo`: each method checks what its runtime checks, then answers from
 //! the world of the script.
 //!
-//! Methods that would need metadata, IL or a heap answer `E_NOTIMPL` after the check. The invariant:
+//! Methods that would need a heap answer `E_NOTIMPL` after the check. The invariant:
 //! no method answers before the check has let the call in.
 
 use core::ffi::c_void;
@@ -14,12 +14,14 @@ use corprof::sys::*;
 
 use crate::check::{Refusal, admit};
 use crate::enumerators;
+use crate::journal::{Call, When, own_name};
+use crate::metadata;
 use crate::state::{Hooks, Shared, Status, os_thread};
-use crate::world::Function;
+use crate::world::{Function, Module};
 use crate::{FakeClr, Thread};
 
 /// What a method answers.
-type Answer = Result<(), Hresult>;
+pub(crate) type Answer = Result<(), Hresult>;
 
 /// The COM object; a part of its runtime.
 #[repr(C)]
@@ -60,9 +62,15 @@ unsafe fn enter(
     let Some(rule) = CallRule::of_slot(offset / size_of::<usize>()) else {
         return Hresult::E_UNEXPECTED;
     };
-    {
+    let number = {
         let mut state = clr.lock();
         state.calls += 1;
+        if state.let_go {
+            // The runtime has freed its side.
+            let crash = format!("{} was called of a runtime that is no more", rule.name);
+            state.crashes.push(crash);
+            return Hresult::E_UNEXPECTED;
+        }
         if let Err(answer) = admit(&clr, &state, rule) {
             state.refusals.push(Refusal {
                 method: rule.name,
@@ -70,7 +78,16 @@ unsafe fn enter(
             });
             return answer;
         }
-    }
+        let thread = own_name();
+        state.journal.push(Call {
+            method: rule.name,
+            thread,
+            arguments: Vec::new(),
+            is_over: false,
+        });
+        state.journal.len() - 1
+    };
+    clr.meanwhile(rule.name, When::Before);
     let triggers = matches!(
         rule.entry(clr.version),
         Entry::AsyncTriggers | Entry::SyncTriggers
@@ -79,14 +96,17 @@ unsafe fn enter(
     if triggers && clr.lock().suspended_by.is_none() && clr.may_collect().is_err() {
         return Hresult::E_ABORT;
     }
-    match body(&clr) {
-        Ok(()) => Hresult::S_OK,
-        Err(answer) => answer,
+    let answer = body(&clr);
+    clr.meanwhile(rule.name, When::After);
+    if let Some(call) = clr.lock().journal.get_mut(number) {
+        call.is_over = true;
     }
+    clr.changed.notify_all();
+    answer.err().unwrap_or(Hresult::S_OK)
 }
 
 /// Writes an answer where the caller wants it.
-fn put<T>(out: *mut T, value: T) -> Answer {
+pub(crate) fn put<T>(out: *mut T, value: T) -> Answer {
     if !out.is_null() {
         // SAFETY: not null, and the contract says that it points to a `T`.
         unsafe { out.write(value) };
@@ -94,7 +114,7 @@ fn put<T>(out: *mut T, value: T) -> Answer {
     Ok(())
 }
 
-fn fill_only<T: Copy>(list: &[T], capacity: u32, out: *mut T) -> Answer {
+pub(crate) fn fill_only<T: Copy>(list: &[T], capacity: u32, out: *mut T) -> Answer {
     let some = list.len().min(capacity as usize);
     if !out.is_null() {
         // SAFETY: not null, and the contract says that there is room for `capacity` elements.
@@ -110,7 +130,7 @@ fn fill<T: Copy>(list: &[T], capacity: u32, length: *mut u32, out: *mut T) -> An
 }
 
 /// As the runtime fills in texts: the length counts the NUL; too short a buffer is an error.
-fn text(value: &str, capacity: u32, length: *mut u32, out: *mut u16) -> Answer {
+pub(crate) fn text(value: &str, capacity: u32, length: *mut u32, out: *mut u16) -> Answer {
     let units: Vec<u16> = value.encode_utf16().chain([0]).collect();
     put(length, units.len() as u32)?;
     if (capacity as usize) < units.len() && !out.is_null() {
@@ -162,6 +182,11 @@ impl Shared {
             return Err(Hresult::E_INVALIDARG);
         }
         let mut state = self.lock();
+        if state.world.is_gone(id) {
+            let crash = format!("{method} was given {id:#x}, the id of something that is gone");
+            state.crashes.push(crash);
+            return Err(Hresult::E_UNEXPECTED);
+        }
         if state.world.is_ours(id) {
             return Ok(());
         }
@@ -192,15 +217,11 @@ impl Shared {
     fn class(&self, method: &str, id: usize) -> Result<(usize, u32), Hresult> {
         self.ours(method, id)?;
         let state = self.lock();
-        state
-            .world
-            .classes
-            .get(&id)
-            .copied()
-            .ok_or(Hresult::E_INVALIDARG)
+        let class = state.world.classes.get(&id).ok_or(Hresult::E_INVALIDARG)?;
+        Ok((class.module, class.token))
     }
 
-    fn module(&self, method: &str, id: usize) -> Result<String, Hresult> {
+    fn module(&self, method: &str, id: usize) -> Result<Module, Hresult> {
         self.ours(method, id)?;
         let state = self.lock();
         state
@@ -266,8 +287,16 @@ impl Shared {
             .union(EventMaskLow::MONITOR_EXCEPTIONS)
             .union(EventMaskLow::MONITOR_JIT_COMPILATION)
             .union(EventMaskLow::ENABLE_REJIT);
+        /// `COR_PRF_HIGH_ALLOWABLE_AFTER_ATTACH`, and what .NET 5 added to it: the session with its events.
+        const HIGH_AFTER_ATTACH: u32 = 0x76;
+        const SINCE_NET5: u32 = 0x80;
+        self.note([low.bits().into(), high.bits().into()]);
         let mut state = self.lock();
-        if state.attached && !AFTER_ATTACH.contains(low) {
+        let allowed = match self.version {
+            RuntimeVersion::Core31 => HIGH_AFTER_ATTACH,
+            _ => HIGH_AFTER_ATTACH | SINCE_NET5,
+        };
+        if state.attached && (!AFTER_ATTACH.contains(low) || high.bits() & !allowed != 0) {
             return Err(Hresult::CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER);
         }
         if state.status == Status::Active {
@@ -281,6 +310,7 @@ impl Shared {
         }
         state.low = low;
         state.high = high;
+        state.rewrites |= low.contains(EventMaskLow::ENABLE_REJIT);
         Ok(())
     }
 
@@ -307,14 +337,8 @@ impl Shared {
         }
     }
 
-    fn rejit(&self) -> Answer {
-        if !self.lock().low.contains(EventMaskLow::ENABLE_REJIT) {
-            return Err(Hresult::CORPROF_E_REJIT_NOT_ENABLED);
-        }
-        Ok(())
-    }
-
-    fn request_detach(&self) -> Answer {
+    fn request_detach(&self, milliseconds: u32) -> Answer {
+        self.note([milliseconds.into()]);
         let mut state = self.lock();
         if !state.started {
             return Err(Hresult::CORPROF_E_RUNTIME_UNINITIALIZED);
@@ -327,7 +351,8 @@ impl Shared {
         {
             return Err(Hresult::CORPROF_E_IMMUTABLE_FLAGS_SET);
         }
-        if state.hooks.is_some() {
+        // `SetModifiedRejitState`: to have enabled it once is enough.
+        if state.hooks.is_some() || state.rewrites {
             return Err(Hresult::CORPROF_E_IRREVERSIBLE_INSTRUMENTATION_PRESENT);
         }
         state.status = Status::Detaching;
@@ -498,7 +523,7 @@ slots! {
     get_class_from_token(module_id: ModuleID, type_def: MdToken, p_class_id: *mut ClassID) => |clr| {
     clr.ours("GetClassFromToken", module_id)?;
     let state = clr.lock();
-    let class = state.world.classes.iter().find(|(_, of)| **of == (module_id, type_def));
+    let class = state.world.classes.iter().find(|(_, of)| (of.module, of.token) == (module_id, type_def));
     put(p_class_id, *class.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?.0)
 };
     get_code_info(function_id: FunctionID, p_start: *mut *const u8, pc_size: *mut u32) => |clr| {
@@ -541,14 +566,27 @@ slots! {
     set_function_id_mapper(_p_func: Option<FunctionIDMapper>) => |clr| Ok(());
     get_token_and_meta_data_from_function(_function_id: FunctionID, _riid: *const Guid, _pp_import: *mut *mut IUnknown, _p_token: *mut MdToken) => |clr| Err(Hresult::E_NOTIMPL);
     get_module_info(module_id: ModuleID, pp_base_load_address: *mut *const u8, cch_name: u32, pcch_name: *mut u32, sz_name: *mut u16, p_assembly_id: *mut AssemblyID) => |clr| {
-    let path = clr.module("GetModuleInfo", module_id)?;
-    put(pp_base_load_address, core::ptr::without_provenance(module_id))?;
+    let path = clr.module("GetModuleInfo", module_id)?.path;
+    put(pp_base_load_address, core::ptr::null())?;
     let assembly = clr.lock().world.assembly;
     put(p_assembly_id, assembly)?;
     text(&path, cch_name, pcch_name, sz_name)
 };
-    get_module_meta_data(module_id: ModuleID, _dw_open_flags: u32, _riid: *const Guid, _pp_out: *mut *mut IUnknown) => |clr| { clr.module("GetModuleMetaData", module_id)?; Err(Hresult::S_FALSE) };
-    get_il_function_body(_module_id: ModuleID, _method_id: MdToken, _pp_method_header: *mut *const u8, _pcb_method_size: *mut u32) => |clr| Err(Hresult::E_NOTIMPL);
+    get_module_meta_data(module_id: ModuleID, dw_open_flags: u32, riid: *const Guid, pp_out: *mut *mut IUnknown) => |clr| {
+    clr.module("GetModuleMetaData", module_id)?;
+    clr.note([dw_open_flags.into()]);
+    let iid = riid.as_ref().ok_or(Hresult::E_INVALIDARG)?;
+    put(pp_out, metadata::open(clr, module_id, iid)?.cast())
+};
+    get_il_function_body(module_id: ModuleID, method_id: MdToken, pp_method_header: *mut *const u8, pcb_method_size: *mut u32) => |clr| {
+    clr.module("GetILFunctionBody", module_id)?;
+    let state = clr.lock();
+    let function = state.world.functions.values().find(|function| (function.module, function.token) == (module_id, method_id));
+    // Lent: it lives as long as the function does.
+    let il = &function.ok_or(Hresult::CORPROF_E_FUNCTION_NOT_IL)?.il;
+    put(pp_method_header, il.as_ptr())?;
+    put(pcb_method_size, il.len() as u32)
+};
     get_il_function_body_allocator(_module_id: ModuleID, _pp_malloc: *mut *mut IMethodMalloc) => |clr| Err(Hresult::E_NOTIMPL);
     set_il_function_body(_module_id: ModuleID, _methodid: MdToken, _pb_new_il_method_header: *const u8) => |clr| Err(Hresult::E_NOTIMPL);
     get_app_domain_info(app_domain_id: AppDomainID, cch_name: u32, pcch_name: *mut u32, sz_name: *mut u16, p_process_id: *mut ProcessID) => |clr| {
@@ -604,7 +642,7 @@ slots! {
     get_class_from_token_and_type_args(module_id: ModuleID, type_def: MdToken, _c_type_args: u32, _type_args: *const ClassID, p_class_id: *mut ClassID) => |clr| {
     clr.ours("GetClassFromTokenAndTypeArgs", module_id)?;
     let state = clr.lock();
-    let class = state.world.classes.iter().find(|(_, of)| **of == (module_id, type_def));
+    let class = state.world.classes.iter().find(|(_, of)| (of.module, of.token) == (module_id, type_def));
     put(p_class_id, *class.ok_or(Hresult::CORPROF_E_DATAINCOMPLETE)?.0)
 };
     get_function_from_token_and_type_args(module_id: ModuleID, func_def: MdToken, _class_id: ClassID, _c_type_args: u32, _type_args: *const ClassID, p_function_id: *mut FunctionID) => |clr| {
@@ -626,7 +664,7 @@ slots! {
     get_object_generation(_object_id: ObjectID, _range: *mut CorPrfGcGenerationRange) => |clr| Err(Hresult::E_NOTIMPL);
     get_notified_exception_clause_info(_pinfo: *mut CorPrfExClauseInfo) => |clr| Err(Hresult::S_FALSE);
     enum_jited_functions(pp_enum: *mut *mut ICorProfilerFunctionEnum) => |clr| put(pp_enum, enumerators::functions(clr.jitted()));
-    request_profiler_detach(_dw_expected_completion_milliseconds: u32) => |clr| clr.request_detach();
+    request_profiler_detach(dw_expected_completion_milliseconds: u32) => |clr| clr.request_detach(dw_expected_completion_milliseconds);
     set_function_id_mapper2(p_func: Option<FunctionIDMapper2>, client_data: *mut c_void) => |clr| {
     clr.lock().mapper = p_func.map(|mapper| (mapper, client_data.expose_provenance()));
     Ok(())
@@ -663,23 +701,24 @@ slots! {
     fill(&[domain], c_app_domain_ids, pc_app_domain_ids, app_domain_ids)
 };
     get_module_info2(module_id: ModuleID, pp_base_load_address: *mut *const u8, cch_name: u32, pcch_name: *mut u32, sz_name: *mut u16, p_assembly_id: *mut AssemblyID, pdw_module_flags: *mut u32) => |clr| {
-    let path = clr.module("GetModuleInfo2", module_id)?;
-    put(pp_base_load_address, core::ptr::without_provenance(module_id))?;
+    let module = clr.module("GetModuleInfo2", module_id)?;
+    // Nothing of it is in memory.
+    put(pp_base_load_address, core::ptr::null())?;
     let assembly = clr.lock().world.assembly;
     put(p_assembly_id, assembly)?;
-    put(pdw_module_flags, ModuleFlags::DISK.bits())?;
-    text(&path, cch_name, pcch_name, sz_name)
+    put(pdw_module_flags, module.flags.bits())?;
+    text(&module.path, cch_name, pcch_name, sz_name)
 };
     enum_threads(pp_enum: *mut *mut ICorProfilerThreadEnum) => |clr| put(pp_enum, enumerators::threads(clr.lock().world.threads.keys().map(|thread| thread.0).collect()));
     initialize_current_thread() => |clr| Ok(());
-    request_rejit(c_functions: u32, _module_ids: *const ModuleID, _method_ids: *const MdToken) => |clr| { if c_functions == 0 { return Err(Hresult::E_INVALIDARG); } clr.rejit() };
-    request_revert(c_functions: u32, _module_ids: *const ModuleID, _method_ids: *const MdToken, _status: *mut Hresult) => |clr| { if c_functions == 0 { return Err(Hresult::E_INVALIDARG); } clr.rejit() };
+    request_rejit(c_functions: u32, module_ids: *const ModuleID, method_ids: *const MdToken) => |clr| clr.request_rejit(c_functions, module_ids, method_ids);
+    request_revert(c_functions: u32, module_ids: *const ModuleID, method_ids: *const MdToken, status: *mut Hresult) => |clr| clr.request_revert(c_functions, module_ids, method_ids, status);
     get_code_info3(function_id: FunctionID, _rejit_id: ReJITID, c_code_infos: u32, pc_code_infos: *mut u32, code_infos: *mut CorPrfCodeInfo) => |clr| {
     let body = clr.function("GetCodeInfo3", function_id)?.bodies.remove(0);
     fill(&[code(&body)], c_code_infos, pc_code_infos, code_infos)
 };
     get_function_from_ip2(ip: *const u8, p_function_id: *mut FunctionID, p_rejit_id: *mut ReJITID) => |clr| { put(p_rejit_id, 0)?; put(p_function_id, clr.at(ip.addr(), false)?) };
-    get_rejit_ids(function_id: FunctionID, c_rejit_ids: u32, pc_rejit_ids: *mut u32, rejit_ids: *mut ReJITID) => |clr| { clr.function("GetReJITIDs", function_id)?; fill(&[], c_rejit_ids, pc_rejit_ids, rejit_ids) };
+    get_rejit_ids(function_id: FunctionID, c_rejit_ids: u32, pc_rejit_ids: *mut u32, rejit_ids: *mut ReJITID) => |clr| { clr.function("GetReJITIDs", function_id)?; fill(&clr.rejit_ids(function_id), c_rejit_ids, pc_rejit_ids, rejit_ids) };
     get_il_to_native_mapping2(_function_id: FunctionID, _rejit_id: ReJITID, _c_map: u32, _pc_map: *mut u32, _map: *mut CorDebugIlToNativeMap) => |clr| Err(Hresult::E_NOTIMPL);
     enum_jited_functions2(pp_enum: *mut *mut ICorProfilerFunctionEnum) => |clr| put(pp_enum, enumerators::functions(clr.jitted()));
     get_object_size2(object_id: ObjectID, pc_size: *mut usize) => |clr| {
@@ -693,7 +732,7 @@ slots! {
 };
     set_event_mask2(dw_events_low: u32, dw_events_high: u32) => |clr| clr.set_masks(EventMaskLow::from_bits_retain(dw_events_low), EventMaskHigh::from_bits_retain(dw_events_high));
     enum_ngen_module_methods_inlining_this_method(inliners_module_id: ModuleID, _inlinee_module_id: ModuleID, _inlinee_method_id: MdToken, incomplete_data: *mut Bool, pp_enum: *mut *mut ICorProfilerMethodEnum) => |clr| { clr.module("EnumNgenModuleMethodsInliningThisMethod", inliners_module_id)?; put(incomplete_data, 0)?; put(pp_enum, enumerators::methods(Vec::new())) };
-    apply_meta_data(_module_id: ModuleID) => |clr| Err(Hresult::E_NOTIMPL);
+    apply_meta_data(module_id: ModuleID) => |clr| clr.module("ApplyMetaData", module_id).map(drop);
     get_in_memory_symbols_length(module_id: ModuleID, p_count_symbol_bytes: *mut u32) => |clr| { clr.module("GetInMemorySymbolsLength", module_id)?; put(p_count_symbol_bytes, 0) };
     read_in_memory_symbols(_module_id: ModuleID, _symbols_read_offset: u32, _p_symbol_bytes: *mut u8, _count_symbol_bytes: u32, _p_count_symbol_bytes_read: *mut u32) => |clr| Err(Hresult::E_NOTIMPL);
     is_function_dynamic(function_id: FunctionID, is_dynamic: *mut Bool) => |clr| put(is_dynamic, clr.function("IsFunctionDynamic", function_id)?.dynamic.is_some().into());
@@ -706,9 +745,12 @@ slots! {
     put(pb_sig, 0)?;
     text(&name, cch_name, pcch_name, wsz_name)
 };
-    get_native_code_start_addresses(function_id: FunctionID, _rejit_id: ReJITID, c_code_start_addresses: u32, pc_code_start_addresses: *mut u32, code_start_addresses: *mut usize) => |clr| {
+    get_native_code_start_addresses(function_id: FunctionID, rejit_id: ReJITID, c_code_start_addresses: u32, pc_code_start_addresses: *mut u32, code_start_addresses: *mut usize) => |clr| {
     let function = clr.function("GetNativeCodeStartAddresses", function_id)?;
-    let starts: Vec<usize> = function.bodies.iter().map(|body| body.start).collect();
+    let starts: Vec<usize> = match rejit_id {
+        0 => function.bodies.iter().map(|body| body.start).collect(),
+        _ => function.rejitted.iter().filter(|(id, _)| *id == rejit_id).map(|(_, body)| body.start).collect(),
+    };
     fill(&starts, c_code_start_addresses, pc_code_start_addresses, code_start_addresses)
 };
     get_il_to_native_mapping3(p_native_code_start_address: usize, c_map: u32, pc_map: *mut u32, map_out: *mut CorDebugIlToNativeMap) => |clr| {
@@ -732,7 +774,7 @@ slots! {
     enumerate_object_references(object_id: ObjectID, callback: Option<ObjectReferenceCallback>, client_data: *mut c_void) => |clr| { if !clr.lock().world.objects.contains_key(&object_id) { return Err(Hresult::E_INVALIDARG); } let _ = (callback, client_data); Err(Hresult::S_FALSE) };
     is_frozen_object(_object_id: ObjectID, pb_frozen: *mut Bool) => |clr| put(pb_frozen, 0);
     get_loh_object_size_threshold(p_threshold: *mut u32) => |clr| put(p_threshold, 85_000);
-    request_rejit_with_inliners(_dw_rejit_flags: u32, c_functions: u32, _module_ids: *const ModuleID, _method_ids: *const MdToken) => |clr| { if c_functions == 0 { return Err(Hresult::E_INVALIDARG); } clr.rejit() };
+    request_rejit_with_inliners(_dw_rejit_flags: u32, c_functions: u32, module_ids: *const ModuleID, method_ids: *const MdToken) => |clr| clr.request_rejit(c_functions, module_ids, method_ids);
     suspend_runtime() => |clr| clr.suspend();
     resume_runtime() => |clr| clr.resume();
     get_environment_variable(sz_name: *const u16, cch_value: u32, pcch_value: *mut u32, sz_value: *mut u16) => |clr| {
@@ -746,9 +788,9 @@ slots! {
     if sz_value.is_null() { environment.remove(&name); } else { environment.insert(name, value); }
     Ok(())
 };
-    event_pipe_start_session(_c_provider_configs: u32, _p_provider_configs: *const CorPrfEventpipeProviderConfig, _request_rundown: Bool, _p_session: *mut EventPipeSessionID) => |clr| Err(Hresult::E_NOTIMPL);
+    event_pipe_start_session(c_provider_configs: u32, p_provider_configs: *const CorPrfEventpipeProviderConfig, _request_rundown: Bool, p_session: *mut EventPipeSessionID) => |clr| put(p_session, clr.start_session(c_provider_configs, p_provider_configs)?);
     event_pipe_add_provider_to_session(_session: EventPipeSessionID, _provider_config: CorPrfEventpipeProviderConfig) => |clr| Err(Hresult::E_NOTIMPL);
-    event_pipe_stop_session(_session: EventPipeSessionID) => |clr| Err(Hresult::E_NOTIMPL);
+    event_pipe_stop_session(session: EventPipeSessionID) => |clr| clr.stop_session(session);
     event_pipe_create_provider(_provider_name: *const u16, _p_provider: *mut EventPipeProviderID) => |clr| Err(Hresult::E_NOTIMPL);
     event_pipe_get_provider_info(_provider: EventPipeProviderID, _cch_name: u32, _pcch_name: *mut u32, _provider_name: *mut u16) => |clr| Err(Hresult::E_NOTIMPL);
     event_pipe_define_event(_provider: EventPipeProviderID, _event_name: *const u16, _event_id: u32, _keywords: u64, _event_version: u32, _level: u32, _opcode: u8, _need_stack: Bool, _c_param_descs: u32, _p_param_descs: *const CorPrfEventpipeParamDesc, _p_event: *mut EventPipeEventID) => |clr| Err(Hresult::E_NOTIMPL);

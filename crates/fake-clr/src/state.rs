@@ -4,7 +4,7 @@
 //! the profiler is called while the mutex is held.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,8 @@ use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskHigh, EventMaskLow, FunctionIDMapper2, ICorProfilerCallback11};
 
 use crate::check::Refusal;
+use crate::journal::{Call, Meanwhile, When};
+use crate::rejit::Rejits;
 use crate::slots::InfoObject;
 use crate::wait::Waits;
 use crate::world::World;
@@ -77,6 +79,16 @@ pub(crate) struct State {
     pub(crate) refusals: Vec<Refusal>,
     pub(crate) crashes: Vec<String>,
     pub(crate) calls: u64,
+    pub(crate) journal: Vec<Call>,
+    /// Scripts for the next call of a method.
+    pub(crate) meanwhile: HashMap<(&'static str, When), Meanwhile>,
+    /// The profiler has been detached, or the runtime has shut down. Later calls are crashes.
+    pub(crate) let_go: bool,
+    /// ReJIT has been enabled, which rules out a detach.
+    pub(crate) rewrites: bool,
+    pub(crate) rejits: Rejits,
+    /// Active EventPipe sessions by id: keywords and level.
+    pub(crate) event_sessions: BTreeMap<u64, (u64, u32)>,
 }
 
 /// The profiler's object, with a reference.
@@ -120,6 +132,12 @@ impl Shared {
                 refusals: Vec::new(),
                 crashes: Vec::new(),
                 calls: 0,
+                journal: Vec::new(),
+                meanwhile: HashMap::new(),
+                let_go: false,
+                rewrites: false,
+                rejits: Rejits::default(),
+                event_sessions: BTreeMap::new(),
             }),
             changed: Condvar::new(),
             info: InfoObject::new(weak.clone()),

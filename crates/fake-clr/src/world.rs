@@ -2,10 +2,19 @@
 //!
 //! The invariant: every id is a number that no other runtime of the process gives out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
+use corprof::sys::ModuleFlags;
+
+use crate::code::CodeHeap;
 use crate::{FakeClr, Thread};
+
+/// `public static void M()`
+const SIGNATURE: [u8; 3] = [0x00, 0x00, 0x01];
+/// A tiny header, and `ret`.
+const IL: [u8; 2] = [0x06, 0x2a];
 
 /// One function of the script.
 #[derive(Clone, Debug)]
@@ -20,8 +29,33 @@ pub struct Function {
     pub token: u32,
     /// Its code bodies.
     pub bodies: Vec<Range<usize>>,
+    /// Bodies with new IL, by the number of the request (`ReJITID`).
+    pub rejitted: Vec<(usize, Range<usize>)>,
+    /// Its name in the metadata.
+    pub name: String,
+    /// Its signature.
+    pub signature: Arc<[u8]>,
+    /// Its IL, header first.
+    pub il: Arc<[u8]>,
     /// Its name, if it is a dynamic method.
     pub dynamic: Option<String>,
+}
+
+/// One module of the script.
+#[derive(Clone, Debug)]
+pub(crate) struct Module {
+    pub(crate) path: String,
+    pub(crate) flags: ModuleFlags,
+    /// Signatures that were added to its metadata.
+    pub(crate) signatures: Vec<Arc<[u8]>>,
+}
+
+/// One class of the script.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub(crate) module: usize,
+    pub(crate) token: u32,
+    pub(crate) name: String,
 }
 
 /// Something of each kind, for scripts that need any.
@@ -57,13 +91,18 @@ pub(crate) struct ThreadState {
 pub(crate) struct World {
     number: usize,
     next: usize,
+    /// How many classes and functions there have been.
+    tokens: (u32, u32),
     pub(crate) domain: usize,
     pub(crate) assembly: usize,
-    pub(crate) modules: BTreeMap<usize, String>,
-    pub(crate) classes: BTreeMap<usize, (usize, u32)>,
+    pub(crate) modules: BTreeMap<usize, Module>,
+    pub(crate) classes: BTreeMap<usize, Class>,
     pub(crate) functions: BTreeMap<usize, Function>,
     pub(crate) threads: BTreeMap<Thread, ThreadState>,
     pub(crate) objects: HashMap<usize, (usize, usize)>,
+    pub(crate) heap: CodeHeap,
+    /// Ids of removed items.
+    gone: HashSet<usize>,
 }
 
 impl World {
@@ -71,6 +110,7 @@ impl World {
         let mut world = Self {
             number,
             next: 0,
+            tokens: (0, 0),
             domain: 0,
             assembly: 0,
             modules: BTreeMap::new(),
@@ -78,6 +118,8 @@ impl World {
             functions: BTreeMap::new(),
             threads: BTreeMap::new(),
             objects: HashMap::new(),
+            heap: CodeHeap::new(),
+            gone: HashSet::new(),
         };
         world.domain = world.next_id();
         world.assembly = world.next_id();
@@ -95,49 +137,131 @@ impl World {
         id >> 40 == self.number && (id >> 8) & 0xffff_ffff <= self.next
     }
 
+    /// Whether the number is the id of a removed item.
+    pub(crate) fn is_gone(&self, id: usize) -> bool {
+        self.gone.contains(&id)
+    }
+
     /// The function whose code is at an address, and the body.
     pub(crate) fn at(&self, ip: usize) -> Option<(&Function, Range<usize>)> {
         self.functions.values().find_map(|function| {
-            let body = function.bodies.iter().find(|body| body.contains(&ip))?;
+            let mut bodies = function.all_bodies();
+            let body = bodies.find(|body| body.contains(&ip))?;
             Some((function, body.clone()))
         })
+    }
+
+    /// The body that a call of a function runs: the newest.
+    pub(crate) fn newest_body(&self, function: usize) -> Option<Range<usize>> {
+        let function = self.functions.get(&function)?;
+        function.all_bodies().last().cloned()
+    }
+
+    /// Removes an ended thread.
+    pub(crate) fn remove_thread(&mut self, thread: Thread) {
+        self.threads.remove(&thread);
+        self.gone.insert(thread.0);
+    }
+
+    /// Removes a function and its code.
+    pub(crate) fn remove_function(&mut self, function: usize) {
+        if let Some(function) = self.functions.remove(&function) {
+            self.gone.insert(function.id);
+            for body in function.all_bodies() {
+                self.heap.free(body.clone());
+            }
+        }
+    }
+
+    /// Removes a module and its contents.
+    pub(crate) fn remove_module(&mut self, module: usize) {
+        let of_it = self.functions.values();
+        let of_it: Vec<_> = of_it.filter(|function| function.module == module).collect();
+        for function in of_it.iter().map(|function| function.id).collect::<Vec<_>>() {
+            self.remove_function(function);
+        }
+        let classes = self
+            .classes
+            .extract_if(.., |_, class| class.module == module);
+        let classes: Vec<_> = classes.map(|(id, _)| id).collect();
+        self.gone.extend(classes);
+        self.modules.remove(&module);
+        self.gone.insert(module);
+    }
+}
+
+impl Function {
+    /// Every body, the newest last.
+    fn all_bodies(&self) -> impl Iterator<Item = &Range<usize>> {
+        let rejitted = self.rejitted.iter().map(|(_, body)| body);
+        self.bodies.iter().chain(rejitted)
     }
 }
 
 impl FakeClr {
     /// A module.
     pub fn add_module(&self, path: &str) -> usize {
+        self.new_module(path, ModuleFlags::DISK)
+    }
+
+    /// A module that can be unloaded.
+    pub fn add_collectible_module(&self, path: &str) -> usize {
+        self.new_module(path, ModuleFlags::DISK | ModuleFlags::COLLECTIBLE)
+    }
+
+    fn new_module(&self, path: &str, flags: ModuleFlags) -> usize {
         let world = &mut self.shared.lock().world;
         let id = world.next_id();
-        world.modules.insert(id, path.to_owned());
+        let module = Module {
+            path: path.to_owned(),
+            flags,
+            signatures: Vec::new(),
+        };
+        world.modules.insert(id, module);
         id
     }
 
     /// A class of a module.
     pub fn add_class(&self, module: usize) -> usize {
+        self.add_named_class(module, "Fake.Class")
+    }
+
+    /// A class of this name, namespace first.
+    pub fn add_named_class(&self, module: usize, name: &str) -> usize {
         let world = &mut self.shared.lock().world;
         let id = world.next_id();
-        let token = 0x0200_0001 + world.classes.len() as u32;
-        world.classes.insert(id, (module, token));
+        world.tokens.0 += 1;
+        let class = Class {
+            module,
+            token: 0x0200_0000 + world.tokens.0,
+            name: name.to_owned(),
+        };
+        world.classes.insert(id, class);
         id
     }
 
     /// A function of a class with one code body of 256 bytes.
     pub fn add_function(&self, class: usize) -> usize {
-        self.new_function(class, None)
+        self.new_function(class, "Method", None)
+    }
+
+    /// The same, of this name.
+    pub fn add_named_function(&self, class: usize, name: &str) -> usize {
+        self.new_function(class, name, None)
     }
 
     /// A function without metadata.
     pub fn add_dynamic_function(&self, class: usize, name: &str) -> usize {
-        self.new_function(class, Some(name.to_owned()))
+        self.new_function(class, "", Some(name.to_owned()))
     }
 
-    fn new_function(&self, class: usize, dynamic: Option<String>) -> usize {
+    fn new_function(&self, class: usize, name: &str, dynamic: Option<String>) -> usize {
         let world = &mut self.shared.lock().world;
         let id = world.next_id();
-        let code = world.next_id();
-        let module = world.classes.get(&class).map_or(0, |(module, _)| *module);
-        let token = 0x0600_0001 + world.functions.len() as u32;
+        let code = world.heap.add(id, 0x100);
+        let module = world.classes.get(&class).map_or(0, |class| class.module);
+        world.tokens.1 += 1;
+        let token = 0x0600_0000 + world.tokens.1;
         world.functions.insert(
             id,
             Function {
@@ -145,8 +269,11 @@ impl FakeClr {
                 module,
                 class,
                 token,
-                #[expect(clippy::single_range_in_vec_init, reason = "one body")]
-                bodies: vec![code..code + 0x100],
+                bodies: vec![code],
+                rejitted: Vec::new(),
+                name: name.to_owned(),
+                signature: SIGNATURE.into(),
+                il: IL.into(),
                 dynamic,
             },
         );
@@ -156,11 +283,12 @@ impl FakeClr {
     /// One more code body of a function, as a higher tier has it; its first address.
     pub fn add_body(&self, function: usize) -> usize {
         let world = &mut self.shared.lock().world;
-        let code = world.next_id();
+        let code = world.heap.add(function, 0x80);
+        let start = code.start;
         if let Some(function) = world.functions.get_mut(&function) {
-            function.bodies.push(code..code + 0x80);
+            function.bodies.push(code);
         }
-        code
+        start
     }
 
     /// A function as it is now.

@@ -1,0 +1,65 @@
+//! The finalizer thread, on which the runtime unloads code. It is idle unless the script runs
+//! something on it.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::rejit::own_tid;
+use crate::{FakeClr, Thread};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// An operating system thread with the name of the .NET finalizer thread, and a managed thread.
+#[derive(Debug)]
+pub struct Finalizer {
+    /// Its managed thread.
+    pub thread: Thread,
+    work: Option<Sender<Work>>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl FakeClr {
+    /// Starts the finalizer thread. Without one, a profiler cannot know whether code is being
+    /// unloaded.
+    pub fn start_finalizer(&self) -> Finalizer {
+        let (work, works) = channel::<Work>();
+        let (tell, told) = channel();
+        let handle = std::thread::Builder::new().name(".NET Finalizer".into());
+        let handle = handle.spawn(move || {
+            let _started = tell.send(own_tid());
+            for work in works {
+                work();
+            }
+        });
+        let thread = self.add_thread();
+        let tid = told.recv().expect("the thread has started");
+        self.set_os_thread(thread, tid);
+        Finalizer {
+            thread,
+            work: Some(work),
+            handle: handle.ok(),
+        }
+    }
+}
+
+impl Finalizer {
+    /// Runs `f` on this thread and waits for the result.
+    pub fn run<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        let (tell, told) = channel();
+        let work: Work = Box::new(move || {
+            let _nobody_waits = tell.send(f());
+        });
+        let sent = self.work.as_ref().map(|works| works.send(work));
+        assert!(matches!(sent, Some(Ok(()))), "the thread has ended");
+        told.recv().expect("`f` has panicked")
+    }
+}
+
+impl Drop for Finalizer {
+    fn drop(&mut self) {
+        self.work = None;
+        if let Some(handle) = self.handle.take() {
+            let _panicked = handle.join();
+        }
+    }
+}
