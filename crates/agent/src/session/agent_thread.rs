@@ -99,6 +99,9 @@ impl Agent {
             }
             let requests = self.visitors.look(self.parts);
             if !requests.is_empty() {
+                // A runtime may have arrived after the round above, together with the request. Its
+                // past must be known before the answer.
+                self.parts.catch_up(cx);
                 for (request, visitor) in requests {
                     self.expects = false;
                     self.answer(request, visitor, cx);
