@@ -66,6 +66,8 @@ pub(super) struct Gate {
     /// Where code is taken down, if not all is known of what was there before us. The agent thread's, locked before
     /// `unloads`.
     finalizer: Mutex<Option<Finalizer>>,
+    /// The modules from before the attach are known. A catch-up that gives up leaves them out.
+    has_modules: AtomicBool,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
     /// Which it was: one after the other goes, on the finalizer thread.
@@ -165,6 +167,9 @@ impl Clr {
         {
             // It may be code that goes away; the next sample of this address asks again.
             return false;
+        }
+        if finalizer.is_some() && !self.gate.has_modules.load(Ordering::Relaxed) {
+            self.learn_modules(target, cx);
         }
         self.gate.asking.store(true, Ordering::SeqCst);
         let mut found = false;
@@ -279,9 +284,7 @@ impl Clr {
         }
         let unloaded = unloads.modules;
         // First: the names and the ends of collectible methods hang on them.
-        for module in info.enum_modules(cx).unwrap_or_default() {
-            self.module_loaded(target, cx, module);
-        }
+        self.learn_modules(target, cx);
         let now = info.enum_jited_functions(cx).unwrap_or_default();
         for batch in now.chunks(BATCH) {
             for function in batch {
@@ -297,6 +300,14 @@ impl Clr {
             }
         }
         true
+    }
+
+    /// Registers the modules that were loaded before the attach. No module may be unloading.
+    fn learn_modules(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) {
+        self.gate.has_modules.store(true, Ordering::Relaxed);
+        for module in cx.info().enum_modules(cx).unwrap_or_default() {
+            self.module_loaded(target, cx, module);
+        }
     }
 
     /// Every body of a method. Dynamic ones are found when they are met.
