@@ -19,7 +19,7 @@ pub mod runtimes;
 pub mod tiers;
 pub mod version;
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use control::Arrival;
@@ -46,6 +46,8 @@ pub struct Clr {
     arrival: Arrival,
     /// Another profiler is its main one.
     beside: bool,
+    /// The policy of the session includes it.
+    recorded: AtomicBool,
     gate: catch_up::Gate,
     collecting: Collecting,
     modules: Mutex<NumberMap<usize, Arc<ManagedModule>>>,
@@ -103,6 +105,7 @@ impl Clr {
             number: OnceLock::new(),
             arrival,
             beside,
+            recorded: AtomicBool::new(false),
             gate: catch_up::Gate::default(),
             collecting: Collecting::default(),
             modules: Mutex::default(),
@@ -131,6 +134,15 @@ impl Clr {
 
     pub(super) fn set_number(&self, number: u8) {
         let _once = self.number.set(number);
+    }
+
+    /// Whether the policy of the current or last session includes it.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_recorded(&self, recorded: bool) {
+        self.recorded.store(recorded, Ordering::Relaxed);
     }
 
     /// Another profiler is its main one.

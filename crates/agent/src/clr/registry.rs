@@ -107,6 +107,9 @@ impl Registry {
         let mut known = std::mem::take(&mut state.known);
         for clr in &mut known {
             clr.recorded = state.chooses(&policy, clr.number, &clr.version);
+            if let Some((reached, _)) = &clr.reach {
+                reached.set_recorded(clr.recorded);
+            }
         }
         state.known = known;
         state.policy = policy;
@@ -165,6 +168,7 @@ impl Registry {
         let policy = state.policy.clone();
         let recorded =
             self.phase.get().takes_runtimes() && state.chooses(&policy, number, &version);
+        clr.set_recorded(recorded);
         state.list(KnownClr {
             number,
             version,
@@ -202,6 +206,7 @@ impl Registry {
         clr.set_number(number);
         let policy = state.policy.clone();
         let recorded = phase.takes_runtimes() && state.chooses(&policy, number, &version);
+        clr.set_recorded(recorded);
         state.list(KnownClr {
             number,
             recorded,
@@ -281,6 +286,16 @@ impl Registry {
         let state = self.state();
         let running = state.known.iter().filter(|clr| clr.reach.is_some());
         running.map(|clr| clr.number).collect()
+    }
+
+    /// Recorded CLRs that can still be called.
+    pub fn recorded(&self) -> Vec<u8> {
+        let state = self.state();
+        let recorded = state
+            .known
+            .iter()
+            .filter(|clr| clr.recorded && clr.reach.is_some());
+        recorded.map(|clr| clr.number).collect()
     }
 
     /// A CLR ends: waits until the agent thread, woken by `wake`, will not call it again. Bounded,

@@ -362,6 +362,10 @@ impl Origin<'_> {
         value: u64,
         say: impl FnOnce(&Cx<'rt, C>) -> (Arc<str>, String),
     ) {
+        // Callbacks of compilations and modules are enabled in every runtime.
+        if !self.clr.is_recorded() {
+            return;
+        }
         if let Some(place) = self.events.offer(event, value) {
             let (name, text) = say(cx);
             let sample = self.sample(cx, event, value, name, text);

@@ -46,7 +46,7 @@ impl Session<'_> {
             events,
             ..Settings::clone(&self.settings)
         };
-        let running = self.parts.registry.running();
+        let running = self.parts.registry.recorded();
         let known: Vec<_> = running
             .iter()
             .filter_map(|number| self.parts.events.of(*number))
@@ -93,7 +93,7 @@ impl Session<'_> {
     pub(super) fn confirm_change(&mut self, cx: &mut AgentCx) {
         if std::mem::take(&mut self.changed) {
             let settings = Arc::clone(&self.settings);
-            let running = self.parts.registry.running();
+            let running = self.parts.registry.recorded();
             let _told = self.subscribe(cx, &running, |facts| Subscription {
                 news: Vec::new(),
                 ..subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)

@@ -557,7 +557,9 @@ impl<'a> Session<'a> {
     /// session, or that we were attached to.
     fn subscribe_running(&mut self, cx: &mut AgentCx) {
         let settings = Arc::clone(&self.settings);
-        let running = std::mem::take(&mut self.running);
+        let recorded = self.parts.registry.recorded();
+        let mut running = std::mem::take(&mut self.running);
+        running.retain(|number| recorded.contains(number));
         for trouble in self.subscribe(cx, &running, |facts| {
             subscription::of_session(&settings, How::Attached, facts, hooks::EVENTS)
         }) {
