@@ -62,6 +62,8 @@ struct State {
     limit: usize,
     /// In the order in which they are told.
     traced: Vec<Traced>,
+    /// Where the session's methods are in `traced`.
+    admitted: HashMap<(ModuleKey, Token), usize>,
     /// Those that have probes, by where they are: for good, as their numbers are.
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
     /// How many methods each pattern has met.
@@ -126,6 +128,7 @@ impl Trace {
         }
         let mut state = lock(&self.state);
         state.traced.clear();
+        state.admitted.clear();
         state.met = vec![0; patterns.len()];
         state.limit = settings.trace_limit as usize;
         (state.modules, state.count, state.over_limit) = (0, 0, 0);
@@ -239,7 +242,7 @@ impl Trace {
         module: ModuleId<'rt>,
     ) {
         let patterns = Arc::clone(&lock(&self.patterns));
-        if patterns.is_empty() || !own.can_trace() {
+        if patterns.is_empty() || !own.can_trace() || !clr.is_recorded() {
             return;
         }
         let info = cx.info();
@@ -277,17 +280,17 @@ impl Trace {
         }
         let mut admitted = Vec::new();
         for wanted in wanted {
-            // A module may be told of twice, when we come to a program that runs.
-            let is_there = |traced: &Traced| {
-                traced.runtime == runtime && traced.token == wanted.token && traced.module == *path
-            };
-            if wanted.refused.is_none()
-                && let Some((number, _)) = state.known.get(&(module, wanted.token))
-                && state
-                    .traced
-                    .iter()
-                    .any(|t| t.number == Some(*number) && is_there(t))
+            // A module may be reported twice when a session begins in a running program: by its
+            // callback and by the enumeration.
+            let index = state.admitted.get(&(module, wanted.token)).copied();
+            if let Some(index) = index
+                && let Some(traced) = state.traced.get(index)
+                && traced.refused.is_empty()
             {
+                if traced.number.is_none() {
+                    // The other thread's request is under way. This one waits for a request of its own.
+                    admitted.push((index, wanted));
+                }
                 continue;
             }
             if let Some(why) = wanted.refused
@@ -323,6 +326,7 @@ impl Trace {
                 fresh: wanted.refused.is_some(),
             });
             if wanted.refused.is_none() {
+                state.admitted.insert((module, wanted.token), index);
                 admitted.push((index, wanted));
             }
         }

@@ -4,6 +4,7 @@
 //! thread one of the runtime's, so it is neither the agent thread nor one of the program. It sleeps in between. Invariants:
 //! a body is ready before it is asked for; who waits for the thread does so for a bounded time, and holds no lock.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -201,9 +202,14 @@ fn revert<'rt>(
 ) -> Option<String> {
     let info = cx.info();
     let mut methods = Vec::with_capacity(traced.len());
+    let mut seen = HashSet::with_capacity(traced.len());
     for (module, token, number) in traced {
         if let Some(method) = number.and_then(table::method) {
             method.min_ns.store(NEVER, Relaxed);
+        }
+        // A module that was reported twice is requested twice, and reverted once.
+        if !seen.insert((*module, *token)) {
+            continue;
         }
         bodies.asked.remove(*module, *token);
         methods.extend(info.id(*module).map(|module| (module, *token)));
