@@ -1,0 +1,111 @@
+//! Peers of the control socket: malformed requests, unknown requests, several peers at once.
+
+use std::io::Read as _;
+
+use control::{LONGEST, Message, answer, ask, keys};
+
+use crate::program::{CLASS_LOADS, Program, Shop, agent_threads, connect, request, send_bytes};
+
+/// Whether the agent has closed the connection without an answer.
+fn is_hung_up_on(stream: &mut std::os::unix::net::UnixStream) -> bool {
+    let mut rest = Vec::new();
+    // A close with unread bytes resets the connection.
+    stream.read_to_end(&mut rest).is_err() || rest.is_empty()
+}
+
+#[test]
+fn malformed_requests_are_closed_and_the_next_is_served() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    program.attach(&shop.clr);
+    let longest = u32::try_from(LONGEST).unwrap();
+    let cases: [&[u8]; 4] = [
+        // Longer than the limit.
+        &(longest + 1).to_le_bytes(),
+        &u32::MAX.to_le_bytes(),
+        // Invalid UTF-8; a line without `=`.
+        b"\x02\0\0\0\xff\xff",
+        b"\x0c\0\0\0state\nno pair",
+    ];
+    for bytes in cases {
+        let mut stream = connect(&program.socket);
+        send_bytes(&mut stream, bytes);
+        assert!(is_hung_up_on(&mut stream), "{bytes:?}");
+    }
+    // An incomplete message, then a close.
+    let mut half = connect(&program.socket);
+    send_bytes(&mut half, b"\x20\0\0\0state");
+    drop(half);
+    assert_eq!(program.ask(&request(ask::STATE)).verb, answer::OK);
+    assert_eq!(agent_threads(), ["sidewalk"]);
+    program.record(CLASS_LOADS).stop().assert_complete();
+    program.finish_detach(&[&shop.clr]);
+    shop.assert_no_violations();
+}
+
+#[test]
+fn unknown_requests_are_refused_with_a_reason() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    program.attach(&shop.clr);
+    let version = env!("CARGO_PKG_VERSION");
+    let other = format!("the agent in the process is that of sidewalk {version}");
+    for (message, why) in [
+        (Message::new(ask::STATE), other.as_str()),
+        (Message::new(ask::RECORD).with(keys::PROTOCOL, "0"), &other),
+        (Message::new(ask::LEAVE).with(keys::PROTOCOL, "99"), &other),
+        (
+            request("dance"),
+            "the agent in the process does not know how",
+        ),
+        (
+            request(ask::CHANGE).with(keys::EVENTS, "gc"),
+            "nobody records it",
+        ),
+    ] {
+        let refused = Message::new(answer::REFUSED).with(keys::WHY, why);
+        assert_eq!(program.ask(&message), refused, "{message:?}");
+    }
+    assert_eq!(shop.clr.calls_of("RequestProfilerDetach"), []);
+    program.record(CLASS_LOADS).stop().assert_complete();
+    program.finish_detach(&[&shop.clr]);
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_second_tool_is_told_who_records() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    program.attach(&shop.clr);
+    let recording = program.record(CLASS_LOADS);
+    shop.until_subscribed();
+    let busy = Message::new(answer::BUSY).with(keys::BY, "the test");
+    for verb in [ask::RECORD, ask::LEAVE] {
+        let message = request(verb).with(keys::CONFIG, "event=gc");
+        assert_eq!(program.ask(&message), busy);
+    }
+    let state = program.ask(&request(ask::STATE));
+    assert_eq!(state.get(keys::PHASE), Some("recording"));
+    assert_eq!(state.get(keys::BY), Some("the test"));
+    shop.load_class();
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(recorded.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    program.finish_detach(&[&shop.clr]);
+    shop.assert_no_violations();
+}
+
+#[test]
+fn silent_peers_are_dropped_oldest_first() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    program.attach(&shop.clr);
+    // One more than the agent keeps.
+    let mut silent: Vec<_> = (0..5).map(|_| connect(&program.socket)).collect();
+    let mut first = silent.remove(0);
+    assert!(is_hung_up_on(&mut first), "the oldest goes");
+    // The others are still served.
+    for stream in &mut silent {
+        control::send(&mut *stream, &request(ask::STATE)).unwrap();
+        assert_eq!(control::receive(&mut *stream).unwrap().verb, answer::OK);
+    }
+    program.record(CLASS_LOADS).stop().assert_complete();
+    program.finish_detach(&[&shop.clr]);
+    shop.assert_no_violations();
+}

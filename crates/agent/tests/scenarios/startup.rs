@@ -1,0 +1,209 @@
+//! A program that is started with the agent. The environment configures the first session.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use control::{Message, answer, ask, keys};
+use corprof::sys::rules::RuntimeVersion;
+use corprof::sys::{EventMaskLow, Hresult};
+use fake_clr::FakeClr;
+
+use crate::DllGetClassObject;
+use crate::program::{
+    ALWAYS, ALWAYS_HIGH, CLASS_LOADS, Program, Shop, agent_threads, connect, print_panics,
+    record_at, request, until,
+};
+use crate::recorded::Recording;
+
+const REFUSED: Result<(), Hresult> = Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION);
+
+/// The tool's side. It answers the agent with this byte, or closes the connection.
+fn listen(program: &Program, config: &str, answer: Option<u8>) -> JoinHandle<Recording> {
+    let listener = UnixListener::bind(&program.socket).unwrap();
+    // SAFETY: no other thread of this process looks at the environment yet.
+    unsafe {
+        std::env::set_var("SIDEWALK_SOCKET", &program.socket);
+        std::env::set_var("SIDEWALK_CONFIG", config);
+    }
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        match answer {
+            Some(byte) => stream.write_all(&[byte]).unwrap(),
+            None => stream.shutdown(std::net::Shutdown::Both).unwrap(),
+        }
+        Recording::of(stream)
+    })
+}
+
+fn start(clr: &FakeClr) -> Result<(), Hresult> {
+    // SAFETY: the function that a CLR calls.
+    let started = unsafe { clr.start_library(DllGetClassObject) };
+    print_panics();
+    started
+}
+
+#[test]
+fn the_first_session_starts_with_the_runtime_and_the_socket_serves_the_next() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, CLASS_LOADS, Some(b'G'));
+    assert_eq!(start(&shop.clr), Ok(()));
+    let first = tool.join().unwrap();
+    // The masks are set in `Initialize`.
+    let wanted = (ALWAYS | EventMaskLow::MONITOR_CLASS_LOADS, ALWAYS_HIGH);
+    assert_eq!(shop.clr.event_mask(), wanted);
+    shop.announce();
+    shop.load_class();
+    let first = first.stop();
+    first.assert_complete();
+    assert_eq!(first.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    until("nothing is asked for any more", || {
+        shop.clr.event_mask() == (ALWAYS, ALWAYS_HIGH)
+    });
+    // A runtime that starts with the agent needs no catch-up.
+    assert_eq!(shop.clr.calls_of("EnumJITedFunctions"), []);
+
+    // The path at which the tool finds the agent of a started process.
+    let door = control::path_of(Path::new("/proc/self"), std::process::id()).unwrap();
+    let second = record_at(&door, CLASS_LOADS, false);
+    shop.until_subscribed();
+    shop.load_class();
+    let second = second.stop();
+    second.assert_complete();
+    assert_eq!(second.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    // The agent cannot detach from a runtime that started with it.
+    let mut stream = connect(&door);
+    control::send(&mut stream, &request(ask::LEAVE)).unwrap();
+    let why = "the runtime was started with it, and does not let it go";
+    let stays = Message::new(answer::OK)
+        .with(keys::HOW, "idle")
+        .with(keys::WHY, why);
+    assert_eq!(control::receive(&mut stream).unwrap(), stays);
+    assert_eq!(shop.clr.calls_of("RequestProfilerDetach"), []);
+    assert_eq!(agent_threads(), ["sidewalk"]);
+    shop.clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn shutdown_ends_the_recording() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, CLASS_LOADS, Some(b'G'));
+    assert_eq!(start(&shop.clr), Ok(()));
+    let recording = tool.join().unwrap();
+    shop.announce();
+    shop.load_class();
+    // The recording is complete when this returns. The fake reports later calls.
+    shop.clr.shutdown();
+    let mut recording = recording;
+    recording.until(|told| told.ends == 1);
+    recording.records.assert_complete();
+    assert_eq!(recording.records.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    recording.stop();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_process_that_the_tool_refuses_is_left_alone() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, CLASS_LOADS, None);
+    assert_eq!(start(&shop.clr), REFUSED);
+    drop(tool.join().unwrap());
+    // The tool is asked once per process.
+    let other = FakeClr::new(RuntimeVersion::Net10);
+    assert_eq!(start(&other), REFUSED);
+    assert_eq!(agent_threads(), [""; 0]);
+    assert_eq!((shop.clr.calls(), other.calls()), (0, 0));
+    // Callbacks go nowhere.
+    shop.announce();
+}
+
+#[test]
+fn a_version_policy_refuses_in_initialize() {
+    let (program, ten) = (Program::new(), FakeClr::new(RuntimeVersion::Net10));
+    let eight = Shop::net8();
+    let tool = listen(
+        &program,
+        &format!("{CLASS_LOADS};runtimes=one=8"),
+        Some(b'G'),
+    );
+    // The version is known in `Initialize`.
+    assert_eq!(start(&ten), REFUSED);
+    assert_eq!(start(&eight.clr), Ok(()));
+    let recording = tool.join().unwrap();
+    eight.announce();
+    eight.load_class();
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(
+        recorded.runtimes,
+        [
+            (0, "10.0.0".into(), false, "Initialize".into()),
+            (1, "8.0.0".into(), true, String::new()),
+        ]
+    );
+    assert_eq!(recorded.samples[0].runtimes, [1]);
+    eight.clr.shutdown();
+    eight.assert_no_violations();
+}
+
+#[test]
+fn the_first_policy_refuses_in_create_instance() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(
+        &program,
+        &format!("{CLASS_LOADS};runtimes=first"),
+        Some(b'G'),
+    );
+    assert_eq!(start(&shop.clr), Ok(()));
+    let other = FakeClr::new(RuntimeVersion::Net10);
+    assert_eq!(start(&other), REFUSED);
+    assert_eq!(
+        other.calls(),
+        0,
+        "refused before it could be asked anything"
+    );
+    let recording = tool.join().unwrap();
+    shop.announce();
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(
+        recorded.runtimes,
+        [
+            (0, "8.0.0".into(), true, String::new()),
+            (1, "unknown".into(), false, "CreateInstance".into()),
+        ]
+    );
+    shop.clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn an_exception_is_recorded_with_its_catcher() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, "event=exception", Some(b'G'));
+    assert_eq!(start(&shop.clr), Ok(()));
+    let recording = tool.join().unwrap();
+    shop.announce();
+    let object = shop.clr.add_object(shop.class, 24);
+    shop.in_main(|| {
+        shop.clr.call(shop.add, || {
+            assert_eq!(shop.clr.exception_thrown(object), Hresult::S_OK);
+            assert_eq!(
+                shop.clr.exception_search_catcher_found(shop.main),
+                Hresult::S_OK
+            );
+        });
+    });
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(
+        recorded.stacks(),
+        ["shop.dll!Shop.Cart.Add < shop.dll!Shop.Cart.Main"]
+    );
+    assert_eq!(recorded.samples[0].detail, "Shop.Cart");
+    assert_eq!(recorded.samples[0].text, "caught by Shop.Cart.Main");
+    shop.clr.shutdown();
+    shop.assert_no_violations();
+}

@@ -1,0 +1,373 @@
+//! Method tracing: ReJIT requests, exact call counts, reverts.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use control::{answer, ask, keys};
+use corprof::il::{Body, Handler, Instruction, Operand};
+use corprof::sys::Hresult;
+use corprof::sys::rules::RuntimeVersion;
+use fake_clr::{Call, FakeClr};
+
+use crate::program::{Program, Shop, agent_threads, request};
+use crate::recorded::{Recorded, Traced};
+
+const REQUEST: &str = "RequestReJITWithInliners";
+
+/// The token of a method.
+fn token(clr: &FakeClr, function: usize) -> u64 {
+    clr.function(function).unwrap().token.into()
+}
+
+/// ReJIT requests and reverts in order, with their method tokens.
+fn changes(clr: &FakeClr) -> Vec<(&'static str, Vec<u64>)> {
+    let calls = clr.journal().into_iter();
+    let changes =
+        calls.filter(|call| call.method.contains("ReJIT") || call.method == "RequestRevert");
+    let by = |call: Call| {
+        // A request turns its thread into a thread of the runtime.
+        assert_eq!(call.thread, "sidewalk-trace", "{call:?}");
+        (call.method, call.arguments)
+    };
+    changes
+        .filter(|call| call.method != "GetReJITIDs")
+        .map(by)
+        .collect()
+}
+
+/// The probes in a method's IL, and its number.
+struct Probes {
+    enter: extern "C" fn(i32) -> i64,
+    leave: extern "C" fn(i64, i32),
+    fault: extern "C" fn(i64, i32),
+    number: i32,
+}
+
+impl Probes {
+    /// Reads the probes from IL; `None` if it has none.
+    fn of(il: &[u8]) -> Option<Probes> {
+        let body = Body::read(il).unwrap();
+        let at = |label| body.position(label).unwrap();
+        let handlers = body.clauses.iter();
+        let handlers = handlers.filter(|clause| clause.handler == Handler::Fault);
+        let handlers: Vec<_> = handlers
+            .map(|clause| at(clause.handler_start)..at(clause.handler_end))
+            .collect();
+        let (mut plain, mut in_handlers, mut number) = (Vec::new(), Vec::new(), None);
+        for (at, line) in body.lines.iter().enumerate() {
+            let found = match line.instruction.operand() {
+                Operand::Int64(address) => {
+                    let is_in_handler = handlers.iter().any(|handler| handler.contains(&at));
+                    let kind = if is_in_handler {
+                        &mut in_handlers
+                    } else {
+                        &mut plain
+                    };
+                    kind.push(usize::try_from(*address).unwrap());
+                    continue;
+                }
+                Operand::Int32(value) => Some(*value),
+                Operand::Int8(value) => Some((*value).into()),
+                _ => (0..=8).find(|value| line.instruction == Instruction::ldc_i4(*value)),
+            };
+            number = number.or(found);
+        }
+        let ([enter, leave], [fault]) = (&plain[..], &in_handlers[..]) else {
+            assert_eq!((plain.len(), in_handlers.len()), (0, 0));
+            return None;
+        };
+        // SAFETY: the agent has put them there, for code that calls them so.
+        unsafe {
+            Some(Probes {
+                enter: std::mem::transmute::<usize, extern "C" fn(i32) -> i64>(*enter),
+                leave: std::mem::transmute::<usize, extern "C" fn(i64, i32)>(*leave),
+                fault: std::mem::transmute::<usize, extern "C" fn(i64, i32)>(*fault),
+                number: number?,
+            })
+        }
+    }
+
+    fn call(&self, is_error: bool) {
+        let began = (self.enter)(self.number);
+        match is_error {
+            false => (self.leave)(began, self.number),
+            true => (self.fault)(began, self.number),
+        }
+    }
+}
+
+/// Calls a traced method. The first `errors` calls end with an exception.
+fn call(shop: &Shop, function: usize, calls: usize, errors: usize) {
+    shop.in_main(|| {
+        let il = shop.clr.prepare_call(function);
+        let probes = Probes::of(&il).expect("it has probes");
+        for number in 0..calls {
+            probes.call(number < errors);
+        }
+    });
+}
+
+fn traced(recorded: &Recorded) -> Vec<Traced> {
+    recorded.traced.values().cloned().collect()
+}
+
+fn counted(name: &str, calls: u64, errors: u64) -> Traced {
+    Traced {
+        name: name.into(),
+        refused: String::new(),
+        calls,
+        errors,
+    }
+}
+
+#[test]
+fn methods_are_traced_and_reverted_in_order() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
+    recording.until(|told| told.traced.len() == 2);
+    let both = vec![token(clr, shop.main), token(clr, shop.add)];
+    assert_eq!(changes(clr), [(REQUEST, both.clone())]);
+    // The metadata that the new IL refers to is applied before the request.
+    let order: Vec<_> = clr.journal().into_iter().map(|call| call.method).collect();
+    let at = |method| order.iter().position(|one| *one == method).unwrap();
+    assert!(at("GetModuleMetaData") < at("ApplyMetaData"));
+    assert!(at("ApplyMetaData") < at(REQUEST));
+
+    call(&shop, shop.add, 7, 2);
+    call(&shop, shop.main, 3, 0);
+    call(&shop, shop.add, 1, 0);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(
+        traced(&recorded),
+        [
+            counted("Shop.Cart.Main", 3, 0),
+            counted("Shop.Cart.Add", 8, 2)
+        ]
+    );
+    assert_eq!(
+        changes(clr),
+        [(REQUEST, both.clone()), ("RequestRevert", both)]
+    );
+    // The methods run their own IL again.
+    for function in [shop.main, shop.add] {
+        assert!(Probes::of(&clr.prepare_call(function)).is_none());
+    }
+    // A runtime refuses to detach a profiler that has used ReJIT.
+    let left = program.ask(&request(ask::LEAVE));
+    assert_eq!(
+        (left.verb.as_str(), left.get(keys::HOW)),
+        (answer::OK, Some("idle"))
+    );
+    let why = left.get(keys::WHY).unwrap();
+    assert!(why.starts_with("methods were traced in it"), "{why}");
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn no_lock_is_held_during_rejit_calls() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = shop.clr.clone();
+    let (main, add, thread) = (shop.main, shop.add, shop.clr.add_thread());
+    // Another thread calls the method during the request and needs the new IL.
+    let went_on = {
+        let clr = clr.clone();
+        move || {
+            clr.on_thread(thread, || {
+                assert!(
+                    Probes::of(&clr.prepare_call(add)).is_some(),
+                    "ready before it is asked for"
+                );
+                assert_eq!(clr.jit_compilation_started(main), Hresult::S_OK);
+                assert_eq!(clr.jit_compilation_finished(main), Hresult::S_OK);
+                assert_eq!(clr.thread_created(thread), Hresult::S_OK);
+                assert_eq!(clr.thread_destroyed(thread), Hresult::S_OK);
+            });
+        }
+    };
+    clr.after(REQUEST, went_on);
+    for method in [
+        "ApplyMetaData",
+        "GetILFunctionBody",
+        "RequestRevert",
+        "GetModuleMetaData",
+    ] {
+        let (clr, thread) = (clr.clone(), clr.add_thread());
+        let all = clr.clone();
+        all.meanwhile(method, move || {
+            clr.on_thread(thread, || {
+                assert_eq!(clr.thread_created(thread), Hresult::S_OK);
+                assert_eq!(clr.jit_compilation_finished(main), Hresult::S_OK);
+                // The IL may be the old or the new one.
+                let _il: Arc<[u8]> = clr.prepare_call(main);
+                assert_eq!(clr.thread_destroyed(thread), Hresult::S_OK);
+            });
+        });
+    }
+    program.attach(&clr);
+    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
+    recording.until(|told| told.traced.len() == 1);
+    recording.stop().assert_complete();
+    assert_eq!(changes(&clr).len(), 2);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn methods_of_a_module_are_traced_before_it_runs() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let mut recording = program.record("event=class-load;trace=1000000000:Late.*");
+    // The modules from before the session have been searched.
+    recording.until(|told| !told.runtimes.is_empty());
+    let run = shop.in_main(|| {
+        let module = clr.add_module("/app/late.dll");
+        let class = clr.add_named_class(module, "Late.Job");
+        let run = clr.add_named_function(class, "Run");
+        assert_eq!(clr.module_load_finished(module), Hresult::S_OK);
+        // The request is made before the callback returns.
+        assert_eq!(changes(clr), [(REQUEST, vec![token(clr, run)])]);
+        run
+    });
+    call(&shop, run, 5, 0);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(traced(&recorded), [counted("Late.Job.Run", 5, 0)]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_module_that_is_reported_twice_is_traced_once() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let (tell, told) = channel();
+    let (other, module, thread) = (clr.clone(), shop.module, clr.add_thread());
+    // The session enumerates the module while another thread reports it.
+    clr.meanwhile(REQUEST, move || {
+        let before = other.calls_of("GetModuleMetaData").len();
+        std::thread::spawn({
+            let other = other.clone();
+            move || {
+                let answer = other.on_thread(thread, || other.module_load_finished(module));
+                tell.send(answer).unwrap();
+            }
+        });
+        other.wait_for_calls("GetModuleMetaData", before + 1);
+    });
+    let recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
+    assert_eq!(told.recv(), Ok(Hresult::S_OK));
+    call(&shop, shop.add, 6, 0);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(traced(&recorded), [counted("Shop.Cart.Add", 6, 0)]);
+    let reverts = clr.calls_of("RequestRevert");
+    assert_eq!(reverts.len(), 1);
+    assert_eq!(reverts[0].arguments, [token(clr, shop.add)]);
+    assert_eq!(recorded.notes, [""; 0]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_second_session_traces_again_and_counts_its_own_calls() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let config = "event=class-load;trace=1000000000:Shop.Cart.Add";
+    let mut old = None;
+    for calls in [4, 9] {
+        let mut recording = program.record_and_stay(config);
+        recording.until(|told| told.traced.len() == 1);
+        call(&shop, shop.add, calls as usize, 1);
+        let probes = Probes::of(&clr.prepare_call(shop.add)).unwrap();
+        let recorded = recording.stop();
+        recorded.assert_complete();
+        assert_eq!(traced(&recorded), [counted("Shop.Cart.Add", calls, 1)]);
+        // A call in old code is not counted after the session.
+        probes.call(false);
+        let number = *old.get_or_insert(probes.number);
+        assert_eq!(probes.number, number, "a method has its number for good");
+    }
+    let add = vec![token(clr, shop.add)];
+    let each = [(REQUEST, add.clone()), ("RequestRevert", add)];
+    assert_eq!(changes(clr), [&each[..], &each].concat());
+    assert_eq!(agent_threads(), ["sidewalk", "sidewalk-trace"]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn methods_that_cannot_be_traced_are_reported() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    let plugin = clr.add_collectible_module("/app/plugin.dll");
+    let class = clr.add_named_class(plugin, "Shop.Plugin");
+    clr.add_named_function(class, "Run");
+    let core = clr.add_module("/runtime/System.Private.CoreLib.dll");
+    let class = clr.add_named_class(core, "Shop.Core");
+    clr.add_named_function(class, "Deep");
+    program.attach(clr);
+    let mut recording = program.record(
+        "event=class-load;trace=0:Shop.Core.Deep;trace=0:Shop.*;trace=0:Nowhere.*;trace_limit=1",
+    );
+    recording.until(|told| told.traced.len() == 2);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    let traced = traced(&recorded).into_iter();
+    let mut traced: Vec<_> = traced.map(|one| (one.name, one.refused)).collect();
+    traced.sort();
+    let of_core = "the runtime itself calls methods of System.Private.CoreLib";
+    assert_eq!(
+        traced,
+        [
+            ("Shop.Cart.Main".into(), String::new()),
+            // Methods with an exact pattern are reported by name.
+            ("Shop.Core.Deep".into(), of_core.to_owned()),
+        ]
+    );
+    assert_eq!(
+        recorded.notes,
+        [
+            "--trace Nowhere.*: no method of this name in the 3 modules that were looked at (names are \
+             Namespace.Type.Method, * stands for anything)",
+            "1 methods that --trace means were not traced: 1 are, and --trace-limit is 1",
+            "1 methods of plugin.dll that --trace means were not traced: its assembly can be unloaded, and the \
+             runtime does not compile such code again",
+        ]
+    );
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn methods_of_two_runtimes_are_counted_apart() {
+    let program = Program::new();
+    let eight = Shop::new(RuntimeVersion::Net8, "/app/eight.dll");
+    let ten = Shop::new(RuntimeVersion::Net10, "/app/ten.dll");
+    program.attach(&eight.clr);
+    program.attach(&ten.clr);
+    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.Add");
+    recording.until(|told| told.traced.len() == 2);
+    call(&eight, eight.add, 3, 0);
+    call(&ten, ten.add, 8, 0);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    assert_eq!(
+        traced(&recorded),
+        [
+            counted("Shop.Cart.Add", 3, 0),
+            counted("Shop.Cart.Add", 8, 0)
+        ]
+    );
+    for shop in [&eight, &ten] {
+        assert_eq!(changes(&shop.clr).len(), 2);
+        shop.clr.shutdown();
+        shop.assert_no_violations();
+    }
+}
