@@ -8,8 +8,8 @@ use std::sync::Arc;
 use corprof::sys::{CorPrfEventpipeProviderConfig, EventPipeSessionID, Hresult};
 
 use crate::FakeClr;
-use crate::rejit::list;
 use crate::state::Shared;
+use crate::state::rejit::list;
 
 impl Shared {
     pub(crate) fn start_session(

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use crate::rejit::own_tid;
+use crate::state::rejit::own_tid;
 use crate::{FakeClr, Thread};
 
 type Work = Box<dyn FnOnce() + Send>;

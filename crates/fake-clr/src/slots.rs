@@ -4,6 +4,8 @@
 //! Methods that would need a heap answer `E_NOTIMPL` after the check. The invariant:
 //! no method answers before the check has let the call in.
 
+mod metadata;
+
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ops::Range;
@@ -14,8 +16,8 @@ use corprof::sys::*;
 
 use crate::check::{Refusal, admit};
 use crate::enumerators;
-use crate::journal::{Call, When, own_name};
-use crate::metadata;
+use crate::state::journal::{Call, When, own_name};
+
 use crate::state::{Hooks, Shared, Status, os_thread};
 use crate::world::{Function, Module};
 use crate::{FakeClr, Thread};

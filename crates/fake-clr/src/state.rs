@@ -3,6 +3,9 @@
 //! One mutex for everything and one condition variable for every change. The invariant: nothing of
 //! the profiler is called while the mutex is held.
 
+pub(crate) mod journal;
+pub(crate) mod rejit;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,9 +15,9 @@ use corprof::sys::rules::RuntimeVersion;
 use corprof::sys::{EventMaskHigh, EventMaskLow, FunctionIDMapper2, ICorProfilerCallback11};
 
 use crate::check::Refusal;
-use crate::journal::{Call, Meanwhile, When};
-use crate::rejit::Rejits;
 use crate::slots::InfoObject;
+use crate::state::journal::{Call, Meanwhile, When};
+use crate::state::rejit::Rejits;
 use crate::wait::Waits;
 use crate::world::World;
 

@@ -411,7 +411,8 @@ fn yields_before_it_waits(with_waits: bool) {
         std::thread::yield_now();
     };
     let working = working_beside_another(with_waits, time, [ms(20), ms(400)], last, 3);
-    assert!((0.85..=1.15).contains(&working), "{working}");
+    // What it yields in was told as waiting or as work: 2.3 times its work before that was mended.
+    assert!((0.5..=1.5).contains(&working), "{working}");
 }
 
 #[test]
@@ -441,7 +442,7 @@ fn a_thread_that_begins_to_work_on_a_busy_machine_has_not_waited_until_then() {
         || {
             let (time, ms) = (Duration::from_secs(11), Duration::from_millis);
             let working = working_beside_another(true, time, [ms(30), ms(900)], || (), 5);
-            assert!((0.9..=1.1).contains(&working), "{working}");
+            assert!((0.85..=1.15).contains(&working), "{working}");
         },
     );
 }

@@ -65,7 +65,7 @@ fn defined(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let at = line.find("rule_")?;
     let before = &line[..at];
-    let makes_one = before == "fn " || before == "\"";
+    let makes_one = before == "fn " || before.starts_with('"') && !before.contains("::");
     makes_one.then(|| {
         line[at..]
             .split(|c: char| !c.is_alphanumeric() && c != '_')

@@ -357,7 +357,7 @@ unsafe extern "system" fn get_token_from_sig(
     token: *mut MdToken,
 ) -> Hresult {
     // SAFETY: called through this vtable, with a signature of that length.
-    let (own, signature) = unsafe { (of(this), crate::rejit::list(signature, length)) };
+    let (own, signature) = unsafe { (of(this), crate::state::rejit::list(signature, length)) };
     let mut state = own.clr.lock();
     let Some(module) = state.world.modules.get_mut(&own.module) else {
         return Hresult::CORPROF_E_DATAINCOMPLETE;
