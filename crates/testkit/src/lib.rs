@@ -17,6 +17,7 @@ mod running;
 mod runtime;
 mod shared;
 mod stacks;
+mod started;
 mod tiers;
 mod workload;
 
@@ -37,5 +38,6 @@ pub use record::{
 pub use running::{Running, Server, only_child};
 pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
+pub use started::{Deadline, start_in_time, with_default_signals};
 pub use tiers::{SMOKE, is_smoke};
 pub use workload::{Needs, Workload, workload, workload_names};

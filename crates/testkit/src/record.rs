@@ -10,13 +10,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::layout::{sidewalk, target_dir, tight_stacks};
 use crate::runtime::Runtime;
 use crate::stacks::Stacks;
+use crate::started::{TIME_LIMIT, with_default_signals};
 use crate::workload::workload;
 use crate::{chance, shared};
 
@@ -141,7 +141,7 @@ impl Record {
             .arg(recording);
         command.arg("--").args(&self.command);
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
-        command.stdin(Stdio::null());
+        with_default_signals(&mut command).stdin(Stdio::null());
         command
     }
 
@@ -203,7 +203,7 @@ impl Record {
         command
             .args(&self.command[1..])
             .envs(self.environment.iter().map(|(k, v)| (k, v)));
-        command.stdin(Stdio::null());
+        with_default_signals(&mut command).stdin(Stdio::null());
         command
     }
 
@@ -292,16 +292,13 @@ pub fn test_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The longest that a program may run, in a test.
-const TIME_LIMIT: Duration = Duration::from_secs(540);
-
 /// Runs a command to its end and collects what it printed.
 ///
 /// # Panics
 /// When it cannot be started, or hangs; then it and all that it started are
 /// killed.
 pub fn output_in_time(command: &mut Command) -> Output {
-    command
+    with_default_signals(command)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);

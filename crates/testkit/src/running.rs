@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::load::{Client, load};
 use crate::runtime::Runtime;
+use crate::started::with_default_signals;
 use crate::workload::workload;
 
 /// A started program that has said `ready`.
@@ -44,7 +45,7 @@ impl Running {
     /// # Panics
     /// When it cannot be started, or ends without such a line.
     pub fn start_when<T>(mut command: Command, says: impl Fn(&str) -> Option<T>) -> (Running, T) {
-        let mut child = command
+        let mut child = with_default_signals(&mut command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
