@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
@@ -81,7 +81,7 @@ fn run(command: &mut Command) -> String {
         status,
         stdout,
         stderr,
-    } = command.output().unwrap();
+    } = testkit::output_in_time(command.stdin(Stdio::null()));
     assert!(
         status.success(),
         "{command:?}: {}",
@@ -165,7 +165,7 @@ impl Library {
             .env("DEBUGINFOD_TIMEOUT", "1")
             .current_dir(recorded.folder.path())
             .args(arguments);
-        command.output().unwrap()
+        testkit::output_in_time(command.stdin(Stdio::null()))
     }
 
     fn report(&self, recorded: &Ran) -> String {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use testkit::{Deadline, start_in_time};
 
 use crate::tests::{Scene, read, scene};
 
@@ -23,6 +24,7 @@ const CTRL_C: &[u8] = b"\x03";
 struct Terminal {
     folder: TempDir,
     python: Child,
+    _deadline: Deadline,
     keys: ChildStdin,
     screen: ChildStdout,
     seen: String,
@@ -45,12 +47,13 @@ impl Terminal {
                 None => python.env_remove(name),
             };
         }
-        let mut python = python.spawn().unwrap();
+        let (mut python, deadline) = start_in_time(&mut python);
         Self {
             folder,
             keys: python.stdin.take().unwrap(),
             screen: python.stdout.take().unwrap(),
             python,
+            _deadline: deadline,
             seen: String::new(),
         }
     }
