@@ -227,6 +227,9 @@ fn revert<'rt>(
 }
 
 /// Prepares each method and asks for all of them at once. What else a user should know.
+///
+/// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose tokens
+/// code may use at once, and on .NET 11.0.0 the call makes precompiled code of the module fail.
 fn request<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     (trace, clr): (&Trace, &Clr),
@@ -238,7 +241,6 @@ fn request<'rt>(
     let info = cx.info();
     let mut module = Module::open(cx, key)?;
     let asked = module.prepare(cx, (trace, clr), bodies, methods);
-    info.apply_meta_data(cx, module.id)?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for asked in &asked {
         let id = (module.id, asked.token);

@@ -234,6 +234,10 @@ impl<'rt> Info<'rt> {
     /// Lets code of a module use metadata that was added to it (`ApplyMetaData`, synchronous, may
     /// trigger a GC). `None`: the runtime has not got so far yet.
     ///
+    /// Tokens of signatures, type specifications, and references to types and members are usable without
+    /// it. New types, methods and assembly references need it. On .NET 11.0.0 precompiled code of the
+    /// module fails afterwards (`BadImageFormatException`).
+    ///
     /// # Errors
     /// What the runtime answers.
     pub fn apply_meta_data<C: MayTriggerGc>(

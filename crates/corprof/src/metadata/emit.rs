@@ -150,8 +150,8 @@ impl<'rt> MetadataEmit<'rt> {
     }
 
     /// A reference to a type (`DefineTypeRefByName`): `scope` is an assembly or a module reference,
-    /// or the reference to the type that it is nested in; `name` has the namespace. The runtime finds
-    /// it after [`crate::Info::apply_meta_data`].
+    /// or the reference to the type that it is nested in; `name` has the namespace. Code may use it at
+    /// once.
     ///
     /// # Errors
     /// What the runtime answers.

@@ -209,6 +209,18 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
+/// On .NET 11.0.0 the call alone makes precompiled code of the module fail.
+#[test]
+fn the_agent_applies_no_metadata() {
+    let mut files = Vec::new();
+    sources(&repository().join("crates/agent/src"), &mut files);
+    assert!(files.len() > 100);
+    for file in files {
+        let source = fs::read_to_string(&file).unwrap();
+        assert!(!source.contains("apply_meta_data("), "{}", file.display());
+    }
+}
+
 /// The paths in a piece of source, comments left out; `crate::{a, b::c}` is `crate::a` and `crate::b`.
 fn paths(source: &str) -> Vec<String> {
     let code = source.lines().map(|line| line.split("//").next().unwrap());
