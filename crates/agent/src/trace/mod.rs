@@ -35,6 +35,9 @@ use crate::target::Target;
 
 /// Most methods that are told of as not traced, by name.
 const MAX_REFUSED: usize = 200;
+/// `miAsync`, a method compiled with runtime async: its IL returns a `T` where the signature says
+/// `Task<T>`.
+const RUNTIME_ASYNC: u32 = 0x2000;
 /// Most methods whose calls have not ended that are told of by name.
 const MAX_NOT_ENDED: usize = 20;
 
@@ -481,6 +484,8 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
     /// `miCodeTypeMask`: 0 is IL. `miInternalCall`.
     const CODE_TYPE: u32 = 0x3;
     const INTERNAL_CALL: u32 = 0x1000;
+    /// The flags of ECMA-335 II.23.1.11 and `corhdr.h`, `miAsync` included.
+    const KNOWN: u32 = 0x37ff;
     if method.rva == 0
         || method.implementation & CODE_TYPE != 0
         || method.implementation & INTERNAL_CALL != 0
@@ -488,6 +493,18 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
         return Some((
             "it has no IL (abstract, P/Invoke or made by the runtime)",
             false,
+        ));
+    }
+    if method.implementation & RUNTIME_ASYNC != 0 {
+        return Some((
+            "it is compiled with runtime async, and such methods cannot be traced yet",
+            true,
+        ));
+    }
+    if method.implementation & !KNOWN != 0 {
+        return Some((
+            "it has flags of a newer runtime, whose meaning is unknown",
+            true,
         ));
     }
     if method.name == ".cctor" {
@@ -507,5 +524,37 @@ pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx:
         events.tell(EventNews::Note(format!(
             "no method of .NET {version} is traced: {why}"
         )));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, implementation: u32) -> Option<&'static str> {
+        let method = MethodProps {
+            class: Token(0),
+            name: name.to_owned(),
+            attributes: 0,
+            signature: Vec::new(),
+            rva: 0x2050,
+            implementation,
+        };
+        own_reason(&method).map(|(why, _)| why)
+    }
+
+    #[test]
+    fn methods_of_runtime_async_and_with_unknown_flags_are_refused() {
+        const AGGRESSIVE: u32 = 0x100 | 0x200;
+        assert_eq!(refused("Get", 0), None);
+        assert_eq!(refused("Get", AGGRESSIVE), None);
+        for implementation in [RUNTIME_ASYNC, RUNTIME_ASYNC | AGGRESSIVE] {
+            let why = refused("GetAsync", implementation).unwrap();
+            assert!(why.contains("runtime async"), "{why}");
+        }
+        for implementation in [0x800, 0x4000, 0x8000] {
+            let why = refused("Get", implementation).unwrap();
+            assert!(why.contains("newer runtime"), "{why}");
+        }
     }
 }
