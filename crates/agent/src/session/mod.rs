@@ -49,7 +49,7 @@ use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
 use crate::target::threads::{Scan, ThreadNews};
-use crate::trace::{self, TraceWriter};
+use crate::trace::{self, ModuleAge, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
 
 /// Between two looks at /proc/self/task.
@@ -595,7 +595,8 @@ impl<'a> Session<'a> {
                 trace::enable(&own, clr, &parts.events, cx);
                 let modules = cx.info().enum_modules(cx).unwrap_or_default();
                 for module in modules {
-                    parts.trace.module(clr, &own, &parts.events, cx, module);
+                    let loaded = (module, ModuleAge::Loaded);
+                    parts.trace.module(clr, &own, &parts.events, cx, loaded);
                 }
             });
         }

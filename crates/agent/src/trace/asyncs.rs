@@ -18,6 +18,7 @@ use super::{answered, probes};
 
 const SERVICES: &str = "System.Runtime.CompilerServices.";
 const TASK: &str = "System.Threading.Tasks.Task";
+const VALUE_TASK: &str = "System.Threading.Tasks.ValueTask";
 const TASK_OF: &str = "System.Threading.Tasks.Task`1";
 /// Of C# and Visual Basic.
 const STATES: [&str; 2] = ["<>1__state", "$State"];
@@ -107,6 +108,18 @@ fn definition(of: &Type) -> Option<Token> {
         _ => return None,
     };
     (token.table() == Token::TYPE_DEF).then_some(token)
+}
+
+/// Whether a type is one of the framework's tasks, which runtime-async code awaits without a task.
+pub(super) fn is_task(import: &MetadataImport<'_>, of: &Type) -> bool {
+    let token = match of {
+        Type::Class(class) | Type::ValueType(class) => class.token(),
+        Type::Generic { definition, .. } => definition.token(),
+        _ => return false,
+    };
+    let name = named(import, token).map(|(name, _)| name);
+    let name = name.as_deref().map(|name| name.trim_end_matches("`1"));
+    matches!(name, Some(TASK | VALUE_TASK))
 }
 
 /// The state machine that a method starts; `None` of a method that is not async. An error is why its end cannot be seen, for users.

@@ -3,7 +3,7 @@
 //! Invariants: what is traced again has the body that it had; what is not rewritten has its reason; of an async method both halves are
 //! rewritten, or the first one as any other method.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
 use corprof::context::RejitThread;
@@ -17,13 +17,15 @@ use corprof::{
 
 use super::asyncs::{self, Kickoff};
 use super::table::{self, NEVER};
-use super::{Trace, Wanted, answered, probes};
+use super::{ModuleAge, RUNTIME_ASYNC, Trace, Wanted, answered, probes};
 use crate::clr::Clr;
 
 /// Larger bodies are left alone.
 const MAX_IL: usize = 1 << 20;
 /// Most methods that a note names.
 const MAX_NAMED: usize = 10;
+/// The first major version whose JIT compiles async versions of methods that return tasks.
+const ASYNC_VERSIONS: u16 = 11;
 
 /// Bodies with probes.
 pub(super) struct Bodies<'a> {
@@ -86,6 +88,9 @@ pub(super) struct Module<'rt> {
     emit: MetadataEmit<'rt>,
     signatures: Signatures,
     runtime: u16,
+    age: ModuleAge,
+    /// A method that returns a task was prepared, and callers may have been compiled before.
+    may_be_inlined: bool,
     /// Methods that return a task of which nobody sees the end, by why.
     to_first_await: BTreeMap<String, Vec<String>>,
 }
@@ -121,6 +126,7 @@ impl<'rt> Module<'rt> {
     pub(super) fn open(
         cx: &mut Cx<'rt, RejitThread>,
         key: ModuleKey,
+        age: ModuleAge,
     ) -> corprof::Result<Module<'rt>> {
         let info = cx.info();
         let unknown = Hresult::CORPROF_E_DATAINCOMPLETE;
@@ -136,6 +142,8 @@ impl<'rt> Module<'rt> {
             signatures: Signatures::new(&emit)?,
             emit,
             runtime: info.get_runtime_information(cx)?.major,
+            age,
+            may_be_inlined: false,
             to_first_await: BTreeMap::new(),
         })
     }
@@ -186,6 +194,10 @@ impl<'rt> Module<'rt> {
                     bodies.asked.insert(self.key, wanted.token, body);
                     if let Some(method) = table::method(number) {
                         method.min_ns.store(wanted.min_ns.min(NEVER - 1), Relaxed);
+                    }
+                    if self.may_be_inlined(&wanted.signature) {
+                        self.may_be_inlined = true;
+                        trace.may_be_inlined(&wanted);
                     }
                     own.push(Asked {
                         token: wanted.token,
@@ -263,6 +275,58 @@ impl<'rt> Module<'rt> {
             }
         }
         Ok((number, read))
+    }
+
+    /// Whether runtime-async callers that were compiled before may hold inlined copies of a method.
+    ///
+    /// From .NET 11 on the JIT makes an async version of each method that returns a task, for callers that
+    /// await it, and inlines that. ReJIT looks callers up by the method itself, not by this version
+    /// (`UpdateJitInlinerActiveILVersions`, `src/coreclr/vm/rejit.cpp`), so it does not find them.
+    fn may_be_inlined(&self, signature: &[u8]) -> bool {
+        self.runtime >= ASYNC_VERSIONS
+            && self.age == ModuleAge::Loaded
+            && MethodSignature::read(signature)
+                .is_ok_and(|signature| asyncs::is_task(&self.import, &signature.return_type))
+    }
+
+    /// The runtime-async methods of this module that may hold inlined copies of what is traced, and which
+    /// ReJIT does not find by itself: precompiled ones, and see [`Module::may_be_inlined`].
+    pub(super) fn async_callers(
+        &self,
+        cx: &mut Cx<'rt, RejitThread>,
+        asked: &[Asked],
+        precompiled: bool,
+    ) -> BTreeSet<Token> {
+        let mut callers = BTreeSet::new();
+        if self.runtime < ASYNC_VERSIONS {
+            return callers;
+        }
+        let (info, id) = (self.info, self.id);
+        let mut any_may_be = self.may_be_inlined;
+        for method in asked.iter().filter(|_| precompiled) {
+            let found =
+                info.enum_ngen_module_methods_inlining_this_method(cx, id, id, method.token);
+            match found {
+                Ok(Some((inliners, true))) => {
+                    callers.extend(inliners.iter().map(|inliner| Token(inliner.method_id)));
+                }
+                // An attached profiler is refused.
+                _ => any_may_be = true,
+            }
+        }
+        if any_may_be {
+            let classes = self.import.enum_type_defs().unwrap_or_default();
+            let methods = classes
+                .into_iter()
+                .map(|class| self.import.enum_methods(class));
+            callers.extend(methods.filter_map(Result::ok).flatten());
+        }
+        let is_async = |token: &Token| {
+            let props = self.import.get_method_props(*token);
+            props.is_ok_and(|props| props.implementation & RUNTIME_ASYNC != 0)
+        };
+        callers.retain(is_async);
+        callers
     }
 
     /// The async method that a body begins.

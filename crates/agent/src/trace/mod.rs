@@ -15,7 +15,7 @@ mod requests;
 mod table;
 mod writer;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{Context, MayTriggerGc};
@@ -40,6 +40,8 @@ const MAX_REFUSED: usize = 200;
 const RUNTIME_ASYNC: u32 = 0x2000;
 /// Most methods whose calls have not ended that are told of by name.
 const MAX_NOT_ENDED: usize = 20;
+/// Most methods that the note on inlined copies names.
+const MAX_INLINED: usize = 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -81,6 +83,17 @@ struct State {
     refused_more: u64,
     /// Modules of which nothing is traced: why, and how many methods were meant.
     left_alone: BTreeMap<(Arc<str>, &'static str), u64>,
+    /// Methods that runtime-async callers compiled before the session may hold inlined copies of.
+    may_be_inlined: BTreeSet<String>,
+}
+
+/// Whether code of a module may have run when its methods begin to be traced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ModuleAge {
+    /// It is being loaded.
+    New,
+    /// It was loaded before the session.
+    Loaded,
 }
 
 /// A method that was meant.
@@ -137,6 +150,7 @@ impl Trace {
         (state.modules, state.count, state.over_limit) = (0, 0, 0);
         (state.refused, state.refused_more) = (0, 0);
         state.left_alone.clear();
+        state.may_be_inlined.clear();
         state.is_summed_up = false;
         drop(state);
         if !patterns.is_empty() {
@@ -201,6 +215,9 @@ impl Trace {
                 "{count} methods of {file} that --trace means were not traced: {why}"
             )));
         }
+        if let Some(note) = inlined_note(&state.may_be_inlined) {
+            events.tell(EventNews::Note(note));
+        }
         say_not_ended(events);
         if state.refused_more > 0 {
             events.tell(EventNews::Note(format!(
@@ -242,7 +259,7 @@ impl Trace {
         own: &ClrTrace,
         events: &Events,
         cx: &mut Cx<'rt, C>,
-        module: ModuleId<'rt>,
+        (module, age): (ModuleId<'rt>, ModuleAge),
     ) {
         let patterns = Arc::clone(&lock(&self.patterns));
         if patterns.is_empty() || !own.can_trace() || !clr.is_recorded() {
@@ -263,7 +280,7 @@ impl Trace {
         let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
         let wanted = self.admit(clr.number(), info.key(module), &path, &met, wanted);
         if !wanted.is_empty() {
-            own.trace((self, clr), events, info.key(module), path, wanted);
+            own.trace((self, clr), events, (info.key(module), age), path, wanted);
         }
     }
 
@@ -366,6 +383,12 @@ impl Trace {
         }
     }
 
+    /// Calls of this method may be missing: see [`State::may_be_inlined`].
+    fn may_be_inlined(&self, wanted: &Wanted) {
+        let name = format!("{}.{}", pattern::plain(&wanted.type_name), wanted.name);
+        lock(&self.state).may_be_inlined.insert(name);
+    }
+
     /// The runtime cannot compile one of them.
     pub(crate) fn failed(&self, module: ModuleKey, token: Token, why: Hresult) {
         let mut state = lock(&self.state);
@@ -377,6 +400,26 @@ impl Trace {
             traced.fresh = true;
         }
     }
+}
+
+/// Names the methods whose calls may be missing because runtime-async callers hold inlined copies.
+fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
+    if methods.is_empty() {
+        return None;
+    }
+    let named: Vec<&str> = methods
+        .iter()
+        .map(String::as_str)
+        .take(MAX_INLINED)
+        .collect();
+    let mut named = named.join(", ");
+    if let more @ 1.. = methods.len().saturating_sub(MAX_INLINED) {
+        named += &format!(" and {more} more");
+    }
+    Some(format!(
+        "calls by runtime-async methods of other modules that were compiled before tracing began may not be counted: {named} \
+         (methods that return tasks; .NET 11 does not say where it inlined them)"
+    ))
 }
 
 /// Says which calls of async methods have begun and not ended.
@@ -556,5 +599,16 @@ mod tests {
             let why = refused("Get", implementation).unwrap();
             assert!(why.contains("newer runtime"), "{why}");
         }
+    }
+
+    #[test]
+    fn the_note_on_inlined_copies_names_ten() {
+        assert_eq!(inlined_note(&BTreeSet::new()), None);
+        let methods: BTreeSet<String> = (10..22).map(|i| format!("M{i}")).collect();
+        let note = inlined_note(&methods).unwrap();
+        assert!(
+            note.contains("M10, M11") && note.contains("M19 and 2 more"),
+            "{note}"
+        );
     }
 }

@@ -19,7 +19,7 @@ use corprof::{
 
 use super::bodies::{Bodies, Module};
 use super::table::{self, NEVER};
-use super::{Trace, Wanted, answered, lock};
+use super::{ModuleAge, Trace, Wanted, answered, lock};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
@@ -40,7 +40,7 @@ enum Command {
     Trace {
         trace: &'static Trace,
         clr: Arc<Clr>,
-        module: ModuleKey,
+        module: (ModuleKey, ModuleAge),
         methods: Vec<(usize, Wanted)>,
         done: SyncSender<Option<String>>,
     },
@@ -87,7 +87,7 @@ impl ClrTrace {
         &self,
         (trace, clr): (&'static Trace, &Arc<Clr>),
         events: &Events,
-        module: ModuleKey,
+        module: (ModuleKey, ModuleAge),
         path: Arc<str>,
         methods: Vec<(usize, Wanted)>,
     ) {
@@ -234,13 +234,16 @@ fn request<'rt>(
     cx: &mut Cx<'rt, RejitThread>,
     (trace, clr): (&Trace, &Clr),
     bodies: &mut Bodies<'_>,
-    key: ModuleKey,
+    (key, age): (ModuleKey, ModuleAge),
     methods: Vec<(usize, Wanted)>,
     traced: &mut Vec<(ModuleKey, Token, Option<i32>)>,
 ) -> corprof::Result<Option<String>> {
     let info = cx.info();
-    let mut module = Module::open(cx, key)?;
+    let mut module = Module::open(cx, key, age)?;
     let asked = module.prepare(cx, (trace, clr), bodies, methods);
+    let about = info.get_module_info2(cx, module.id)?;
+    let precompiled = about.is_some_and(|about| about.flags.contains(corprof::ModuleFlags::NGEN));
+    let async_callers = module.async_callers(cx, &asked, precompiled);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for asked in &asked {
         let id = (module.id, asked.token);
@@ -259,8 +262,14 @@ fn request<'rt>(
         if !without.is_empty() {
             info.request_rejit(cx, &without)?;
         }
+        if !async_callers.is_empty() {
+            // With their own IL, as nothing is prepared for them: what is traced is not inlined again.
+            let callers = async_callers.iter().map(|token| (module.id, *token));
+            info.request_rejit(cx, &callers.collect::<Vec<_>>())?;
+        }
         Ok(())
     })();
+    traced.extend(async_callers.into_iter().map(|token| (key, token, None)));
     for asked in asked {
         let number = asked.counts.map(|(_, number)| number);
         traced.push((key, asked.token, number));
@@ -269,9 +278,6 @@ fn request<'rt>(
             trace.became(index, answer.map_err(answered));
         }
     }
-    let precompiled = info.get_module_info2(cx, module.id)?;
-    let precompiled =
-        precompiled.is_some_and(|about| about.flags.contains(corprof::ModuleFlags::NGEN));
     let mut notes = module.notes();
     if precompiled && !without.is_empty() {
         notes.push(format!(
