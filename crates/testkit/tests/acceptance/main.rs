@@ -79,6 +79,7 @@ mod testing;
 mod tiers;
 mod top;
 mod traced_async;
+mod traced_framework;
 mod tracing;
 mod truncated;
 mod unseen;

@@ -1,0 +1,122 @@
+//! Method tracing of the framework's own assemblies, which are precompiled. The program's results are its own, and what is
+//! compiled with runtime async is named.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use testkit::{Record, Recorded, Running, Runtime, test_folder, workload};
+
+use crate::attach::{recording_in, start, until};
+use crate::records;
+use crate::tracing::{stop, traced};
+
+on_each_runtime!(
+    results_are_those_of_the_bare_program,
+    a_running_program_goes_on_as_it_was,
+    calls_in_precompiled_code_are_counted,
+);
+
+/// Patterns of a recording each: some hundreds of methods of the framework, and some that are called.
+const PATTERNS: [&[&str]; 3] = [
+    &[
+        "System.Text.RegularExpressions.Regex*",
+        "System.Xml.Xml*",
+        "System.Uri.*",
+        "System.Collections.*",
+        "System.IO.Compression.*",
+    ],
+    &["System.Text.Json.*"],
+    &["System.Net.*", "*Async"],
+];
+
+/// Options of `record` for patterns, of whose calls no stack is kept.
+fn options(patterns: &[&str]) -> Vec<String> {
+    let each = patterns.iter();
+    let each = each.flat_map(|pattern| ["--trace".to_owned(), format!("{pattern}:1h")]);
+    each.chain(["--trace-limit".to_owned(), "16384".to_owned()])
+        .collect()
+}
+
+/// Whether the framework has methods that are compiled with runtime async.
+fn has_runtime_async(runtime: &Runtime) -> bool {
+    let (major, _) = runtime.version.split_once('.').unwrap();
+    major.parse::<u32>().unwrap() >= 11
+}
+
+fn assert_traced(recorded: &Recorded, runtime: &Runtime, patterns: &[&str]) {
+    let calls = traced(recorded).into_iter();
+    let calls: u64 = calls.filter_map(|one| one["calls"].as_u64()).sum();
+    assert!(calls > 10, "{patterns:?}: {calls}");
+    let notes = recorded.inspect().json["notes"].to_string();
+    let names_them = notes.contains("compiled with runtime async");
+    if patterns.contains(&"*Async") {
+        assert_eq!(names_them, has_runtime_async(runtime), "{notes}");
+    }
+}
+
+fn results_are_those_of_the_bare_program(runtime: &Runtime) {
+    let record = Record::workload(runtime, "framework", &["rounds=3"]);
+    let bare = record.run_bare();
+    for patterns in PATTERNS {
+        let record = record.clone().options(options(patterns));
+        let recorded = record.run_as(&bare);
+        assert_traced(&recorded, runtime, patterns);
+    }
+}
+
+/// Whether a recording that is being made has calls.
+fn has_counted(folder: &Path) -> bool {
+    let records = records(&recording_in(folder)).unwrap();
+    let is_one = |record| matches!(record, &recording::Record::Calls { .. });
+    records.iter().any(is_one)
+}
+
+fn a_running_program_goes_on_as_it_was(runtime: &Runtime) {
+    let bare = Record::workload(runtime, "framework", &["rounds=1"]).run_bare();
+    let mut command = runtime.command(&workload("framework").dll);
+    command.arg("attached");
+    let program = Running::start(command);
+    for patterns in PATTERNS {
+        let folder = test_folder("traced-framework");
+        let options = options(patterns);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let tool = start(program.pid(), &folder, &options);
+        until("traced calls", || has_counted(&folder));
+        let (said, recorded) = stop(tool, &folder);
+        assert!(recorded.answer.status.success(), "{said}");
+        assert_traced(&recorded, runtime, patterns);
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}: {output}");
+    for result in bare.results() {
+        let line = format!("result {}", result.join(" "));
+        assert!(output.contains(&line), "{line} is not in {output}");
+    }
+}
+
+/// Calls by name, also of several methods of one name.
+fn calls(recorded: &Recorded) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for one in traced(recorded) {
+        let name = one["name"].as_str().unwrap().to_owned();
+        *calls.entry(name).or_default() += one["calls"].as_u64().unwrap_or(0);
+    }
+    calls
+}
+
+/// Precompiled callers, runtime-async ones too, hold inlined copies of what is traced.
+fn calls_in_precompiled_code_are_counted(runtime: &Runtime) {
+    let record = Record::workload(runtime, "framework", &["rounds=2"]);
+    let record = record.options(options(&["System.IO.Compression.*"]));
+    let recorded = record.run_complete();
+    if runtime.is_core31() {
+        // It crashes when it is asked for such callers: docs/tracing.md.
+        let notes = recorded.inspect().json["notes"].to_string();
+        assert!(notes.contains("inlined into precompiled code"), "{notes}");
+        return;
+    }
+    let compiled = record.environment("DOTNET_ReadyToRun", "0");
+    let compiled = calls(&compiled.run_complete());
+    assert!(compiled.values().sum::<u64>() > 100, "{compiled:?}");
+    assert_eq!(calls(&recorded), compiled);
+}
