@@ -121,6 +121,20 @@ mod tests {
         assert_eq!(cache.get(second), None);
     }
 
+    #[test]
+    fn a_large_range_is_forgotten_whole_and_nothing_beside_it() {
+        let cache = cache();
+        let range = 0x7f00_0000_1000..0x7f00_0000_1000 + 3 * SLOTS as u64;
+        let (first, last) = (range.start, range.end - 1);
+        let beside = [first - 1, last + 1];
+        for address in [first, last].into_iter().chain(beside) {
+            cache.put(address, 7);
+        }
+        cache.invalidate(&range);
+        assert_eq!([first, last].map(|address| cache.get(address)), [None; 2]);
+        assert_eq!(beside.map(|address| cache.get(address)), [Some(7); 2]);
+    }
+
     proptest! {
         #[test]
         fn gives_back_what_was_put(address in 1u64 << 16..ADDRESS_LIMIT, packed in 1u32..1 << 31) {

@@ -336,3 +336,18 @@ fn a_body_says_whether_a_walk_met_it() {
     assert!(map.add_jit_body(body(other, 100), 8));
     assert!(!map.take_jit_body(other, |_| true).unwrap().was_met);
 }
+
+/// A bucket grows when its seventeenth body comes, which lies before all others here.
+#[test]
+fn a_body_that_overlaps_one_of_a_full_bucket_takes_its_place() {
+    let map = Box::new(CodeMap::new());
+    let chunk = 0x7f00_0000_0000;
+    for number in (1..=16).chain([0]) {
+        let start = chunk + number * 0x40;
+        assert_eq!(map.replace_jit_bodies(body(start, 0x40), number), Some(0));
+    }
+    let last = chunk + 16 * 0x40;
+    assert_eq!(map.replace_jit_bodies(body(last + 0x10, 0x10), 17), Some(1));
+    assert_eq!(map.lookup(last), None);
+    assert_eq!(map.memory().jit_bodies, 17);
+}
