@@ -649,3 +649,29 @@ fn thread_pointer() -> u64 {
     }
     pointer
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_that_stands_for_threads_has_the_time_and_the_count_of_each() {
+        let stands = |value, count| Stands {
+            wall: false,
+            value,
+            count,
+        };
+        let all = stands(1_500, 2).times(4);
+        assert_eq!((all.value, all.count), (6_000, 8));
+        let most = stands(u64::MAX, Head::MAX_COUNT).times(2);
+        assert_eq!((most.value, most.count), (u64::MAX, Head::MAX_COUNT));
+    }
+
+    #[test]
+    fn a_walk_that_fills_its_interval_lets_as_many_ticks_pass() {
+        assert_eq!(ticks_to_pass(499, 1_000), 0);
+        // The tick that came meanwhile, and one for the program.
+        assert_eq!(ticks_to_pass(500, 1_000), 2);
+        assert_eq!(ticks_to_pass(2_500, 1_000), 4);
+    }
+}

@@ -37,9 +37,7 @@ impl Sampler {
             EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => PERF_NS,
             EngineKind::Timer | EngineKind::Clock | EngineKind::Wall => 0,
         };
-        let Counters { signals, sent, .. } = *counters;
-        let clocks = signals.saturating_sub(sent);
-        signals * delivery_ns + sent * SENT_NS + clocks * by_clock
+        reckoned(counters, delivery_ns, by_clock)
     }
 
     /// CPU time that the delivery of one signal costs here, without the handler: the kernel's
@@ -71,5 +69,29 @@ impl Sampler {
             (Some(sent), Some(calls)) => sent.saturating_sub(calls) / BATCH,
             _ => DELIVERY_NS,
         }
+    }
+}
+
+/// What ticks have cost, where the interrupt of one that was not sent costs `by_clock`.
+fn reckoned(counters: &Counters, delivery_ns: u64, by_clock: u64) -> u64 {
+    let Counters { signals, sent, .. } = *counters;
+    let clocks = signals.saturating_sub(sent);
+    signals * delivery_ns + sent * SENT_NS + clocks * by_clock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tick_costs_its_delivery_and_its_own_interrupt() {
+        let counters = Counters {
+            signals: 10,
+            sent: 4,
+            ..Counters::default()
+        };
+        assert_eq!(reckoned(&counters, 2_000, 0), 10 * 2_000 + 4 * SENT_NS);
+        let by_perf = 10 * 2_000 + 4 * SENT_NS + 6 * PERF_NS;
+        assert_eq!(reckoned(&counters, 2_000, PERF_NS), by_perf);
     }
 }

@@ -404,6 +404,167 @@ mod tests {
         assert!(size_of::<Slot>() <= 512, "{}", size_of::<Slot>());
     }
 
+    /// All fields by name: of a new one it has to be said whether a thread leaves something in it.
+    #[test]
+    fn nothing_is_left_in_a_slot_of_the_thread_before() {
+        let mut slot = Box::<Slot>::new_uninit();
+        // SAFETY: bytes of 1 are valid for each field: atomics of numbers, flags and a pointer.
+        let slot = unsafe {
+            let bytes = slot.as_mut_ptr().cast::<u8>();
+            bytes.write_bytes(1, size_of::<Slot>());
+            slot.assume_init()
+        };
+        slot.reset(7);
+        let Slot {
+            // The slot's own, and set by `register`.
+            gate: _,
+            tid: _,
+            next_free: _,
+            token: _,
+            block: _,
+            block_len: _,
+            ring_words: _,
+            max_depth: _,
+            stack_low,
+            stack_high,
+            timer,
+            head,
+            last_depth,
+            last_buffer,
+            first_tick,
+            cookie,
+            cookie_at,
+            wall_time,
+            accounted_cpu,
+            ticks_to_pass,
+            threads,
+            samples,
+            intervals,
+            value_ns,
+            handler_ns,
+            signals,
+            lost_ns,
+            sent,
+            cpu_told,
+            hello_sp,
+            hello_tp,
+            cpu_after,
+            wall_rest,
+            wall_samples,
+            trace_state,
+            // Said of a trace that is there.
+            trace_end: _,
+            trace_refused: _,
+            trace_depth: _,
+            trace_time: _,
+            write_whole,
+            wall_signal,
+            trace_sent,
+            hello_sent,
+            cpu_sent,
+            perf_id,
+            wait_asked,
+            wait_depth,
+            // Said of a wait that is there.
+            wait_end: _,
+            reader,
+        } = &*slot;
+        let ReaderSide {
+            tail,
+            depth,
+            end,
+            place,
+            greeted,
+            idle_ticks,
+            waited,
+            idle_ns,
+            idle_until,
+            idle_at,
+            cpu_seen,
+            clock_seen,
+            clock_still,
+            wall_still,
+            wall_looked,
+            is_long,
+            wall_queued,
+            wait_ns,
+            wait_until,
+            wait_ticks,
+            wait_misses,
+            taken,
+        } = reader;
+        let words = [
+            stack_low,
+            stack_high,
+            timer,
+            head,
+            cookie,
+            cookie_at,
+            accounted_cpu,
+            ticks_to_pass,
+            samples,
+            intervals,
+            value_ns,
+            handler_ns,
+            signals,
+            lost_ns,
+            sent,
+            cpu_told,
+            hello_sp,
+            hello_tp,
+            cpu_after,
+            wall_rest,
+            wall_samples,
+            perf_id,
+            tail,
+            idle_ns,
+            idle_until,
+            idle_at,
+            cpu_seen,
+            clock_seen,
+            clock_still,
+            wall_still,
+            wall_looked,
+            wall_queued,
+            wait_ns,
+            wait_until,
+        ];
+        for (at, word) in words.into_iter().chain(taken).enumerate() {
+            assert_eq!(word.load(Ordering::Relaxed), 0, "number {at} of 64 bits");
+        }
+        let halves = [
+            last_depth,
+            wait_depth,
+            depth,
+            idle_ticks,
+            waited,
+            wait_ticks,
+            wait_misses,
+        ];
+        for (at, half) in halves.into_iter().enumerate() {
+            assert_eq!(half.load(Ordering::Relaxed), 0, "number {at} of 32 bits");
+        }
+        let bytes = [last_buffer, trace_state, wall_signal, end, place];
+        for (at, byte) in bytes.into_iter().enumerate() {
+            assert_eq!(byte.load(Ordering::Relaxed), 0, "number {at} of 8 bits");
+        }
+        let flags = [
+            write_whole,
+            trace_sent,
+            hello_sent,
+            cpu_sent,
+            wait_asked,
+            greeted,
+            is_long,
+        ];
+        for (at, flag) in flags.into_iter().enumerate() {
+            assert!(!flag.load(Ordering::Relaxed), "flag {at}");
+        }
+        assert!(first_tick.load(Ordering::Relaxed));
+        assert_eq!(threads.load(Ordering::Relaxed), 1);
+        assert_eq!(wall_time.load(Ordering::Relaxed), 7);
+    }
+
     #[test]
     fn parts_of_a_block_do_not_overlap_and_are_aligned() {
         for max_depth in [1, 7, 64, 2048, 32768] {
