@@ -330,3 +330,27 @@ impl Clr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_end_are_noted_while_the_past_is_not_known() {
+        let clr = Clr::attached(false);
+        clr.thread_ending(0x100);
+        clr.begin_to_catch_up();
+        clr.thread_ending(0x200);
+        assert_eq!(clr.gate.hold().threads, HashSet::from([0x200]));
+    }
+
+    #[test]
+    fn code_is_asked_about_only_where_no_module_has_gone_since() {
+        let gate = Gate::default();
+        assert!(gate.hold_if_none_since(0).is_some(), "none has ever gone");
+        let before_ns = proc::now_ns();
+        gate.unloading();
+        assert!(gate.hold_if_none_since(before_ns).is_none());
+        assert!(gate.hold_if_none_since(proc::now_ns() + 1).is_some());
+    }
+}

@@ -512,4 +512,27 @@ mod tests {
         state.free_place(2);
         assert_eq!(state.take_place(5), Some(2));
     }
+
+    #[test]
+    fn a_clr_that_has_ended_leaves_its_place_and_one_on_its_way_is_waited_for() {
+        let (_writer, registry) = registry(RuntimePolicy::All);
+        assert!(registry.is_deserted());
+        let number = registry.claim(String::new).unwrap();
+        assert!(!registry.is_deserted(), "its `Initialize` is to come");
+        let clr = KnownClr {
+            number,
+            version: String::new(),
+            recorded: true,
+            refused_by: "",
+            reach: None,
+            ending: true,
+            former: None,
+        };
+        registry.state().list(clr);
+        assert!(registry.is_deserted());
+        let places = (0..=HIJACKS).map(|_| registry.state().take_place(number));
+        assert_eq!(places.last(), Some(None), "all are taken");
+        registry.acknowledge(number);
+        assert_eq!(registry.state().take_place(number + 1), Some(0));
+    }
 }

@@ -412,6 +412,22 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_kept_within_their_limits() {
+        let least = Settings::parse("interval_ns=1;max_depth=0;live_interval_ns=1");
+        assert_eq!(
+            (least.interval_ns, least.max_depth, least.live_interval_ns),
+            (100_000, 1, 100_000_000)
+        );
+        let all = "interval_ns=18446744073709551615;max_depth=4294967295;\
+                   alloc_interval=18446744073709551615;live_interval_ns=18446744073709551615";
+        let most = Settings::parse(all);
+        // 1 Hz, a day.
+        assert_eq!(most.interval_ns, 1_000_000_000);
+        assert_eq!(most.live_interval_ns, 24 * 3600 * 1_000_000_000);
+        assert_eq!((most.max_depth, most.alloc_interval), (32_768, 1 << 40));
+    }
+
+    #[test]
     fn nonsense_keeps_the_defaults() {
         assert_eq!(
             Settings::parse(

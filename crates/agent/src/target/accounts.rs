@@ -370,4 +370,47 @@ mod tests {
         assert_eq!(accounts.settled, [early]);
         assert_eq!(account.owed_ns(), 0);
     }
+
+    /// # Safety
+    /// None: it touches nothing.
+    unsafe extern "C" fn no_walk(
+        _context: *const libc::ucontext_t,
+        _stack_end: u64,
+        _scratch: *mut sampler::Scratch,
+        _out: *mut u64,
+        _cap: usize,
+    ) -> sampler::WalkResult {
+        sampler::WalkResult {
+            depth: 0,
+            end: 0,
+            reason: 0,
+        }
+    }
+
+    #[test]
+    fn only_what_no_clock_tells_of_is_due_to_threads_that_ended() {
+        const MS: u64 = 1_000_000;
+        const AGENT: u32 = 9;
+        let (sampler, _reader) = Sampler::start(sampler::Config::default(), no_walk).unwrap();
+        let mut accounts = Accounts::default();
+        accounts.open(50 * MS, &[(1, 0), (2, 0), (AGENT, 0)]);
+        let mut ended = accounts.account(1);
+        ended.settle(Some(400 * MS), 400 * MS);
+        accounts.end_account(1, &ended, None);
+        let mut live = accounts.account(2);
+        live.settle(Some(300 * MS), 300 * MS);
+        // Of 900 ms the agent has used 100, and of another 100 no clock is left.
+        let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
+        let known = [(2, &live, true)].into_iter();
+        accounts.make_report(950 * MS, AGENT, &clocks, known, &sampler);
+        let report = accounts.report().unwrap();
+        assert_eq!(report.due_ns, 800 * MS);
+        let unread = Claim {
+            reason: Reason::Ended,
+            threads: 0,
+            cpu_ns: 100 * MS,
+        };
+        assert_eq!(report.claims, [unread]);
+        sampler.stop();
+    }
 }

@@ -249,6 +249,15 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_call_is_that_of_its_batch() {
+        let (_, method) = add("A.D".into()).unwrap();
+        method.count(0, 9_000, false);
+        assert_eq!(method.take().max_ns, 9_000);
+        method.count(0, 20, false);
+        assert_eq!(method.take().max_ns, 20);
+    }
+
+    #[test]
     fn no_count_is_lost_while_it_is_taken() {
         const EACH: u64 = 200_000;
         let (_, method) = add("A.C".into()).unwrap();
