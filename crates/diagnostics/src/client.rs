@@ -170,6 +170,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// As `ds-profiler-protocol.c` reads it: milliseconds, the class, the path, the data.
+    #[test]
+    fn an_attach_is_what_the_runtime_reads() {
+        let attach = Attach {
+            clsid: [7; 16],
+            library: "/a",
+            client_data: b"xy",
+            collection: Duration::from_secs(3),
+        };
+        let path = b"\x03\0\0\0/\0a\0\0\0";
+        let expected = [&3000u32.to_le_bytes()[..], &[7; 16], path, b"\x02\0\0\0xy"];
+        assert_eq!(attach.payload(), expected.concat());
+    }
+
     proptest! {
         #[test]
         fn the_lengths_of_an_attach_are_exact(
