@@ -228,6 +228,26 @@ fn runs_are_compared_with_runs() {
 }
 
 #[test]
+fn a_method_that_calls_itself_by_another_has_each_sample_once() {
+    let mut profile = simulated(1, 1_000, 1.0, 1.0);
+    // Under each sample once more: Shop.Main, its method, Shop.Main, its method.
+    let mut builder = Builder::from_profile(std::mem::take(&mut profile));
+    for at in 0..builder.profile.samples.len() {
+        let stack = builder.profile.samples[at].stack;
+        let frames: Vec<_> = builder.profile.frames_of(stack).collect();
+        let outer_first = frames.iter().rev();
+        let again = outer_first.fold(stack, |parent, frame| builder.stack(Some(parent), *frame));
+        builder.profile.samples[at].stack = again;
+    }
+    let profile = builder.finish();
+    let diff = compared(vec![profile.clone()], vec![profile], Per::Whole);
+    let main = diff.rows.iter().find(|row| row.group.label == "Shop.Main");
+    let main = main.unwrap();
+    assert_eq!(main.total.weights.map(|of| of.samples), [1_000; 2]);
+    assert_eq!(main.own.weights.map(|of| of.samples), [0; 2]);
+}
+
+#[test]
 fn what_is_new_and_what_is_gone() {
     let mut old = simulated(1, 20_000, 1.0, 1.0);
     let mut new = simulated(2, 20_000, 1.0, 1.0);
