@@ -201,6 +201,40 @@ pub(crate) fn time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use profile::model::{ProcessId, RuntimeId, StringId};
+
+    #[test]
+    fn each_column_has_its_own_number() {
+        let method = TracedMethod {
+            process: ProcessId(0),
+            runtime: RuntimeId(0),
+            name: StringId(0),
+            module: StringId(0),
+            token: 0x0600_0001,
+            min_ns: 0,
+            refused: String::new(),
+            errors: 3,
+            sum_ns: 20_000,
+            max_ns: 63,
+            // Buckets below 64 are nanoseconds.
+            buckets: [(10, 500), (20, 400), (30, 90), (40, 10)].into(),
+        };
+        let numbers = numbers(&method);
+        let told: Vec<_> = COLUMNS.into_iter().zip(&numbers).collect();
+        let expected = [
+            ("calls", "1000"),
+            ("errors", "3"),
+            ("total", "20.0 us"),
+            ("mean", "20 ns"),
+            ("p50", "10 ns"),
+            ("p90", "20 ns"),
+            ("p99", "30 ns"),
+            ("max", "63 ns"),
+        ];
+        for ((column, number), expected) in told.into_iter().zip(expected) {
+            assert_eq!((column, number.as_str()), expected);
+        }
+    }
 
     #[test]
     fn times_have_three_digits() {
