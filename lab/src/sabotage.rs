@@ -1,174 +1,345 @@
-//! `cargo xtask sabotage`: breaks the agent in a copy of the sources, one thing at a time, and demands that a test on real
-//! CLRs goes red by it.
+//! `cargo xtask sabotage`: breaks a copy of the sources, one place at a time, and demands that a test
+//! fails.
 //!
-//! Not part of `cargo xtask test`: each break is a build. Invariants: the sources themselves are never touched; the same tests pass
-//! with the agent of an unbroken copy first, so red means the break; a break whose text is not in the sources any more is an error.
+//! Not part of any tier: each break is a build. It measures the tiers: most breaks must be caught by
+//! tests of the default tier alone. Invariants: the sources are never written to; each test passes in
+//! the unbroken copy first, so a failure means the break; a break whose text is not in its file exactly
+//! once, or that does not compile, is an error and not a catch.
 
+mod breaks;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use testkit::Setup;
+use xtask::build::{Profile, cargo};
+use xtask::process::{run as run_command, run_quietly};
+use xtask::{failed, nextest_in, setup, tiers};
 
-use xtask::build::{Profile, build, cargo};
-use xtask::process::run as run_command;
-use xtask::setup;
+use breaks::{BREAKS, Break, Test, Tier};
 
-/// One thing to break.
-struct Break {
-    what: &'static str,
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
-    /// The test that must see it, and what it says then.
-    test: &'static str,
-    says: &'static str,
+const USAGE: &str = "usage: cargo xtask sabotage [--only WORD] [--list] [--runtimes DIR…]";
+
+/// How many breaks the default tier must catch by itself.
+const DEFAULT_AT_LEAST: usize = 23;
+
+/// The acceptance tests, which run programs with the agent and the tool.
+const ACCEPTANCE: &str = "testkit::acceptance";
+
+/// Exit codes of nextest: a test failed; no test has such a name.
+const TEST_FAILED: i32 = 100;
+const NO_TEST: i32 = 4;
+
+/// What became of a break.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Caught(Tier),
+    NotCaught,
 }
 
-const CHAINS: &str = "async_chains::chains::net8";
-const STRESS: &str = "stress::async_stacks_while_everything_moves";
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Outcome::Caught(Tier::Default) => "default tier",
+            Outcome::Caught(Tier::Full) => "full tier",
+            Outcome::NotCaught => "NOT CAUGHT",
+        }
+    }
+}
 
-const BREAKS: [Break; 4] = [
-    Break {
-        what: "a wrong GcInfo version",
-        file: "crates/stackwalk/src/gc_info/mod.rs",
-        from: "            2..=8 => Some(Version::V2),\n            9 =>",
-        to: "            2..=8 => Some(Version::V4),\n            9 =>",
-        test: CHAINS,
-        says: "samples have exactly their chain",
-    },
-    Break {
-        what: "a field eight bytes off",
-        file: "crates/agent/src/clr/async_types.rs",
-        from: "    u16::try_from(found.offset).ok()\n",
-        to: "    u16::try_from(found.offset + 8).ok()\n",
-        test: CHAINS,
-        says: "samples have exactly their chain",
-    },
-    Break {
-        what: "a home of the state machine eight bytes off",
-        file: "crates/agent/src/clr/async_types.rs",
-        from: "            from_bp: home.offset,\n",
-        to: "            from_bp: home.offset + 8,\n",
-        test: CHAINS,
-        says: "samples have exactly their chain",
-    },
-    Break {
-        what: "a gate that never closes",
-        file: "crates/agent/src/target/chains/gate.rs",
-        from: "        self.closed.store(true, Ordering::SeqCst);\n        self.closings",
-        to: "        self.closings",
-        test: STRESS,
-        says: "no gate was closed",
-    },
-];
-
-/// What the copy has of the repository.
-const COPIED: [&str; 5] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "crates",
-    "xtask",
-    "rustfmt.toml",
-];
-
-/// Breaks each thing in turn. An error where no test sees it.
-pub(crate) fn run(_options: &[&str], roots: &[PathBuf]) -> Result<()> {
-    setup::run(setup::Scope::Tests, roots)?;
-    build(Profile::Release, false)?;
-    let folder = testkit::target_dir().join("sabotage");
-    let (tree, built, bin) = (
-        folder.join("tree"),
-        folder.join("target"),
-        folder.join("bin"),
-    );
-    if tree.exists() {
-        fs::remove_dir_all(&tree)?;
+/// Breaks each place in turn. An error where no test sees it, or the default tier sees too few.
+pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
+    let (mut only, mut is_list) = (None, false);
+    let mut rest = options.iter();
+    while let Some(&option) = rest.next() {
+        match option {
+            "--only" => only = Some(*rest.next().context(USAGE)?),
+            "--list" => is_list = true,
+            other => bail!("unknown option {other}\n{USAGE}"),
+        }
     }
-    for made in [&tree, &bin] {
-        fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
+    let chosen: Vec<&Break> = BREAKS
+        .iter()
+        .filter(|one| only.is_none_or(|word| one.what.contains(word)))
+        .collect();
+    ensure!(!chosen.is_empty(), "no break has this word; see --list");
+    if is_list {
+        chosen.iter().for_each(|one| list(one));
+        return Ok(());
     }
-    for name in COPIED {
-        let from = testkit::repository().join(name);
-        // With its times, so that what did not change is not built again.
-        run_command(Command::new("cp").arg("-a").arg(from).arg(&tree))?;
+    let start = Instant::now();
+    let setup = setup::run(setup::Scope::Tests, roots)?;
+    let copy = SourceCopy::update(&setup)?;
+    for one in &chosen {
+        copy.broken(one)?;
     }
-    let built_in = |tree: &Path| build_agent(tree, &built, &bin);
-    built_in(&tree)?;
-    for name in [CHAINS, STRESS] {
-        let (passes, output) = test(name, &bin)?;
-        ensure!(passes, "{name} fails with nothing broken:\n{output}");
-    }
-    let mut unseen = Vec::new();
-    for own in &BREAKS {
-        let file = tree.join(own.file);
-        let text = fs::read_to_string(&file)?;
-        ensure!(
-            text.matches(own.from).count() == 1,
-            "{}: {} is not there once: {}",
-            own.what,
-            own.from,
-            own.file
-        );
-        fs::write(&file, text.replace(own.from, own.to))?;
-        built_in(&tree)?;
-        let (passes, output) = test(own.test, &bin)?;
-        fs::write(&file, text)?;
-        let is_seen = !passes && output.contains(own.says);
+    copy.check_unbroken(&chosen)?;
+    println!("all tests pass unbroken; {} s", start.elapsed().as_secs());
+    let mut outcomes = Vec::new();
+    for (at, one) in chosen.iter().enumerate() {
+        let begin = Instant::now();
+        let (outcome, by) = copy.try_out(one)?;
         println!(
-            "{}: {} {}",
-            own.what,
-            own.test,
-            if is_seen {
-                "goes red"
-            } else {
-                "DOES NOT SEE IT"
-            }
+            "{:>2}/{}  {:<12}  {:>3} s  {}{}",
+            at + 1,
+            chosen.len(),
+            outcome.text(),
+            begin.elapsed().as_secs(),
+            one.what,
+            by.iter()
+                .map(|name| format!("\n{:27}{name}", ""))
+                .collect::<String>(),
         );
-        if !is_seen {
-            println!("{output}");
-            unseen.push(own.what);
-        }
+        outcomes.push(outcome);
     }
-    if !unseen.is_empty() {
-        bail!("no test saw {}", unseen.join(", "));
-    }
-    Ok(())
-}
-
-/// Builds the agent of a copy, quickly, and puts it beside the tool.
-fn build_agent(tree: &Path, built: &Path, bin: &Path) -> Result<()> {
-    let mut command = cargo(&["build", "--release", "--quiet", "--package", "libsidewalk"]);
-    command
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", built)
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
-    run_command(&mut command)?;
-    for (from, name) in [
-        (testkit::sidewalk(), "sidewalk"),
-        (built.join("release/libsidewalk.so"), "libsidewalk.so"),
-    ] {
-        // Not over one that may be loaded.
-        let place = bin.join(name);
-        if place.exists() {
-            fs::remove_file(&place)?;
-        }
-        fs::copy(&from, &place).with_context(|| format!("cannot copy {}", from.display()))?;
-    }
-    Ok(())
-}
-
-/// Whether a test passes with what is in `bin`, and what it printed.
-fn test(name: &str, bin: &Path) -> Result<(bool, String)> {
-    let mut command = cargo(&["test", "--package", "testkit", "--test", "acceptance", "--"]);
-    command.args(["--exact", "--nocapture", name]);
-    let output = command.env("SIDEWALK_BIN_DIR", bin).output()?;
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        text.contains("running 1 test"),
-        "there is no test {name}:\n{text}"
+    let count = |wanted| outcomes.iter().filter(|one| **one == wanted).count();
+    let by_default = count(Outcome::Caught(Tier::Default));
+    let not_caught = count(Outcome::NotCaught);
+    println!(
+        "{} breaks: {by_default} caught by the default tier, {} by the full tier only, {not_caught} not caught; {} s",
+        chosen.len(),
+        count(Outcome::Caught(Tier::Full)),
+        start.elapsed().as_secs()
     );
-    Ok((output.status.success(), text.into_owned()))
+    ensure!(not_caught == 0, "no test caught {not_caught} breaks");
+    ensure!(
+        only.is_some() || by_default >= DEFAULT_AT_LEAST,
+        "the default tier must catch {DEFAULT_AT_LEAST} breaks by itself, and caught {by_default}"
+    );
+    Ok(())
+}
+
+fn list(one: &Break) {
+    println!("{}\n    {}", one.what, one.file);
+    for test in one.tests {
+        let tier = Outcome::Caught(test.tier).text();
+        println!("    {tier}: {} {}", test.binary, test.name);
+    }
+}
+
+/// The copy of the sources, and where it is built.
+struct SourceCopy<'a> {
+    setup: &'a Setup,
+    tree: PathBuf,
+    built: PathBuf,
+}
+
+impl<'a> SourceCopy<'a> {
+    /// Brings the copy up to date with the sources. Files that are the same keep their times, so that
+    /// cargo builds the rest only.
+    fn update(setup: &'a Setup) -> Result<SourceCopy<'a>> {
+        let folder = testkit::target_dir().join("sabotage");
+        let copy = SourceCopy {
+            setup,
+            tree: folder.join("tree"),
+            built: folder.join("target"),
+        };
+        for folder in [&copy.tree, &copy.built] {
+            fs::create_dir_all(folder)?;
+        }
+        let mut git = Command::new("git");
+        git.args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(testkit::repository());
+        let names = run_quietly(&mut git)?;
+        let mut wanted = BTreeSet::new();
+        for name in names.split_terminator('\0') {
+            // A file that was deleted and is not committed yet is still listed.
+            let Ok(text) = fs::read(testkit::repository().join(name)) else {
+                continue;
+            };
+            let place = copy.tree.join(name);
+            if fs::read(&place).ok().as_ref() != Some(&text) {
+                fs::create_dir_all(place.parent().context("a file in a folder")?)?;
+                fs::write(&place, text)?;
+            }
+            wanted.insert(place);
+        }
+        remove_others(&copy.tree, &wanted)?;
+        // Tests look for both in cargo's target folder.
+        for name in ["setup.json", "workloads"] {
+            let link = copy.built.join(name);
+            fs::remove_file(&link).ok();
+            symlink(testkit::target_dir().join(name), &link)?;
+        }
+        Ok(copy)
+    }
+
+    /// The file of a break as it is, and broken.
+    fn broken(&self, one: &Break) -> Result<(String, String)> {
+        let text = fs::read_to_string(self.tree.join(one.file))
+            .with_context(|| format!("{}: {}", one.what, one.file))?;
+        let count = text.matches(one.from).count();
+        ensure!(
+            count == 1,
+            "{}: its text is {count} times in {}:\n{}",
+            one.what,
+            one.file,
+            one.from
+        );
+        let broken = text.replace(one.from, one.to);
+        Ok((text, broken))
+    }
+
+    /// Runs all tests of these breaks once, binary by binary as they are run later.
+    fn check_unbroken(&self, chosen: &[&Break]) -> Result<()> {
+        let all: BTreeSet<&Test> = chosen.iter().flat_map(|one| one.tests).collect();
+        for (binary, tests) in by_binary(all) {
+            let output = self.test(binary, &tests)?;
+            let text = text_of(&output);
+            ensure!(
+                output.status.success(),
+                "a test of {binary} fails with nothing broken:\n{text}"
+            );
+            for test in tests {
+                let has_run = text.lines().any(|line| {
+                    line.trim_start().starts_with("PASS ")
+                        && line.ends_with(&format!(" {}", test.name))
+                });
+                ensure!(
+                    has_run,
+                    "{binary} {}: the {} has no such test",
+                    test.name,
+                    Outcome::Caught(test.tier).text()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Breaks one place, runs its tests and mends it again. Answers with the tests that failed.
+    fn try_out(&self, one: &Break) -> Result<(Outcome, Vec<String>)> {
+        let (text, broken) = self.broken(one)?;
+        let file = self.tree.join(one.file);
+        fs::write(&file, broken)?;
+        let found = self.find_catch(one);
+        fs::write(&file, text)?;
+        found
+    }
+
+    fn find_catch(&self, one: &Break) -> Result<(Outcome, Vec<String>)> {
+        for tier in [Tier::Default, Tier::Full] {
+            let of_tier = one.tests.iter().filter(|test| test.tier == tier);
+            for (binary, tests) in by_binary(of_tier) {
+                let output = self.test(binary, &tests)?;
+                let text = text_of(&output);
+                match output.status.code() {
+                    Some(0) => {}
+                    Some(TEST_FAILED) => return Ok((Outcome::Caught(tier), failed(&text))),
+                    Some(NO_TEST) => bail!("{}: {binary} has no such test\n{text}", one.what),
+                    _ => bail!("{}: {binary} cannot be built or run\n{text}", one.what),
+                }
+            }
+        }
+        Ok((Outcome::NotCaught, Vec::new()))
+    }
+
+    /// Builds one test binary in the copy and runs tests of it.
+    fn test(&self, binary: &str, tests: &[&Test]) -> Result<Output> {
+        if binary == ACCEPTANCE {
+            let mut build = cargo(&["build", "--quiet"]);
+            build.args(["--package", "sidewalk", "--package", "libsidewalk"]);
+            run_command(
+                build
+                    .current_dir(&self.tree)
+                    .env("CARGO_TARGET_DIR", &self.built),
+            )?;
+        }
+        let mut nextest = nextest_in(&self.tree, self.setup, Profile::Development)?;
+        // As nextest names them: a package for its unit tests, else the file's name behind it.
+        let target: &[&str] = match binary.split_once("::") {
+            None => &["--package", binary, "--lib"],
+            Some((package, name)) => &["--package", package, "--test", name],
+        };
+        nextest
+            .args(target)
+            .args(["-E", &self.filter(binary, tests)])
+            .args(["--status-level", "pass", "--final-status-level", "fail"])
+            .args(["--color", "never", "--cargo-quiet"])
+            .env("CARGO_TARGET_DIR", &self.built)
+            .env(
+                "SIDEWALK_BIN_DIR",
+                self.built.join(Profile::Development.folder()),
+            )
+            .env("INSTA_UPDATE", "no")
+            .stdin(Stdio::null());
+        nextest.output().context("cannot run cargo-nextest")
+    }
+
+    /// These tests by name. Acceptance tests of the default tier only where that tier has them.
+    fn filter(&self, binary: &str, tests: &[&Test]) -> String {
+        let default_tier = tiers::default(self.setup);
+        let one = |test: &&Test| match (binary, test.tier) {
+            (ACCEPTANCE, Tier::Default) => format!("test(={}) & ({default_tier})", test.name),
+            _ => format!("test(={})", test.name),
+        };
+        let each: Vec<String> = tests.iter().map(one).collect();
+        each.iter()
+            .map(|filter| format!("({filter})"))
+            .collect::<Vec<_>>()
+            .join(" | ")
+    }
+}
+
+fn by_binary<'t>(
+    tests: impl IntoIterator<Item = &'t Test>,
+) -> BTreeMap<&'static str, Vec<&'t Test>> {
+    let mut binaries: BTreeMap<&str, Vec<&Test>> = BTreeMap::new();
+    for test in tests {
+        binaries.entry(test.binary).or_default().push(test);
+    }
+    binaries
+}
+
+fn text_of(output: &Output) -> String {
+    let part = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    part(&output.stdout) + &part(&output.stderr)
+}
+
+/// Removes files of the copy that are not among the sources: what failed tests have left there.
+fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_others(&entry.path(), wanted)?;
+        } else if !wanted.contains(&entry.path()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_break_is_one_place_of_the_sources_and_has_a_test() {
+        let mut names = BTreeSet::new();
+        for one in BREAKS {
+            assert!(names.insert(one.what), "{} twice", one.what);
+            assert!(!one.tests.is_empty(), "{}", one.what);
+            let text = fs::read_to_string(testkit::repository().join(one.file)).unwrap();
+            assert_eq!(text.matches(one.from).count(), 1, "{}", one.what);
+            assert_ne!(one.from, one.to, "{}", one.what);
+        }
+    }
+
+    #[test]
+    fn enough_breaks_are_for_the_default_tier() {
+        let of_default = BREAKS
+            .iter()
+            .filter(|one| one.tests.iter().any(|test| test.tier == Tier::Default));
+        assert!(of_default.count() >= DEFAULT_AT_LEAST);
+    }
 }

@@ -103,7 +103,7 @@ pub fn run_flakes(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
 }
 
 /// The tests that nextest's last lines name as failed, each once.
-fn failed(text: &str) -> Vec<String> {
+pub fn failed(text: &str) -> Vec<String> {
     let summary = text.rsplit_once("Summary [").map_or(text, |(_, end)| end);
     let mut names: Vec<String> = summary
         .lines()

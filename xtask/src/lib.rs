@@ -12,10 +12,10 @@ pub mod process;
 pub mod runtimes;
 pub mod setup;
 mod test;
-mod tiers;
+pub mod tiers;
 mod visual_basic;
 mod workloads;
 
 pub use demo::run_demo;
-pub use flakes::run_flakes;
-pub use test::run_tests;
+pub use flakes::{failed, run_flakes};
+pub use test::{nextest_in, run_tests};

@@ -196,10 +196,21 @@ fn nextest_full(setup: &Setup, profile: Profile) -> Result<Command> {
 
 /// `cargo nextest run` of the workspace, with all that tests look for in the environment.
 fn nextest(setup: &Setup, profile: Profile) -> Result<Command> {
+    let mut tests = nextest_in(testkit::repository(), setup, profile)?;
+    tests.arg("--workspace");
+    Ok(tests)
+}
+
+/// `cargo nextest run` in a checkout or a copy of it, with all that tests look for in the environment.
+/// The caller chooses the packages.
+///
+/// # Errors
+/// The runner cannot be fetched.
+pub fn nextest_in(tree: &Path, setup: &Setup, profile: Profile) -> Result<Command> {
     let mut tests = Command::new(Cache::open()?.nextest()?);
     tests
-        .args(["nextest", "run", "--workspace", "--no-fail-fast"])
-        .current_dir(testkit::repository())
+        .args(["nextest", "run", "--no-fail-fast"])
+        .current_dir(tree)
         .env("SIDEWALK_PROFILE", profile.folder());
     let native = ["libcoreclr.so", "libclrjit.so", "libSystem.Native.so"];
     let mut elf = files(setup, &native);

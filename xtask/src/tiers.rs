@@ -43,7 +43,7 @@ fn smoke(setup: &Setup) -> String {
 }
 
 /// The default tier.
-pub(crate) fn default(setup: &Setup) -> String {
+pub fn default(setup: &Setup) -> String {
     format!("(all() - {ACCEPTANCE}) + ({})", smoke(setup))
 }
 
