@@ -402,7 +402,7 @@ mod tests {
         // Of 900 ms the agent has used 100, and of another 100 no clock is left.
         let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
         let known = [(2, &live, true)].into_iter();
-        accounts.make_report(950 * MS, AGENT, &clocks, known, &sampler);
+        accounts.make_report(950 * MS, AGENT, &clocks, known, sampler);
         let report = accounts.report().unwrap();
         assert_eq!(report.due_ns, 800 * MS);
         let unread = Claim {
