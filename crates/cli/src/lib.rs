@@ -23,6 +23,7 @@ mod saved;
 mod sources;
 mod symbols;
 mod target;
+mod tested;
 mod top;
 mod topics;
 mod units;

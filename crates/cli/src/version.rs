@@ -10,9 +10,7 @@ use diagnostics::newest_glibc;
 
 use crate::console::shown;
 use crate::record::{Agent, Carried};
-
-/// Releases of .NET that recording is made for.
-const RUNTIMES: &str = "3.1, 5, 6, 7, 8, 9, 10 (CoreCLR, Linux, x86-64)";
+use crate::tested::RUNTIMES;
 
 /// Whether that is what was typed, and no more. `--version` alone is clap's.
 pub(crate) fn is_asked(arguments: &[OsString]) -> bool {

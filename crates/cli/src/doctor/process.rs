@@ -11,6 +11,7 @@ use super::Check;
 use super::here::left;
 use crate::console::shown;
 use crate::record::{Agent, Carried};
+use crate::tested::newer_than_tested;
 
 const WAIT: Duration = Duration::from_secs(5);
 
@@ -49,7 +50,11 @@ fn process(target: &Target, reach: &Reach) -> Check {
         (_, true) => String::new(),
         (inside, false) => format!(", with a view of its own (there it is process {inside})"),
     };
-    Check::ok(WHAT, format!("process {pid}: {version}{view}"))
+    let text = format!("process {pid}: {version}{view}");
+    match reach.version().and_then(newer_than_tested) {
+        Some(newer) => Check::limited(WHAT, format!("{text} ({newer})")),
+        None => Check::ok(WHAT, text),
+    }
 }
 
 fn recording(reach: &Reach, asked: Duration) -> Check {

@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::args::ListArgs;
 use crate::console::Console;
 use crate::running;
+use crate::tested::newer_than_tested;
 
 /// How long a process has to say who it is.
 const WAIT: Duration = Duration::from_secs(1);
@@ -34,6 +35,8 @@ struct Row {
     pid_inside: u32,
     /// Versions of its CLRs; one that does not say its version is `unknown`.
     runtimes: Vec<String>,
+    /// One of them is newer than any that recording was tested on.
+    is_newer_than_tested: bool,
     uptime_s: f64,
     uid: u32,
     user: String,
@@ -147,10 +150,12 @@ fn row(target: &Target) -> Option<Row> {
         ),
     };
     let uid = target.process().uid().ok()?;
+    let runtimes = versions(&reach);
     Some(Row {
         pid: target.pid(),
         pid_inside: target.pid_inside(),
-        runtimes: versions(&reach),
+        is_newer_than_tested: runtimes.iter().any(|one| newer_than_tested(one).is_some()),
+        runtimes,
         uptime_s: target.uptime()?.as_secs_f64(),
         uid,
         user: user_name(uid),
@@ -243,6 +248,9 @@ fn table(rows: &[Row], width: Option<usize>) -> String {
     for row in rows {
         lines.push(cells(has_containers, |name| match name {
             "PID" => row.pid.to_string(),
+            ".NET" if row.is_newer_than_tested => {
+                format!("{} (newer than tested)", shown(&row.runtimes.join(" ")))
+            }
             ".NET" => shown(&row.runtimes.join(" ")),
             "UPTIME" => duration(row.uptime_s),
             "USER" => shown(&row.user),
@@ -322,6 +330,7 @@ mod tests {
             pid,
             pid_inside: 1,
             runtimes: vec!["8.0.4".to_owned()],
+            is_newer_than_tested: false,
             uptime_s: 4000.0,
             uid: 0,
             user: "root".to_owned(),

@@ -15,6 +15,7 @@ mod sink;
 mod symbols;
 mod trials;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +48,7 @@ use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
 use crate::symbols as servers;
 use crate::target::{self, Target};
+use crate::tested::newer_than_tested;
 use crate::top::Top;
 
 /// Rows of the table that is printed when no output is asked for.
@@ -459,6 +461,9 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     for note in &profile.health.notes {
         console.note(formats::visible(note));
     }
+    for note in notes_on_runtimes(&profile) {
+        console.note(note);
+    }
     let profile = profile::ops::with_runtime_work(profile);
     let profile = saved::with_or_without(profile, &args.native);
     let recordings = args.outputs.iter().filter(|o| o.kind == Kind::Recording);
@@ -495,6 +500,19 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         open::after_recording(&profile, console)?;
     }
     written.and_then(|()| check_runtimes(args, &profile))
+}
+
+/// A note for each version of .NET that recording was not tested on.
+fn notes_on_runtimes(profile: &Profile) -> impl Iterator<Item = String> {
+    let recorded = profile.runtimes.iter().filter(|runtime| runtime.recorded);
+    let versions: BTreeSet<&str> = recorded.map(|runtime| &*runtime.version).collect();
+    versions.into_iter().filter_map(|version| {
+        let newer = newer_than_tested(version)?;
+        Some(format!(
+            ".NET {} is {newer}: names and async callers may be missing",
+            formats::visible(version)
+        ))
+    })
 }
 
 /// Whether any runtime was recorded.

@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 
-use testkit::{Machine, Record, Recorded, Running, Runtime, agent, sidewalk, v2_agent, workload};
+use testkit::{
+    Machine, Record, Recorded, Running, Runtime, agent, sidewalk, test_folder, v2_agent, workload,
+};
 
 use crate::containers::empty_tmp;
 
@@ -293,4 +295,41 @@ fn another_users_program_is_told() {
         "{text}"
     );
     running.end_well();
+}
+
+/// .NET Core 3.1 under the version of a release that is not there yet: it is its folder that says the version.
+#[test]
+fn a_runtime_that_is_newer_than_tested_is_named() {
+    const VERSION: &str = "99.0.0";
+    const NEWER: &str = "newer than the last version tested";
+    let known = Runtime::core31();
+    let root = test_folder("newer-runtime");
+    let shared = root.join("shared/Microsoft.NETCore.App");
+    std::fs::create_dir_all(&shared).unwrap();
+    for (from, to) in [
+        (known.dotnet.clone(), root.join("dotnet")),
+        (known.root().join("host"), root.join("host")),
+        (known.framework_dir(), shared.join(VERSION)),
+    ] {
+        let copied = Command::new("cp").arg("-a").args([from, to]).status();
+        assert!(copied.unwrap().success());
+    }
+    let newer = Runtime {
+        version: VERSION.to_owned(),
+        dotnet: root.join("dotnet"),
+        ..known
+    };
+    let running = Running::waits(&newer);
+    let told = doctor_of(running.pid());
+    let (state, text) = told.check("process");
+    assert_eq!(state, "limited", "{}", told.text);
+    assert!(text.contains(VERSION) && text.contains(NEWER), "{text}");
+    assert!(told.is_fit, "{}", told.text);
+    let list = testkit::stdout_of(Command::new(sidewalk()).arg("list"));
+    assert!(list.contains("99.0.0 (newer than tested)"), "{list}");
+    running.end_well();
+    let recorded = Record::workload(&newer, "shares", &["0.3"]).run_complete();
+    let notes = recorded.answer.stderr.matches(NEWER).count();
+    assert_eq!(notes, 1, "{}", recorded.answer.stderr);
+    std::fs::remove_dir_all(root).unwrap();
 }
