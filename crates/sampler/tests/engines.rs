@@ -81,8 +81,10 @@ fn rate(engine: EngineChoice, hertz: u64, time: Duration, least: usize) -> Rate 
             .windows(2)
             .all(|pair| pair[0].1.time_ns < pair[1].1.time_ns)
     );
-    // Never more often than asked for.
-    let most = used / sampler.interval_ns() + 2;
+    // Never more often than asked for. The engine and this test read two clocks of the kernel, which differ
+    // by some microseconds at each switch of threads.
+    let most = used / sampler.interval_ns();
+    let most = most + most / 50 + 2;
     assert!(samples.len() as u64 <= most, "{} of {most}", samples.len());
     let sum: u64 = samples.iter().map(|(_, s)| s.value).sum();
     assert_adds_up(sampler, slot, armed, sum);

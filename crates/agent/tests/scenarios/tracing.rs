@@ -129,11 +129,12 @@ fn methods_are_traced_and_reverted_in_order() {
     recording.until(|told| told.traced.len() == 2);
     let both = vec![token(clr, shop.main), token(clr, shop.add)];
     assert_eq!(changes(clr), [(REQUEST, both.clone())]);
-    // The metadata that the new IL refers to is applied before the request.
+    // The metadata that the new IL refers to is written before the request. It is never applied: that breaks
+    // precompiled code of the module on .NET 11.0.0.
     let order: Vec<_> = clr.journal().into_iter().map(|call| call.method).collect();
-    let at = |method| order.iter().position(|one| *one == method).unwrap();
-    assert!(at("GetModuleMetaData") < at("ApplyMetaData"));
-    assert!(at("ApplyMetaData") < at(REQUEST));
+    let at = |method| order.iter().position(|one| *one == method);
+    assert!(at("GetModuleMetaData").unwrap() < at(REQUEST).unwrap());
+    assert_eq!(at("ApplyMetaData"), None);
 
     call(&shop, shop.add, 7, 2);
     call(&shop, shop.main, 3, 0);
@@ -189,12 +190,7 @@ fn no_lock_is_held_during_rejit_calls() {
         }
     };
     clr.after(REQUEST, went_on);
-    for method in [
-        "ApplyMetaData",
-        "GetILFunctionBody",
-        "RequestRevert",
-        "GetModuleMetaData",
-    ] {
+    for method in ["GetILFunctionBody", "RequestRevert", "GetModuleMetaData"] {
         let (clr, thread) = (clr.clone(), clr.add_thread());
         let all = clr.clone();
         all.meanwhile(method, move || {
