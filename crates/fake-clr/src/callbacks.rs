@@ -103,6 +103,23 @@ impl FakeClr {
         })
     }
 
+    /// `ReJITError`: the function cannot be compiled with its new IL.
+    pub fn rejit_error(&self, function: usize) -> Hresult {
+        let found = self.function(function).expect("no such function");
+        self.callback(Kind::Preemptive, |callbacks| {
+            // SAFETY: the profiler's object is live.
+            unsafe {
+                ICorProfilerCallback11::rejit_error(
+                    callbacks,
+                    found.module,
+                    found.token,
+                    function,
+                    Hresult::COR_E_INVALIDPROGRAM,
+                )
+            }
+        })
+    }
+
     /// `ExceptionSearchCatcherFound`.
     pub fn exception_search_catcher_found(&self, function: usize) -> Hresult {
         if !self.wants(EventMaskLow::MONITOR_EXCEPTIONS) {

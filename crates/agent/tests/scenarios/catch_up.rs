@@ -1,13 +1,13 @@
 //! The catch-up after attach: code, modules and threads that existed before, some of which end
 //! meanwhile.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 
 use corprof::sys::Hresult;
 use corprof::sys::rules::RuntimeVersion;
 use fake_clr::FakeClr;
 
-use crate::program::{CLASS_LOADS, Program, Shop, own_tid, until};
+use crate::program::{CLASS_LOADS, END, Program, Shop, own_tid, until};
 use crate::recorded::Recorded;
 
 /// Number of calls of one method.
@@ -53,6 +53,8 @@ fn code_modules_and_threads_from_before_attach_are_known() {
         modules,
         [(0, "/app/other.dll".into()), (0, "/app/shop.dll".into())]
     );
+    // Known before any sample: none of it had to be discovered.
+    assert_eq!(count(&shop.clr, "GetFunctionFromIP3"), 0);
     // `EnumJITedFunctions2` crashes .NET Core 3.1 while a module unloads.
     assert_eq!(count(&shop.clr, "EnumJITedFunctions"), 1);
     assert_eq!(count(&shop.clr, "EnumJITedFunctions2"), 0);
@@ -95,6 +97,12 @@ fn a_thread_that_ends_during_enumeration_is_skipped() {
     shop.assert_no_violations();
 }
 
+/// Whether a thread is in a futex wait, as a thread that waits for a lock is.
+fn waits_for_a_lock(tid: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall"));
+    call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_futex)))
+}
+
 #[test]
 fn a_module_unload_waits_for_the_catch_up() {
     let (program, shop) = (Program::new(), Shop::net8());
@@ -107,16 +115,22 @@ fn a_module_unload_waits_for_the_catch_up() {
     }
     let clr = shop.clr.clone();
     let (tell, told) = channel();
-    shop.clr.meanwhile("EnumJITedFunctions", move || {
+    // The functions are listed, and none has been asked about.
+    shop.clr.after("EnumJITedFunctions", move || {
+        let (say, said) = channel();
+        let unloads = std::thread::spawn(move || {
+            say.send(own_tid()).unwrap();
+            tell.send(clr.module_unloaded(module)).unwrap();
+        });
+        let tid = said.recv().unwrap();
         // The call does not wait for this thread, which waits for the agent.
-        std::thread::spawn(move || {
-            let answer = clr.module_unloaded(module);
-            tell.send(answer).unwrap();
+        until("the unload waits, or is over", || {
+            unloads.is_finished() || waits_for_a_lock(tid)
         });
     });
     program.attach(&shop.clr);
     let recorded = record_in(&program, &shop, &[shop.main]);
-    assert_eq!(told.recv(), Ok(Hresult::S_OK));
+    assert_eq!(told.recv_timeout(END), Ok(Hresult::S_OK));
     recorded.assert_complete();
     assert_eq!(recorded.stacks(), ["shop.dll!Shop.Cart.Main"]);
     program.finish_detach(&[&shop.clr]);
@@ -135,7 +149,7 @@ fn code_is_discovered_by_samples_if_the_catch_up_gives_up() {
         scope.spawn(move || {
             finalizer.run(move || {
                 begin.send(()).unwrap();
-                while ended.try_recv().is_err() {
+                while ended.try_recv() == Err(TryRecvError::Empty) {
                     std::thread::yield_now();
                 }
             });

@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Chain, Cursor, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use recording::{Event, Frame, Item, ModuleKind, Reader, Record, WalkEnd, file_header};
+
+use crate::program::END;
 
 /// One sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,7 +89,7 @@ pub(crate) struct Recording {
 impl Recording {
     /// Reads the recording from a stream.
     pub(crate) fn of(stream: UnixStream) -> Recording {
-        stream.set_read_timeout(Some(crate::program::END)).unwrap();
+        stream.set_read_timeout(Some(END)).unwrap();
         let blocks = Cursor::new(file_header("test").to_vec()).chain(stream.try_clone().unwrap());
         Recording {
             stream,
@@ -98,7 +101,10 @@ impl Recording {
 
     /// Reads until the condition holds.
     pub(crate) fn until(&mut self, has_said: impl Fn(&Recorded) -> bool) {
+        // The agent sends totals each second, so a read timeout alone would not end this.
+        let end = Instant::now() + END;
         while !has_said(&self.records) {
+            assert!(Instant::now() < end, "not in time: {:#?}", self.records);
             assert!(self.read_one(), "it ends with {:#?}", self.records);
         }
     }

@@ -22,13 +22,20 @@ const REFUSED: Result<(), Hresult> = Err(Hresult::CORPROF_E_PROFILER_CANCEL_ACTI
 /// The tool's side. It answers the agent with this byte, or closes the connection.
 fn listen(program: &Program, config: &str, answer: Option<u8>) -> JoinHandle<Recording> {
     let listener = UnixListener::bind(&program.socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
     // SAFETY: no other thread of this process looks at the environment yet.
     unsafe {
         std::env::set_var("SIDEWALK_SOCKET", &program.socket);
         std::env::set_var("SIDEWALK_CONFIG", config);
     }
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut accepted = None;
+        until("the agent connects", || {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (mut stream, _) = accepted.unwrap();
+        stream.set_nonblocking(false).unwrap();
         match answer {
             Some(byte) => stream.write_all(&[byte]).unwrap(),
             None => stream.shutdown(std::net::Shutdown::Both).unwrap(),
