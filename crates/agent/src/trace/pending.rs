@@ -257,6 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_want_one_place_are_found_in_any_order() {
+        let home = Part::home(key(1, 0));
+        // Of one part, which is chosen by the task.
+        let tasks = (0..).map(|number| number * PARTS as i32);
+        let same = tasks.filter(|task| Part::home(key(1, *task)) == home);
+        let tasks: Vec<i32> = same.take(4).collect();
+        for order in [[0, 1, 2, 3], [1, 0, 3, 2], [3, 2, 1, 0]] {
+            let pending = Pending::new();
+            for task in &tasks {
+                assert_eq!(pending.returned(1, *task, 5), Returned::Waits);
+            }
+            for at in order {
+                assert_eq!(
+                    pending.completed(1, tasks[at], 9, false),
+                    Some(5),
+                    "{order:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn there_is_room_for_so_many_and_completions_of_others_take_none() {
         let pending = Pending::new();
         for task in 0..(PARTS * (MAX_WAITING + 2)) as i32 {
