@@ -81,6 +81,25 @@ fn every_sample_is_there_once_at_its_time() {
 }
 
 #[test]
+fn a_recording_stands_as_much_later_as_the_wall_clock_says() {
+    let first = testing::tiny().profile();
+    for (wall, own) in [
+        (0, HOUR),
+        (HOUR, 0),
+        (HOUR, -500),
+        (-HOUR, 0),
+        (-HOUR, HOUR),
+    ] {
+        let second = later(first.clone(), wall, own);
+        let named = ["a.swk", "b.swk"].map(str::to_owned).into_iter();
+        let merged = merge(named.zip([first.clone(), second]).collect());
+        let starts = merged.processes.iter().map(|process| process.start_ns);
+        let starts: Vec<i64> = starts.map(u64::cast_signed).collect();
+        assert_eq!(starts[1] - starts[0], wall, "{wall} {own}");
+    }
+}
+
+#[test]
 fn rows_are_those_of_all() {
     let one = testing::tiny().profile();
     let named = ["a.swk", "b.swk"].map(|name| (name.to_owned(), one.clone()));
