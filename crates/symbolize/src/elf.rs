@@ -469,3 +469,36 @@ where
     let dwarf = gimli::Dwarf::load(load).ok()?;
     addr2line::Context::from_dwarf(dwarf).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_has_its_first_address_and_not_the_one_behind_it() {
+        let function = |start, end, name: &str| Function {
+            start,
+            end,
+            name: name.into(),
+        };
+        // A label in a function, a gap, the next one.
+        let functions = [
+            function(0x10, 0x40, "outer"),
+            function(0x20, 0x28, "label"),
+            function(0x50, 0x60, "next"),
+        ];
+        for (svma, name) in [
+            (0xf, None),
+            (0x10, Some("outer")),
+            (0x20, Some("label")),
+            (0x27, Some("label")),
+            (0x28, Some("outer")),
+            (0x3f, Some("outer")),
+            (0x40, None),
+            (0x50, Some("next")),
+            (0x60, None),
+        ] {
+            assert_eq!(function_at(&functions, svma), name, "{svma:x}");
+        }
+    }
+}
