@@ -248,7 +248,9 @@ impl<'a> SourceCopy<'a> {
     fn test(&self, binary: &str, tests: &[&Test]) -> Result<Output> {
         if binary == ACCEPTANCE {
             let mut build = cargo(&["build", "--quiet"]);
-            build.args(["--package", "sidewalk", "--package", "libsidewalk"]);
+            for package in ["sidewalk", "libsidewalk", "native-threads"] {
+                build.args(["--package", package]);
+            }
             run_command(
                 build
                     .current_dir(&self.tree)
