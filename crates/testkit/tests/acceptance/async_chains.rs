@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use testkit::chance::deviation;
 use testkit::{Answer, Record, Runtime, Stacks, is_method, logical_stacks};
 
 use crate::LOST_LIMIT;
@@ -245,11 +246,11 @@ fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) ->
         hold(leaf.exact + leaf.other > 0, format!("{name} has no sample"));
     }
     hold(
-        percent >= least,
+        exact as f64 + deviation(open as f64, least / 100.0) >= open as f64 * least / 100.0,
         format!("{percent:.3} % of {open} samples have exactly their chain"),
     );
     hold(
-        collects || closed * 1000 <= samples,
+        collects || closed as f64 <= samples as f64 / 1000.0 + deviation(samples as f64, 0.001),
         format!("{closed} of {samples} met a closed gate"),
     );
     // What is not whole says why, and is counted: no other chain is shown for it.
