@@ -73,45 +73,117 @@ impl Module {
     }
 }
 
+/// Most program headers of an object that are read; linkers write a dozen.
+const MOST_HEADERS: usize = 32;
+/// Room for so many objects at first.
+const OBJECTS: usize = 128;
+
+/// An object as it is copied while the loader holds its lock.
+struct Object {
+    base: usize,
+    headers: [libc::Elf64_Phdr; MOST_HEADERS],
+    count: usize,
+    lazy_locals: usize,
+    name: [u8; libc::PATH_MAX as usize],
+    name_length: usize,
+}
+
+/// Objects, as many as there was room for, and how many there are.
+struct Taken {
+    objects: Vec<Object>,
+    all: usize,
+}
+
 /// All objects.
+///
+/// Nothing is allocated while the loader holds its lock: an allocator that asks the loader with a lock of its
+/// own held (a heap profiler) and this thread would wait for each other for good.
 pub(crate) fn loaded() -> Vec<Module> {
-    let mut modules: Vec<Module> = Vec::new();
-    // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and used
-    // by nobody else meanwhile.
-    unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut modules).cast()) };
+    let mut room = OBJECTS;
+    let taken = loop {
+        let mut taken = Taken {
+            objects: Vec::with_capacity(room),
+            all: 0,
+        };
+        // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and used
+        // by nobody else meanwhile.
+        unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut taken).cast()) };
+        if taken.all <= room {
+            break taken;
+        }
+        room = 2 * taken.all;
+    };
+    let mut modules: Vec<Module> = taken.objects.iter().map(module).collect();
     for module in &mut modules {
         module.is_clr = exports_dispenser(module);
     }
     modules
 }
 
+/// Copies an object. Allocates nothing.
+///
 /// # Safety
-/// The contract of `dl_iterate_phdr`, and `modules` points to a `Vec<Module>` that nobody else uses.
+/// The contract of `dl_iterate_phdr`, and `taken` points to a `Taken` that nobody else uses.
 unsafe extern "C" fn take(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
-    modules: *mut libc::c_void,
+    taken: *mut libc::c_void,
 ) -> libc::c_int {
     // SAFETY: the contract above; the loader's structures live during the call, and the name, where
     // there is one, is a string.
-    let (info, modules, name) = unsafe {
+    let (info, taken, name) = unsafe {
         let info = &*info;
         let name = if info.dlpi_name.is_null() {
             c""
         } else {
             CStr::from_ptr(info.dlpi_name)
         };
-        (info, &mut *modules.cast::<Vec<Module>>(), name)
+        (info, &mut *taken.cast::<Taken>(), name)
     };
     if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    let is_program = taken.all == 0;
+    taken.all += 1;
+    if taken.objects.len() == taken.objects.capacity() {
         return 0;
     }
     // SAFETY: the loader says that there are so many headers, and they stay mapped with the object,
     // which cannot go while the loader's lock is held for this call.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr as usize;
+    // The number is there from glibc 2.4 and musl 1.1 on.
+    let has_number = size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_tls_modid) + 8;
+    let lazy_locals = if has_number && !is_program && !locals_are_static(base, headers) {
+        info.dlpi_tls_modid
+    } else {
+        0
+    };
+    let mut object = Object {
+        base,
+        // SAFETY: numbers, of which zero is one.
+        headers: unsafe { std::mem::zeroed() },
+        count: headers.len().min(MOST_HEADERS),
+        lazy_locals,
+        name: [0; libc::PATH_MAX as usize],
+        name_length: name.count_bytes().min(libc::PATH_MAX as usize),
+    };
+    for (to, from) in object.headers.iter_mut().zip(headers) {
+        *to = *from;
+    }
+    for (to, from) in object.name.iter_mut().zip(name.to_bytes()) {
+        *to = *from;
+    }
+    // Within the capacity: nothing is allocated.
+    taken.objects.push(object);
+    0
+}
+
+/// What the copy of an object says.
+fn module(object: &Object) -> Module {
+    let headers = object.headers.get(..object.count).unwrap_or_default();
     let range = |header: &libc::Elf64_Phdr| {
-        let start = base.wrapping_add(header.p_vaddr as usize);
+        let start = object.base.wrapping_add(header.p_vaddr as usize);
         start..start.saturating_add(header.p_memsz as usize)
     };
     let segments = |flag: u32| {
@@ -128,26 +200,18 @@ unsafe extern "C" fn take(
         .map(range)
         .flat_map(|segment| without(segment, &relocated))
         .collect();
-    // The number is there from glibc 2.4 and musl 1.1 on.
-    let has_number = size >= std::mem::offset_of!(libc::dl_phdr_info, dlpi_tls_modid) + 8;
-    let is_program = modules.is_empty();
-    let lazy_locals = if has_number && !is_program && !locals_are_static(base, headers) {
-        info.dlpi_tls_modid
-    } else {
-        0
-    };
-    modules.push(Module {
+    let name = object.name.get(..object.name_length).unwrap_or_default();
+    Module {
         code: segments(libc::PF_X).map(range).collect(),
         data,
-        lazy_locals,
+        lazy_locals: object.lazy_locals,
         is_clr: false,
         functions: headers
             .iter()
             .find(|header| header.p_type == libc::PT_GNU_EH_FRAME)
             .map(|header| (range(header).start, header.p_memsz as usize)),
-        name: name.to_owned(),
-    });
-    0
+        name: CString::new(name).unwrap_or_default(),
+    }
 }
 
 /// The parts of `segment` outside of `holes`.

@@ -283,7 +283,12 @@ impl Loaded {
     }
 }
 
-/// One call of `dl_iterate_phdr`.
+/// Looks at the linker's list by `dl_iterate_phdr`.
+///
+/// The linker holds a lock meanwhile, and whoever replaces the program's allocator (a heap profiler) may wait
+/// for that lock with a lock of its own held: so nothing is allocated until the lock is released. Modules are
+/// copied into room that was there before, and read afterwards; where the room did not suffice, once more
+/// into as much as was needed.
 struct Look<'a> {
     /// With these counters there is nothing to see.
     known: Option<(u64, u64)>,
@@ -295,68 +300,228 @@ struct Look<'a> {
     copy: &'a dyn Fn(u64) -> bool,
 }
 
-impl Look<'_> {
-    fn run(&mut self) {
-        unsafe extern "C" fn each(
-            info: *mut libc::dl_phdr_info,
-            size: usize,
-            look: *mut libc::c_void,
-        ) -> libc::c_int {
-            // SAFETY: the linker gives a valid `info` of `size` bytes for the call; `look` is
-            // the `&mut self` below, used by nobody else meanwhile.
-            let (info, look) = unsafe { (&*info, &mut *look.cast::<Look<'_>>()) };
-            if size < size_of::<libc::dl_phdr_info>() {
-                return 1;
-            }
-            let counters = (info.dlpi_adds, info.dlpi_subs);
-            look.counters = Some(counters);
-            if look.known == Some(counters) {
-                return 1;
-            }
-            // SAFETY: the linker's lock is held during this call, so the module stays mapped.
-            match unsafe { describe(info, look.copy) } {
-                Some(seen) => look.seen.push(seen),
-                None => look.unreadable.push(info.dlpi_addr),
-            }
-            0
+/// Room for so many modules and bytes at first: a web server has some 80 modules of 1 KiB each.
+const ROOM: (usize, usize) = (256, 256 << 10);
+/// Modules come while we look: in the end they must fit.
+const MOST_LOOKS: u32 = 8;
+
+/// What is copied of the modules under the linker's lock.
+struct Room<'a> {
+    known: Option<(u64, u64)>,
+    counters: Option<(u64, u64)>,
+    copy: &'a dyn Fn(u64) -> bool,
+    modules: Vec<Raw>,
+    bytes: Vec<u8>,
+    /// Modules and bytes that there are.
+    needed: (usize, usize),
+}
+
+/// A module under the linker's lock: where in the room its parts are.
+#[derive(Default)]
+struct Raw {
+    bias: u64,
+    is_unreadable: bool,
+    name: Range<usize>,
+    headers: Range<usize>,
+    notes: [Range<usize>; MOST_NOTES],
+    hdr_start: Range<usize>,
+    /// The readable segment that holds the unwind tables and its address, if it was to be copied.
+    copy: (u64, Range<usize>),
+}
+
+/// Segments with notes that are looked at for a build id.
+const MOST_NOTES: usize = 4;
+/// Longest name of a file.
+const MOST_NAME: usize = libc::PATH_MAX as usize;
+/// Most bytes of notes: a build id takes 36.
+const MOST_NOTE: u64 = 4096;
+
+impl Room<'_> {
+    /// Copies so many bytes at an address into the room. Counts them where there is none. `None`: they cannot be
+    /// read.
+    ///
+    /// # Safety
+    /// So many bytes are mapped there, though their file may have been cut short.
+    unsafe fn take(&mut self, address: u64, length: usize) -> Option<Range<usize>> {
+        self.needed.1 += length;
+        let start = self.bytes.len();
+        if self.bytes.capacity() - start < length {
+            return Some(0..0);
         }
-        // SAFETY: `each` fits the callback's type and does not unwind: it uses no code that
-        // panics, and a failed allocation aborts.
-        unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::from_mut(self).cast()) };
+        // Within the capacity: nothing is allocated.
+        self.bytes.resize(start + length, 0);
+        let room = self.bytes.get_mut(start..)?;
+        // SAFETY: the caller's promise.
+        unsafe { own_memory::copy_into(address, room) }?;
+        Some(start..start + length)
+    }
+
+    /// Copies the parts of a module; `None` where one cannot be read. Allocates nothing.
+    ///
+    /// # Safety
+    /// `info` describes a module that stays mapped during the call.
+    unsafe fn take_module(&mut self, info: &libc::dl_phdr_info) -> Option<Raw> {
+        let bias = info.dlpi_addr;
+        if info.dlpi_phdr.is_null() {
+            return None;
+        }
+        let mut raw = Raw {
+            bias,
+            ..Raw::default()
+        };
+        if !info.dlpi_name.is_null() {
+            // SAFETY: a string that the linker keeps as long as the module.
+            let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+            let length = name.len().min(MOST_NAME);
+            // SAFETY: as above.
+            raw.name = unsafe { self.take(name.as_ptr() as u64, length) }?;
+        }
+        let length = usize::from(info.dlpi_phnum) * size_of::<libc::Elf64_Phdr>();
+        // SAFETY: the linker's own description of its program headers, which lie in the module.
+        raw.headers = unsafe { self.take(info.dlpi_phdr as u64, length) }?;
+        if raw.headers.is_empty() {
+            return Some(raw);
+        }
+        let headers = raw.headers.clone();
+        let header = |room: &Self, at: usize| header(room.bytes.get(headers.clone())?, at);
+        let count = usize::from(info.dlpi_phnum);
+        let (mut range_start, mut hdr) = (u64::MAX, None);
+        let mut notes = 0..MOST_NOTES;
+        for at in 0..count {
+            let phdr = header(self, at)?;
+            let start = bias.wrapping_add(phdr.p_vaddr);
+            match phdr.p_type {
+                libc::PT_LOAD => range_start = range_start.min(start),
+                libc::PT_GNU_EH_FRAME => hdr = Some((start, phdr.p_memsz)),
+                libc::PT_NOTE => {
+                    if let Some(place) = notes.next().and_then(|at| raw.notes.get_mut(at)) {
+                        let length = phdr.p_filesz.min(MOST_NOTE) as usize;
+                        // SAFETY: a note segment lies in a loaded, readable segment.
+                        *place = unsafe { self.take(start, length) }?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some((hdr, length)) = hdr else {
+            return Some(raw);
+        };
+        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and readable.
+        raw.hdr_start = unsafe { self.take(hdr, length.min(4096) as usize) }?;
+        if !(self.copy)(range_start) {
+            return Some(raw);
+        }
+        // Unwind tables only: code and data of the module are of no use without a file.
+        for at in 0..count {
+            let phdr = header(self, at)?;
+            let start = bias.wrapping_add(phdr.p_vaddr);
+            let length = phdr.p_filesz.min(phdr.p_memsz);
+            let is_wanted = phdr.p_type == libc::PT_LOAD
+                && phdr.p_flags & libc::PF_R != 0
+                && (start..start.saturating_add(length)).contains(&hdr)
+                && length <= COPY_LIMIT;
+            if is_wanted {
+                // SAFETY: a loaded readable segment; the module stays mapped during this call.
+                let copied = unsafe { self.take(start, length as usize) }?;
+                raw.copy = (start, copied);
+            }
+        }
+        Some(raw)
     }
 }
 
-/// Reads what we need of a module out of its own memory.
-///
-/// # Safety
-/// `info` describes a module that stays mapped during the call.
-unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Option<Seen> {
-    let bias = info.dlpi_addr;
-    if info.dlpi_phdr.is_null() {
-        return None;
+/// A program header; any bytes are one.
+fn header(headers: &[u8], at: usize) -> Option<libc::Elf64_Phdr> {
+    const SIZE: usize = size_of::<libc::Elf64_Phdr>();
+    let bytes = headers.get(at * SIZE..at.checked_add(1)? * SIZE)?;
+    // SAFETY: as many bytes as a header has, of which each combination is one.
+    Some(unsafe { bytes.as_ptr().cast::<libc::Elf64_Phdr>().read_unaligned() })
+}
+
+impl Look<'_> {
+    fn run(&mut self) {
+        // Mostly nothing has changed, which needs no room.
+        let (mut modules, mut bytes) = if self.known.is_some() { (0, 0) } else { ROOM };
+        for _ in 0..MOST_LOOKS {
+            let mut room = Room {
+                known: self.known,
+                counters: None,
+                copy: self.copy,
+                modules: Vec::with_capacity(modules),
+                bytes: Vec::with_capacity(bytes),
+                needed: (0, 0),
+            };
+            // SAFETY: `each` fits the callback's type and does not unwind: it uses no code that panics.
+            unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::from_mut(&mut room).cast()) };
+            let is_whole = room.needed.0 <= modules && room.needed.1 <= bytes;
+            // More than was needed: others may come meanwhile, and headers that did not fit were not read.
+            modules = ROOM.0.max(2 * room.needed.0.max(modules));
+            bytes = ROOM.1.max(2 * room.needed.1.max(bytes));
+            if is_whole {
+                self.read(&room);
+                return;
+            }
+        }
     }
-    let count = usize::from(info.dlpi_phnum);
-    // SAFETY: the linker's own description of its program headers, which lie in the module.
-    let headers =
-        unsafe { own_memory::copy(info.dlpi_phdr as u64, count * size_of::<libc::Elf64_Phdr>()) }?;
-    // SAFETY: the bytes of as many headers; any bytes are one.
-    let phdr = |at: usize| unsafe {
-        headers
-            .as_ptr()
-            .cast::<libc::Elf64_Phdr>()
-            .add(at)
-            .read_unaligned()
-    };
-    let phdrs = (0..count).map(phdr);
+
+    /// Describes the modules in the room. The linker's lock is released.
+    fn read(&mut self, room: &Room<'_>) {
+        self.counters = room.counters;
+        for raw in &room.modules {
+            let seen = (!raw.is_unreadable).then(|| describe(raw, &room.bytes, self.copy));
+            match seen.flatten() {
+                Some(seen) => self.seen.push(seen),
+                None => self.unreadable.push(raw.bias),
+            }
+        }
+    }
+}
+
+/// The callback of `dl_iterate_phdr`: takes one module. Allocates nothing.
+unsafe extern "C" fn each(
+    info: *mut libc::dl_phdr_info,
+    size: usize,
+    room: *mut libc::c_void,
+) -> libc::c_int {
+    // SAFETY: the linker gives a valid `info` of `size` bytes for the call; `room` is that of
+    // `Look::run`, used by nobody else meanwhile.
+    let (info, room) = unsafe { (&*info, &mut *room.cast::<Room<'_>>()) };
+    if size < size_of::<libc::dl_phdr_info>() {
+        return 1;
+    }
+    let counters = (info.dlpi_adds, info.dlpi_subs);
+    room.counters = Some(counters);
+    if room.known == Some(counters) {
+        return 1;
+    }
+    // SAFETY: the linker's lock is held during this call, so the module stays mapped.
+    let raw = unsafe { room.take_module(info) };
+    room.needed.0 += 1;
+    if room.modules.len() < room.modules.capacity() {
+        room.modules.push(raw.unwrap_or(Raw {
+            bias: info.dlpi_addr,
+            is_unreadable: true,
+            ..Raw::default()
+        }));
+    }
+    0
+}
+
+/// What a module's copied parts say of it; `None` where it has no code.
+fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen> {
+    let bias = raw.bias;
+    let headers = bytes.get(raw.headers.clone())?;
     let (mut range, mut code) = (None::<Range<u64>>, None::<Range<u64>>);
     let hull = |old: Option<Range<u64>>, new: Range<u64>| match old {
         Some(old) => Some(old.start.min(new.start)..old.end.max(new.end)),
         None => Some(new),
     };
-    let (mut segments, mut loaded_segments) = (Vec::new(), Vec::new());
-    let (mut eh_frame_hdr, mut eh_frame_hdr_len) = (0, 0);
+    let mut segments = Vec::new();
+    let mut eh_frame_hdr = 0;
     let mut build_id = Vec::new();
-    for phdr in phdrs {
+    let mut notes = raw.notes.iter();
+    for at in 0..headers.len() / size_of::<libc::Elf64_Phdr>() {
+        let phdr = header(headers, at)?;
         let start = bias.wrapping_add(phdr.p_vaddr);
         let end = start.checked_add(phdr.p_memsz)?;
         match phdr.p_type {
@@ -370,68 +535,36 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
                     file_offset: phdr.p_offset,
                     file_len: phdr.p_filesz.min(phdr.p_memsz),
                 });
-                if phdr.p_flags & libc::PF_R != 0 {
-                    loaded_segments.push((start, phdr.p_filesz.min(phdr.p_memsz)));
-                }
             }
-            libc::PT_GNU_EH_FRAME => (eh_frame_hdr, eh_frame_hdr_len) = (start, phdr.p_memsz),
-            libc::PT_NOTE if build_id.is_empty() => {
-                // SAFETY: a note segment lies in a loaded, readable segment.
-                let notes = unsafe { own_memory::copy(start, phdr.p_filesz as usize) }?;
-                build_id = build_id_of(&notes, phdr.p_align)
-                    .unwrap_or_default()
-                    .to_vec();
+            libc::PT_GNU_EH_FRAME => eh_frame_hdr = start,
+            libc::PT_NOTE => {
+                let note = notes.next().and_then(|note| bytes.get(note.clone()));
+                if let Some(note) = note.filter(|_| build_id.is_empty()) {
+                    build_id = build_id_of(note, phdr.p_align).unwrap_or_default().to_vec();
+                }
             }
             _ => {}
         }
     }
     let (range, code) = (range?, code?);
-    let name = if info.dlpi_name.is_null() {
-        c""
-    } else {
-        // SAFETY: a string that the linker keeps as long as the module.
-        unsafe { CStr::from_ptr(info.dlpi_name) }
-    };
+    let name = bytes.get(raw.name.clone()).unwrap_or_default();
     // The kernel's own: linux-vdso.so.1, a name without a file.
-    let vdso =
-        name.to_bytes().starts_with(b"linux-vdso") || name.to_bytes().starts_with(b"linux-gate");
-    let path = if vdso {
-        PathBuf::from("[vdso]")
-    } else if name.is_empty() {
-        // Named after the linker's lock is released.
-        PathBuf::new()
-    } else {
-        PathBuf::from(OsStr::from_bytes(name.to_bytes()))
+    let vdso = name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate");
+    // The main program has no name here, and gets it from its caller.
+    let path = match vdso {
+        true => PathBuf::from("[vdso]"),
+        false => PathBuf::from(OsStr::from_bytes(name)),
     };
-    let hdr_start = if eh_frame_hdr == 0 {
-        Vec::new()
-    } else {
-        let len = eh_frame_hdr_len.min(4096) as usize;
-        // SAFETY: the linker says that these bytes are the module's .eh_frame_hdr, loaded and
-        // readable.
-        unsafe { own_memory::copy(eh_frame_hdr, len) }?
-    };
-    let copy = (vdso || copy(range.start)).then(|| {
-        // Unwind tables only: code and data of the module are of no use without a file.
-        let holds_tables = |&&(start, len): &&(u64, u64)| {
-            (start..start.saturating_add(len)).contains(&eh_frame_hdr) && len <= COPY_LIMIT
+    let copy = copy(range.start).then(|| {
+        let (avma, at) = &raw.copy;
+        let copied = bytes.get(at.clone()).unwrap_or_default();
+        let segment = Segment {
+            avma: *avma,
+            len: copied.len() as u64,
+            offset: 0,
         };
-        let (mut bytes, mut parts) = (Vec::new(), Vec::new());
-        for &(avma, len) in loaded_segments.iter().filter(holds_tables) {
-            parts.push(Segment {
-                avma,
-                len,
-                offset: bytes.len(),
-            });
-            // SAFETY: a loaded readable segment; the module stays mapped during this call.
-            bytes.extend(unsafe { own_memory::copy(avma, len as usize) }?);
-        }
-        Some((bytes.into_boxed_slice(), parts))
+        (copied.into(), vec![segment])
     });
-    let copy = match copy {
-        Some(copied) => Some(copied?),
-        None => None,
-    };
     Some(Seen {
         module: NativeModule {
             path,
@@ -442,8 +575,11 @@ unsafe fn describe(info: &libc::dl_phdr_info, copy: &dyn Fn(u64) -> bool) -> Opt
         },
         segments,
         eh_frame_hdr,
-        headers,
-        hdr_start,
+        headers: headers.to_vec(),
+        hdr_start: bytes
+            .get(raw.hdr_start.clone())
+            .unwrap_or_default()
+            .to_vec(),
         copy,
         vdso,
     })

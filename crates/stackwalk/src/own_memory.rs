@@ -109,18 +109,29 @@ pub fn is_one_missing(first: u64, last: u64) -> bool {
 /// What lies at `address`; `None` where a page of it is missing.
 ///
 /// # Safety
-/// So many bytes are mapped there, for reading, though their file may have been cut short.
+/// As [`copy_into`].
 pub(crate) unsafe fn copy(address: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
+    // SAFETY: the caller's promise.
+    unsafe { copy_into(address, &mut bytes) }?;
+    Some(bytes)
+}
+
+/// Copies what lies at `address` into `bytes`; `None` where a page of it is missing. Allocates nothing.
+///
+/// # Safety
+/// So many bytes are mapped there, for reading, though their file may have been cut short.
+pub(crate) unsafe fn copy_into(address: u64, bytes: &mut [u8]) -> Option<()> {
+    let length = bytes.len();
     match read(address, bytes.as_mut_ptr(), length) {
-        read if usize::try_from(read) == Ok(length) => Some(bytes),
+        read if usize::try_from(read) == Ok(length) => Some(()),
         // As far as there is something, or nothing at all.
         FAULT | 0.. => None,
         // The kernel does not say.
-        // SAFETY: the caller's promise; the buffer is new and as long.
+        // SAFETY: the caller's promise; the buffer is as long, and is the caller's alone.
         _ => unsafe {
             std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), length);
-            Some(bytes)
+            Some(())
         },
     }
 }
