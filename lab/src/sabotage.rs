@@ -23,7 +23,7 @@ use xtask::{failed, nextest_in, setup, tiers};
 
 use breaks::{BREAKS, Break, Test, Tier};
 
-const USAGE: &str = "usage: cargo xtask sabotage [--only WORD] [--list] [--runtimes DIR…]";
+const USAGE: &str = "usage: cargo xtask sabotage [--only WORD]… [--list] [--runtimes DIR…]";
 
 /// How many breaks the default tier must catch by itself.
 const DEFAULT_AT_LEAST: usize = 23;
@@ -54,20 +54,20 @@ impl Outcome {
 
 /// Breaks each place in turn. An error where no test sees it, or the default tier sees too few.
 pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
-    let (mut only, mut is_list) = (None, false);
+    let (mut only, mut is_list) = (Vec::new(), false);
     let mut rest = options.iter();
     while let Some(&option) = rest.next() {
         match option {
-            "--only" => only = Some(*rest.next().context(USAGE)?),
+            "--only" => only.push(*rest.next().context(USAGE)?),
             "--list" => is_list = true,
             other => bail!("unknown option {other}\n{USAGE}"),
         }
     }
     let chosen: Vec<&Break> = BREAKS
         .iter()
-        .filter(|one| only.is_none_or(|word| one.what.contains(word)))
+        .filter(|one| only.is_empty() || only.iter().any(|word| one.what.contains(word)))
         .collect();
-    ensure!(!chosen.is_empty(), "no break has this word; see --list");
+    ensure!(!chosen.is_empty(), "no break has such a word; see --list");
     if is_list {
         chosen.iter().for_each(|one| list(one));
         return Ok(());
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &[&str], roots: &[PathBuf]) -> Result<()> {
     );
     ensure!(not_caught == 0, "no test caught {not_caught} breaks");
     ensure!(
-        only.is_some() || by_default >= DEFAULT_AT_LEAST,
+        !only.is_empty() || by_default >= DEFAULT_AT_LEAST,
         "the default tier must catch {DEFAULT_AT_LEAST} breaks by itself, and caught {by_default}"
     );
     Ok(())

@@ -38,7 +38,7 @@ Long runs, by the release build:
   picture         record workloads from their start and by an attach, and compare
                   [--seconds N] [--runtime VERSION] [PROGRAM…] (docs/attach.md)
   sabotage        break the sources in a copy, one thing at a time: a test must go red
-                  [--only WORD] [--list]
+                  [--only WORD]… [--list] (docs/testing.md)
   soak            random programs, settings, options and circumstances, each run bare
                   and recorded, for an hour unless told otherwise (docs/reliability.md)
                   [--hours N | --runs N] [--seed S] [--only RUN [--times N]]
