@@ -207,22 +207,30 @@ impl Record {
         command
     }
 
-    /// Runs the command without recording, with the machine to itself; once for all tests of a run of
-    /// nextest that ask for the same command.
+    /// Runs the command without recording, with the machine to itself.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn run_bare(&self) -> Answer {
-        let mut command = self.bare();
-        let (output, _) = shared::once(
-            &format!("bare {:?} {:?}", self.command, self.environment),
-            |_| {
-                let _machine = Machine::alone();
-                let output = command.output();
-                output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
-            },
-        );
+        Answer::new(self.bare_output())
+    }
+
+    /// [`Record::run_bare`], once for all tests of a run that ask for the same command: for programs whose
+    /// answer is all that matters, and that leave no files.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run_bare_shared(&self) -> Answer {
+        let key = format!("bare {:?} {:?}", self.command, self.environment);
+        let (output, _) = shared::once(&key, |_| self.bare_output());
         Answer::new(output)
+    }
+
+    fn bare_output(&self) -> Output {
+        let mut command = self.bare();
+        let _machine = Machine::alone();
+        let output = command.output();
+        output.unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
     /// [`Record::run_complete`], once for all tests of a run that ask for the same recording; each test

@@ -36,7 +36,7 @@ fn help_is_recorded_from_start_to_end() {
     let app = Tools::get().app10;
     let record =
         Record::command("help", [app.executable.into_os_string(), "--help".into()]).frequency(4999);
-    let bare = record.run_bare();
+    let bare = record.run_bare_shared();
     let recorded = record.run();
     assert!(recorded.answer.status.success(), "{:?}", recorded.answer);
     assert_eq!(recorded.answer.stdout, bare.stdout);

@@ -363,7 +363,7 @@ fn compilations_and_loads(runtime: &Runtime) {
 }
 
 fn all_at_once(runtime: &Runtime) {
-    let bare = Record::workload(runtime, "exceptions", &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, "exceptions", &["0.5"]).run_bare_shared();
     let events = "cpu,wall,exception,alloc,gc,jit,class-load,module-load";
     let options = [
         "-e",

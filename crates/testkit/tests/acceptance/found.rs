@@ -27,7 +27,7 @@ fn finds_code(runtime: &Runtime) -> bool {
 
 fn few_of_many_methods_are_told_of(runtime: &Runtime) {
     let record = Record::workload(runtime, "jitchurn", &["rounds=10000", "only=dynamic"]);
-    let bare = record.run_bare();
+    let bare = record.run_bare_shared();
     let recorded = record.run_as(&bare);
     let made = recorded.answer.measured("made");
     let inspected = recorded.inspect();

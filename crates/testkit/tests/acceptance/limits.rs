@@ -84,7 +84,7 @@ pub(crate) fn limited(
     options: &[&str],
     broken: f64,
 ) {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare_shared();
     let recorded = Record::workload(runtime, workload, &[work])
         .options(options.iter().copied())
         .run_as(&bare);

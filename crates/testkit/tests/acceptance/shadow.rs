@@ -11,7 +11,7 @@ on_net8_and_core31!(
 );
 
 fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) -> Recorded {
-    let bare = Record::workload(runtime, "calltree", arguments).run_bare();
+    let bare = Record::workload(runtime, "calltree", arguments).run_bare_shared();
     let recorded = Record::workload(runtime, "calltree", arguments)
         .options(["--walker", "shadow", "-e", event])
         .options(options.iter().copied())

@@ -37,7 +37,7 @@ fn throws_under_ticks_at_every_rate(runtime: &Runtime) {
 /// Each cell once: `cargo xtask faults` runs them as often as one likes.
 fn every_rate(runtime: &Runtime, workload: &str) {
     let program = Record::workload(runtime, workload, &["0.4"]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     for hertz in ["99", "999", "5000", "10000"] {
         for way in WAYS {
             let recorded = program
@@ -72,7 +72,7 @@ fn a_web_server_whose_requests_fault(runtime: &Runtime) {
 /// on them in a loop.
 fn a_program_that_closes_descriptors_it_does_not_know(runtime: &Runtime) {
     let program = Record::workload(runtime, "rude", &["0.5", "closes"]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     assert!(bare.results().contains(&vec!["in_the_file", "0"]));
     for way in WAYS {
         let program = program.clone().options(["--frequency", "999"]);
@@ -123,7 +123,7 @@ fn a_program_that_becomes_another(runtime: &Runtime) {
 fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
     // So long that one sample is less than what may be lost: a tick by `wall` may be on its way to a thread that ends.
     let program = Record::workload(runtime, "rude", &["1.5", "default"]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     for way in WAYS {
         let program = program.clone().options(["--frequency", "999"]);
         let recorded = program.options(way.iter().copied()).run_as(&bare);
@@ -137,7 +137,7 @@ fn a_program_that_gives_sigprof_its_default_action(runtime: &Runtime) {
 #[test]
 fn a_program_that_registers_for_sigprof_hears_only_its_own() {
     let program = Record::workload(&Runtime::net8(), "rude", &["0.5", "registered"]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     assert_eq!(bare.results()[0], ["callbacks", "1"]);
     for way in WAYS {
         let program = program.clone().options(["--frequency", "999"]);
@@ -170,7 +170,7 @@ fn more_threads_than_descriptors(runtime: &Runtime) {
         &["threads=512", "files=614", "0.5", "handles"],
     );
     let limited = program.under(["sh", "-c", "ulimit -n 1024; exec \"$@\"", "sh"]);
-    let bare = limited.run_bare();
+    let bare = limited.run_bare_shared();
     for way in WAYS {
         let recorded = limited
             .clone()

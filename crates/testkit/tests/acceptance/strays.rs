@@ -15,7 +15,7 @@ const STRAY: &str = "ReadyToRun code behind no call";
 fn a_wrong_table_leads_into_precompiled_code_that_never_ran(runtime: &Runtime) {
     let library = native_threads();
     let program = Record::workload(runtime, "strays", &["0.3", &library.to_string_lossy()]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     let seeded = program
         .clone()
         .options(["--frequency", "499", "--walker", "seeded"]);
@@ -41,7 +41,7 @@ fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
     let library = native_threads();
     let library = library.to_string_lossy();
     let program = Record::workload(runtime, "strays", &["0.5", "anywhere", &library]);
-    let bare = program.run_bare();
+    let bare = program.run_bare_shared();
     for way in [
         &["--event", "cpu,wall", "--engine", "clocks"][..],
         &["--walker", "seeded"],

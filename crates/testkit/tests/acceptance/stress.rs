@@ -61,7 +61,7 @@ fn gc(runtime: &Runtime) {
 }
 
 fn stress(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
     let recorded = Record::workload(runtime, workload, &[&seconds()])
         .frequency(HERTZ)
         .run_as(&bare);
@@ -87,7 +87,7 @@ const WALKERS: [&str; 5] = ["signal", "snapshot", "suspend", "seeded", "shadow"]
 
 /// Everything at once, by each walker in turn.
 fn with_events(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
     for walker in WALKERS {
         let events = match walker {
             // It walks in callbacks only.
@@ -141,7 +141,7 @@ fn async_stacks(runtime: &Runtime, collector: &[(&str, &str)]) {
         }
         record.frequency(HERTZ)
     };
-    let bare = record("1").run_bare();
+    let bare = record("1").run_bare_shared();
     let recorded = record(&seconds_or("3")).run();
     let answer = &recorded.answer;
     assert!(answer.status.success(), "{answer:?}");
@@ -284,7 +284,7 @@ fn recorder_killed_gc(runtime: &Runtime) {
 }
 
 fn recorder_killed(runtime: &Runtime, workload: &str) {
-    let bare = Record::workload(runtime, workload, &["1"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["1"]).run_bare_shared();
     let record = Record::workload(runtime, workload, &[&seconds()]).frequency(HERTZ);
     let (recorded, ()) = record.run_beside(|recording, recorder| {
         wait_for_a_sample(recording, recorder);

@@ -48,7 +48,7 @@ fn calls_are_counted_and_timed_to_their_end(runtime: &Runtime) {
     let record = Record::workload(runtime, "tracedasync", &[])
         .options(machine)
         .options(ALL);
-    let recorded = record.run_as(&record.run_bare());
+    let recorded = record.run_as(&record.run_bare_shared());
     let answer = &recorded.answer.stdout;
     let (traced, mut expected) = (traced(&recorded), expected(answer));
     assert_eq!(expected.len(), 25, "{answer}");
@@ -105,7 +105,7 @@ fn state_machines_that_are_classes(runtime: &Runtime) {
     let rounds = format!("rounds={ROUNDS}");
     let record = Record::workload(runtime, "asynclanguages", &[&rounds]);
     let record = record.options(["--trace", "*VisualBasic.Vb*"]);
-    let recorded = record.run_as(&record.run_bare());
+    let recorded = record.run_as(&record.run_bare_shared());
     let traced = traced(&recorded);
     let notes = notes(&recorded);
     assert!(!notes.contains("had not ended"), "{notes}");

@@ -56,7 +56,7 @@ fn assert_traced(recorded: &Recorded, runtime: &Runtime, patterns: &[&str]) {
 
 fn results_are_those_of_the_bare_program(runtime: &Runtime) {
     let record = Record::workload(runtime, "framework", &["rounds=3"]);
-    let bare = record.run_bare();
+    let bare = record.run_bare_shared();
     for patterns in PATTERNS {
         let record = record.clone().options(options(patterns));
         let recorded = record.run_as(&bare);
@@ -72,7 +72,7 @@ fn has_counted(folder: &Path) -> bool {
 }
 
 fn a_running_program_goes_on_as_it_was(runtime: &Runtime) {
-    let bare = Record::workload(runtime, "framework", &["rounds=1"]).run_bare();
+    let bare = Record::workload(runtime, "framework", &["rounds=1"]).run_bare_shared();
     let mut command = runtime.command(&workload("framework").dll);
     command.arg("attached");
     let program = Running::start(command);

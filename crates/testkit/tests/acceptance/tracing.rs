@@ -165,7 +165,7 @@ fn assert_short_ones_are_timed(traced: &[Value], answer: &str) {
 
 fn calls_are_counted_and_timed(runtime: &Runtime) {
     let record = Record::workload(runtime, "traced", &["passes=2"]).options(ALL);
-    let recorded = record.run_as(&record.run_bare());
+    let recorded = record.run_as(&record.run_bare_shared());
     let answer = &recorded.answer.stdout;
     let (traced, expected) = (traced(&recorded), expected(answer));
     assert_eq!(expected.len(), 13, "{answer}");
@@ -275,7 +275,7 @@ fn a_program_computes_the_same_with_all_its_methods_traced(runtime: &Runtime) {
         ("calls", &["rounds=3"]),
     ] {
         let record = Record::workload(runtime, name, arguments);
-        let bare = record.run_bare();
+        let bare = record.run_bare_shared();
         let record = record.options(["--trace", "Workloads.*", "--trace-limit", "16384"]);
         let recorded = record.run_as(&bare);
         let traced = traced(&recorded);
@@ -343,7 +343,7 @@ fn methods_that_cannot_be_wrapped_are_named_and_run_as_they_are(runtime: &Runtim
     fs::copy(own.with_file_name(settings), folder.join(settings)).unwrap();
     // So deep that there is no stack for it without tail calls.
     let record = Record::program(runtime, "unwrapped", &dll, &["unwrapped=10000000"]);
-    let bare = record.run_bare();
+    let bare = record.run_bare_shared();
     let record = record.options(["--trace", "Workloads.Unwrapped.*:1h"]);
     let recorded = record.run_as(&bare);
     let told: BTreeMap<String, String> = traced(&recorded)

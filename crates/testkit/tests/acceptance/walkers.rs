@@ -24,7 +24,7 @@ on_net8_and_core31!(
 );
 
 fn walked(runtime: &Runtime, walker: &str, hertz: u32, workload: &str) -> Recorded {
-    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare();
+    let bare = Record::workload(runtime, workload, &["0.5"]).run_bare_shared();
     Record::workload(runtime, workload, &[&stress::seconds()])
         .options(["--walker", walker, "--frequency", &hertz.to_string()])
         .run_as(&bare)
