@@ -398,13 +398,13 @@ fn ticks_of_one_thread_stand_for_as_many_as_was_said() {
             let most = sampler.told_ns(slot);
             assert!((least..=most).contains(&sum), "{least} {sum} {most}");
         };
+        next_tick("the first tick");
         let mut times = |threads: u32| {
             // From a tick to a tick, as these may come late.
-            next_tick("the first tick");
             let before = WALKED_AT[slot.index()].load(Ordering::SeqCst);
             let told = sampler.told_ns(slot);
             sampler.stand_for(slot, threads);
-            burn(Duration::from_secs(1));
+            burn(Duration::from_millis(500));
             next_tick("the last tick");
             let used = WALKED_AT[slot.index()].load(Ordering::SeqCst) - before;
             (sampler.told_ns(slot) - told) as f64 / used as f64

@@ -10,16 +10,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// Ticks for `time` at `interval`, draining each time; gives time and samples by slot.
-fn run(
+/// Time, samples and ticks by slot.
+type Sums = HashMap<SlotId, (u64, u64, u64)>;
+
+/// Ticks for `time` at `interval`, draining each time.
+fn run(reader: &mut sampler::Reader, time: Duration, interval: Duration) -> Sums {
+    run_until(reader, time, interval, |_| true)
+}
+
+/// The same, and on until there is `enough`.
+fn run_until(
     reader: &mut sampler::Reader,
     time: Duration,
     interval: Duration,
-) -> HashMap<SlotId, (u64, u64, u64)> {
-    let mut sums: HashMap<SlotId, (u64, u64, u64)> = HashMap::new();
-    let end = now_ns() + time.as_nanos() as u64;
-    let mut next = now_ns();
-    while now_ns() < end {
+    mut enough: impl FnMut(&Sums) -> bool,
+) -> Sums {
+    let mut sums = Sums::new();
+    let begin = now_ns();
+    let end = begin + time.as_nanos() as u64;
+    let mut next = begin;
+    while !enough(&sums) || now_ns() < end {
+        assert!(now_ns() - begin < 100_000_000_000, "never enough: {sums:?}");
         next += interval.as_nanos() as u64;
         while now_ns() < next {
             std::thread::sleep(Duration::from_nanos(next.saturating_sub(now_ns())));
@@ -552,10 +563,11 @@ fn a_thread_that_moves_is_sampled_anew() {
         );
         let idle_signals = reader.take_counters().signals;
         go.send(()).unwrap();
-        let after = run(
+        let after = run_until(
             &mut reader,
             Duration::from_millis(300),
             Duration::from_millis(1),
+            |sums| sums.get(&slot).is_some_and(|sum| sum.1 > 12),
         );
         let busy_signals = reader.take_counters().signals;
         moving.set(1);
@@ -598,10 +610,16 @@ fn a_blocked_signal_loses_no_time() {
             })
         };
         let slot = receive.recv().unwrap();
-        let blocked = run(
+        let registered = now_ns();
+        let mut rounds = 0;
+        let blocked = run_until(
             &mut reader,
             Duration::from_millis(200),
             Duration::from_millis(1),
+            |_| {
+                rounds += 1;
+                rounds > 100
+            },
         );
         assert!(blocked.is_empty());
         let counters = reader.take_counters();
@@ -610,15 +628,17 @@ fn a_blocked_signal_loses_no_time() {
             "{counters:?}"
         );
         assert_eq!(counters.lost(), 0);
+        let blocked_ns = now_ns() - registered;
         open.set(1);
-        let after = run(
+        let after = run_until(
             &mut reader,
             Duration::from_millis(100),
             Duration::from_millis(1),
+            |sums| sums.contains_key(&slot),
         );
         open.set(2);
         thread.join().unwrap();
-        assert!(after[&slot].0 > 250_000_000, "{after:?}");
+        assert!(after[&slot].0 > blocked_ns, "{after:?} of {blocked_ns}");
     });
 }
 
