@@ -77,7 +77,7 @@ fn tier(is_full: bool, roots: &[PathBuf]) -> Result<()> {
         true => Profile::Release,
         false => Profile::Development,
     };
-    let lab: &[&str] = if is_full { &[] } else { &["--exclude", "lab"] };
+    let lab: &[&str] = if is_full { &[] } else { &NO_LAB };
     step("format");
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     step("set-up");
@@ -134,12 +134,9 @@ fn matrix_part((part, of): (u32, u32), roots: &[PathBuf]) -> Result<()> {
     build_tests(&NO_LAB)?;
     step("tests");
     let partition = format!("hash:{part}/{of}");
-    run(nextest(&setup, Profile::Development)?.args(NO_LAB).args([
-        "-E",
-        &tiers::matrix(&setup),
-        "--partition",
-        &partition,
-    ]))
+    run(nextest_full(&setup, Profile::Development)?
+        .args(NO_LAB)
+        .args(["-E", &tiers::matrix(&setup), "--partition", &partition]))
 }
 
 /// The tests whose names contain one of the words, on some runtimes, by the build of the tier.
