@@ -54,6 +54,7 @@ impl Made {
             let task = TaskAt {
                 continuation: 8 * CONTINUATION as u16,
                 flags: 8 * FLAGS as u16,
+                state: 0,
             };
             let kind = Kind::Box {
                 task,

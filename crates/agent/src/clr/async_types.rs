@@ -20,7 +20,8 @@ use super::{Clr, lock, names};
 use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::target::chains::{
-    self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, Tables, TaskAt, Types, types,
+    self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, SuspendedAt, Tables, TaskAt, Types,
+    types,
 };
 
 /// How far up parents are asked for.
@@ -36,6 +37,16 @@ const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
 const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
+/// A suspended method of runtime async (.NET 11 on), whose class derives from it.
+const SUSPENDED: &str = "System.Runtime.CompilerServices.Continuation";
+/// The one that stands for an await of a task.
+const OF_AWAIT: &str = "System.Runtime.CompilerServices.RuntimeAsyncTaskContinuation";
+/// What tells how a suspended method goes on, and where its code is.
+const RESUME: &str = "System.Runtime.CompilerServices.ResumeInfo";
+/// The task of methods of runtime async.
+const RUNTIME_TASK: &str = "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1";
+/// What its dispatcher has on the stack.
+const DISPATCHED: &str = "System.Runtime.CompilerServices.AsyncDispatcherInfo";
 
 /// What a compiler calls the fields of its state machines.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +100,7 @@ fn state_of<'rt, C: Synchronous>(
 }
 
 /// Classes that are asked for before they are met, as they are in nearly every chain: lists, of objects, and the others.
-const EXPECTED: [&str; 9] = [
+const EXPECTED: [&str; 11] = [
     LIST,
     OBJECT,
     TASK,
@@ -99,6 +110,8 @@ const EXPECTED: [&str; 9] = [
     "System.Threading.Tasks.StandardTaskContinuation",
     "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper",
     "System.Threading.Tasks.Task+SetOnInvokeMres",
+    SUSPENDED,
+    OF_AWAIT,
 ];
 
 /// Whether those are known.
@@ -138,6 +151,14 @@ impl<'rt> Lineage<'rt> {
 
     fn own_name(&self) -> &str {
         self.classes.first().map_or("", |(_, _, name)| name)
+    }
+
+    /// Whether the runtime's own library, in which all lines end, has runtime async.
+    fn has_runtime_async(&self, clr: &Clr) -> bool {
+        let root = self.classes.last().and_then(|(_, info, _)| info.module);
+        let facts = root.and_then(|module| clr.module(module.raw()));
+        let metadata = facts.as_ref().and_then(|facts| facts.metadata());
+        metadata.is_some_and(|metadata| metadata.types_named([SUSPENDED]) != [None])
     }
 
     fn find(
@@ -218,6 +239,9 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
             return (Kind::ContinueWith(place), named());
         }
     }
+    if line.find(|name| name == SUSPENDED).is_some() {
+        return (or_other(suspended(clr, cx, line)), named());
+    }
     if own.ends_with(POOLED) {
         return pooled(clr, cx, line).unwrap_or_else(|| (Kind::Other, named()));
     }
@@ -225,12 +249,51 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
         Some(TaskAt {
             continuation: line.field(clr, cx, TASK, "m_continuationObject")?,
             flags: line.field(clr, cx, TASK, "m_stateFlags")?,
+            state: match line.has_runtime_async(clr) {
+                true => line.field(clr, cx, TASK, "m_stateObject")?,
+                false => 0,
+            },
         })
     };
     let Some(task) = line.find(|name| name == TASK).and_then(|_| task()) else {
         return (Kind::Other, named());
     };
+    if own == RUNTIME_TASK || own.starts_with(&format!("{RUNTIME_TASK}[")) {
+        return (Kind::Runtime(task), named());
+    }
     machine_of(clr, cx, line, task).unwrap_or_else(|| (Kind::Task(task), named()))
+}
+
+/// A suspended method of runtime async.
+fn suspended<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> Option<Kind> {
+    let (_, info, _) = line.find(|name| name == SUSPENDED)?;
+    let facts = clr.module(info.module?.raw())?;
+    let [resume] = facts.metadata()?.types_named([RESUME]);
+    let suspended = SuspendedAt {
+        next: line.field(clr, cx, SUSPENDED, "Next")?,
+        resume: line.field(clr, cx, SUSPENDED, "ResumeInfo")?,
+        code: u16::try_from(place_in_row(
+            facts.metadata()?,
+            resume?,
+            "Resume",
+            "DiagnosticIP",
+        )?)
+        .ok()?,
+    };
+    Some(match line.field(clr, cx, OF_AWAIT, "RuntimeAsyncTask") {
+        Some(task) => Kind::OfAwait { suspended, task },
+        None => Kind::Suspended(suspended),
+    })
+}
+
+/// Bytes from one field of a value to another one behind it, where all fields are words in the order
+/// of their declaration.
+fn place_in_row(metadata: &Metadata, token: u32, first: &str, other: &str) -> Option<u32> {
+    let first = metadata.field(token, first)?;
+    metadata
+        .field(token, other)?
+        .checked_sub(first)?
+        .checked_mul(8)
 }
 
 /// The state machine that a task of an async method holds.
@@ -439,7 +502,7 @@ impl Clr {
             // can be unloaded.
             let image = unsafe { pe::r2r_image(facts.base) }.ok()?;
             let info = image.gc_info(start).ok()?;
-            let homes = machine.homes(|| image.this_homes(start, &info).ok());
+            let homes = machine.homes(&info, || image.this_homes(start, &info).ok());
             let range = start..start + u64::from(info.code_length());
             Some((range, homes, machine.held(&info)))
         };
@@ -503,9 +566,8 @@ impl Clr {
         let read =
             |version| unsafe { jit::gc_info(body.code_start, body.function as u64, version) }.ok();
         let read = version.and_then(read);
-        let homes = machine.homes(|| {
-            read.as_ref()
-                .and_then(|(code, info)| code.this_homes(info).ok())
+        let homes = read.as_ref().map_or(Vec::new(), |(code, info)| {
+            machine.homes(info, || code.this_homes(info).ok())
         });
         let held = read.map_or(Vec::new(), |(_, info)| machine.held(&info));
         self.add_body(tables, body.range.clone(), &machine, homes, held)
@@ -581,10 +643,26 @@ impl Machine {
         }
     }
 
-    /// Of what `find` says, the homes that can be of such a state machine.
-    fn homes(&self, find: impl FnOnce() -> Option<Vec<gc_info::Home>>) -> Vec<Home> {
-        if self.code == Code::Resumer {
-            return Vec::new();
+    /// Of what `find` says, the homes that can be of such a state machine; of a dispatcher's body
+    /// with this GcInfo those that can be of what it runs.
+    fn homes(
+        &self,
+        info: &gc_info::GcInfo<'_>,
+        find: impl FnOnce() -> Option<Vec<gc_info::Home>>,
+    ) -> Vec<Home> {
+        match self.code {
+            Code::Resumer => return Vec::new(),
+            Code::Dispatcher => {
+                let anywhere = 0..info.code_length();
+                let pairs = gc_info::untracked_pairs(info).into_iter();
+                let homes = pairs.map(|from_bp| Home {
+                    from_bp,
+                    live: [anywhere.clone()].into(),
+                    is_guess: true,
+                });
+                return homes.collect();
+            }
+            Code::OfValue | Code::OfObject | Code::OfTask => {}
         }
         let found = find().unwrap_or_default();
         // A value's address is that of the middle of something.
@@ -631,10 +709,14 @@ const RBP: u8 = 5;
 const RUNS_TASKS: &str = "ExecuteWithThreadLocal";
 
 /// Methods of an async method's task on the way to its `MoveNext`; `MoveNext` is such a one itself.
-const RESUMERS: [&str; 3] = [
+const RESUMERS: [&str; 6] = [
     "MoveNext",
     "ExecutionContextCallback",
     "ExecuteFromThreadPool",
+    // Since .NET 11; the last two while somebody follows the AsyncProfilerEventSource.
+    "ExecuteDirectly",
+    "InstrumentedMoveNext",
+    "MoveNextAsDispatcher",
 ];
 
 /// Whether a method, whose type is named with its arguments, is one of those that call `MoveNext` of async methods that were suspended.
@@ -647,6 +729,22 @@ pub fn is_resumer(names: &MethodNames) -> bool {
 fn resumes(type_name: &str, name: &str) -> bool {
     type_name.ends_with("StateMachineBox`1") && RESUMERS.contains(&name)
         || type_name == "System.Threading.ExecutionContext" && name.starts_with("Run")
+}
+
+/// Whether a method, whose type is named with its arguments, is one that dispatches continuations of
+/// runtime async.
+pub fn dispatches_continuations(names: &MethodNames) -> bool {
+    DISPATCHES.contains(&names.name.as_str()) && names.type_name.starts_with(RUNTIME_TASK)
+}
+
+/// Whether a method is of the runtime's own, between a dispatcher of continuations and the method
+/// that it resumes. Of what is none, its whole name is the own one.
+pub fn resumes_continuation(names: &MethodNames) -> bool {
+    names.name == "IL_STUB_AsyncResume"
+        || names.name.starts_with("Continuation_Wrapper_")
+            && names
+                .type_name
+                .starts_with("System.Runtime.CompilerServices.")
 }
 
 /// Whether a method is of what a task has on the stack between who runs it and what it runs.
@@ -680,11 +778,26 @@ pub fn dispatches(names: &MethodNames) -> bool {
 
 /// Whether precompiled code of a method of this name, type arguments included, is worth to be looked at.
 pub fn is_of_chains(names: &MethodNames) -> bool {
-    names.name == "MoveNext" || is_resumer(names) || runs_tasks(names)
+    names.name == "MoveNext"
+        || is_resumer(names)
+        || runs_tasks(names)
+        || dispatches_continuations(names)
 }
 
+/// Methods of a task of runtime async that run what it suspended, in which each method is called by
+/// what the one before it awaits; the second one while somebody listens.
+const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchContinuations"];
+
 /// How the own name of each method begins that chains are about.
-const OF_CHAINS: [&str; 5] = [RESUMERS[0], RESUMERS[1], RESUMERS[2], "Run", RUNS_TASKS];
+const OF_CHAINS: [&str; 7] = [
+    RESUMERS[0],
+    "Execut",
+    "InstrumentedMoveNext",
+    "Run",
+    RUNS_TASKS,
+    DISPATCHES[0],
+    DISPATCHES[1],
+];
 
 /// The state machine whose `MoveNext` a function is.
 fn machine_that_moves<'rt, C: Synchronous>(
@@ -703,6 +816,18 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let method = own.method(found.token.0)?;
     if method.name == RUNS_TASKS {
         return (method.type_name == TASK).then(|| Machine::of(Code::OfTask));
+    }
+    if method.type_name == RUNTIME_TASK && DISPATCHES.contains(&method.name.as_str()) {
+        // What it has on the stack must be as it is looked for.
+        let [info] = own.types_named([DISPATCHED]);
+        let place = |field| place_in_row(own, info?, "Next", field);
+        if (place("NextContinuation"), place("CurrentTask")) != (Some(8), Some(16)) {
+            return None;
+        }
+        if let Some(class) = found.class {
+            learn_class(clr, cx, types, class);
+        }
+        return Some(Machine::of(Code::Dispatcher));
     }
     if resumes(&method.type_name, &method.name) {
         let is_box = method.type_name.ends_with(BOX) || method.type_name.ends_with(POOLED);

@@ -9,6 +9,8 @@
 const HEAD: u64 = 1 << 59;
 /// Where a method table is in memory of 47 bits, aligned to 8 bytes.
 const TABLE: u64 = (1 << 47) - 8;
+/// A link with this bit has an address of code in place of a method table, and no role.
+const IS_CODE: u64 = 1 << 47;
 
 /// Most links that are kept of a chain.
 pub const MAX_LINKS: usize = 256;
@@ -29,12 +31,14 @@ pub enum Role {
     Last = 2,
     /// More objects wait for the task before; so many others as the state says.
     Others = 3,
+    /// A suspended method of runtime async, by an address in its code.
+    Suspended = 4,
 }
 
 /// One object of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Its method table, which is its class's id.
+    /// Its method table, which is its class's id; of a suspended method the address in its code.
     pub table: u64,
     /// What it is.
     pub role: Role,
@@ -46,19 +50,25 @@ impl Link {
     /// As a word of a sample.
     pub fn pack(self) -> u64 {
         let state = i16::try_from(self.state).unwrap_or(i16::MIN);
-        self.table & TABLE | self.role as u64 | u64::from(state.cast_unsigned()) << 48
+        let object = match self.role {
+            Role::Suspended => self.table & (IS_CODE - 1) | IS_CODE,
+            role => self.table & TABLE | role as u64,
+        };
+        object | u64::from(state.cast_unsigned()) << 48
     }
 
     /// The inverse of [`Link::pack`].
     pub fn unpack(word: u64) -> Link {
+        let (table, role) = match word & (IS_CODE | 3) {
+            code if code & IS_CODE != 0 => (word & (IS_CODE - 1), Role::Suspended),
+            0 => (word & TABLE, Role::Task),
+            1 => (word & TABLE, Role::Via),
+            2 => (word & TABLE, Role::Last),
+            _ => (word & TABLE, Role::Others),
+        };
         Link {
-            table: word & TABLE,
-            role: match word & 3 {
-                0 => Role::Task,
-                1 => Role::Via,
-                2 => Role::Last,
-                _ => Role::Others,
-            },
+            table,
+            role,
             state: i32::from(((word >> 48) as u16).cast_signed()),
         }
     }
@@ -139,6 +149,33 @@ impl ChainEnd {
     }
 }
 
+/// What a chain begins at: its first link, and when it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ChainBegin {
+    /// The task of the method of the youngest frame that was resumed.
+    Method = 0,
+    /// The same, but only if the next older frame is of code that resumes async methods, which the
+    /// handler did not know.
+    MethodIfResumed = 1,
+    /// The task that the thread runs, which is no async method's: only if a dispatcher runs it, as
+    /// one that is run where it is waited for has its physical callers.
+    Task = 2,
+    /// The callers of a resumed method of runtime async: only if the frame before the youngest of
+    /// the older ones, which dispatches continuations, is of what resumes one.
+    Dispatcher = 3,
+}
+
+impl ChainBegin {
+    /// All of them, by their codes.
+    pub const ALL: [ChainBegin; 4] = [
+        ChainBegin::Method,
+        ChainBegin::MethodIfResumed,
+        ChainBegin::Task,
+        ChainBegin::Dispatcher,
+    ];
+}
+
 /// The last word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainHead {
@@ -148,30 +185,26 @@ pub struct ChainHead {
     pub links: u16,
     /// How the chain ends.
     pub end: ChainEnd,
-    /// It is one only if the next older frame is of code that resumes async methods, which the handler did not know.
-    pub if_resumed: bool,
-    /// It begins at the task that the thread runs, which is no async method's; and it is one only if a dispatcher runs that, as
-    /// one that is run where it is waited for has the physical callers.
-    pub of_task: bool,
+    /// What it begins at.
+    pub begin: ChainBegin,
 }
 
 impl ChainHead {
     /// As a word of a sample.
     pub fn pack(self) -> u64 {
         let fields = u64::from(self.older) | u64::from(self.links) << 16;
-        HEAD | fields
-            | u64::from(self.end as u8) << 32
-            | u64::from(self.if_resumed) << 40
-            | u64::from(self.of_task) << 41
+        HEAD | fields | u64::from(self.end as u8) << 32 | u64::from(self.begin as u8) << 40
     }
 
     fn unpack(word: u64) -> Option<ChainHead> {
-        (word & (HEAD | super::NATIVE_RUN) == HEAD).then_some(ChainHead {
+        if word & (HEAD | super::NATIVE_RUN) != HEAD {
+            return None;
+        }
+        Some(ChainHead {
             older: word as u16,
             links: (word >> 16) as u16,
             end: ChainEnd::of((word >> 32) as u8),
-            if_resumed: word >> 40 & 1 != 0,
-            of_task: word >> 41 & 1 != 0,
+            begin: *ChainBegin::ALL.get((word >> 40 & 3) as usize)?,
         })
     }
 }
@@ -185,10 +218,8 @@ pub struct Chain<'a> {
     pub links: &'a [u64],
     /// How it ends.
     pub end: ChainEnd,
-    /// See [`ChainHead::if_resumed`].
-    pub if_resumed: bool,
-    /// See [`ChainHead::of_task`].
-    pub of_task: bool,
+    /// See [`ChainHead::begin`].
+    pub begin: ChainBegin,
 }
 
 /// What [`split`] finds behind the frames, when so many of the oldest of them have been left out: nothing, if the method that was
@@ -199,8 +230,7 @@ pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator
         older: u16::try_from(older).ok()?,
         links: u16::try_from(chain.links.len()).ok()?,
         end: chain.end,
-        if_resumed: chain.if_resumed,
-        of_task: chain.of_task,
+        begin: chain.begin,
     };
     Some(chain.links.iter().copied().chain([head.pack()]))
 }
@@ -224,8 +254,7 @@ pub fn split(words: &[u64]) -> (&[u64], Option<Chain<'_>>) {
         older: usize::from(head.older),
         links,
         end: head.end,
-        if_resumed: head.if_resumed,
-        of_task: head.of_task,
+        begin: head.begin,
     };
     (frames, Some(chain))
 }
@@ -237,6 +266,12 @@ mod tests {
 
     #[test]
     fn links_are_what_they_were() {
+        let code = Link {
+            table: 0x7f12_3456_789b,
+            role: Role::Suspended,
+            state: NO_STATE,
+        };
+        assert_eq!(Link::unpack(code.pack()), code);
         for role in [Role::Task, Role::Via, Role::Last, Role::Others] {
             for state in [-2, -1, 0, 5, 32767, NO_STATE] {
                 let link = Link {
@@ -257,24 +292,22 @@ mod tests {
 
     #[test]
     fn a_sample_is_split_where_its_chain_begins() {
-        let both = ChainEnd::ALL.map(|end| [(end, false), (end, true)]);
-        for (end, if_resumed) in both.into_iter().flatten() {
+        let all = ChainEnd::ALL.map(|end| ChainBegin::ALL.map(|begin| (end, begin)));
+        for (end, begin) in all.into_iter().flatten() {
             let head = ChainHead {
                 older: 3,
                 links: 2,
                 end,
-                if_resumed,
-                of_task: !if_resumed,
+                begin,
             };
             let words = [1, 2, 3, 4, 8, 16, head.pack()];
             let (frames, chain) = split(&words);
             assert_eq!(frames, [1, 2, 3, 4]);
             let chain = chain.unwrap();
             assert_eq!(
-                (chain.older, chain.links, chain.end),
-                (3, &words[4..6], end)
+                (chain.older, chain.links, chain.end, chain.begin),
+                (3, &words[4..6], end, begin)
             );
-            assert_eq!((chain.if_resumed, chain.of_task), (if_resumed, !if_resumed));
         }
     }
 
@@ -284,8 +317,7 @@ mod tests {
             older: 3,
             links: 2,
             end: ChainEnd::Root,
-            if_resumed: true,
-            of_task: false,
+            begin: ChainBegin::MethodIfResumed,
         };
         let words = [1, 2, 3, 4, 8, 16, head.pack()];
         let (_, chain) = split(&words);
@@ -315,8 +347,7 @@ mod tests {
             older: 0,
             links: 9,
             end: ChainEnd::Root,
-            if_resumed: false,
-            of_task: false,
+            begin: ChainBegin::Method,
         };
         let words = [1, head.pack()];
         assert_eq!(split(&words), (&words[..], None));

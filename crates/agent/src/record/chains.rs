@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use recording::{Frame, MethodKind, Record};
-use stackwalk::{Kind, lookup_address};
+use stackwalk::{EXACT, Kind, lookup_address};
 
 use super::Recorder;
 use super::resolve::Lookup;
@@ -20,7 +20,7 @@ use super::roles::Roles;
 use crate::clr::Runtimes;
 use crate::clr::async_types::Note;
 use crate::model::WalkedStack;
-use crate::model::chain::{Chain, ChainEnd, Link, NO_STATE, Role};
+use crate::model::chain::{Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
 use crate::target::code::Owner;
 use crate::target::{Target, chains};
 
@@ -128,13 +128,21 @@ impl Recorder {
             let is_resumer = roles.has(Roles::RESUMER);
             let older = words.get(next..).filter(|_| roles.has(Roles::RUNNER));
             let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
+            let is_continued = roles.has(Roles::CONTINUER)
+                && words
+                    .get(..next - 1)
+                    .and_then(|younger| self.without_resume_stubs(look, younger, sample.time_ns))
+                    .is_some();
             let end = match is_run {
                 true => Some(next),
-                false => (is_body && is_resumer).then_some(next - 1),
+                false => (is_body && is_resumer || is_continued).then_some(next - 1),
             };
             if let Some(frames) = end.and_then(|end| words.get(..end)) {
                 self.chains.not_known += 1;
-                let frames = self.without_task_s_own(look, frames, sample.time_ns);
+                let frames = match is_continued {
+                    true => self.without_resume_stubs(look, frames, sample.time_ns)?,
+                    false => self.without_task_s_own(look, frames, sample.time_ns),
+                };
                 return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
             }
             is_body = !is_resumer && self.written.frame_tokens.contains_key(&frame);
@@ -169,16 +177,22 @@ impl Recorder {
     ) -> Option<u32> {
         let callers = words.len().checked_sub(chain.older)?;
         let (frames, older) = words.split_at_checked(callers)?;
-        let resumed = *frames.last()?;
-        if chain.of_task && !self.is_dispatched(look, older, sample.time_ns) {
-            return None;
-        }
-        if chain.if_resumed {
-            let (behind, _) = self.address(look, *older.first()?, sample.time_ns);
-            if !self.written.roles_of(behind).has(Roles::RESUMER) {
-                return None;
+        let mut frames = frames;
+        match chain.begin {
+            ChainBegin::Method => {}
+            ChainBegin::MethodIfResumed => {
+                let (behind, _) = self.address(look, *older.first()?, sample.time_ns);
+                if !self.written.roles_of(behind).has(Roles::RESUMER) {
+                    return None;
+                }
+            }
+            ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => return None,
+            ChainBegin::Task => {}
+            ChainBegin::Dispatcher => {
+                frames = self.without_resume_stubs(look, frames, sample.time_ns)?;
             }
         }
+        let resumed = *frames.last()?;
         let runtime = self.runtime_of(look, resumed, sample.time_ns);
         let end = match runtime {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
@@ -190,16 +204,19 @@ impl Recorder {
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             self.chains.not_known += 1;
             let frames = frames.get(..resumer.max(1))?;
+            let without = self.without_resume_stubs(look, frames, sample.time_ns);
+            let frames = without.unwrap_or(frames);
             return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
         }
         let runtime = runtime?;
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
         let (first, rest) = match links.split_first() {
-            Some((first, rest)) => (Some(*first), rest),
-            // It was resumed, and nothing more is known.
-            None => (None, &[][..]),
+            Some((first, rest)) if chain.begin != ChainBegin::Dispatcher => (Some(*first), rest),
+            // It was resumed, and nothing more is known of it.
+            _ => (None, &links[..]),
         };
-        if let Some(first) = first.filter(|_| !chain.of_task) {
+        let of_task = chain.begin == ChainBegin::Task;
+        if let Some(first) = first.filter(|_| !of_task) {
             let said = self.link_frame(look, runtime, first, sample.time_ns);
             let (frame, _) = self.address(look, resumed, sample.time_ns);
             if !self.is_same_method(frame, said.as_ref()) {
@@ -231,12 +248,14 @@ impl Recorder {
             stack = Some(self.called(stack, Frame::AsyncMark { text }));
         }
         for link in rest.iter().rev() {
-            if let Some(frame) = self.link_frame(look, runtime, *link, sample.time_ns) {
+            if link.role == Role::Suspended {
+                let (frame, _) = self.address(look, link.table | EXACT, sample.time_ns);
+                stack = Some(self.stack_of(stack, frame));
+            } else if let Some(frame) = self.link_frame(look, runtime, *link, sample.time_ns) {
                 stack = Some(self.called(stack, frame));
             }
         }
-        let mut frames = frames;
-        if chain.of_task {
+        if of_task {
             if let Some(text) = first.and_then(|first| {
                 let next = rest.first().copied();
                 self.run_as(look, runtime, first, next, sample.time_ns)
@@ -306,6 +325,25 @@ impl Recorder {
         rest
     }
 
+    /// The frames without the oldest, which resume the one before them; `None` where there is none
+    /// such, or nothing that it resumes.
+    fn without_resume_stubs<'w>(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        frames: &'w [u64],
+        time_ns: u64,
+    ) -> Option<&'w [u64]> {
+        let mut rest = frames;
+        while let Some((last, younger)) = rest.split_last() {
+            let (frame, _) = self.address(look, *last, time_ns);
+            if !self.written.roles_of(frame).has(Roles::RESUME_STUB) {
+                break;
+            }
+            rest = younger;
+        }
+        (rest.len() < frames.len() && !rest.is_empty()).then_some(rest)
+    }
+
     fn count_cut(&mut self, end: ChainEnd) {
         if let Some(count) = self.chains.cut.get_mut(end as usize) {
             *count += 1;
@@ -344,9 +382,13 @@ impl Recorder {
         time_ns: u64,
     ) -> Option<usize> {
         let younger = frames.split_last().map_or(&[][..], |(_, younger)| younger);
+        let mut is_stub = false;
         younger.iter().position(|word| {
             let (frame, _) = self.address(look, *word, time_ns);
-            self.written.roles_of(frame).has(Roles::OWN_RESUMER)
+            let roles = self.written.roles_of(frame);
+            let is_it = roles.has(Roles::OWN_RESUMER) || is_stub && roles.has(Roles::CONTINUER);
+            is_stub = roles.has(Roles::RESUME_STUB);
+            is_it
         })
     }
 
@@ -447,8 +489,13 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         return Some(Cow::Borrowed(text));
     }
     match role {
-        // The task that a `ContinueWith` makes has been told of, and a plain one says nothing.
-        Role::Task if own == "Task" || own.starts_with("Continuation") => None,
+        // The task that a `ContinueWith` makes has been told of, a plain one says nothing, and the
+        // methods of runtime async are links of their own.
+        Role::Task
+            if matches!(own, "Task" | "RuntimeAsyncTask") || own.starts_with("Continuation") =>
+        {
+            None
+        }
         _ => Some(Cow::Owned(own.to_owned())),
     }
 }

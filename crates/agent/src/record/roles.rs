@@ -23,6 +23,10 @@ impl Roles {
     pub(super) const RUNNER: Roles = Roles(1 << 4);
     /// It takes tasks from a queue.
     pub(super) const DISPATCHER: Roles = Roles(1 << 5);
+    /// It dispatches continuations of runtime async.
+    pub(super) const CONTINUER: Roles = Roles(1 << 6);
+    /// It stands between those and the methods that they resume.
+    pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
 
     /// Those of a method.
     pub(super) fn of(names: &MethodNames) -> Roles {
@@ -34,6 +38,11 @@ impl Roles {
             (Roles::OF_TASK, async_types::is_of_task(names)),
             (Roles::RUNNER, async_types::runs_tasks(names)),
             (Roles::DISPATCHER, async_types::dispatches(names)),
+            (
+                Roles::CONTINUER,
+                async_types::dispatches_continuations(names),
+            ),
+            (Roles::RESUME_STUB, async_types::resumes_continuation(names)),
         ];
         let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);
         Roles(bits.fold(0, |all, bit| all | bit))

@@ -11,7 +11,7 @@ use super::*;
 use crate::base::wake::Wake;
 use crate::clr::Registry;
 use crate::clr::async_types::Note;
-use crate::model::chain::{ChainEnd, ChainHead, Link, NO_STATE, Role};
+use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, Link, NO_STATE, Role};
 use crate::model::phase::new_phase;
 use crate::model::{CodeBody, CollectibleFacts, MethodNames, NATIVE_RUN};
 use crate::target::code::{CODE_MAP, CodeChange};
@@ -423,8 +423,7 @@ fn chain(first: u64, rest: &[(Role, u64, i32)], older: u16, end: ChainEnd) -> Ve
         older,
         links,
         end,
-        if_resumed: false,
-        of_task: false,
+        begin: ChainBegin::Method,
     };
     words.push(head.pack());
     words
@@ -505,8 +504,7 @@ fn who_awaits_stands_in_the_place_of_who_resumed() {
             older: 1,
             links: 0,
             end: ChainEnd::GateClosed,
-            if_resumed: false,
-            of_task: false,
+            begin: ChainBegin::Method,
         };
         write(&FRAMES, &[closed.pack()]);
     });
@@ -577,6 +575,7 @@ fn a_root_whose_class_is_known_by_now_is_one() {
     let task = TaskAt {
         continuation: 0x20,
         flags: 0x34,
+        state: 0,
     };
     let (state, machine) = (0x48, 0x40);
     let types = &prepare().types;
@@ -626,8 +625,7 @@ fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
             older: 1,
             links: 2,
             end: ChainEnd::Root,
-            if_resumed: true,
-            of_task: false,
+            begin: ChainBegin::MethodIfResumed,
         };
         *words.last_mut().unwrap() = head.pack();
         for behind in [0x3011, 0x5011, 0x6011] {
@@ -686,8 +684,7 @@ fn a_task_from_the_queue_was_called_by_who_awaits_it() {
                 older,
                 links: u16::try_from(words.len() - 1).unwrap(),
                 end: ChainEnd::Root,
-                if_resumed: false,
-                of_task: true,
+                begin: ChainBegin::Task,
             };
             *words.last_mut().unwrap() = head.pack();
             words

@@ -98,6 +98,33 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
     Ok(homes)
 }
 
+/// Pairs of neighbouring stack slots that hold whole objects wherever the body can be stopped, as a
+/// structure on the stack of which somebody has the address does: offsets from the frame's `rbp` of
+/// the first of each pair, sorted. Empty for a body that is not framed by `rbp`.
+pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
+    if info.frame_register() != Some(RBP) {
+        return Vec::new();
+    }
+    let mut offsets: Vec<i32> = info
+        .slots()
+        .iter()
+        .filter(|slot| !slot.tracked && !slot.interior)
+        .filter_map(|slot| match slot.place {
+            Place::Stack {
+                base: Base::FrameRegister,
+                offset,
+            } => Some(offset),
+            _ => None,
+        })
+        .collect();
+    offsets.sort_unstable();
+    let is_pair = |at: &i32| {
+        let next = at.checked_add(8);
+        next.is_some_and(|next| offsets.binary_search(&next).is_ok())
+    };
+    offsets.iter().copied().filter(is_pair).collect()
+}
+
 /// The slots that hold whole objects when the call returns to `offset`: registers that calls preserve, then
 /// stack slots, then those that are live everywhere. `None` where the state is not known.
 pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>>, Error> {

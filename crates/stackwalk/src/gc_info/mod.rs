@@ -16,7 +16,9 @@ mod bits;
 mod homes;
 
 use bits::Bits;
-pub use homes::{Home, MAX_HOMES, MAX_LIVE, live_at_return, live_at_returns, this_homes};
+pub use homes::{
+    Home, MAX_HOMES, MAX_LIVE, live_at_return, live_at_returns, this_homes, untracked_pairs,
+};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -38,7 +40,7 @@ impl Version {
         match major {
             2..=8 => Some(Version::V2),
             9 => Some(Version::V3),
-            10 => Some(Version::V4),
+            10 | 11 => Some(Version::V4),
             _ => None,
         }
     }

@@ -52,6 +52,10 @@ pub enum Code {
     OfObject,
     /// It resumes async methods, and calls none for the first time.
     Resumer,
+    /// It dispatches continuations of runtime async: each home is where its frame may have the
+    /// continuation of who awaits what runs, and behind that the task that it runs
+    /// (`AsyncDispatcherInfo`).
+    Dispatcher,
     /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the task that it runs.
     OfTask,
 }

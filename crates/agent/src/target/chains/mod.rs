@@ -20,7 +20,7 @@ use stackwalk::HIJACKS;
 
 pub use bodies::{AsyncBodies, AsyncBody, Code, Held, HeldIn, Home, ObjectAt};
 pub use gate::Gate;
-pub use types::{Kind, TaskAt, Types};
+pub use types::{Kind, SuspendedAt, TaskAt, Types};
 
 /// What the handler looks things up in.
 #[derive(Debug, Default)]

@@ -81,7 +81,7 @@ impl<H: Heap> ChainReader<'_, H> {
                     state: known.state,
                     promise: known.promise,
                 };
-                self.read_from(task, Some(own))
+                self.read_from(task, Some(own), true)
             }
             _ => self.last(table, ChainEnd::Unknown),
         }
@@ -89,13 +89,17 @@ impl<H: Heap> ChainReader<'_, H> {
 
     /// Reads from `task`, whose method runs, to the root.
     pub fn read(&mut self, task: u64) -> ChainEnd {
-        self.read_from(task, None)
+        self.read_from(task, None, true)
+    }
+
+    /// As [`ChainReader::read`], from a task that waits.
+    fn read_waiting(&mut self, task: u64) -> ChainEnd {
+        self.read_from(task, None, false)
     }
 
     /// As [`ChainReader::read`], where the first task is known to be `own`.
-    fn read_from(&mut self, task: u64, mut own: Option<Kind>) -> ChainEnd {
+    fn read_from(&mut self, task: u64, mut own: Option<Kind>, mut is_first: bool) -> ChainEnd {
         let mut at = task;
-        let mut is_first = true;
         loop {
             let Some((table, kind)) = self.object(at) else {
                 return ChainEnd::Strange;
@@ -129,9 +133,12 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             // Where the next continuation is.
             let (places, mut next) = match kind {
-                Some(Kind::Task(task) | Kind::Box { task, .. } | Kind::Object { task, .. }) => {
-                    (task, at.checked_add(task.continuation.into()))
-                }
+                Some(
+                    Kind::Task(task)
+                    | Kind::Runtime(task)
+                    | Kind::Box { task, .. }
+                    | Kind::Object { task, .. },
+                ) => (task, at.checked_add(task.continuation.into())),
                 Some(_) => return ChainEnd::Strange,
                 None => return self.last(table, ChainEnd::Unknown),
             };
@@ -174,6 +181,24 @@ impl<H: Heap> ChainReader<'_, H> {
             if self.heap.is_late() {
                 return ChainEnd::TooSlow;
             }
+            if places.state != 0 {
+                let suspended = match self.field(at, places.state) {
+                    Some(0) => 0,
+                    // A state of the program's own is an object of another class.
+                    Some(first) => match self.object(first) {
+                        Some((_, Some(Kind::Suspended(_) | Kind::OfAwait { .. }))) => first,
+                        _ => 0,
+                    },
+                    None => return ChainEnd::Strange,
+                };
+                if suspended == 0 && !is_first && matches!(kind, Some(Kind::Runtime(_))) {
+                    // It runs somewhere else.
+                    return ChainEnd::Stale;
+                }
+                if let Some(end) = self.suspended(suspended) {
+                    return end;
+                }
+            }
             match self.after(next, is_done) {
                 // It may be an iterator's, which goes on elsewhere.
                 Next::End(ChainEnd::Root) if own.is_none() && self.types.get(table).is_none() => {
@@ -185,6 +210,61 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             is_first = false;
         }
+    }
+
+    /// As [`ChainReader::read`], of a method of runtime async that runs: from the continuation of
+    /// its caller, 0 for none, and the task that its dispatcher runs.
+    pub fn read_dispatched(&mut self, next: u64, task: u64) -> ChainEnd {
+        if let Some(end) = self.suspended(next) {
+            return end;
+        }
+        // What the task suspended is what runs, so nothing is in its state.
+        let Some((_, Some(Kind::Runtime(at) | Kind::Task(at)))) = self.object(task) else {
+            return ChainEnd::Strange;
+        };
+        let Some((flags, next)) = self
+            .half(task, at.flags)
+            .zip(task.checked_add(at.continuation.into()))
+        else {
+            return ChainEnd::Strange;
+        };
+        match self.after(next, u64::from(flags) & DONE != 0) {
+            Next::Task(next) => self.read_waiting(next),
+            Next::End(end) => end,
+        }
+    }
+
+    /// Puts the methods of a list of continuations of runtime async, the youngest first; an end
+    /// where it does not lead to its own.
+    fn suspended(&mut self, first: u64) -> Option<ChainEnd> {
+        let mut at = first;
+        for _ in 0..=MAX_LINKS {
+            if at == 0 {
+                return None;
+            }
+            let places = match self.object(at) {
+                Some((_, Some(Kind::Suspended(at) | Kind::OfAwait { suspended: at, .. }))) => at,
+                Some((_, None)) => return Some(ChainEnd::Unknown),
+                _ => return Some(ChainEnd::Strange),
+            };
+            let code = match self.field(at, places.resume) {
+                // Continuations that the runtime's library makes by hand have none.
+                Some(0) => Some(0),
+                Some(resume) => self.field(resume, places.code),
+                None => None,
+            };
+            let (Some(code), Some(next)) = (code, self.field(at, places.next)) else {
+                return Some(ChainEnd::Strange);
+            };
+            if code != 0 && !self.put(code, Role::Suspended, NO_STATE) {
+                return Some(ChainEnd::TooDeep);
+            }
+            if self.heap.is_late() {
+                return Some(ChainEnd::TooSlow);
+            }
+            at = next;
+        }
+        Some(ChainEnd::TooDeep)
     }
 
     fn after(&mut self, next: u64, is_done: bool) -> Next {
@@ -207,7 +287,9 @@ impl<H: Heap> ChainReader<'_, H> {
             };
             let next = match kind {
                 Some(kind) if kind.is_awaited() => return Next::Task(at),
-                Some(Kind::Action(place) | Kind::Through(place)) => self.field(at, place),
+                Some(
+                    Kind::Action(place) | Kind::Through(place) | Kind::OfAwait { task: place, .. },
+                ) => self.field(at, place),
                 Some(Kind::ContinueWith(place)) => {
                     if !self.put(table, Role::Via, NO_STATE) {
                         return Next::End(ChainEnd::TooDeep);
@@ -274,9 +356,15 @@ impl<H: Heap> ChainReader<'_, H> {
         for _ in 0..MAX_HOPS {
             let next = match self.object(at) {
                 Some((_, Some(kind))) if kind.is_awaited() => return true,
-                Some((_, Some(Kind::Action(to) | Kind::Through(to) | Kind::ContinueWith(to)))) => {
-                    self.field(at, to)
-                }
+                Some((
+                    _,
+                    Some(
+                        Kind::Action(to)
+                        | Kind::Through(to)
+                        | Kind::ContinueWith(to)
+                        | Kind::OfAwait { task: to, .. },
+                    ),
+                )) => self.field(at, to),
                 _ => return false,
             };
             match next {
@@ -380,6 +468,7 @@ mod tests {
     const AT: TaskAt = TaskAt {
         continuation: 0x20,
         flags: 0x34,
+        state: 0,
     };
     // Method tables.
     const TASK: u64 = 0x1000;

@@ -17,7 +17,7 @@ use super::bodies::{AsyncBody, Code, HeldIn};
 use super::reader::{ChainReader, Heap};
 use super::types::Kind;
 use super::{Gate, Tables, gate};
-use crate::model::chain::{CHAIN_WORDS, ChainEnd, ChainHead};
+use crate::model::chain::{CHAIN_WORDS, ChainBegin, ChainEnd, ChainHead};
 
 /// Longest time inside the gate, in ticks of the processor's clock: some 200 µs.
 const LONGEST: u64 = 600_000;
@@ -138,8 +138,7 @@ struct Found {
     depth: usize,
     links: usize,
     end: ChainEnd,
-    if_resumed: bool,
-    of_task: bool,
+    begin: ChainBegin,
 }
 
 impl Found {
@@ -149,8 +148,7 @@ impl Found {
             depth,
             links,
             end,
-            if_resumed: false,
-            of_task: false,
+            begin: ChainBegin::Method,
         }
     }
 }
@@ -266,7 +264,7 @@ impl<'a> Seeker<'a> {
                 self.meet(frame);
                 self.give_up();
                 if let Some(found) = &mut self.found {
-                    found.if_resumed = true;
+                    found.begin = ChainBegin::MethodIfResumed;
                 }
             }
         }
@@ -277,8 +275,7 @@ impl<'a> Seeker<'a> {
             older: u16::try_from(depth.saturating_sub(found.depth + 1)).unwrap_or(u16::MAX),
             links: u16::try_from(found.links).unwrap_or(0),
             end: found.end,
-            if_resumed: found.if_resumed,
-            of_task: found.of_task,
+            begin: found.begin,
         };
         // Downwards, as there are no more frames than room for them.
         let links = self.room..self.room.saturating_add(found.links);
@@ -341,6 +338,7 @@ impl<'a> Seeker<'a> {
                 }
             }
             (Code::Resumer, None) => {}
+            (Code::Dispatcher, _) => self.meet_dispatcher(here),
             (Code::OfObject, _) => self.undecided = Some(here),
             (Code::OfValue, _) => self.meet(here),
             (Code::OfTask, _) => {
@@ -507,9 +505,82 @@ impl<'a> Seeker<'a> {
             }
         }
         self.found = Some(Found {
-            of_task: true,
+            begin: ChainBegin::Task,
             ..Found::at(frame.depth, found)
         });
+    }
+
+    /// A frame that dispatches continuations of runtime async: what it has called is a method that
+    /// was resumed, or the agent thread says that it is not.
+    fn meet_dispatcher(&mut self, frame: Frame) {
+        let Some(callee) = frame.depth.checked_sub(1) else {
+            return;
+        };
+        let mut found = None;
+        let mut end = ChainEnd::NotLive;
+        for home in frame.body.homes_at(frame.lookup) {
+            let at = frame.bp.wrapping_add_signed(home.from_bp.into());
+            let place = |at: Option<u64>| self.place(frame.sp, at?);
+            let (Some(outer), Some(next), Some(task)) = (
+                place(at.checked_sub(8)),
+                place(Some(at)),
+                place(at.checked_add(8)),
+            ) else {
+                continue;
+            };
+            let read = self.inside(frame.body, |seeker, gate| {
+                let (outer, next, task) = (outer.read(), next.read(), task.read());
+                // The dispatcher that it runs in is an older frame's.
+                let is_outer = outer == 0 || (at..seeker.stack_end).contains(&outer);
+                let is_next = next == 0 || seeker.is_suspended(next);
+                let is_it = is_outer && is_next && seeker.is_dispatched(task);
+                is_it.then(|| {
+                    let chain =
+                        seeker.read_chain(gate, |reader| reader.read_dispatched(next, task));
+                    ((next, task), chain)
+                })
+            });
+            match (read, found) {
+                (None, _) => {
+                    found = None;
+                    end = ChainEnd::GateClosed;
+                    break;
+                }
+                (Some(None), _) => end = self.nothing(),
+                // One of several places that can be it, which say the same.
+                (Some(Some((here, _))), Some((before, _))) if here == before => {}
+                (Some(Some(_)), Some(_)) => {
+                    found = None;
+                    end = ChainEnd::Strange;
+                    break;
+                }
+                (Some(Some(here)), None) => found = Some(here),
+            }
+        }
+        let chain = found.map_or((0, end), |(_, chain)| chain);
+        self.found = Some(Found {
+            begin: ChainBegin::Dispatcher,
+            ..Found::at(callee, chain)
+        });
+    }
+
+    /// Whether there is a continuation of runtime async at an address that may be anything.
+    fn is_suspended(&self, at: u64) -> bool {
+        matches!(
+            self.kind_at(at),
+            Some(Kind::Suspended(_) | Kind::OfAwait { .. })
+        )
+    }
+
+    /// Whether there is a task at an address that may be anything, and one that a dispatcher may run.
+    fn is_dispatched(&self, at: u64) -> bool {
+        matches!(self.kind_at(at), Some(Kind::Runtime(_) | Kind::Task(_)))
+    }
+
+    /// What is at an address that may be anything.
+    fn kind_at(&self, at: u64) -> Option<Kind> {
+        let [table] = self.careful.words_at(at)?;
+        self.careful().kind(table & !7)
     }
 
     /// What is said where what was looked at was no task, as far as could be asked.
@@ -523,11 +594,7 @@ impl<'a> Seeker<'a> {
 
     /// Whether there is a task at an address that may be anything.
     fn is_task(&self, at: u64) -> bool {
-        let Some([table]) = self.careful.words_at(at) else {
-            return false;
-        };
-        let kind = self.careful().kind(table & !7);
-        kind.is_some_and(Kind::is_awaited)
+        self.kind_at(at).is_some_and(Kind::is_awaited)
     }
 
     fn chain(&mut self, gate: &Gate, body: &AsyncBody, task: u64, this: u64) -> (usize, ChainEnd) {

@@ -41,6 +41,17 @@ pub enum Kind {
         /// Where it has who waits for it, as an iterator.
         promise: u16,
     },
+    /// `RuntimeAsyncTask`, the task of methods of runtime async: what it suspends is in its state.
+    Runtime(TaskAt),
+    /// A method of runtime async that is suspended.
+    Suspended(SuspendedAt),
+    /// The same that stands for an await of a task, which has it for its continuation.
+    OfAwait {
+        /// As of any.
+        suspended: SuspendedAt,
+        /// Where the task is that goes on, a `RuntimeAsyncTask`.
+        task: u16,
+    },
     /// `Action`: where its target is.
     Action(u16),
     /// Something that has the address of what goes on: `AwaitTaskContinuation`, `ContinuationWrapper`.
@@ -69,6 +80,20 @@ pub struct TaskAt {
     pub continuation: u16,
     /// `m_stateFlags`.
     pub flags: u16,
+    /// `m_stateObject`, which may be what a task of runtime async suspends; 0 where the runtime has
+    /// no such tasks, and for boxes.
+    pub state: u16,
+}
+
+/// Where a continuation of runtime async keeps what a chain needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SuspendedAt {
+    /// `Next`: the method that awaits this one.
+    pub next: u16,
+    /// `ResumeInfo`.
+    pub resume: u16,
+    /// Where in that the address of the method's code is, `DiagnosticIP`.
+    pub code: u16,
 }
 
 /// Bits of an offset.
@@ -86,7 +111,13 @@ impl Kind {
             places.fold(kind, |word, (at, shift)| word | u64::from(*at) << shift)
         };
         match self {
-            Kind::Task(at) => fields(1, &[at.continuation, at.flags], Kind::Other),
+            Kind::Task(at) => fields(1, &[at.continuation, at.flags, at.state], Kind::Other),
+            Kind::Runtime(at) => fields(12, &[at.continuation, at.flags, at.state], Kind::Other),
+            Kind::Suspended(at) => fields(13, &[at.next, at.resume, at.code], Kind::Other),
+            Kind::OfAwait {
+                suspended: at,
+                task,
+            } => fields(14, &[at.next, at.resume, at.code, task], Kind::Other),
             Kind::Box {
                 task: at,
                 state,
@@ -125,9 +156,25 @@ impl Kind {
         let task = TaskAt {
             continuation: place(0),
             flags: place(1),
+            state: 0,
+        };
+        let with_state = TaskAt {
+            state: place(2),
+            ..task
+        };
+        let suspended = SuspendedAt {
+            next: place(0),
+            resume: place(1),
+            code: place(2),
         };
         Some(match word & 0xf {
-            1 => Kind::Task(task),
+            1 => Kind::Task(with_state),
+            12 => Kind::Runtime(with_state),
+            13 => Kind::Suspended(suspended),
+            14 => Kind::OfAwait {
+                suspended,
+                task: place(3),
+            },
             2 => Kind::Box {
                 task,
                 state: place(2),
@@ -162,7 +209,11 @@ impl Kind {
     pub fn is_awaited(self) -> bool {
         matches!(
             self,
-            Kind::Task(_) | Kind::Box { .. } | Kind::Object { .. } | Kind::Pooled { .. }
+            Kind::Task(_)
+                | Kind::Runtime(_)
+                | Kind::Box { .. }
+                | Kind::Object { .. }
+                | Kind::Pooled { .. }
         )
     }
 
@@ -172,6 +223,8 @@ impl Kind {
             Kind::Task(_)
             | Kind::Box { .. }
             | Kind::Object { .. }
+            | Kind::Suspended(_)
+            | Kind::OfAwait { .. }
             | Kind::Through(_)
             | Kind::ContinueWith(_) => Some(self),
             _ => None,
@@ -297,12 +350,25 @@ mod tests {
     const AT: TaskAt = TaskAt {
         continuation: 0x20,
         flags: 0x34,
+        state: 0,
+    };
+
+    const SUSPENDED: SuspendedAt = SuspendedAt {
+        next: 8,
+        resume: 0x10,
+        code: 8,
     };
 
     #[test]
     fn every_kind_is_what_it_was() {
         let kinds = [
             Kind::Task(AT),
+            Kind::Runtime(TaskAt { state: 0x18, ..AT }),
+            Kind::Suspended(SUSPENDED),
+            Kind::OfAwait {
+                suspended: SUSPENDED,
+                task: 0x20,
+            },
             Kind::Box {
                 task: AT,
                 state: 0x48,
