@@ -1,4 +1,5 @@
-//! Writes the macros that make one test for each runtime: `on_each_runtime!`, `on_each_web_runtime!`.
+//! Writes the macros that make one test for each runtime: `on_each_runtime!`, `on_each_web_runtime!`,
+//! `on_each_runtime_async!`.
 //!
 //! The list is the set-up's (`target/setup.json`), so the tests of a runtime exist where the runtime
 //! does, and nowhere else one that would have to be skipped. Without a set-up there are those of the
@@ -20,18 +21,29 @@ fn setup_file() -> PathBuf {
     target.join("setup.json")
 }
 
-/// Names of all runtimes, and of those with ASP.NET Core.
-fn names(setup: &Path) -> Option<(Vec<String>, Vec<String>)> {
+/// Each macro, and the names of the runtimes that it is for.
+type Macros = [(&'static str, Vec<String>); 3];
+
+fn macros(setup: &Path) -> Option<Macros> {
     let setup: Value = serde_json::from_str(&fs::read_to_string(setup).ok()?).ok()?;
-    let (mut all, mut web) = (Vec::new(), Vec::new());
-    for runtime in setup["runtimes"].as_array()? {
-        let name = runtime["name"].as_str()?.to_owned();
-        if runtime["aspnetcore"].is_string() {
-            web.push(name.clone());
-        }
-        all.push(name);
-    }
-    Some((all, web))
+    let runtimes = setup["runtimes"].as_array()?;
+    let named = |is_wanted: fn(&Value) -> bool| {
+        let wanted = runtimes.iter().filter(|runtime| is_wanted(runtime));
+        wanted
+            .map(|runtime| Some(runtime["name"].as_str()?.to_owned()))
+            .collect::<Option<Vec<String>>>()
+    };
+    Some([
+        ("on_each_runtime", named(|_| true)?),
+        (
+            "on_each_web_runtime",
+            named(|runtime| runtime["aspnetcore"].is_string())?,
+        ),
+        (
+            "on_each_runtime_async",
+            named(|runtime| runtime["runtime_async"] == true)?,
+        ),
+    ])
 }
 
 fn main() {
@@ -39,10 +51,16 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={}", setup.display());
     println!("cargo::rerun-if-env-changed=CARGO_TARGET_DIR");
-    let always = || (vec!["net8".to_owned(), "core31".to_owned()], Vec::new());
-    let (all, web) = names(&setup).unwrap_or_else(always);
+    let always = || {
+        let both = vec!["net8".to_owned(), "core31".to_owned()];
+        [
+            ("on_each_runtime", both),
+            ("on_each_web_runtime", Vec::new()),
+            ("on_each_runtime_async", Vec::new()),
+        ]
+    };
     let mut text = String::new();
-    for (name, list) in [("on_each_runtime", all), ("on_each_web_runtime", web)] {
+    for (name, list) in macros(&setup).unwrap_or_else(always) {
         let list = list.join(", ");
         writeln!(
             text,

@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Runtime.CompilerServices;
 using System.Threading;
 using System.Threading.Channels;
 using System.Threading.Tasks;
@@ -15,6 +16,9 @@ namespace Workloads
             return await TaskMiddle() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> TaskMiddle()
         {
             Truth.Enter(nameof(TaskMiddle));
@@ -30,6 +34,9 @@ namespace Workloads
 
         private static long plain;
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> PlainRoot()
         {
             Truth.Enter(nameof(PlainRoot));
@@ -44,6 +51,9 @@ namespace Workloads
             plain = BurnPlain();
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ValueRoot()
         {
             Truth.Enter(nameof(ValueRoot));
@@ -56,6 +66,9 @@ namespace Workloads
             return await ValueInner().ConfigureAwait(false) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async ValueTask<long> ValueInner()
         {
             Truth.Enter(nameof(ValueInner));
@@ -77,6 +90,9 @@ namespace Workloads
             done.SetResult(BurnVoid());
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> IteratorRoot()
         {
             Truth.Enter(nameof(IteratorRoot));
@@ -104,6 +120,9 @@ namespace Workloads
             return await FreeInner().ConfigureAwait(false) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> FreeInner()
         {
             Truth.Enter(nameof(FreeInner));
@@ -111,6 +130,9 @@ namespace Workloads
             return BurnFree() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ContextRoot()
         {
             Truth.Enter(nameof(ContextRoot));
@@ -124,6 +146,9 @@ namespace Workloads
             return BurnContext() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> SchedulerRoot()
         {
             Truth.Enter(nameof(SchedulerRoot));
@@ -142,6 +167,9 @@ namespace Workloads
             return await SchedulerInner() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> SchedulerInner()
         {
             Truth.Enter(nameof(SchedulerInner));
@@ -149,6 +177,9 @@ namespace Workloads
             return BurnScheduler() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> YieldRoot()
         {
             Truth.Enter(nameof(YieldRoot));
@@ -169,6 +200,9 @@ namespace Workloads
             return await DelayInner() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> DelayInner()
         {
             Truth.Enter(nameof(DelayInner));
@@ -187,6 +221,9 @@ namespace Workloads
             return sum;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> SourceConsumer(Task source)
         {
             Truth.Enter(nameof(SourceConsumer));
@@ -202,6 +239,9 @@ namespace Workloads
             source.SetResult(true);
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> LaterSourceRoot()
         {
             Truth.Enter(nameof(LaterSourceRoot));
@@ -219,6 +259,9 @@ namespace Workloads
             return BurnLaterSource() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> RunRoot()
         {
             Truth.Enter(nameof(RunRoot));
@@ -242,6 +285,9 @@ namespace Workloads
             }) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> LambdaRoot()
         {
             Truth.Enter(nameof(LambdaRoot));
@@ -273,6 +319,9 @@ namespace Workloads
             return await ContinueInner().ContinueWith(task => task.Result + 1, TaskScheduler.Default) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ContinueInner()
         {
             Truth.Enter(nameof(ContinueInner));
@@ -280,6 +329,9 @@ namespace Workloads
             return BurnContinue() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> UnwrapRoot()
         {
             Truth.Enter(nameof(UnwrapRoot));
@@ -296,6 +348,9 @@ namespace Workloads
             return BurnUnwrap() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> AllRoot()
         {
             Truth.Enter(nameof(AllRoot));
@@ -303,6 +358,9 @@ namespace Workloads
             return both[0] ^ both[1];
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> AllFirst()
         {
             Truth.Enter(nameof(AllFirst));
@@ -317,6 +375,9 @@ namespace Workloads
             return BurnAllSecond() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> AnyRoot()
         {
             Truth.Enter(nameof(AnyRoot));
@@ -338,6 +399,9 @@ namespace Workloads
             return await WaitAsync(WaitInner(), TimeSpan.FromMinutes(10)) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> WaitInner()
         {
             Truth.Enter(nameof(WaitInner));
@@ -345,6 +409,9 @@ namespace Workloads
             return BurnWait() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> LockRoot()
         {
             Truth.Enter(nameof(LockRoot));
@@ -378,6 +445,9 @@ namespace Workloads
             return sum;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ChannelInner(ChannelReader<int> reader)
         {
             Truth.Enter(nameof(ChannelInner));
@@ -400,6 +470,9 @@ namespace Workloads
             return await first + await second;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ListShared()
         {
             Truth.Enter(nameof(ListShared));
@@ -409,6 +482,9 @@ namespace Workloads
 
         private static async Task<long> ListFirst(Task<long> shared) => await shared + 1;
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> ListSecond(Task<long> shared) => await shared + 2;
 
         private static async Task<long> GenericRoot<T>(T value)
@@ -417,6 +493,9 @@ namespace Workloads
             return await GenericMiddle(value) + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> GenericMiddle<T>(T value)
         {
             Truth.Enter(nameof(GenericMiddle));
@@ -459,6 +538,9 @@ namespace Workloads
             return await CatchInner() + 1;
         }
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> CatchInner()
         {
             Truth.Enter(nameof(CatchInner));
@@ -488,6 +570,9 @@ namespace Workloads
         }
 
         /// <summary>A hundred methods end one in the other before it goes on: none of them awaits it.</summary>
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> CascadeEnd()
         {
             Truth.Enter(nameof(CascadeEnd));
@@ -502,6 +587,9 @@ namespace Workloads
 
         private static async Task CascadeLink(Task before) => await before.ConfigureAwait(false);
 
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> AwaiterRoot()
         {
             Truth.Enter(nameof(AwaiterRoot));
@@ -527,6 +615,9 @@ namespace Workloads
         private static async Task AfterInner() => await Truth.Gate;
 
         /// <summary>Never suspended: plain calls.</summary>
+#if MIXED
+        [RuntimeAsyncMethodGeneration(false)]
+#endif
         private static async Task<long> FirstRoot()
         {
             Truth.Enter(nameof(FirstRoot));

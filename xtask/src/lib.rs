@@ -9,6 +9,7 @@ mod demo;
 pub mod fetch;
 mod flakes;
 pub mod process;
+mod runtime_async;
 pub mod runtimes;
 pub mod setup;
 mod test;

@@ -123,6 +123,7 @@ fn at(root: &Path, version: &str) -> Runtime {
         version: version.to_owned(),
         dotnet: root.join("dotnet"),
         aspnetcore: same.or_else(near).cloned(),
+        runtime_async: false,
     }
 }
 

@@ -9,7 +9,7 @@ use testkit::{App10, Runtime, Setup, Tools, find_chromium};
 
 use crate::fetch::{APP_10, CORE_3_1, Cache, NET_8, Wheel};
 use crate::process::{on_path, run_quietly};
-use crate::{runtimes, workloads};
+use crate::{runtime_async, runtimes, workloads};
 
 /// How much a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,7 @@ pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
         Scope::Tests => setup.tools = Some(tools(&cache)?),
     }
     workloads::compile(&cache, &own, &setup, &testkit::workload_names()?)?;
+    runtime_async::compile(&mut setup)?;
     write(&setup)?;
     Ok(setup)
 }

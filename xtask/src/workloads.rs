@@ -234,7 +234,7 @@ fn folder_of_sources(name: &str) -> Result<PathBuf> {
 }
 
 /// The C# files of one workload: its own and those that all share.
-fn sources(name: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn sources(name: &str) -> Result<Vec<PathBuf>> {
     let mut files = files_in(&folder_of_sources(name)?, "cs")?;
     files.extend(files_in(&folder_of_sources("shared")?, "cs")?);
     files.sort();
@@ -268,7 +268,7 @@ fn stamp(sources: &[&PathBuf], references: &[PathBuf], compiler: &str) -> Result
 }
 
 /// The managed assemblies in a folder.
-fn references(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn references(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
@@ -304,7 +304,7 @@ fn options(job: &Job) -> Vec<String> {
 }
 
 /// The compiler of the newest SDK in an installation.
-fn sdk_compiler(root: &Path) -> Option<PathBuf> {
+pub(crate) fn sdk_compiler(root: &Path) -> Option<PathBuf> {
     let mut found: Vec<(Vec<u32>, PathBuf)> = fs::read_dir(root.join("sdk"))
         .ok()?
         .flatten()

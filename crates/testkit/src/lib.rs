@@ -40,4 +40,6 @@ pub use runtime::{App10, Runtime, Setup, Tools};
 pub use stacks::{Stacks, is_hole, is_method, is_stack};
 pub use started::{Deadline, start_in_time, with_default_signals};
 pub use tiers::{SMOKE, is_smoke};
-pub use workload::{Needs, Workload, workload, workload_names};
+pub use workload::{
+    AsyncKind, Needs, OF_EACH_KIND, Workload, workload, workload_names, workload_of_kind,
+};

@@ -43,6 +43,10 @@ pub struct Runtime {
     /// The version of Microsoft.AspNetCore.App beside it, where there is one: it can run web
     /// servers.
     pub aspnetcore: Option<String>,
+    /// Whether set-up has compiled workloads with runtime async for it: it is .NET 11 or later, and
+    /// a compiler is there.
+    #[serde(default)]
+    pub runtime_async: bool,
 }
 
 /// A real third-party app with CoreCLR linked into its executable.

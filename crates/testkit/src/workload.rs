@@ -18,6 +18,35 @@ pub enum Needs {
     AspNetCore,
 }
 
+/// How the async methods of a workload are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AsyncKind {
+    /// All as state machines, for each runtime.
+    StateMachine,
+    /// All with runtime async, for .NET 11 and later.
+    Runtime,
+    /// Each as its attribute says, for .NET 11 and later.
+    Mixed,
+}
+
+impl AsyncKind {
+    /// Those that need runtime async.
+    pub const WITH_RUNTIME_ASYNC: [AsyncKind; 2] = [AsyncKind::Runtime, AsyncKind::Mixed];
+
+    /// The folder of the compiled program, in that of its workload.
+    pub fn folder(self) -> &'static str {
+        match self {
+            AsyncKind::StateMachine => "",
+            AsyncKind::Runtime => "runtime-async",
+            AsyncKind::Mixed => "mixed-async",
+        }
+    }
+}
+
+/// Workloads that set-up compiles in each kind, where there is a runtime and a compiler with runtime
+/// async.
+pub const OF_EACH_KIND: [&str; 4] = ["async", "asyncchains", "asyncpooled", "webserver"];
+
 /// One compiled workload.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -33,7 +62,14 @@ impl Workload {
     /// Where set-up puts the compiled workload called `name`, whether or not
     /// it is there.
     pub fn at(name: &str) -> Workload {
+        Workload::of_kind(name, AsyncKind::StateMachine)
+    }
+
+    /// Where set-up puts the workload called `name` with its async methods compiled so, whether or
+    /// not it is there.
+    pub fn of_kind(name: &str, kind: AsyncKind) -> Workload {
         let dir = target_dir().join("workloads").join(name);
+        let dir = dir.join(kind.folder());
         Workload {
             name: name.to_owned(),
             dll: dir.join(format!("{name}.dll")),
@@ -66,7 +102,15 @@ impl Workload {
 /// # Panics
 /// When it has not been compiled.
 pub fn workload(name: &str) -> Workload {
-    let workload = Workload::at(name);
+    workload_of_kind(name, AsyncKind::StateMachine)
+}
+
+/// The compiled workload called `name`, with its async methods compiled so.
+///
+/// # Panics
+/// When it has not been compiled.
+pub fn workload_of_kind(name: &str, kind: AsyncKind) -> Workload {
+    let workload = Workload::of_kind(name, kind);
     assert!(
         workload.dll.is_file(),
         "{}: the workload is not compiled. Run `cargo xtask setup` first.",

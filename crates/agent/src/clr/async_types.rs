@@ -747,6 +747,18 @@ pub fn resumes_continuation(names: &MethodNames) -> bool {
                 .starts_with("System.Runtime.CompilerServices.")
 }
 
+/// Whether a method is of the runtime's library and suspended with whoever awaits its task: such are
+/// `AsyncHelpers.Await` and, where methods are not optimised, `Task.Run`.
+pub fn is_of_await(names: &MethodNames) -> bool {
+    let plain = names.type_name.split('[').next().unwrap_or_default();
+    matches!(
+        plain,
+        "System.Threading.Tasks.Task"
+            | "System.Threading.Tasks.Task`1"
+            | "System.Runtime.CompilerServices.AsyncHelpers"
+    )
+}
+
 /// Whether a method is of what a task has on the stack between who runs it and what it runs.
 pub fn is_of_task(names: &MethodNames) -> bool {
     let plain = names.type_name.split('[').next().unwrap_or_default();

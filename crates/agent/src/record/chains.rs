@@ -250,7 +250,9 @@ impl Recorder {
         for link in rest.iter().rev() {
             if link.role == Role::Suspended {
                 let (frame, _) = self.address(look, link.table | EXACT, sample.time_ns);
-                stack = Some(self.stack_of(stack, frame));
+                if !self.written.roles_of(frame).has(Roles::OF_AWAIT) {
+                    stack = Some(self.stack_of(stack, frame));
+                }
             } else if let Some(frame) = self.link_frame(look, runtime, *link, sample.time_ns) {
                 stack = Some(self.called(stack, frame));
             }

@@ -8,7 +8,7 @@ use crate::model::MethodNames;
 
 /// A set of roles.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Roles(u8);
+pub(super) struct Roles(u16);
 
 impl Roles {
     /// Of the runtime's managed exception handling.
@@ -27,6 +27,8 @@ impl Roles {
     pub(super) const CONTINUER: Roles = Roles(1 << 6);
     /// It stands between those and the methods that they resume.
     pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
+    /// The runtime's library suspends in it what awaits something.
+    pub(super) const OF_AWAIT: Roles = Roles(1 << 8);
 
     /// Those of a method.
     pub(super) fn of(names: &MethodNames) -> Roles {
@@ -43,6 +45,7 @@ impl Roles {
                 async_types::dispatches_continuations(names),
             ),
             (Roles::RESUME_STUB, async_types::resumes_continuation(names)),
+            (Roles::OF_AWAIT, async_types::is_of_await(names)),
         ];
         let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);
         Roles(bits.fold(0, |all, bit| all | bit))

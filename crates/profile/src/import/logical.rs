@@ -3,7 +3,8 @@
 //!
 //! An async method `Buy` is, until it first awaits, called like this: whoever calls it, `Buy` itself (which only
 //! makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's `MoveNext`, which has the source name
-//! `Buy` again. Here it is one frame, so that a call tree has one node for the method, suspended or not. It reads
+//! `Buy` again. A method of runtime async is called by the runtime's code that makes a task of what it answers, which
+//! has its name too. Here it is one frame, so that a call tree has one node for the method, suspended or not. It reads
 //! no recording. The invariants: only a profile with logical stacks is changed; physical stacks never are; a stack keeps
 //! at least one frame; what remains is in order.
 
@@ -36,7 +37,10 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
                 let parent = called_from(builder, roles, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
             }
-            _ => Some(builder.stack(parent, stack.frame)),
+            _ => {
+                let parent = without_thunk(builder, parent, stack.frame);
+                Some(builder.stack(parent, stack.frame))
+            }
         };
         folded.push(id);
     }
@@ -81,6 +85,47 @@ fn called_from(
         }
     }
     parent
+}
+
+/// Who called or awaits a method: `parent` without the code by which the two kinds of async methods
+/// call each other.
+///
+/// A method of runtime async is called by code of the runtime's own that makes a task of what it
+/// answers: of the same method, and of no place in its IL. One of the other kind, if runtime async
+/// awaits it, is started by a version of the method that was written and makes the state machine.
+fn without_thunk(builder: &Builder, parent: Option<StackId>, method: FrameId) -> Option<StackId> {
+    let profile = &builder.profile;
+    let caller = profile.stack(parent?);
+    let (frame, method) = (profile.frame(caller.frame), profile.frame(method));
+    let name = |frame: &Frame| profile.string(frame.name);
+    let is_thunk = is_of(frame, method)
+        && match (frame.location, method.location) {
+            (
+                Location::Il {
+                    token: thunk,
+                    offset: u32::MAX,
+                },
+                Location::Il { token, offset },
+            ) => thunk == token && offset != u32::MAX && frame.name == method.name,
+            (Location::Il { .. }, Location::Await { .. }) => {
+                without_arguments(name(frame)).eq(without_arguments(name(method)))
+            }
+            _ => false,
+        };
+    if is_thunk { caller.parent } else { parent }
+}
+
+/// The characters of a name that are not within `<>`: of shared code not all arguments are known.
+fn without_arguments(name: &str) -> impl Iterator<Item = char> {
+    let mut depth = 0u32;
+    name.chars().filter(move |letter| {
+        match letter {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && *letter != '>'
+    })
 }
 
 /// It runs, and in the same module of the same CLR.

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use testkit::chance::deviation;
-use testkit::{Answer, Record, Runtime, Stacks, is_method, logical_stacks};
+use testkit::{
+    Answer, AsyncKind, Record, Runtime, Stacks, is_method, logical_stacks, workload_of_kind,
+};
 
 use crate::LOST_LIMIT;
 
@@ -76,6 +78,15 @@ const AS_IT_COMES: Setting = Setting {
 /// Compacting collections without end: objects move between any two of our loads, or we do not read.
 const COLLECT: &[&str] = &[FEW_ROUNDS, "collect"];
 
+const POOLED: Setting = Setting {
+    name: "pooled",
+    arguments: &["rounds=200"],
+    environment: &[],
+};
+
+/// Of their classes nothing is known before they are met: the first 2 ms of each, on a busy machine some more.
+const POOLED_EXACT: f64 = 97.0;
+
 const SETTINGS: [Setting; 9] = [
     Setting {
         name: "collections",
@@ -125,18 +136,52 @@ const SETTINGS: [Setting; 9] = [
     },
 ];
 
+// Those with runtime async.
+on_each_runtime_async!(
+    chains_of_runtime_async,
+    chains_of_runtime_async_in_other_settings,
+    pooled_boxes_beside_runtime_async,
+);
+
+/// The same program, its methods compiled with runtime async: all of them, and each second one.
+fn chains_of_runtime_async(runtime: &Runtime) {
+    in_both_kinds(runtime, &[AS_IT_COMES]);
+}
+
+/// Both kinds in each setting: there are few runtimes to take turns.
+fn chains_of_runtime_async_in_other_settings(runtime: &Runtime) {
+    in_both_kinds(runtime, &SETTINGS);
+}
+
+fn in_both_kinds(runtime: &Runtime, settings: &[Setting]) {
+    let mut all = Vec::new();
+    for setting in settings {
+        for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+            all.extend(failures_of_kind(
+                runtime,
+                "asyncchains",
+                kind,
+                setting,
+                EXACT,
+            ));
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+/// Methods with a builder of their own stay state machines, which methods of runtime async await.
+fn pooled_boxes_beside_runtime_async(runtime: &Runtime) {
+    let kind = AsyncKind::Runtime;
+    let failures = failures_of_kind(runtime, "asyncpooled", kind, &POOLED, POOLED_EXACT);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 // The set-up's runtimes from .NET 8 on: older ones have no such builder.
 on_each_web_runtime!(pooled_boxes);
 
 /// Async methods without tasks: they are awaited by what is in their boxes.
 fn pooled_boxes(runtime: &Runtime) {
-    let setting = Setting {
-        name: "pooled",
-        arguments: &["rounds=200"],
-        environment: &[],
-    };
-    // Of their classes nothing is known before they are met: the first 2 ms of each, on a busy machine some more.
-    let failures = failures(runtime, "asyncpooled", &setting, 97.0);
+    let failures = failures(runtime, "asyncpooled", &POOLED, POOLED_EXACT);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -202,7 +247,21 @@ fn chains_in_other_settings(runtime: &Runtime) {
 
 /// What is not as it should be in one setting.
 fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) -> Vec<String> {
-    let mut record = Record::workload(runtime, workload, setting.arguments).frequency(4999);
+    failures_of_kind(runtime, workload, AsyncKind::StateMachine, setting, least)
+}
+
+/// The same of a workload whose async methods are compiled so.
+fn failures_of_kind(
+    runtime: &Runtime,
+    workload: &str,
+    kind: AsyncKind,
+    setting: &Setting,
+    least: f64,
+) -> Vec<String> {
+    let program = workload_of_kind(workload, kind);
+    let name = format!("{workload}{}", kind.folder());
+    let mut record =
+        Record::program(runtime, &name, &program.dll, setting.arguments).frequency(4999);
     for (key, value) in setting.environment {
         // 3.1 knows the old names only.
         record = record
@@ -226,7 +285,7 @@ fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) ->
     let open = samples - closed;
     let percent = exact as f64 * 100.0 / open as f64;
     println!(
-        "{}, {}: {exact} of {samples} exact ({:.2} %), {percent:.2} % of the {open} while the gate was open, {wrong} wrong",
+        "{}, {} {kind:?}: {exact} of {samples} exact ({:.2} %), {percent:.2} % of the {open} while the gate was open, {wrong} wrong",
         runtime.version,
         setting.name,
         exact as f64 * 100.0 / samples as f64,
@@ -235,7 +294,7 @@ fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) ->
     let mut hold = |is_so: bool, otherwise: String| {
         if !is_so {
             let name = setting.name;
-            failures.push(format!("{} {name}: {otherwise}", runtime.version));
+            failures.push(format!("{} {name} {kind:?}: {otherwise}", runtime.version));
         }
     };
     hold(
