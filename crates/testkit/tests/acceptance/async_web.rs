@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use testkit::chance::deviation;
 use testkit::{
-    Inspected, Machine, Record, Runtime, Server, load, logical_stacks, test_folder, workload,
+    AsyncKind, Inspected, Machine, Record, Runtime, Server, load, logical_stacks, test_folder,
+    workload_of_kind,
 };
 
 use crate::attach::{has_left, record};
@@ -25,8 +26,35 @@ const LOOP: &str =
 /// At least so many samples of leaves.
 const ENOUGH: u64 = 1_000;
 
+on_each_runtime_async!(
+    services_of_runtime_async_have_their_handlers,
+    services_of_runtime_async_have_their_handlers_by_attaching,
+);
+
 fn services_have_their_handlers(runtime: &Runtime) {
-    let program = Record::workload(runtime, "webserver", &[]).frequency(2999);
+    started(runtime, AsyncKind::StateMachine);
+}
+
+fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
+    attached(runtime, AsyncKind::StateMachine);
+}
+
+fn services_of_runtime_async_have_their_handlers(runtime: &Runtime) {
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        started(runtime, kind);
+    }
+}
+
+fn services_of_runtime_async_have_their_handlers_by_attaching(runtime: &Runtime) {
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        attached(runtime, kind);
+    }
+}
+
+fn started(runtime: &Runtime, kind: AsyncKind) {
+    let program = workload_of_kind("webserver", kind).dll;
+    let name = format!("webserver{}", kind.folder());
+    let program = Record::program(runtime, &name, &program, &[]).frequency(2999);
     let (command, recording) = program.prepare();
     let machine = Machine::alone();
     let server = Server::start(command);
@@ -42,9 +70,9 @@ fn services_have_their_handlers(runtime: &Runtime) {
 }
 
 /// What had been compiled, and who had been waiting, before we came.
-fn services_have_their_handlers_by_attaching(runtime: &Runtime) {
+fn attached(runtime: &Runtime, kind: AsyncKind) {
     let machine = Machine::alone();
-    let server = Server::start(runtime.command(&workload("webserver").dll));
+    let server = Server::start(runtime.command(&workload_of_kind("webserver", kind).dll));
     // All that a request needs has been compiled, and compiled again, by then.
     load(server.port(), &["burn"], 12, Duration::from_secs(1)).unwrap();
     let folder = test_folder("async-web-attached");

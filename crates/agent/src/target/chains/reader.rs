@@ -460,7 +460,7 @@ impl<H: Heap> ChainReader<'_, H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::TaskAt;
+    use super::super::types::{SuspendedAt, TaskAt};
     use super::*;
     use std::cell::Cell;
     use std::collections::HashMap;
@@ -484,6 +484,18 @@ mod tests {
     const STRANGE: u64 = 0x2000;
     const DERIVED: u64 = 0x2100;
     const STATE: u16 = 0x48;
+    const RUNTIME: u64 = 0x4200;
+    const SUSPENDED: u64 = 0x4300;
+    const OF_AWAIT: u64 = 0x4400;
+    /// One that the runtime makes for a method, of which only its parent is known.
+    const SHAPE: u64 = 0x4500;
+    const PLACES: SuspendedAt = SuspendedAt {
+        next: 8,
+        resume: 16,
+        code: 8,
+    };
+    /// `m_stateObject`.
+    const SUSPENDS: u16 = 0x18;
 
     /// Memory in which objects are made.
     #[derive(Default)]
@@ -549,14 +561,153 @@ mod tests {
             (BLOCKED, Kind::Blocked),
             (OBJECT, Kind::Sentinel),
             (OTHER, Kind::Other),
+            (
+                RUNTIME,
+                Kind::Runtime(TaskAt {
+                    state: SUSPENDS,
+                    ..AT
+                }),
+            ),
+            (SUSPENDED, Kind::Suspended(PLACES)),
+            (
+                OF_AWAIT,
+                Kind::OfAwait {
+                    suspended: PLACES,
+                    task: 32,
+                },
+            ),
         ] {
             types.learn(table, kind);
         }
         types
     }
 
+    /// A continuation of runtime async, whose method has code at `code`; 0 for none.
+    fn suspended(made: &mut Made, table: u64, code: u64, next: u64) -> u64 {
+        made.class(SHAPE, SUSPENDED);
+        let resume = made.object(0, &[(PLACES.code, code)]);
+        made.object(table, &[(PLACES.next, next), (PLACES.resume, resume)])
+    }
+
+    fn code(at: u64) -> (Role, u64, i32) {
+        (Role::Suspended, at, NO_STATE)
+    }
+
+    /// As [`read`], of what a dispatcher runs.
+    fn read_dispatched(made: &Made, next: u64, task: u64) -> (Vec<(Role, u64, i32)>, ChainEnd) {
+        let types = types();
+        types.set_parents();
+        chain_of(made, &types, |reader| reader.read_dispatched(next, task))
+    }
+
+    #[test]
+    fn callers_of_runtime_async_are_in_the_list_and_behind_its_task() {
+        let mut made = Made::default();
+        // A state machine awaits the outer task of runtime async, whose methods await a state machine
+        // that awaits the task of the method that runs.
+        let root = made.boxed(3, 0);
+        let outer = made.object(RUNTIME, &[(AT.continuation, root)]);
+        let first = suspended(&mut made, SHAPE, 0x7001, 0);
+        let second = suspended(&mut made, SHAPE, 0x7003, first);
+        let awaits = suspended(&mut made, OF_AWAIT, 0, second);
+        made.words.insert(awaits + 32, outer);
+        made.words.insert(outer + u64::from(SUSPENDS), awaits);
+        let between = made.boxed(1, awaits);
+        let inner = made.object(RUNTIME, &[(AT.continuation, between)]);
+        let caller = suspended(&mut made, SHAPE, 0x7005, 0);
+        let runtime = (Role::Task, RUNTIME, NO_STATE);
+        let behind = [
+            task(BOX, 1),
+            runtime,
+            code(0x7003),
+            code(0x7001),
+            task(BOX, 3),
+        ];
+        let with_caller: Vec<_> = [code(0x7005)].into_iter().chain(behind).collect();
+        assert_eq!(
+            read_dispatched(&made, caller, inner),
+            (with_caller, ChainEnd::Root)
+        );
+        // It is the oldest of its task.
+        assert_eq!(
+            read_dispatched(&made, 0, inner),
+            (behind.to_vec(), ChainEnd::Root)
+        );
+        // A list of those who wait, through their continuations.
+        let array = made.object(0x3000, &[(8, 1), (16, awaits)]);
+        let list = made.object(LIST, &[(8, array), (16, 1)]);
+        made.words
+            .insert(between + u64::from(AT.continuation), list);
+        assert_eq!(
+            read_dispatched(&made, 0, inner),
+            (behind.to_vec(), ChainEnd::Root)
+        );
+        // It is resumed somewhere else.
+        made.words.insert(outer + u64::from(SUSPENDS), 0);
+        let (links, end) = read_dispatched(&made, 0, inner);
+        assert_eq!((links.len(), end), (2, ChainEnd::Stale));
+    }
+
+    #[test]
+    fn what_is_no_continuation_or_not_known_ends_a_list() {
+        let mut made = Made::default();
+        let task = made.object(RUNTIME, &[]);
+        let strange = made.object(OTHER, &[]);
+        let unknown = made.object(STRANGE, &[]);
+        made.class(STRANGE, 0);
+        for (end, next) in [(ChainEnd::Strange, strange), (ChainEnd::Unknown, unknown)] {
+            let first = suspended(&mut made, SHAPE, 0x7001, next);
+            assert_eq!(
+                read_dispatched(&made, first, task),
+                (vec![code(0x7001)], end)
+            );
+        }
+        // One that leads to itself, and has no method.
+        let endless = suspended(&mut made, SHAPE, 0, 0);
+        made.words.insert(endless + u64::from(PLACES.next), endless);
+        assert_eq!(
+            read_dispatched(&made, endless, task),
+            (vec![], ChainEnd::TooDeep)
+        );
+        // Nobody's task.
+        assert_eq!(
+            read_dispatched(&made, 0, strange),
+            (vec![], ChainEnd::Strange)
+        );
+    }
+
+    #[test]
+    fn a_state_of_the_program_s_own_suspends_nothing() {
+        let mut made = Made::default();
+        let types = types();
+        types.set_parents();
+        let at = TaskAt {
+            state: SUSPENDS,
+            ..AT
+        };
+        types.learn(TASK, Kind::Task(at));
+        let mine = made.object(OTHER, &[]);
+        let second = made.object(TASK, &[(SUSPENDS, mine)]);
+        let first = made.boxed(0, second);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.len(), end), (2, ChainEnd::Root));
+        // A task of runtime async whose class is not known derives from one that is.
+        let head = suspended(&mut made, SHAPE, 0x7001, 0);
+        made.words.insert(second + u64::from(SUSPENDS), head);
+        let (links, end) = read(&made, &types, first);
+        assert_eq!((links.last(), end), (Some(&code(0x7001)), ChainEnd::Root));
+    }
+
     /// The chain from `task`: role, table and state of each link.
     fn read(made: &Made, types: &Types, task: u64) -> (Vec<(Role, u64, i32)>, ChainEnd) {
+        chain_of(made, types, |reader| reader.read(task))
+    }
+
+    fn chain_of(
+        made: &Made,
+        types: &Types,
+        read: impl FnOnce(&mut ChainReader<'_, Made>) -> ChainEnd,
+    ) -> (Vec<(Role, u64, i32)>, ChainEnd) {
         let mut links = [0; MAX_LINKS];
         let mut reader = ChainReader {
             heap: made,
@@ -564,7 +715,7 @@ mod tests {
             links: &mut links,
             count: 0,
         };
-        let end = reader.read(task);
+        let end = read(&mut reader);
         let count = reader.count;
         let links = links.iter().take(count).map(|word| {
             let link = Link::unpack(*word);
