@@ -794,6 +794,7 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
         || is_resumer(names)
         || runs_tasks(names)
         || dispatches_continuations(names)
+        || names.type_name == OF_AWAIT
 }
 
 /// Methods of a task of runtime async that run what it suspended, in which each method is called by
@@ -801,7 +802,7 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
 const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchContinuations"];
 
 /// How the own name of each method begins that chains are about.
-const OF_CHAINS: [&str; 7] = [
+const OF_CHAINS: [&str; 8] = [
     RESUMERS[0],
     "Execut",
     "InstrumentedMoveNext",
@@ -809,6 +810,8 @@ const OF_CHAINS: [&str; 7] = [
     RUNS_TASKS,
     DISPATCHES[0],
     DISPATCHES[1],
+    // Of `OF_AWAIT`.
+    "Initialize",
 ];
 
 /// The state machine whose `MoveNext` a function is.
@@ -828,6 +831,13 @@ fn machine_that_moves<'rt, C: Synchronous>(
     let method = own.method(found.token.0)?;
     if method.name == RUNS_TASKS {
         return (method.type_name == TASK).then(|| Machine::of(Code::OfTask));
+    }
+    if method.type_name == OF_AWAIT {
+        // Objects of it are in nearly each chain, and it may have been there before the session.
+        if let Some(class) = found.class {
+            learn_class(clr, cx, types, class);
+        }
+        return None;
     }
     if method.type_name == RUNTIME_TASK && DISPATCHES.contains(&method.name.as_str()) {
         // What it has on the stack must be as it is looked for.

@@ -244,7 +244,16 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             let places = match self.object(at) {
                 Some((_, Some(Kind::Suspended(at) | Kind::OfAwait { suspended: at, .. }))) => at,
-                Some((_, None)) => return Some(ChainEnd::Unknown),
+                // The class of a continuation is made for it, and nobody tells of it: its parent is
+                // what can be learned.
+                Some((table, None)) => {
+                    let parent = self.types.has_parents().then_some(table + PARENT);
+                    let parent = parent.and_then(|at| self.heap.word(at));
+                    let Some(parent) = parent.filter(|parent| *parent != 0) else {
+                        return Some(ChainEnd::Unknown);
+                    };
+                    return Some(self.last(parent, ChainEnd::Unknown));
+                }
                 _ => return Some(ChainEnd::Strange),
             };
             let code = match self.field(at, places.resume) {
@@ -662,6 +671,14 @@ mod tests {
                 (vec![code(0x7001)], end)
             );
         }
+        // Its class is of nothing that is known, and is asked about.
+        made.class(STRANGE, DERIVED);
+        made.class(DERIVED, OBJECT);
+        let asked = (Role::Last, DERIVED, NO_STATE);
+        assert_eq!(
+            read_dispatched(&made, unknown, task),
+            (vec![asked], ChainEnd::Unknown)
+        );
         // One that leads to itself, and has no method.
         let endless = suspended(&mut made, SHAPE, 0, 0);
         made.words.insert(endless + u64::from(PLACES.next), endless);

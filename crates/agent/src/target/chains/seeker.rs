@@ -564,12 +564,20 @@ impl<'a> Seeker<'a> {
         });
     }
 
-    /// Whether there is a continuation of runtime async at an address that may be anything.
+    /// Whether there is a continuation of runtime async at an address that may be anything, or an
+    /// object of a class of which nothing is known yet.
     fn is_suspended(&self, at: u64) -> bool {
-        matches!(
-            self.kind_at(at),
-            Some(Kind::Suspended(_) | Kind::OfAwait { .. })
-        )
+        match self.kind_at(at) {
+            Some(Kind::Suspended(_) | Kind::OfAwait { .. }) => true,
+            Some(_) => false,
+            None => {
+                let table = self
+                    .careful
+                    .words_at(at)
+                    .map_or(0, |[table]: [u64; 1]| table & !7);
+                self.careful().is_class(table)
+            }
+        }
     }
 
     /// Whether there is a task at an address that may be anything, and one that a dispatcher may run.
