@@ -738,13 +738,15 @@ pub fn dispatches_continuations(names: &MethodNames) -> bool {
 }
 
 /// Whether a method is of the runtime's own, between a dispatcher of continuations and the method
-/// that it resumes. Of what is none, its whole name is the own one.
+/// that it resumes: the stub that each one has, and what stands before it while somebody listens to
+/// the AsyncProfilerEventSource.
 pub fn resumes_continuation(names: &MethodNames) -> bool {
     names.name == "IL_STUB_AsyncResume"
-        || names.name.starts_with("Continuation_Wrapper_")
-            && names
-                .type_name
-                .starts_with("System.Runtime.CompilerServices.")
+        || matches!(
+            names.type_name.as_str(),
+            "System.Runtime.CompilerServices.AsyncProfiler+ContinuationWrapper"
+                | "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncInstrumentationHelpers"
+        )
 }
 
 /// Whether a method is of the runtime's library and suspended with whoever awaits its task: such are

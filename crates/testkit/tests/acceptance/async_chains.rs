@@ -87,7 +87,7 @@ const POOLED: Setting = Setting {
 /// Of their classes nothing is known before they are met: the first 2 ms of each, on a busy machine some more.
 const POOLED_EXACT: f64 = 97.0;
 
-const SETTINGS: [Setting; 9] = [
+const SETTINGS: [Setting; 10] = [
     Setting {
         name: "collections",
         arguments: COLLECT,
@@ -98,6 +98,19 @@ const SETTINGS: [Setting; 9] = [
         name: "listener",
         arguments: &[ROUNDS, "listener"],
         environment: &[],
+    },
+    // A session of the runtime's own profiler of async methods (.NET 11): other code resumes them.
+    Setting {
+        name: "followed",
+        arguments: &[ROUNDS],
+        environment: &[
+            ("EnableEventPipe", "1"),
+            ("EventPipeOutputPath", "/dev/null"),
+            (
+                "EventPipeConfig",
+                "System.Runtime.CompilerServices.AsyncProfilerEventSource:0xffffffffffff:5",
+            ),
+        ],
     },
     Setting {
         name: "server collections",
