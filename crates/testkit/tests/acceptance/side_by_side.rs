@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use testkit::{
-    Answer, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method, logical_stacks,
-    output_in_time, runsxs, test_folder, workload,
+    Answer, AsyncKind, Machine, Record, Recorded, Runtime, Stacks, is_hole, is_method,
+    logical_stacks, output_in_time, runsxs, test_folder, workload, workload_of_kind,
 };
 
 use crate::LOST_LIMIT;
@@ -25,7 +25,7 @@ pub(crate) fn runs() -> usize {
 /// A program on a CLR, and the file that it prints into.
 struct Program<'a> {
     runtime: &'a Runtime,
-    name: &'a str,
+    dll: PathBuf,
     arguments: String,
     out: PathBuf,
 }
@@ -45,16 +45,30 @@ impl SideBySide {
         programs: &[(&Runtime, &str, &str)],
         meet: bool,
     ) -> SideBySide {
+        let programs: Vec<(&Runtime, PathBuf, &str)> = programs
+            .iter()
+            .map(|(runtime, name, arguments)| (*runtime, workload(name).dll, *arguments))
+            .collect();
+        SideBySide::of_programs(name, options, &programs, meet)
+    }
+
+    /// The same of assemblies.
+    fn of_programs(
+        name: &str,
+        options: &[&str],
+        programs: &[(&Runtime, PathBuf, &str)],
+        meet: bool,
+    ) -> SideBySide {
         let folder = test_folder(&format!("{name}-side"));
         let programs: Vec<Program<'_>> = programs
             .iter()
             .zip(0..)
-            .map(|((runtime, name, arguments), place)| {
+            .map(|((runtime, dll, arguments), place)| {
                 let out = folder.join(format!("out-{place}"));
                 let meeting = format!("meet={}:{}", folder.display(), programs.len());
                 Program {
                     runtime,
-                    name,
+                    dll: dll.clone(),
                     arguments: format!(
                         "{arguments} out={} {}",
                         out.display(),
@@ -69,7 +83,7 @@ impl SideBySide {
         for program in &programs {
             words.extend([
                 program.runtime.framework_dir().display().to_string(),
-                workload(program.name).dll.display().to_string(),
+                program.dll.display().to_string(),
                 program.arguments.clone(),
             ]);
         }
@@ -284,12 +298,33 @@ const EXACT: f64 = 98.0;
 #[test]
 fn each_chain_of_async_methods_is_its_runtime_s() {
     let (old, new) = both();
-    let program = |runtime| (runtime, "asyncchains", "rounds=30");
-    let side = SideBySide::new("chains", &[], &[program(&old), program(&new)], false);
+    let kind = AsyncKind::StateMachine;
+    assert_chains_are_their_own([&old, &new], kind);
+}
+
+on_each_runtime_async!(chains_of_runtime_async_beside_another_runtime);
+
+/// The same beside the newest of the other runtimes, which has no runtime async.
+fn chains_of_runtime_async_beside_another_runtime(runtime: &Runtime) {
+    let mut others = Runtime::all().into_iter().rev();
+    let other = others.find(|other| !other.runtime_async);
+    let other = other.expect("set-up brings runtimes without runtime async");
+    assert_chains_are_their_own([&other, runtime], AsyncKind::Runtime);
+}
+
+/// Both run `asyncchains`, whose methods are compiled so for the second one.
+fn assert_chains_are_their_own([old, new]: [&Runtime; 2], kind: AsyncKind) {
+    let dll = |kind| workload_of_kind("asyncchains", kind).dll;
+    let programs = [
+        (old, dll(AsyncKind::StateMachine), "rounds=30"),
+        (new, dll(kind), "rounds=30"),
+    ];
+    let name = format!("chains{}", kind.folder());
+    let side = SideBySide::of_programs(&name, &[], &programs, false);
     let options = ["--frequency", "4999", "--engine", "perf"];
     let (recorded, answers) = side.recorded(&options);
     let stacks = logical_stacks(&recorded.recording, "cpu");
-    for (runtime, answer) in [&old, &new].into_iter().zip(&answers) {
+    for (runtime, answer) in [old, new].into_iter().zip(&answers) {
         let found = Found::of(answer, &of_runtime(&stacks, runtime));
         let (exact, all) = found.sums();
         println!("{}: {exact} of {all}", runtime.version);
