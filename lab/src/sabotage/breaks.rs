@@ -192,6 +192,36 @@ pub(super) const BREAKS: &[Break] = &[
         )],
     },
     Break {
+        what: "chains: who awaits a suspended method is eight bytes off",
+        file: "crates/agent/src/target/chains/reader.rs",
+        from: "self.field(at, places.next)",
+        to: "self.field(at, places.next + 8)",
+        tests: &[default(
+            "agent",
+            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+        )],
+    },
+    Break {
+        what: "chains: the task that a dispatcher runs is ignored",
+        file: "crates/agent/src/target/chains/reader.rs",
+        from: "            Next::Task(next) => self.read_waiting(next),\n",
+        to: "            Next::Task(_) => ChainEnd::Root,\n",
+        tests: &[default(
+            "agent",
+            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+        )],
+    },
+    Break {
+        what: "chains: the parent of a continuation's class is ignored",
+        file: "crates/agent/src/target/chains/types.rs",
+        from: "            | Kind::Suspended(_)\n            | Kind::OfAwait { .. }\n            | Kind::Through(_)\n",
+        to: "            | Kind::Through(_)\n",
+        tests: &[default(
+            "agent",
+            "target::chains::reader::tests::callers_of_runtime_async_are_in_the_list_and_behind_its_task",
+        )],
+    },
+    Break {
         what: "events: a sample whose place was taken is not counted",
         file: "crates/agent/src/events/queue.rs",
         from: "            Some(old) => {\n                kind.limited.count += 1;",
