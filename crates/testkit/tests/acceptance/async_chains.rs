@@ -37,7 +37,19 @@ struct Setting {
 /// What is walked in callbacks, and by the wall clock. The first events of each class have no chain yet, and there are
 /// few of them.
 fn events_have_chains_too(runtime: &Runtime) {
-    let recorded = Record::workload(runtime, "asyncchains", &["rounds=20", "events"])
+    assert_events_have_chains(runtime, AsyncKind::StateMachine);
+}
+
+fn events_of_runtime_async_have_chains_too(runtime: &Runtime) {
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        assert_events_have_chains(runtime, kind);
+    }
+}
+
+fn assert_events_have_chains(runtime: &Runtime, kind: AsyncKind) {
+    let program = workload_of_kind("asyncchains", kind).dll;
+    let name = format!("asyncchains-events{}", kind.folder());
+    let recorded = Record::program(runtime, &name, &program, &["rounds=20", "events"])
         .frequency(999)
         .options(["--event", "exception,alloc,wall"])
         .options(["--alloc-interval", "64k"])
@@ -153,6 +165,7 @@ const SETTINGS: [Setting; 10] = [
 on_each_runtime_async!(
     chains_of_runtime_async,
     chains_of_runtime_async_in_other_settings,
+    events_of_runtime_async_have_chains_too,
     pooled_boxes_beside_runtime_async,
 );
 
