@@ -161,8 +161,8 @@ pub enum ChainBegin {
     /// The task that the thread runs, which is no async method's: only if a dispatcher runs it, as
     /// one that is run where it is waited for has its physical callers.
     Task = 2,
-    /// The callers of a resumed method of runtime async: only if the frame before the youngest of
-    /// the older ones, which dispatches continuations, is of what resumes one.
+    /// The callers of the method of runtime async that the youngest of the older frames has resumed;
+    /// where it has resumed none, those for whom it works.
     Dispatcher = 3,
 }
 

@@ -189,7 +189,10 @@ impl Recorder {
             ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => return None,
             ChainBegin::Task => {}
             ChainBegin::Dispatcher => {
-                frames = self.without_resume_stubs(look, frames, sample.time_ns)?;
+                // Where it has resumed none, its own work is for those who wait.
+                let with_it = words.get(..callers + 1)?;
+                let resumed = self.without_resume_stubs(look, frames, sample.time_ns);
+                frames = resumed.unwrap_or(with_it);
             }
         }
         let resumed = *frames.last()?;
