@@ -112,14 +112,27 @@ fn definition(of: &Type) -> Option<Token> {
 
 /// Whether a type is one of the framework's tasks, which runtime-async code awaits without a task.
 pub(super) fn is_task(import: &MetadataImport<'_>, of: &Type) -> bool {
-    let token = match of {
-        Type::Class(class) | Type::ValueType(class) => class.token(),
-        Type::Generic { definition, .. } => definition.token(),
-        _ => return false,
+    awaited(import, of).is_some()
+}
+
+/// The result of awaiting one of the framework's tasks: `T` of a `Task<T>`, void of a `Task`. Code that is
+/// compiled with runtime async returns that.
+pub(super) fn awaited(import: &MetadataImport<'_>, of: &Type) -> Option<Type> {
+    let (token, result) = match of {
+        Type::Class(class) | Type::ValueType(class) => (class.token(), None),
+        Type::Generic {
+            definition,
+            arguments,
+            ..
+        } => (definition.token(), Some(arguments.first()?)),
+        _ => return None,
     };
-    let name = named(import, token).map(|(name, _)| name);
-    let name = name.as_deref().map(|name| name.trim_end_matches("`1"));
-    matches!(name, Some(TASK | VALUE_TASK))
+    let (name, _) = named(import, token)?;
+    match (name.trim_end_matches("`1"), result) {
+        (TASK | VALUE_TASK, None) => Some(Type::VOID),
+        (TASK | VALUE_TASK, Some(result)) => Some(result.clone()),
+        _ => None,
+    }
 }
 
 /// The state machine that a method starts; `None` of a method that is not async. An error is why its end cannot be seen, for users.

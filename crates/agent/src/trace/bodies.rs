@@ -67,8 +67,10 @@ pub(super) struct Asked {
 /// A body as the module has it.
 struct Read {
     body: Body,
+    /// Its return type is that of the code: the awaited one, of a method compiled with runtime async.
     signature: MethodSignature,
     locals: LocalSignature,
+    is_runtime_async: bool,
 }
 
 /// A second half.
@@ -243,7 +245,7 @@ impl<'rt> Module<'rt> {
                 (None, number, second, None)
             }
             None => {
-                let read = self.read(cx, wanted.token, &wanted.signature)?;
+                let read = self.read(cx, wanted.token)?;
                 if let Some(refusal) = read.body.refusal(&read.signature) {
                     return Err(refusal.text().to_owned());
                 }
@@ -331,6 +333,10 @@ impl<'rt> Module<'rt> {
 
     /// The async method that a body begins.
     fn kickoff(&self, read: &Read) -> Option<Result<Kickoff, String>> {
+        if read.is_runtime_async {
+            // It is one method, which runs to its end.
+            return None;
+        }
         if read.returns_iterator(&self.import) {
             return Some(Err("what they return is asked for the rest".to_owned()));
         }
@@ -344,8 +350,7 @@ impl<'rt> Module<'rt> {
         kickoff: &Kickoff,
         number: i32,
     ) -> Result<Read, String> {
-        let props = self.import.get_method_props(kickoff.move_next);
-        let mut read = self.read(cx, kickoff.move_next, &props.map_err(answered)?.signature)?;
+        let mut read = self.read(cx, kickoff.move_next)?;
         let signatures = self.signatures.asyncs;
         let (body, locals) = (&mut read.body, &mut read.locals);
         kickoff.complete(self.metadata(), body, locals, signatures, number)?;
@@ -374,7 +379,7 @@ impl<'rt> Module<'rt> {
         let read = match (second, read) {
             (Some(second), _) => self.made(cx, bodies, wanted.token, second)?,
             (None, Some(read)) => read,
-            (None, None) => self.read(cx, wanted.token, &wanted.signature)?,
+            (None, None) => self.read(cx, wanted.token)?,
         };
         let is_async = matches!(
             bodies.seconds.get(&(self.key, wanted.token)),
@@ -435,19 +440,13 @@ impl<'rt> Module<'rt> {
         let mut firsts = bodies.seconds.iter();
         let first = firsts.find(|((module, _), found)| *module == self.key && is_it(found));
         let ((_, first), _) = first.ok_or_else(gone)?;
-        let props = self.import.get_method_props(*first).map_err(answered)?;
-        let read = self.read(cx, *first, &props.signature)?;
+        let read = self.read(cx, *first)?;
         let kickoff = self.kickoff(&read).ok_or_else(gone)??;
         self.completing(cx, &kickoff, second.number)
     }
 
     /// A method's body as it is.
-    fn read(
-        &self,
-        cx: &mut Cx<'rt, RejitThread>,
-        token: Token,
-        signature: &[u8],
-    ) -> Result<Read, String> {
+    fn read(&self, cx: &mut Cx<'rt, RejitThread>, token: Token) -> Result<Read, String> {
         let il = self.info.get_il_function_body(cx, self.id, token);
         let il = il
             .map_err(answered)?
@@ -457,7 +456,14 @@ impl<'rt> Module<'rt> {
         }
         let unread = |error: corprof::il::ReadError| format!("its code is not understood: {error}");
         let body = Body::read(&il).map_err(unread)?;
-        let signature = MethodSignature::read(signature).map_err(unread)?;
+        let props = self.import.get_method_props(token).map_err(answered)?;
+        let mut signature = MethodSignature::read(&props.signature).map_err(unread)?;
+        let is_runtime_async = props.implementation & RUNTIME_ASYNC != 0;
+        if is_runtime_async {
+            signature.return_type = asyncs::awaited(&self.import, &signature.return_type).ok_or(
+                "it is compiled with runtime async, and returns no task of the framework's",
+            )?;
+        }
         let locals = match body.locals {
             Some(token) => {
                 let bytes = self.import.get_sig_from_token(token).map_err(answered)?;
@@ -469,6 +475,7 @@ impl<'rt> Module<'rt> {
             body,
             signature,
             locals,
+            is_runtime_async,
         })
     }
 
@@ -483,16 +490,26 @@ impl<'rt> Module<'rt> {
             body,
             signature,
             locals,
+            is_runtime_async,
         } = read;
         let tokens = &self.signatures;
         let ends = |function: extern "C" fn(i64, i32)| {
             Probe::calli(1, &[number], function as usize, tokens.leave)
         };
-        let enter = probes::enter as extern "C" fn(i32) -> i64;
+        // The local with the time of its begin lives through suspensions, as the method's own do, and a
+        // resumption goes on behind the enter probe: so each probe runs once for a call.
+        let (enter, leave, fault): (extern "C" fn(i32) -> i64, _, _) = match is_runtime_async {
+            false => (probes::enter, ends(probes::leave), ends(probes::fault)),
+            true => (
+                probes::enter_async,
+                ends(probes::leave_async),
+                ends(probes::fault_async),
+            ),
+        };
         let probes = Probes {
             enter: Probe::calli(0, &[number], enter as usize, tokens.enter),
-            leave: ends(probes::leave),
-            fault: ends(probes::fault),
+            leave,
+            fault,
             token: Some(Type::INT64),
         };
         let wrapped = match kickoff {

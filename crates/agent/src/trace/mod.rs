@@ -538,12 +538,6 @@ fn own_reason(method: &MethodProps) -> Option<(&'static str, bool)> {
             false,
         ));
     }
-    if method.implementation & RUNTIME_ASYNC != 0 {
-        return Some((
-            "it is compiled with runtime async, and such methods cannot be traced yet",
-            true,
-        ));
-    }
     if method.implementation & !KNOWN != 0 {
         return Some((
             "it has flags of a newer runtime, whose meaning is unknown",

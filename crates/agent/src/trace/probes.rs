@@ -63,6 +63,7 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
     if let Some(keeper) = keeper() {
         // What came in while the last session ended.
         keeper.pending.clear(0);
+        table::take_open();
         let now = keeper.clock.now().max(1);
         LAST_BEGAN.store(now, Relaxed);
         BEGAN.store(now, Release);
@@ -73,7 +74,14 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
 /// after [`end`].
 pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
     let since = LAST_BEGAN.load(Relaxed);
-    keeper().map_or_else(Default::default, |keeper| keeper.pending.clear(since))
+    let Some(keeper) = keeper() else {
+        return Default::default();
+    };
+    let (mut open, no_room) = keeper.pending.clear(since);
+    for (number, count) in table::take_open() {
+        *open.entry(number).or_default() += count;
+    }
+    (open, no_room)
 }
 
 /// It is over: nothing is counted from here on.
@@ -147,6 +155,25 @@ pub(super) extern "C" fn fault(began: i64, method: i32) {
     ended(began.cast_unsigned(), method, true);
 }
 
+/// The enter probe of a method compiled with runtime async, which may be suspended before it ends.
+pub(super) extern "C" fn enter_async(number: i32) -> i64 {
+    let began = enter(number);
+    if let Some((method, keeper)) = counts(began.cast_unsigned(), number) {
+        method.has_begun(keeper.now().1);
+    }
+    began
+}
+
+/// Its leave probe, on whichever thread it ends.
+pub(super) extern "C" fn leave_async(began: i64, method: i32) {
+    ended_async(began.cast_unsigned(), method, false);
+}
+
+/// Its fault probe.
+pub(super) extern "C" fn fault_async(began: i64, method: i32) {
+    ended_async(began.cast_unsigned(), method, true);
+}
+
 /// In place of the leave probe, where a method returns a task that has completed.
 pub(super) extern "C" fn leave_completed(began: i64, is_success: i32, method: i32) {
     ended(began.cast_unsigned(), method, is_success == 0);
@@ -206,6 +233,20 @@ fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static Keeper)>
 fn ended(began: u64, number: i32, is_error: bool) {
     if let Some((method, keeper)) = counts(began, number) {
         let (now, processor) = keeper.now();
+        count(
+            keeper,
+            method,
+            processor,
+            now.saturating_sub(began),
+            is_error,
+        );
+    }
+}
+
+fn ended_async(began: u64, number: i32, is_error: bool) {
+    if let Some((method, keeper)) = counts(began, number) {
+        let (now, processor) = keeper.now();
+        method.has_ended(processor);
         count(
             keeper,
             method,

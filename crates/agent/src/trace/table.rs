@@ -30,6 +30,9 @@ struct Shard {
     /// Slow calls that were not even looked at, as slower ones are there.
     passed: AtomicU64,
     passed_ns: AtomicU64,
+    /// Calls of a runtime-async method that have begun, less those that have ended: it wraps, as a call may
+    /// end on another processor.
+    open: AtomicU64,
     buckets: [AtomicU32; BUCKETS],
 }
 
@@ -108,6 +111,18 @@ pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
     Some((number, method))
 }
 
+/// Calls of runtime-async methods that have begun and not ended, by the method's number. They are none from
+/// here on.
+pub(super) fn take_open() -> Vec<(i32, u64)> {
+    let count = *COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    let numbers = 0..i32::try_from(count).unwrap_or(i32::MAX);
+    let open = numbers.filter_map(|number| {
+        let open = method(number)?.take_open();
+        (open > 0).then_some((number, open))
+    });
+    open.collect()
+}
+
 /// Address space for the counters of a method; pages come when something is counted in them.
 fn new_shards() -> Option<&'static [Shard]> {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
@@ -171,6 +186,34 @@ impl Method {
             shard.passed.fetch_add(1, Relaxed);
             shard.passed_ns.fetch_add(ns, Relaxed);
         }
+    }
+
+    /// A call of a runtime-async method has begun.
+    #[inline]
+    pub(super) fn has_begun(&self, processor: u32) {
+        if let Some(shard) = self.shard(processor) {
+            shard.open.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// It has ended, on any thread.
+    #[inline]
+    pub(super) fn has_ended(&self, processor: u32) {
+        if let Some(shard) = self.shard(processor) {
+            shard.open.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn take_open(&self) -> u64 {
+        let shards = self.shards.iter();
+        let open = shards.map(|shard| match shard.open.load(Relaxed) {
+            // A page that nobody writes to is none.
+            0 => 0,
+            _ => shard.open.swap(0, Relaxed),
+        });
+        let open = open.fold(0, u64::wrapping_add);
+        // Where calls end while it is taken.
+        if open.cast_signed() < 0 { 0 } else { open }
     }
 
     #[inline]
@@ -246,6 +289,19 @@ mod tests {
         assert_eq!((batch.sum_ns, batch.max_ns), (5_000_003_127, 5_000_000_000));
         assert_eq!(batch.buckets.len(), 5);
         assert_eq!(method.take(), Batch::default());
+    }
+
+    #[test]
+    fn calls_that_go_on_are_taken_once() {
+        let (number, method) = add("A.E".into()).unwrap();
+        let of_it = || take_open().into_iter().find(|(one, _)| *one == number);
+        for _ in 0..5 {
+            method.has_begun(0);
+        }
+        method.has_ended(1);
+        method.has_ended(0);
+        assert_eq!(of_it(), Some((number, 3)));
+        assert_eq!(of_it(), None);
     }
 
     #[test]
