@@ -267,7 +267,7 @@ impl Callbacks for ClrCallbacks {
             let parts = self.parts;
             let trace = &parts.trace;
             let new = (module, ModuleAge::New);
-            trace.module(&self.clr, &self.trace, &parts.events, cx, new);
+            let _can_be_traced = trace.module(&self.clr, &self.trace, &parts.events, cx, new);
             if let Some(facts) = self.clr.module(module.raw())
                 && let Some(origin) = self.origin()
             {

@@ -594,10 +594,11 @@ impl<'a> Session<'a> {
             runtimes.with(*number, |clr, cx| {
                 trace::enable(&own, clr, &parts.events, cx);
                 let modules = cx.info().enum_modules(cx).unwrap_or_default();
-                for module in modules {
+                let modules = modules.into_iter().filter_map(|module| {
                     let loaded = (module, ModuleAge::Loaded);
-                    parts.trace.module(clr, &own, &parts.events, cx, loaded);
-                }
+                    parts.trace.module(clr, &own, &parts.events, cx, loaded)
+                });
+                own.recompile_callers(&parts.events, modules.collect());
             });
         }
         // Whoever reads the recording while it is made knows from when on calls are counted.

@@ -3,7 +3,7 @@
 //! Invariants: what is traced again has the body that it had; what is not rewritten has its reason; of an async method both halves are
 //! rewritten, or the first one as any other method.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use corprof::context::RejitThread;
@@ -17,7 +17,7 @@ use corprof::{
 
 use super::asyncs::{self, Kickoff};
 use super::table::{self, NEVER};
-use super::{ModuleAge, RUNTIME_ASYNC, Trace, Wanted, answered, probes};
+use super::{ModuleAge, RUNTIME_ASYNC, Trace, Wanted, answered, callers, probes};
 use crate::clr::Clr;
 
 /// Larger bodies are left alone.
@@ -35,6 +35,8 @@ pub(super) struct Bodies<'a> {
     ready: HashMap<Ready, PreparedBody>,
     /// The second halves of async methods, and why there is none.
     seconds: HashMap<(ModuleKey, Token), Result<Option<Token>, String>>,
+    /// Modules with traced methods that runtime-async callers may hold inlined copies of.
+    pub(super) may_be_inlined: HashSet<ModuleKey>,
 }
 
 /// A body that there is.
@@ -53,6 +55,7 @@ impl<'a> Bodies<'a> {
             asked,
             ready: HashMap::new(),
             seconds: HashMap::new(),
+            may_be_inlined: HashSet::new(),
         }
     }
 }
@@ -199,6 +202,7 @@ impl<'rt> Module<'rt> {
                     }
                     if self.may_be_inlined(&wanted.signature) {
                         self.may_be_inlined = true;
+                        bodies.may_be_inlined.insert(self.key);
                         trace.may_be_inlined(&wanted);
                     }
                     own.push(Asked {
@@ -316,19 +320,13 @@ impl<'rt> Module<'rt> {
                 _ => any_may_be = true,
             }
         }
-        if any_may_be {
-            let classes = self.import.enum_type_defs().unwrap_or_default();
-            let methods = classes
-                .into_iter()
-                .map(|class| self.import.enum_methods(class));
-            callers.extend(methods.filter_map(Result::ok).flatten());
+        match any_may_be {
+            true => callers::runtime_async(&self.import).collect(),
+            false => {
+                callers.retain(|token| callers::is_runtime_async(&self.import, *token));
+                callers
+            }
         }
-        let is_async = |token: &Token| {
-            let props = self.import.get_method_props(*token);
-            props.is_ok_and(|props| props.implementation & RUNTIME_ASYNC != 0)
-        };
-        callers.retain(is_async);
-        callers
     }
 
     /// The async method that a body begins.

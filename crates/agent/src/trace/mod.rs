@@ -8,6 +8,7 @@
 
 mod asyncs;
 mod bodies;
+mod callers;
 mod pattern;
 mod pending;
 mod probes;
@@ -252,7 +253,7 @@ impl Trace {
     }
 
     /// A module is there: its methods that are meant are traced when this returns, or the reason is kept. Nothing waits
-    /// for the agent thread.
+    /// for the agent thread. Returns the module where its methods can be compiled again.
     pub(crate) fn module<'rt, C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
@@ -260,19 +261,19 @@ impl Trace {
         events: &Events,
         cx: &mut Cx<'rt, C>,
         (module, age): (ModuleId<'rt>, ModuleAge),
-    ) {
+    ) -> Option<ModuleKey> {
         let patterns = Arc::clone(&lock(&self.patterns));
         if patterns.is_empty() || !own.can_trace() || !clr.is_recorded() {
-            return;
+            return None;
         }
         let info = cx.info();
         let Ok(Some(about)) = info.get_module_info2(cx, module) else {
-            return;
+            return None;
         };
         let facts = clr.module(module.raw());
         if facts.is_some_and(|facts| facts.is_cut_short()) {
             // The runtime would read what is not there any more.
-            return;
+            return None;
         }
         let path: Arc<str> = about.path.as_str().into();
         let mut met = vec![0; patterns.len()];
@@ -282,6 +283,7 @@ impl Trace {
         if !wanted.is_empty() {
             own.trace((self, clr), events, (info.key(module), age), path, wanted);
         }
+        why.is_none().then(|| info.key(module))
     }
 
     /// Counts what was found, and leaves out what is not to be traced. The rest has its place among the session's methods.
@@ -417,8 +419,9 @@ fn inlined_note(methods: &BTreeSet<String>) -> Option<String> {
         named += &format!(" and {more} more");
     }
     Some(format!(
-        "calls by runtime-async methods of other modules that were compiled before tracing began may not be counted: {named} \
-         (methods that return tasks; .NET 11 does not say where it inlined them)"
+        "calls by runtime-async methods of other modules that were compiled before tracing began may not be counted where they go \
+         by an interface, a virtual method or a delegate: {named} (methods that return tasks; .NET 11 does not say where it \
+         inlined them)"
     ))
 }
 

@@ -18,6 +18,7 @@ use corprof::{
 };
 
 use super::bodies::{Bodies, Module};
+use super::callers;
 use super::table::{self, NEVER};
 use super::{ModuleAge, Trace, Wanted, answered, lock};
 use crate::clr::Clr;
@@ -42,6 +43,10 @@ enum Command {
         clr: Arc<Clr>,
         module: (ModuleKey, ModuleAge),
         methods: Vec<(usize, Wanted)>,
+        done: SyncSender<Option<String>>,
+    },
+    RecompileCallers {
+        modules: Vec<ModuleKey>,
         done: SyncSender<Option<String>>,
     },
     Revert(SyncSender<Option<String>>),
@@ -104,6 +109,22 @@ impl ClrTrace {
             Some(None) => {}
             None => events.tell(EventNews::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+
+    /// Waits until callers in these modules, which were loaded before the session, hold no inlined copies of
+    /// what is traced.
+    pub(crate) fn recompile_callers(&self, events: &Events, modules: Vec<ModuleKey>) {
+        if !self.can_trace() {
+            return;
+        }
+        match self.tell(PATIENCE, |done| Command::RecompileCallers { modules, done }) {
+            Some(Some(note)) => events.tell(EventNews::Note(note)),
+            Some(None) => {}
+            None => events.tell(EventNews::Note(format!(
+                "callers of traced methods were not compiled again within {} s",
                 PATIENCE.as_secs()
             ))),
         }
@@ -182,6 +203,15 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
                 });
                 let _nobody_waits = done.send(note);
             }
+            Command::RecompileCallers { modules, done } => {
+                let note = rejit.enter(|cx| {
+                    let asked = recompile_callers(cx, &mut bodies, &modules, &mut traced);
+                    asked
+                        .err()
+                        .map(|error| format!("callers of traced methods: {}", answered(error)))
+                });
+                let _nobody_waits = done.send(note);
+            }
             Command::Revert(done) => {
                 let note = rejit.enter(|cx| revert(cx, &bodies, &std::mem::take(&mut traced)));
                 let _nobody_waits = done.send(note);
@@ -224,6 +254,37 @@ fn revert<'rt>(
     (failed > 0).then(|| {
         format!("{failed} traced methods did not get their code back; they count nothing any more")
     })
+}
+
+/// Asks for callers in other modules than those of the traced methods, as they are: see [`callers`].
+fn recompile_callers<'rt>(
+    cx: &mut Cx<'rt, RejitThread>,
+    bodies: &mut Bodies<'_>,
+    modules: &[ModuleKey],
+    traced: &mut Vec<(ModuleKey, Token, Option<i32>)>,
+) -> corprof::Result<()> {
+    let inlined = std::mem::take(&mut bodies.may_be_inlined);
+    let mut found = callers::of(cx, &inlined, modules)?;
+    // What has probes has been compiled again.
+    let has_probes: HashSet<_> = traced
+        .iter()
+        .map(|(module, token, _)| (*module, *token))
+        .collect();
+    found.retain(|caller| !has_probes.contains(caller));
+    let info = cx.info();
+    let methods: Vec<_> = found
+        .iter()
+        .filter_map(|(module, token)| Some((info.id(*module)?, *token)))
+        .collect();
+    if !methods.is_empty() {
+        info.request_rejit(cx, &methods)?;
+        traced.extend(
+            found
+                .into_iter()
+                .map(|(module, token)| (module, token, None)),
+        );
+    }
+    Ok(())
 }
 
 /// Prepares each method and asks for all of them at once. What else a user should know.
