@@ -18,7 +18,7 @@ use crate::workloads::{references, sdk_compiler, sources};
 const FIRST: u64 = 11;
 
 /// As for other workloads, but for the language's version.
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 10] = [
     "/noconfig",
     "/nologo",
     "/target:exe",
@@ -28,6 +28,7 @@ const OPTIONS: [&str; 9] = [
     "/deterministic+",
     "/langversion:preview",
     "/features:runtime-async=on",
+    "/define:RUNTIME_ASYNC",
 ];
 
 /// Compiles what is out of date for each runtime that can run it and has a compiler, and notes it

@@ -45,7 +45,14 @@ impl AsyncKind {
 
 /// Workloads that set-up compiles in each kind, where there is a runtime and a compiler with runtime
 /// async.
-pub const OF_EACH_KIND: [&str; 4] = ["async", "asyncchains", "asyncpooled", "webserver"];
+pub const OF_EACH_KIND: [&str; 6] = [
+    "async",
+    "asyncchains",
+    "asyncpooled",
+    "tracedasync",
+    "tracedtasks",
+    "webserver",
+];
 
 /// One compiled workload.
 #[derive(Debug, Clone)]

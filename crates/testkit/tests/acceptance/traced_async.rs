@@ -5,7 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Machine, Record, Recorded, Running, Runtime, Server, load, test_folder, workload};
+use testkit::{
+    AsyncKind, Machine, Record, Recorded, Running, Runtime, Server, load, test_folder,
+    workload_of_kind,
+};
 
 use crate::attach::{start, until};
 use crate::tracing::{assert_timed, counted, expected, has_begun, stop, traced};
@@ -13,6 +16,13 @@ use crate::tracing::{assert_timed, counted, expected, has_begun, stop, traced};
 on_each_runtime!(
     calls_are_counted_and_timed_to_their_end,
     those_of_a_running_program_are,
+    methods_of_each_kind_are_counted,
+    methods_of_each_kind_are_counted_in_a_running_program,
+);
+on_each_runtime_async!(
+    runtime_async_is_timed_to_its_end,
+    runtime_async_is_counted,
+    runtime_async_is_counted_in_a_running_program,
 );
 on_each_web_runtime!(each_request_of_a_server_is_counted);
 on_net8_and_core31!(state_machines_that_are_classes);
@@ -28,6 +38,8 @@ const ALL: [&str; 8] = [
     "--trace",
     "Workloads.Async*.*:1h",
 ];
+/// All of the other one's.
+const TASKS: [&str; 2] = ["--trace", "Workloads.*Task*.*:1h"];
 const TWICE: &str = "Workloads.AsyncSolo.Twice";
 
 fn notes(recorded: &Recorded) -> String {
@@ -42,18 +54,34 @@ fn calls(traced: &[Value], name: &str) -> Vec<u64> {
     calls
 }
 
+/// A program with its async methods compiled so.
+fn program(runtime: &Runtime, name: &str, kind: AsyncKind) -> Record {
+    Record::program(runtime, name, &workload_of_kind(name, kind).dll, &[])
+}
+
 fn calls_are_counted_and_timed_to_their_end(runtime: &Runtime) {
+    counted_and_timed(runtime, AsyncKind::StateMachine);
+}
+
+/// Each method is one, which begins once and ends once, whatever it awaits.
+fn runtime_async_is_timed_to_its_end(runtime: &Runtime) {
+    counted_and_timed(runtime, AsyncKind::Runtime);
+}
+
+fn counted_and_timed(runtime: &Runtime, kind: AsyncKind) {
     // The state machine of one is counted itself, too.
     let machine = ["--trace", "Workloads.AsyncSolo.<Twice>d__0.MoveNext:1h"];
-    let record = Record::workload(runtime, "tracedasync", &[])
+    let record = program(runtime, "tracedasync", kind)
         .options(machine)
         .options(ALL);
     let recorded = record.run_as(&record.run_bare_shared());
     let answer = &recorded.answer.stdout;
     let (traced, mut expected) = (traced(&recorded), expected(answer));
     assert_eq!(expected.len(), 25, "{answer}");
-    let (twice, _) = expected.remove(TWICE).unwrap();
-    assert_eq!(calls(&traced, TWICE), [twice, 3 * twice]);
+    if kind == AsyncKind::StateMachine {
+        let (twice, _) = expected.remove(TWICE).unwrap();
+        assert_eq!(calls(&traced, TWICE), [twice, 3 * twice]);
+    }
     let notes = notes(&recorded);
     let counted = counted(&traced, &runtime.version, &expected);
     assert_eq!(counted, expected, "{notes}");
@@ -67,13 +95,53 @@ fn calls_are_counted_and_timed_to_their_end(runtime: &Runtime) {
     }
 }
 
+fn methods_of_each_kind_are_counted(runtime: &Runtime) {
+    each_kind_is_counted(runtime, AsyncKind::StateMachine);
+}
+
+fn runtime_async_is_counted(runtime: &Runtime) {
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        each_kind_is_counted(runtime, kind);
+    }
+}
+
+fn each_kind_is_counted(runtime: &Runtime, kind: AsyncKind) {
+    let record = program(runtime, "tracedtasks", kind).options(TASKS);
+    let recorded = record.run_as(&record.run_bare_shared());
+    let expected = expected(&recorded.answer.stdout);
+    assert_eq!(expected.len(), 45);
+    let counted = counted(&traced(&recorded), &runtime.version, &expected);
+    assert_eq!(counted, expected, "{}", notes(&recorded));
+}
+
+fn methods_of_each_kind_are_counted_in_a_running_program(runtime: &Runtime) {
+    of_a_running_program(runtime, "tracedtasks", AsyncKind::StateMachine);
+}
+
+/// Their code, and that of those who have them inlined, was compiled before.
+fn runtime_async_is_counted_in_a_running_program(runtime: &Runtime) {
+    of_a_running_program(runtime, "tracedasync", AsyncKind::Runtime);
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        of_a_running_program(runtime, "tracedtasks", kind);
+    }
+}
+
 fn those_of_a_running_program_are(runtime: &Runtime) {
+    of_a_running_program(runtime, "tracedasync", AsyncKind::StateMachine);
+}
+
+fn of_a_running_program(runtime: &Runtime, name: &str, kind: AsyncKind) {
+    let is_timed = name == "tracedasync";
+    let (options, never): (&[&str], _) = match is_timed {
+        true => (&ALL, "Workloads.TracedAsync.Never 3\""),
+        false => (&TASKS, "Workloads.TracedTasks.Never 1\""),
+    };
     let folder = test_folder("traced-async");
-    let mut command = runtime.command(&workload("tracedasync").dll);
+    let mut command = runtime.command(&workload_of_kind(name, kind).dll);
     command.arg(format!("asked={}", folder.display()));
     let (mut program, ()) = Running::start_when(command, |line| (line == "waits").then_some(()));
     for pass in 1..=2 {
-        let tool = start(program.pid(), &folder, &ALL);
+        let tool = start(program.pid(), &folder, options);
         until("traced methods", || has_begun(&folder));
         fs::write(folder.join(format!("go-{pass}")), "").unwrap();
         program.wait_for(&format!("passed {pass}"));
@@ -83,10 +151,12 @@ fn those_of_a_running_program_are(runtime: &Runtime) {
         let (traced, expected) = (traced(&recorded), expected(&answer));
         let counted = counted(&traced, &runtime.version, &expected);
         assert_eq!(counted, expected, "{}", notes(&recorded));
-        assert_timed(&recorded, &traced, &answer);
+        if is_timed {
+            assert_timed(&recorded, &traced, &answer);
+        }
         let notes = notes(&recorded);
         assert!(
-            notes.contains("are not counted: Workloads.TracedAsync.Never 3\""),
+            notes.contains(&format!("are not counted: {never}")),
             "{notes}"
         );
         fs::remove_file(&recorded.recording).unwrap();
