@@ -1,5 +1,5 @@
-//! Method tracing of the framework's own assemblies, which are precompiled, from .NET 11 on with runtime
-//! async. The program's results are its own.
+//! Method tracing of the framework's own assemblies, which are precompiled. The program's results are its own,
+//! and methods compiled with runtime async are among what is traced.
 
 use std::collections::BTreeMap;
 use std::path::Path;
