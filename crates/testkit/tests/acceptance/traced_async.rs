@@ -23,6 +23,7 @@ on_each_runtime_async!(
     runtime_async_is_timed_to_its_end,
     runtime_async_is_counted,
     runtime_async_is_counted_in_a_running_program,
+    callers_in_other_modules_are_compiled_again,
 );
 on_each_web_runtime!(each_request_of_a_server_is_counted);
 on_net8_and_core31!(state_machines_that_are_classes);
@@ -109,7 +110,7 @@ fn each_kind_is_counted(runtime: &Runtime, kind: AsyncKind) {
     let record = program(runtime, "tracedtasks", kind).options(TASKS);
     let recorded = record.run_as(&record.run_bare_shared());
     let expected = expected(&recorded.answer.stdout);
-    assert_eq!(expected.len(), 45);
+    assert_eq!(expected.len(), 46);
     let counted = counted(&traced(&recorded), &runtime.version, &expected);
     assert_eq!(counted, expected, "{}", notes(&recorded));
 }
@@ -124,6 +125,31 @@ fn runtime_async_is_counted_in_a_running_program(runtime: &Runtime) {
     for kind in AsyncKind::WITH_RUNTIME_ASYNC {
         of_a_running_program(runtime, "tracedtasks", kind);
     }
+}
+
+/// A method of the framework, by a runtime-async method of the program that has it inlined: two of its overloads, which call
+/// each other.
+fn callers_in_other_modules_are_compiled_again(runtime: &Runtime) {
+    const LOADS: &str = "System.Net.Http.HttpContent.LoadIntoBufferAsync";
+    let folder = test_folder("traced-async-callers");
+    let mut command = runtime.command(&workload_of_kind("tracedtasks", AsyncKind::Runtime).dll);
+    command.arg(format!("asked={}", folder.display()));
+    // Inlined from the first call on.
+    command.env("DOTNET_TieredCompilation", "0");
+    let (mut program, ()) = Running::start_when(command, |line| (line == "waits").then_some(()));
+    let tool = start(program.pid(), &folder, &["--trace", LOADS]);
+    until("traced methods", || has_begun(&folder));
+    fs::write(folder.join("go-1"), "").unwrap();
+    program.wait_for("passed 1");
+    let answer = fs::read_to_string(folder.join("said-1")).unwrap();
+    let (said, recorded) = stop(tool, &folder);
+    assert!(recorded.answer.status.success(), "{said}");
+    let (each, _) = expected(&answer)["Workloads.TracedTasks.Loads"];
+    // The fourth one is not called.
+    assert_eq!(calls(&traced(&recorded), LOADS), [0, each, each, each]);
+    fs::write(folder.join("end"), "").unwrap();
+    let (output, status) = program.end();
+    assert!(status.success(), "{output}");
 }
 
 fn those_of_a_running_program_are(runtime: &Runtime) {
