@@ -30,7 +30,8 @@ pub enum Version {
     V2 = 2,
     /// .NET 9: the same bits.
     V3 = 3,
-    /// Since .NET 10: without kinds of return, safe points as return addresses.
+    /// Since .NET 10: without kinds of return, safe points as return addresses. .NET 11 counts on to
+    /// version 5 for a change of the header on x86 alone (`inc/gcinfo.h`).
     V4 = 4,
 }
 
@@ -45,11 +46,12 @@ impl Version {
         }
     }
 
-    /// What a ReadyToRun image has, by the major version in its header.
+    /// What a ReadyToRun image has, by the major version in its header; `None` where nobody has
+    /// looked. Those of .NET 10 have 16, those of .NET 11 have 26.
     pub fn of_image(major: u32) -> Option<Self> {
         match major {
             2..11 => Some(Version::V3),
-            11.. => Some(Version::V4),
+            11..=26 => Some(Version::V4),
             _ => None,
         }
     }

@@ -15,6 +15,16 @@ fn other(version: Version) -> Version {
     }
 }
 
+/// What nobody has looked at is not read as the newest that somebody has.
+#[test]
+fn the_versions_of_runtimes_and_images_are_known_or_refused() {
+    let runtimes = [1, 8, 9, 10, 11, 12, u32::MAX].map(Version::of_runtime);
+    let (v2, v3, v4) = (Some(Version::V2), Some(Version::V3), Some(Version::V4));
+    assert_eq!(runtimes, [None, v2, v3, v4, v4, None, None]);
+    let images = [1, 2, 10, 11, 16, 26, 27, u32::MAX].map(Version::of_image);
+    assert_eq!(images, [None, v3, v3, v4, v4, v4, None, None]);
+}
+
 fn code<'a>(lib: &'a CoreLib, start: u64, info: &GcInfo<'_>) -> &'a [u8] {
     &lib.image.bytes_at(start)[..info.code_length() as usize]
 }
