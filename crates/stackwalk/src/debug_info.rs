@@ -10,7 +10,8 @@
 //!
 //! Format: dotnet/runtime `vm/debuginfostore.cpp` (`CompressDebugInfo`), `inc/nibblestream.h`, docs/design/datacontracts/DebugInfo.md:
 //! a byte of flags (not before .NET 5), the lengths of two parts, and the first part, either three numbers an entry or so
-//! many bits an entry (.NET 10). Images have no flags.
+//! many bits an entry (.NET 10). Images have no flags. Since .NET 11 neither has: a length of 0 says that those of six parts
+//! follow, of which the first is still the one that is read.
 
 /// How a runtime writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,35 +20,45 @@ pub enum Format {
     Plain,
     /// The same behind a byte of flags, .NET 5 to 9.
     Flagged,
-    /// Entries of so many bits each, behind a byte of flags, .NET 10 on.
+    /// Entries of so many bits each, behind a byte of flags, .NET 10.
     Packed,
-    /// Entries of so many bits each, in images for .NET 10 on.
+    /// Entries of so many bits each, in images for .NET 10.
     PackedPlain,
+    /// The same with one bit more for what an entry is of, behind two lengths or six: .NET 11 and its images.
+    Sized,
 }
 
 impl Format {
-    /// Of a runtime of this major version, as far as is known.
-    pub const fn of_major(major: u16) -> Format {
+    /// Of a runtime of this major version; `None` where nobody has looked.
+    pub const fn of_major(major: u16) -> Option<Format> {
         match major {
-            0..=4 => Format::Plain,
-            5..=9 => Format::Flagged,
-            _ => Format::Packed,
+            0..=4 => Some(Format::Plain),
+            5..=9 => Some(Format::Flagged),
+            10 => Some(Format::Packed),
+            11 => Some(Format::Sized),
+            _ => None,
         }
     }
 
-    /// Of an image with this major version of the ReadyToRun format, as far as is known. Images have no flags
+    /// Of an image with this major version of the ReadyToRun format; `None` where nobody has looked. Images have no flags
     /// (`ReadyToRunJitManager::GetBoundariesAndVars`).
-    pub const fn of_image(major: u32) -> Format {
+    pub const fn of_image(major: u32) -> Option<Format> {
         match major {
             // Those of .NET 9 (docs/design/datacontracts/DebugInfo.md: packed from 16 on, .NET 10).
-            0..=10 => Format::Plain,
-            _ => Format::PackedPlain,
+            2..=10 => Some(Format::Plain),
+            11..=16 => Some(Format::PackedPlain),
+            17..=26 => Some(Format::Sized),
+            _ => None,
         }
     }
 
-    /// Whether this first byte says that patchpoints follow.
-    pub(crate) const fn begins_with_patchpoints(self, first: u8) -> bool {
-        self.has_flags() && first == PATCHPOINTS
+    /// Whether this first byte says that there is more than the two common parts.
+    pub(crate) const fn begins_with_more(self, first: u8) -> bool {
+        match self {
+            Format::Flagged | Format::Packed => first == PATCHPOINTS,
+            Format::Sized => first & 0xf == SIX_LENGTHS as u8,
+            Format::Plain | Format::PackedPlain => false,
+        }
     }
 
     const fn has_flags(self) -> bool {
@@ -55,7 +66,15 @@ impl Format {
     }
 
     const fn is_packed(self) -> bool {
-        matches!(self, Format::Packed | Format::PackedPlain)
+        matches!(self, Format::Packed | Format::PackedPlain | Format::Sized)
+    }
+
+    /// Bits of an entry that say what it is of; the first of them is a call's.
+    const fn source_bits(self) -> u32 {
+        match self {
+            Format::Sized => 3,
+            _ => 2,
+        }
     }
 }
 
@@ -70,7 +89,7 @@ pub enum Error {
     Inconsistent,
 }
 
-/// What lay between the flags and the lengths.
+/// What lay before the entries beside flags and two lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Skipped {
     /// Nothing.
@@ -78,10 +97,14 @@ pub enum Skipped {
     /// Where a method that may be replaced in a loop has its variables: as a class of the runtime's lies in memory, which a later
     /// one may have larger (`PatchpointInfo`, inc/patchpointinfo.h).
     Patchpoints,
+    /// The lengths of more parts, which lie behind the two common ones (.NET 11).
+    Lengths,
 }
 
 /// `EXTRA_DEBUG_INFO_PATCHPOINT`
 const PATCHPOINTS: u8 = 1;
+/// `DEBUG_INFO_FAT`: in place of the first part's length.
+const SIX_LENGTHS: u32 = 0;
 /// Bytes of a `PatchpointInfo` between the number of its variables and what it has of each.
 const BEHIND_VARIABLES: u32 = 20;
 /// Bytes of each.
@@ -164,6 +187,48 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         self.skip(BEHIND_VARIABLES + variables * VARIABLE)
     }
 
+    /// How long the entries are, of a format that has two lengths, behind flags or not.
+    fn length(&mut self, format: Format) -> Result<(u32, Skipped), Error> {
+        let mut skipped = Skipped::Nothing;
+        if format.has_flags() {
+            match self.byte()? {
+                0 => {}
+                PATCHPOINTS => {
+                    self.patchpoints(format)?;
+                    skipped = Skipped::Patchpoints;
+                }
+                _ => return Err(Error::Unknown),
+            }
+        }
+        let length = self.number()?;
+        if length == u32::MAX {
+            return Err(Error::Unknown);
+        }
+        if length != 0 {
+            let _variables = self.number()?;
+        }
+        Ok((length, skipped))
+    }
+
+    /// How long the entries are, of [`Format::Sized`]. All else lies behind them: variables, patchpoints, inlining, the places
+    /// at which an async method is suspended.
+    fn lengths(&mut self) -> Result<(u32, Skipped), Error> {
+        let first = self.number()?;
+        if first != SIX_LENGTHS {
+            let _variables = self.number()?;
+            return Ok((first, Skipped::Nothing));
+        }
+        let mut lengths = [0; 6];
+        for length in &mut lengths {
+            *length = self.number()?;
+        }
+        match lengths {
+            [entries, _, 0, ..] => Ok((entries, Skipped::Lengths)),
+            // A map of its own for the IL of the file: the first is of what a profiler made of it.
+            _ => Err(Error::Unknown),
+        }
+    }
+
     /// What comes next begins with a byte.
     fn align(&mut self) {
         self.half = None;
@@ -182,25 +247,13 @@ pub fn decode(
         left: u32::MAX,
         half: None,
     };
-    let mut skipped = Skipped::Nothing;
-    if format.has_flags() {
-        match stream.byte()? {
-            0 => {}
-            PATCHPOINTS => {
-                stream.patchpoints(format)?;
-                skipped = Skipped::Patchpoints;
-            }
-            _ => return Err(Error::Unknown),
-        }
-    }
-    let length = stream.number()?;
-    if length == u32::MAX {
-        return Err(Error::Unknown);
-    }
+    let (length, skipped) = match format {
+        Format::Sized => stream.lengths()?,
+        _ => stream.length(format)?,
+    };
     if length == 0 {
         return Ok(skipped);
     }
-    let _variables = stream.number()?;
     stream.align();
     stream.left = length;
     let count = stream.number()?;
@@ -229,7 +282,7 @@ pub fn decode(
             Ok(taken)
         };
         for _ in 0..count {
-            let source = take(&mut stream, 2)?;
+            let source = take(&mut stream, format.source_bits())?;
             let step = take(&mut stream, native_bits)?;
             native = native.checked_add(step).ok_or(Error::Inconsistent)?;
             let il = take(&mut stream, il_bits)?.wrapping_sub(BIAS);
@@ -316,11 +369,15 @@ mod tests {
             writer.number(il_bits - 1);
             writer.align();
             let (mut bits, mut known) = (0u128, 0);
+            let source_bits = format.source_bits();
             for (native, il, is_call) in entries {
                 bits |= u128::from(u8::from(*is_call)) << known;
-                bits |= u128::from(native - last) << (known + 2);
-                bits |= u128::from(il.wrapping_add(BIAS)) << (known + 2 + native_bits);
-                known += 2 + native_bits + il_bits;
+                // Of others the highest bit says something, which changes nothing.
+                bits |= u128::from(!is_call) << (known + source_bits - 1);
+                known += source_bits;
+                bits |= u128::from(native - last) << known;
+                bits |= u128::from(il.wrapping_add(BIAS)) << (known + native_bits);
+                known += native_bits + il_bits;
                 last = *native;
                 while known >= 8 {
                     writer.bytes.push(bits as u8);
@@ -351,8 +408,14 @@ mod tests {
         if format.has_flags() {
             writer.bytes.push(0);
         }
+        if part.is_empty() && format == Format::Sized {
+            writer.number(SIX_LENGTHS);
+        }
         writer.number(part.len() as u32);
         writer.number(7);
+        if part.is_empty() && format == Format::Sized {
+            (0..4).for_each(|_| writer.number(0));
+        }
         writer.bytes.extend(part);
         writer.bytes.extend([0xee; 7]);
         writer.bytes
@@ -363,11 +426,12 @@ mod tests {
         decode(bytes.iter().copied(), format, &mut found).map(|_| found)
     }
 
-    const FORMATS: [Format; 4] = [
+    const FORMATS: [Format; 5] = [
         Format::Plain,
         Format::Flagged,
         Format::Packed,
         Format::PackedPlain,
+        Format::Sized,
     ];
 
     proptest! {
@@ -429,6 +493,51 @@ mod tests {
             bytes[3 + before] = 1;
             assert_eq!(read(&bytes, format), Err(Error::Unknown));
         }
+    }
+
+    #[test]
+    fn parts_behind_the_entries_are_left_alone() {
+        let entries = [(0, 0, false), (4, 2, true), (9, 4, false)];
+        let entries_part = part(&entries, Format::Sized);
+        let sized = |lengths: [u32; 6]| {
+            let mut writer = Writer::default();
+            for number in [SIX_LENGTHS].into_iter().chain(lengths) {
+                writer.number(number);
+            }
+            writer.bytes.extend(&entries_part);
+            writer.bytes.extend([0xee; 40]);
+            let mut found = Vec::new();
+            let read = decode(writer.bytes.iter().copied(), Format::Sized, &mut found);
+            (read, found)
+        };
+        let length = entries_part.len() as u32;
+        let whole = (Ok(Skipped::Lengths), vec![(0, 0), (9, 4)]);
+        assert_eq!(sized([length, 7, 0, 0, 0, 0]), whole);
+        assert_eq!(sized([length, 7, 0, 24, 300, 9]), whole);
+        assert_eq!(sized([0, 7, 0, 0, 0, 9]), (Ok(Skipped::Lengths), vec![]));
+        // IL that a profiler put in.
+        let (read, found) = sized([length, 7, 5, 0, 0, 0]);
+        assert_eq!((read, found), (Err(Error::Unknown), vec![]));
+        // A length that is not that of the entries.
+        let (read, _) = sized([length - 1, 7, 0, 0, 0, 0]);
+        assert_eq!(read, Err(Error::Inconsistent));
+        let (read, _) = sized([length + 1, 7, 0, 0, 0, 0]);
+        assert_eq!(read, Err(Error::Unknown));
+        assert!(Format::Sized.begins_with_more(0x30) && !Format::Sized.begins_with_more(3));
+    }
+
+    #[test]
+    fn the_formats_of_runtimes_and_images_are_known_or_refused() {
+        use Format::{Flagged, Packed, PackedPlain, Plain, Sized};
+        let runtimes = [3, 5, 9, 10, 11, 12, u16::MAX].map(Format::of_major);
+        let known = [Plain, Flagged, Flagged, Packed, Sized].map(Some);
+        assert_eq!(
+            (&runtimes[..5], &runtimes[5..]),
+            (&known[..], &[None; 2][..])
+        );
+        let images = [2, 11, 16, 17, 26, 1, 27].map(Format::of_image);
+        let known = [Plain, PackedPlain, PackedPlain, Sized, Sized].map(Some);
+        assert_eq!((&images[..5], &images[5..]), (&known[..], &[None; 2][..]));
     }
 
     #[test]

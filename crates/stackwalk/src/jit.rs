@@ -177,22 +177,23 @@ pub unsafe fn il_map(
     debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
 }
 
-/// [`il_map`] without a system call, some ten times faster. With patchpoints only where `knows_patchpoints` says that it may.
+/// [`il_map`] without a system call, some ten times faster. One with more than the common parts only where `knows_more`
+/// says that it may.
 ///
 /// # Safety
 /// As of [`il_map`], and this runtime writes headers and debug information as that reads them: it has succeeded for other bodies of
-/// the same runtime, and said of them what the runtime says; for such with patchpoints if these are to be read too.
+/// the same runtime, and said of them what the runtime says; for such with more parts if these are to be read too.
 pub unsafe fn il_map_of_known_header(
     code_start: u64,
     function_id: u64,
     format: debug_info::Format,
-    knows_patchpoints: bool,
+    knows_more: bool,
     into: &mut Vec<(u32, u32)>,
 ) -> Result<Skipped, NoIlMap> {
     let at = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)?;
     let mut first = [0];
     let first = look(at, &mut first).first();
-    if !knows_patchpoints && first.is_some_and(|first| format.begins_with_patchpoints(*first)) {
+    if !knows_more && first.is_some_and(|first| format.begins_with_more(*first)) {
         return Err(NoIlMap::Bytes(debug_info::Error::Unknown));
     }
     let bytes = (at..).take(IL_MAP_BYTES).map_while(|at| {

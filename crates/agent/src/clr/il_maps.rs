@@ -29,18 +29,19 @@ pub(super) struct IlMapTrust {
     major: AtomicU16,
     /// Maps of what was JITted that were as the runtime said, or [`NEVER`].
     read: AtomicU32,
-    /// The same where something of the runtime's own lies before them.
-    behind_patchpoints: AtomicU32,
-    /// The same of images in which they are written one way, or the other.
+    /// The same where they have more parts than most: something of the runtime's own before them, or six lengths.
+    with_more: AtomicU32,
+    /// The same of images, by the way in which they are written there.
     plain: AtomicU32,
     packed: AtomicU32,
+    sized: AtomicU32,
 }
 
 impl IlMapTrust {
     fn of_jitted(&self, skipped: Skipped) -> &AtomicU32 {
         match skipped {
             Skipped::Nothing => &self.read,
-            Skipped::Patchpoints => &self.behind_patchpoints,
+            Skipped::Patchpoints | Skipped::Lengths => &self.with_more,
         }
     }
 
@@ -48,6 +49,7 @@ impl IlMapTrust {
         match format {
             Format::Plain | Format::Flagged => &self.plain,
             Format::Packed | Format::PackedPlain => &self.packed,
+            Format::Sized => &self.sized,
         }
     }
 }
@@ -83,18 +85,18 @@ impl Clr {
     fn read_beside(&self, function: usize, code_start: u64) -> Result<(Skipped, IlMap), NoIlMap> {
         let is_trusted =
             |trust: &AtomicU32| (TO_TRUST..NEVER).contains(&trust.load(Ordering::Relaxed));
-        let knows_patchpoints = is_trusted(&self.il_maps.behind_patchpoints);
+        let knows_more = is_trusted(&self.il_maps.with_more);
         if is_trusted(&self.il_maps.read) {
-            let (format, id) = (self.format(), function as u64);
+            let (format, id) = (self.format()?, function as u64);
             let mut map = Vec::new();
             // SAFETY: the caller says that the code is there for good; the maps of many bodies of this runtime have been as it
-            // said, and of many with patchpoints where they are read.
+            // said, and of many with more parts where they are read.
             let read = unsafe {
-                jit::il_map_of_known_header(code_start, id, format, knows_patchpoints, &mut map)
+                jit::il_map_of_known_header(code_start, id, format, knows_more, &mut map)
             };
             match read {
                 // These, perhaps.
-                Err(NoIlMap::Bytes(debug_info::Error::Unknown)) if !knows_patchpoints => {}
+                Err(NoIlMap::Bytes(debug_info::Error::Unknown)) if !knows_more => {}
                 read => return read.map(|skipped| (skipped, names::il_map_of(map))),
             }
         }
@@ -130,9 +132,9 @@ impl Clr {
         function: usize,
         code_start: u64,
     ) -> Result<(Skipped, IlMap), NoIlMap> {
-        let mut map = Vec::new();
+        let (mut map, format) = (Vec::new(), self.format()?);
         // SAFETY: whoever asks says that the code is there for good; all is read by system calls.
-        let skipped = unsafe { jit::il_map(code_start, function as u64, self.format(), &mut map) }?;
+        let skipped = unsafe { jit::il_map(code_start, function as u64, format, &mut map) }?;
         Ok((skipped, names::il_map_of(map)))
     }
 
@@ -143,8 +145,10 @@ impl Clr {
             .unwrap_or_default()
     }
 
-    fn format(&self) -> Format {
-        Format::of_major(self.il_maps.major.load(Ordering::Relaxed))
+    /// As this runtime's version writes them.
+    fn format(&self) -> Result<Format, NoIlMap> {
+        let format = Format::of_major(self.il_maps.major.load(Ordering::Relaxed));
+        format.ok_or(NoIlMap::Bytes(debug_info::Error::Unknown))
     }
 }
 

@@ -89,7 +89,7 @@ fn all_methods_of_real_core_libraries_are_read() {
 /// prologue to the end of its try block, and so does one that is a class.
 #[test]
 fn state_machines_of_real_core_libraries_have_one_home_for_this() {
-    for lib in corelib::all() {
+    for lib in corelib::with_state_machines() {
         let (mut structs, mut classes, mut others, mut less) = (0, 0, 0, Vec::new());
         for method in &lib.methods {
             if method.name != "MoveNext" || !method.type_name.contains(">d__") {
@@ -138,7 +138,7 @@ fn state_machines_of_real_core_libraries_have_one_home_for_this() {
             lib.version
         );
         assert!(
-            structs >= 15 && structs > classes + others,
+            structs >= 10 && structs > classes + others,
             "{structs} structs"
         );
         // To the end of the try block, so for most of the code.

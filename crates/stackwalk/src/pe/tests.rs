@@ -1,7 +1,7 @@
 //! ReadyToRun images: made by hand, and real ones where there are any.
 
 use super::*;
-use crate::oracle;
+use crate::{debug_info, oracle};
 
 /// An image file laid out as the runtime maps it.
 fn map(file: &[u8]) -> Vec<u8> {
@@ -35,8 +35,15 @@ pub(crate) struct CoreLibrary {
 
 /// Those of all runtimes that were set up.
 pub(crate) fn core_libraries() -> impl Iterator<Item = CoreLibrary> {
-    testkit::Runtime::all().into_iter().map(|runtime| {
-        let path = runtime.framework_dir().join("System.Private.CoreLib.dll");
+    libraries(|_| "System.Private.CoreLib.dll")
+}
+
+/// One library of each runtime that was set up.
+pub(crate) fn libraries(
+    name: impl Fn(&testkit::Runtime) -> &'static str,
+) -> impl Iterator<Item = CoreLibrary> {
+    testkit::Runtime::all().into_iter().map(move |runtime| {
+        let path = runtime.framework_dir().join(name(&runtime));
         let bytes = map(&std::fs::read(&path).unwrap());
         // SAFETY: laid out as the runtime does; kept beside the image.
         let image = unsafe { r2r_image(bytes.as_ptr() as u64) }.unwrap();
@@ -69,6 +76,8 @@ fn only_unwind_data_of_an_image_of_an_unknown_version_is_read() {
                 let gc_info = image.gc_info(here).map(drop);
                 let refused = gc_info::Error::Malformed("an image of no known version");
                 assert_eq!(gc_info, Err(refused), "{major}");
+                let il_map = image.il_map(here, &mut Vec::new());
+                assert_eq!(il_map, Err(debug_info::Error::Unknown), "{major}");
             }
             assert!(rules > 300 && wrong == 0, "{wrong} of {rules}");
         }

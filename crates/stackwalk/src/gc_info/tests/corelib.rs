@@ -2,7 +2,7 @@
 //! the table of entry points (`docs/design/coreclr/botr/readytorun-format.md`), and no more.
 
 use crate::pe::Image;
-use crate::pe::tests::core_libraries;
+use crate::pe::tests::{CoreLibrary, core_libraries, libraries};
 
 /// A method with code of its own.
 pub(super) struct Method {
@@ -24,12 +24,29 @@ pub(super) struct CoreLib {
 
 /// Those of all runtimes that were set up.
 pub(super) fn all() -> impl Iterator<Item = CoreLib> {
-    core_libraries().map(|library| CoreLib {
+    core_libraries().map(with_methods)
+}
+
+/// One of each runtime in which async methods are state machines: since .NET 11 those of the core
+/// library are the runtime's own kind.
+pub(super) fn with_state_machines() -> impl Iterator<Item = CoreLib> {
+    let name = |runtime: &testkit::Runtime| {
+        let major: u32 = runtime.version.split('.').next().unwrap().parse().unwrap();
+        match major {
+            ..11 => "System.Private.CoreLib.dll",
+            _ => "System.Text.Json.dll",
+        }
+    };
+    libraries(name).map(with_methods)
+}
+
+fn with_methods(library: CoreLibrary) -> CoreLib {
+    CoreLib {
         version: library.version,
         methods: methods(&library.bytes, &library.image),
         image: library.image,
         _bytes: library.bytes,
-    })
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> usize {
