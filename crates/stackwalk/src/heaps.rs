@@ -1,8 +1,8 @@
 //! Code heaps of a runtime: in which body of JITted code an address lies, by the runtime's own records.
 //!
 //! A runtime from .NET 10 on says where these records are and how they are laid out, for debuggers
-//! (`contract`): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
-//! where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2;
+//! (`contract`), which is held against code that is known before it is used (`check`): a map of address ranges, a heap of code for each, and for each heap a map with a nibble for 32 bytes that says
+//! where code begins. Source: dotnet/runtime `docs/design/datacontracts/ExecutionManager.md`, version 2, which .NET 11 calls c1;
 //! `vm/codeman.h` (`RangeSectionMap`, `HeapList`), `inc/nibblemapmacros.h`. How the body is unwound is
 //! [`jit`](crate::jit)'s.
 //!
@@ -11,6 +11,7 @@
 //! is a claim: whoever asks holds it against the code header, as [`jit::body_from_header`](crate::jit::body_from_header)
 //! does, and against the length of the body.
 
+mod check;
 mod contract;
 mod untold;
 
@@ -19,13 +20,15 @@ pub use self::contract::{NoContract, SYMBOL};
 pub(crate) use self::untold::Untold;
 use crate::own_memory::{look_at, peek};
 
-/// The version of the contract that is known.
-const VERSION: u64 = 2;
+/// The versions of the contract that are known, each with that of the descriptor: of .NET 10 and 11, which mean the same.
+const VERSIONS: [(u64, &str); 2] = [(0, "2"), (2, "c1")];
 /// Levels of the map of ranges, each of 256 entries; the lowest has one for each 128 KiB.
 const LEVELS: u32 = 5;
 const CHUNK_SHIFT: u32 = 17;
 /// Ranges in one chunk that are looked at.
 const MAX_FRAGMENTS: usize = 256;
+/// No word before code up to this one leads to a header: nothing lies in the first page.
+const LOWEST_HEADER: u64 = 0xfff;
 
 /// Where a runtime's code heaps are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +36,7 @@ pub struct CodeHeaps {
     /// The outermost table of the map of ranges.
     ranges: u64,
     fragment: Fragment,
-    /// In the section of a range: its heap.
-    section_heap: u64,
-    /// And what is not 0 while it is being given back.
-    section_next_to_go: u64,
+    section: Section,
     node: Node,
     /// In a code header: the method.
     header_method: u64,
@@ -51,6 +51,16 @@ struct Fragment {
     end: u64,
     section: u64,
     next: u64,
+}
+
+/// Offsets in the section of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Section {
+    begin: u64,
+    end: u64,
+    heap: u64,
+    /// Of what is not 0 while it is being given back.
+    next_to_go: u64,
 }
 
 /// Offsets in the record of a heap.
@@ -81,11 +91,13 @@ impl CodeHeaps {
     pub fn of_runtime(descriptor: u64) -> Result<CodeHeaps, NoContract> {
         let contract = Contract::at(descriptor)?;
         let manager = "ExecutionManager";
-        if contract.version(manager)? != VERSION {
+        let (of_text, version) = contract.version(manager)?;
+        if !VERSIONS.contains(&(of_text, version.as_str())) {
             return Err(NoContract::Missing(manager));
         }
         let map = contract.pointer("ExecutionManagerCodeRangeMapAddress")?;
         let of_fragment = |field| contract.offset("RangeSectionFragment", field);
+        let of_section = |field| contract.offset("RangeSection", field);
         let of_node = |field| contract.offset("CodeHeapListNode", field);
         Ok(CodeHeaps {
             ranges: map.wrapping_add(contract.offset("RangeSectionMap", "TopLevelData")?),
@@ -95,8 +107,12 @@ impl CodeHeaps {
                 section: of_fragment("RangeSection")?,
                 next: of_fragment("Next")?,
             },
-            section_heap: contract.offset("RangeSection", "HeapList")?,
-            section_next_to_go: contract.offset("RangeSection", "NextForDelete")?,
+            section: Section {
+                begin: of_section("RangeBegin")?,
+                end: of_section("RangeEndOpen")?,
+                heap: of_section("HeapList")?,
+                next_to_go: of_section("NextForDelete")?,
+            },
             node: Node {
                 start: of_node("StartAddress")?,
                 end: of_node("EndAddress")?,
@@ -104,7 +120,7 @@ impl CodeHeaps {
                 map: of_node("HeaderMap")?,
             },
             header_method: contract.offset("RealCodeHeader", "MethodDesc")?,
-            last_stub: contract.number("StubCodeBlockLast")?,
+            last_stub: contract.number("StubCodeBlockLast")?.max(LOWEST_HEADER),
         })
     }
 
@@ -122,7 +138,7 @@ impl CodeHeaps {
         };
         let (section, may_go) = self.section(word, address)?;
         let word = |at| word(may_go, at);
-        let node = word(section.wrapping_add(self.section_heap)).filter(|node| *node != 0)?;
+        let node = word(section.wrapping_add(self.section.heap)).filter(|node| *node != 0)?;
         let of_node = |offset| word(node.wrapping_add(offset));
         let (start, end) = (of_node(self.node.start)?, of_node(self.node.end)?);
         if !(start..end).contains(&address) {
@@ -139,8 +155,8 @@ impl CodeHeaps {
         })
     }
 
-    /// The section of the range that has this address, and whether it may go.
-    fn section(
+    /// What leads to the first range of the chunk in which an address lies, and whether that may go.
+    fn first_fragment(
         &self,
         word: impl Fn(bool, u64) -> Option<u64>,
         address: u64,
@@ -154,6 +170,16 @@ impl CodeHeaps {
             let index = address >> (CHUNK_SHIFT + 8 * level) & 0xff;
             next = word(may_go, table.wrapping_add(index * 8)).filter(|next| *next != 0)?;
         }
+        Some((next, may_go))
+    }
+
+    /// The section of the range that has this address, and whether it may go.
+    fn section(
+        &self,
+        word: impl Fn(bool, u64) -> Option<u64>,
+        address: u64,
+    ) -> Option<(u64, bool)> {
+        let (mut next, mut may_go) = self.first_fragment(&word, address)?;
         for _ in 0..MAX_FRAGMENTS {
             may_go |= next & 1 != 0;
             let fragment = next & !1;
@@ -165,7 +191,7 @@ impl CodeHeaps {
                 let section = field(self.fragment.section)?;
                 // It is being given back (`RangeSectionMap::RemoveRangeSection`).
                 let goes =
-                    may_go && word(true, section.wrapping_add(self.section_next_to_go))? != 0;
+                    may_go && word(true, section.wrapping_add(self.section.next_to_go))? != 0;
                 return (!goes).then_some((section, may_go));
             }
             next = field(self.fragment.next)?;
@@ -275,22 +301,37 @@ mod tests {
         assert_eq!(starts, [None, found, found, found, found, found]);
     }
 
-    /// A heap with bodies, and all that leads to it, in memory of our own.
-    struct Runtime {
-        bodies: Vec<(u64, u64)>,
+    /// A heap with bodies, and all that leads to it, in memory of our own, laid out as by .NET 10 and 11.
+    pub(super) struct Runtime {
+        pub(super) bodies: Vec<(u64, u64)>,
         _tables: Vec<Vec<u64>>,
         section: Vec<u64>,
         fragment: Vec<u64>,
         _map: Vec<u32>,
-        code: Vec<u64>,
+        pub(super) code: Vec<u64>,
+        /// What leads to the ranges.
+        top: u64,
         contract: Box<Laid>,
     }
 
-    const FUNCTION: u64 = 0x7777_0000;
+    pub(super) const FUNCTION: u64 = 0x7777_0000;
+
+    /// What .NET 10.0 says of itself, and .NET 11.0, cut to what is read and its like.
+    const TEN: &str = r#"{"version":0,"types":{"RangeSectionMap":{"TopLevelData":0},
+        "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},"RangeSection":{"RangeBegin":0,"RangeEndOpen":8,
+        "HeapList":40,"NextForDelete":64},"RealCodeHeader":{"MethodDesc":24},"CodeHeapListNode":{"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40}},
+        "globals":{"StubCodeBlockLast":["0xf","uint8"],"ExecutionManagerCodeRangeMapAddress":[[36],"pointer"]},
+        "contracts":{"ExecutionManager":2}}"#;
+    pub(super) const ELEVEN: &str = include_str!("heaps/tests/contract-11.0.json");
 
     impl Runtime {
         /// Gaps and lengths of bodies, in words: before each is a word for the header.
         fn of(parts: &[(u64, u64)]) -> Runtime {
+            Runtime::with(parts, true)
+        }
+
+        /// `may_go`: as of code that can be unloaded.
+        pub(super) fn with(parts: &[(u64, u64)], may_go: bool) -> Runtime {
             let mut bodies = Vec::new();
             let mut at = 8;
             for (gap, length) in parts {
@@ -303,19 +344,25 @@ mod tests {
             let map = map_of(&bodies, at);
             let mut headers: Vec<u64> = Vec::new();
             for number in 0..bodies.len() as u64 {
-                headers.extend([0, FUNCTION + number * 8]);
+                headers.extend([0, 0, 0, FUNCTION + number * 8, 0]);
             }
             for (number, (begin, _)) in bodies.iter().enumerate() {
-                code[*begin as usize / 8 - 1] = headers.as_ptr() as u64 + number as u64 * 16;
+                code[*begin as usize / 8 - 1] = headers.as_ptr() as u64 + number as u64 * 40;
             }
-            let node = vec![0, 0, base, base + at, base, map.as_ptr() as u64];
-            let section = vec![base, base + at, 0, node.as_ptr() as u64];
-            let other = vec![0, 1, 2, section.as_ptr() as u64];
+            let node = vec![0, 0, base + 8, base + at, base, map.as_ptr() as u64];
+            let mut section = vec![base, base + at, 2, 0x10_0008, 0, node.as_ptr() as u64];
+            section.extend([0; 3]);
+            let (first_chunk, last_chunk) = (base >> CHUNK_SHIFT, (base + at) >> CHUNK_SHIFT);
+            // Of a heap that begins and ends in the chunk.
+            let (before, section_at) = (first_chunk << CHUNK_SHIFT, section.as_ptr() as u64);
+            let other = vec![0, before, before + 1, section_at];
             let mut tables = vec![node, headers];
             // A range that ends before comes first, and says of the next that its code can go.
-            let fragment = vec![0, base, base + at, section.as_ptr() as u64];
-            let first = vec![fragment.as_ptr() as u64 | 1, 1, 2, other.as_ptr() as u64];
-            let chunks = (base >> CHUNK_SHIFT)..=((base + at) >> CHUNK_SHIFT);
+            let fragment = vec![0, base, base + at, section_at];
+            let mark = u64::from(may_go);
+            let next = fragment.as_ptr() as u64 | mark;
+            let first = vec![next, before, before + 1, other.as_ptr() as u64];
+            let chunks = first_chunk..=last_chunk;
             // All of it has the same path but for the lowest level, or the test says so.
             assert_eq!(chunks.start() >> 8, chunks.end() >> 8, "another place");
             let mut level = vec![0; 256];
@@ -326,18 +373,14 @@ mod tests {
             for up in 1..LEVELS {
                 let mut above = vec![0; 256];
                 // As a table is marked that was made for code that can go.
-                let mark = u64::from(up == 1);
+                let mark = u64::from(may_go && up == 1);
                 above[(base >> (CHUNK_SHIFT + 8 * up)) as usize & 0xff] =
                     level.as_ptr() as u64 | mark;
                 tables.push(level);
                 level = above;
             }
-            let text = r#"{"types":{"RangeSectionMap":{"TopLevelData":0},
-                "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},"RangeSection":{"HeapList":24,"NextForDelete":16},
-                "RealCodeHeader":{"MethodDesc":8},"CodeHeapListNode":{"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40}},
-                "globals":{"StubCodeBlockLast":["0xf","uint8"],"ExecutionManagerCodeRangeMapAddress":[[0],"pointer"]},
-                "contracts":{"ExecutionManager":2}}"#;
-            let contract = Laid::of(text, &[level.as_ptr() as u64]);
+            let top = level.as_ptr() as u64;
+            let contract = contract(TEN, top);
             tables.push(level);
             Runtime {
                 bodies,
@@ -346,6 +389,7 @@ mod tests {
                 fragment,
                 _map: map,
                 code,
+                top,
                 contract,
             }
         }
@@ -353,6 +397,17 @@ mod tests {
         fn heaps(&self) -> CodeHeaps {
             CodeHeaps::of_runtime(self.contract.at()).unwrap()
         }
+
+        /// By another description of it.
+        pub(super) fn by(&self, text: &str) -> Result<CodeHeaps, NoContract> {
+            CodeHeaps::of_runtime(contract(text, self.top).at())
+        }
+    }
+
+    fn contract(text: &str, top: u64) -> Box<Laid> {
+        let mut pointers = [0x10_0008; 64];
+        pointers[36] = top;
+        Laid::of(text, &pointers)
     }
 
     /// Only says of which type a closure is.
@@ -361,10 +416,54 @@ mod tests {
     }
 
     #[test]
+    fn what_net_11_says_of_itself_means_what_net_10_says() {
+        let runtime = Runtime::of(&[(0, 20)]);
+        assert_eq!(runtime.by(ELEVEN), runtime.by(TEN));
+    }
+
+    /// What the runtimes that are set up say of themselves, whole.
+    #[test]
+    fn real_contracts_are_read() {
+        for runtime in testkit::Runtime::all() {
+            let file = std::fs::read(runtime.framework_dir().join("libcoreclr.so")).unwrap();
+            let begin = b"{\"version\":";
+            let places = file.windows(begin.len()).enumerate();
+            let places = places.filter(|(_, bytes)| bytes == begin);
+            let texts = places.filter_map(|(at, _)| {
+                let text = file[at..].split(|byte| *byte == 0).next()?;
+                std::str::from_utf8(text).ok()
+            });
+            let of_code = texts.filter(|text| text.contains("\"RealCodeHeader\""));
+            let read: Vec<_> = of_code
+                .map(|text| (text, contract(text, 0x10_0008)))
+                .collect();
+            let major = runtime.version.split('.').next().unwrap();
+            let wanted = usize::from(major.parse::<u32>().unwrap() >= 10);
+            assert_eq!(read.len(), wanted, "{}", runtime.version);
+            for (text, laid) in read {
+                let heaps = CodeHeaps::of_runtime(laid.at());
+                assert!(heaps.is_ok(), "{}: {heaps:?} of {text}", runtime.version);
+            }
+        }
+    }
+
+    #[test]
     fn another_version_is_another_contract() {
-        let laid = Laid::of(r#"{"contracts":{"ExecutionManager":3}}"#, &[]);
+        let runtime = Runtime::of(&[(0, 20)]);
         let missing = Err(NoContract::Missing("ExecutionManager"));
-        assert_eq!(CodeHeaps::of_runtime(laid.at()), missing);
+        let manager = |name: &str| format!("\"ExecutionManager\":{name}");
+        for other in ["\"c2\"", "\"c10\"", "\"2\"", "2", "1", "[\"c1\"]", "\"\""] {
+            let doctored = ELEVEN.replace(&manager("\"c1\""), &manager(other));
+            assert_ne!(doctored, ELEVEN);
+            assert_eq!(runtime.by(&doctored), missing, "{other}");
+        }
+        let doctored = TEN.replace(&manager("2"), &manager("\"c1\""));
+        assert_eq!(runtime.by(&doctored), missing);
+        // Another version of the descriptor, and none.
+        for other in ["\"version\":3", "\"version\":0", "\"other\":2"] {
+            let doctored = ELEVEN.replace("\"version\":2", other);
+            assert_eq!(runtime.by(&doctored), missing, "{other}");
+        }
     }
 
     /// A fragment that is given back as it is read may hold anything.
@@ -388,7 +487,7 @@ mod tests {
         let mut runtime = Runtime::of(&[(0, 20)]);
         let heaps = runtime.heaps();
         let at = runtime.code.as_ptr() as u64 + runtime.bodies[0].0;
-        runtime.section[2] = 1;
+        runtime.section[8] = 1;
         assert_eq!(heaps.code_at(at), None);
     }
 

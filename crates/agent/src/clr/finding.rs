@@ -8,17 +8,23 @@
 //! A program that compiles less is recorded as on every other runtime, and so is one that has modules that can be unloaded, or
 //! of whose methods more than a few are async: those must be known before a sample meets them. What is lost: the first samples of
 //! an async method have no chain, which is counted; a dynamic method that goes at once may have no name. Invariant: a runtime
-//! is told to be silent only when walks look for its code already.
+//! is told to be silent only when walks look for its code already; and records are believed only when they have led to bodies
+//! of which it has told.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use corprof::context::AgentThread;
 use corprof::{Cx, EventMaskLow};
+use stackwalk::Region;
 use stackwalk::heaps::CodeHeaps;
 
 use super::{Clr, version};
 use crate::target::Target;
+use crate::target::code::{OwnBody, Owner};
+
+/// Bodies of which a runtime has told that its records are held against: at least, and at most.
+const TO_HOLD: (usize, usize) = (16, 256);
 
 /// One in so many methods may be async where a runtime need not tell of more.
 const ASYNC_IN: u64 = 200;
@@ -89,8 +95,16 @@ impl Clr {
     /// Asks it to be silent, if its code can be found, or to tell.
     pub(crate) fn be_silent(&self, target: &Target, cx: &Cx<'_, AgentThread>, silent: bool) {
         let info = cx.info();
-        let heaps = || find_heaps(target, cx);
-        if silent && self.finding.heaps.get_or_init(heaps).is_none() {
+        if silent && self.finding.heaps.get().is_none() {
+            let known = known_bodies(target, self.number());
+            if known.len() < TO_HOLD.0 {
+                // It is asked for again.
+                return;
+            }
+            let heaps = || find_heaps(target, cx, &known);
+            self.finding.heaps.get_or_init(heaps);
+        }
+        if silent && self.finding.heaps().is_none() {
             return;
         }
         let Ok((low, high)) = info.get_event_mask2(cx) else {
@@ -104,9 +118,40 @@ impl Clr {
     }
 }
 
-/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are known, or is not read yet.
-fn find_heaps(target: &Target, cx: &Cx<'_, AgentThread>) -> Option<CodeHeaps> {
+/// Some bodies of which a CLR has told, each with its method.
+fn known_bodies(target: &Target, runtime: u8) -> Vec<(Region, u64)> {
+    let mut known = Vec::new();
+    target.code.map().each_jit_body(|region| {
+        let owner = Owner::of_word(region.user);
+        let (OwnBody::Unnamed(function) | OwnBody::Stays(function, _)) = owner.body else {
+            return;
+        };
+        if owner.runtime == runtime && known.len() < TO_HOLD.1 {
+            known.push((region, function as u64));
+        }
+    });
+    known
+}
+
+/// The records of a CLR, in which walks look for code from now on. `None`: it has none that are known, or bodies that are there are
+/// not in them.
+fn find_heaps(
+    target: &Target,
+    cx: &Cx<'_, AgentThread>,
+    known: &[(Region, u64)],
+) -> Option<CodeHeaps> {
     let contract = version::contract_of(cx.info())?;
     let heaps = CodeHeaps::of_runtime(contract).ok()?;
-    target.code.map().add_heaps(heaps).then_some(heaps)
+    let map = target.code.map();
+    let mut agreed = 0;
+    for (region, function) in known {
+        if heaps.agree(&(region.start..region.end), *function) {
+            agreed += 1;
+        } else if map.at_start(region.start).as_ref() == Some(region) {
+            return None;
+        }
+    }
+    // Fewer where dynamic methods have gone meanwhile.
+    (agreed * 2 >= TO_HOLD.0).then_some(())?;
+    map.add_heaps(heaps).then_some(heaps)
 }

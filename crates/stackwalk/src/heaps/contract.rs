@@ -69,11 +69,17 @@ impl Contract {
         })
     }
 
-    /// In which version the runtime keeps to a contract.
-    pub(super) fn version(&self, name: &'static str) -> Result<u64, NoContract> {
+    /// The version of the descriptor, and that in which the runtime keeps to a contract: a number in descriptors of version 0,
+    /// a name in those of version 2.
+    pub(super) fn version(&self, name: &'static str) -> Result<(u64, String), NoContract> {
+        let of_text = self.text.get("version").and_then(Value::number);
         let found = self.text.get("contracts").and_then(|all| all.get(name));
-        let version = found.and_then(Value::number);
-        version.ok_or(NoContract::Missing(name))
+        let version = match found {
+            Some(Value::Number(number)) => Some(number.to_string()),
+            Some(Value::Text(name)) => Some(name.clone()),
+            _ => None,
+        };
+        of_text.zip(version).ok_or(NoContract::Missing(name))
     }
 
     /// Where a field of a structure begins. Bytes.
@@ -259,20 +265,22 @@ pub(super) mod tests {
     }
 
     const TEXT: &str = r#"{"version":0,"baseline":"empty","types":{"A":{"!":16,"Here":8,"There":[24,"pointer"]},"B":{}},
-        "globals":{"Small":["0xf","uint8"],"Bare":"0x10","Far":[[1],"pointer"],"Beyond":[[9],"pointer"]},"contracts":{"Thing":2}}"#;
+        "globals":{"Small":["0xf","uint8"],"Bare":"0x10","Far":[[1],"pointer"],"Beyond":[[9],"pointer"]},"contracts":{"Thing":2,"Named":"c1"}}"#;
 
     #[test]
     fn what_a_contract_says_is_found() {
         let laid = Laid::of(TEXT, &[0x1000, 0x2000]);
         let contract = Contract::at(laid.at()).unwrap();
-        assert_eq!(contract.version("Thing"), Ok(2));
+        assert_eq!(contract.version("Thing"), Ok((0, "2".into())));
+        assert_eq!(contract.version("Named"), Ok((0, "c1".into())));
         assert_eq!(contract.offset("A", "Here"), Ok(8));
         assert_eq!(contract.offset("A", "There"), Ok(24));
         assert_eq!(contract.pointer("Far"), Ok(0x2000));
         assert_eq!(contract.number("Small"), Ok(15));
         assert_eq!(contract.number("Bare"), Ok(16));
         let missing = |name| Err(NoContract::Missing(name));
-        assert_eq!(contract.version("Other"), missing("Other"));
+        let version = contract.version("Other");
+        assert_eq!(version, Err(NoContract::Missing("Other")));
         assert_eq!(contract.offset("B", "Here"), missing("Here"));
         assert_eq!(contract.offset("C", "Here"), missing("Here"));
         assert_eq!(contract.pointer("Beyond"), missing("Beyond"));
