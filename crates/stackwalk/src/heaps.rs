@@ -27,8 +27,6 @@ const LEVELS: u32 = 5;
 const CHUNK_SHIFT: u32 = 17;
 /// Ranges in one chunk that are looked at.
 const MAX_FRAGMENTS: usize = 256;
-/// No word before code up to this one leads to a header: nothing lies in the first page.
-const LOWEST_HEADER: u64 = 0xfff;
 
 /// Where a runtime's code heaps are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +118,7 @@ impl CodeHeaps {
                 map: of_node("HeaderMap")?,
             },
             header_method: contract.offset("RealCodeHeader", "MethodDesc")?,
-            last_stub: contract.number("StubCodeBlockLast")?.max(LOWEST_HEADER),
+            last_stub: contract.number("StubCodeBlockLast")?,
         })
     }
 

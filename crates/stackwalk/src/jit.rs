@@ -171,7 +171,9 @@ pub unsafe fn il_map(
     format: debug_info::Format,
     into: &mut Vec<(u32, u32)>,
 ) -> Result<Skipped, NoIlMap> {
-    let at = debug_info_by(peek, code_start, function_id).map_err(NoIlMap::Header)?;
+    let Some(at) = debug_info_by(peek, code_start, function_id).map_err(NoIlMap::Header)? else {
+        return Ok(Skipped::Nothing);
+    };
     let mut buffer = vec![0; IL_MAP_BYTES];
     let bytes = peek(at, &mut buffer);
     debug_info::decode(bytes.iter().copied(), format, into).map_err(NoIlMap::Bytes)
@@ -190,7 +192,9 @@ pub unsafe fn il_map_of_known_header(
     knows_more: bool,
     into: &mut Vec<(u32, u32)>,
 ) -> Result<Skipped, NoIlMap> {
-    let at = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)?;
+    let Some(at) = debug_info_by(look, code_start, function_id).map_err(NoIlMap::Header)? else {
+        return Ok(Skipped::Nothing);
+    };
     let mut first = [0];
     let first = look(at, &mut first).first();
     if !knows_more && first.is_some_and(|first| format.begins_with_more(*first)) {
@@ -203,18 +207,19 @@ pub unsafe fn il_map_of_known_header(
     debug_info::decode(bytes, format, into).map_err(NoIlMap::Bytes)
 }
 
-/// Where the debug information of a body is: the first word of the header, if the header is this method's.
+/// Where the debug information of a body is: the first word of the header, if the header is this method's. `None` where there is
+/// none, as of methods that call native code and that .NET 11 compiles as they are.
 fn debug_info_by(
     peek: impl Fn(u64, &mut [u8]) -> &[u8],
     code_start: u64,
     function_id: u64,
-) -> Result<u64, Mismatch> {
+) -> Result<Option<u64>, Mismatch> {
     let header = Header::read(peek, code_start, function_id)?;
     let [debug_info, ..] = header.words;
     if header.method < 3 {
         return Err(Mismatch::OtherMethod);
     }
-    Ok(debug_info)
+    Ok((debug_info != 0).then_some(debug_info))
 }
 
 /// The first words of a body's header, one of which is its method.

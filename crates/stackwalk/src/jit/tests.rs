@@ -3,6 +3,7 @@
 mod live;
 
 use super::*;
+use crate::debug_info::Format;
 use crate::oracle;
 
 /// Bodies with their prologues in all the shapes that the JIT of 3.1 and 8 gives them, as hex.
@@ -307,6 +308,28 @@ fn headers_that_are_not_consistent_are_not_believed() {
 }
 
 /// OSR bodies take over the frame of another body: their prologue alone says nothing.
+/// A method that calls native code has no debug information on .NET 11: it has no map, which is no reason for doubt.
+#[test]
+fn a_body_without_debug_information_has_no_il_map() {
+    let mut heap = Heap::new(3, &[MAIN]);
+    let read = |heap: &Heap| {
+        let (start, format) = (heap.base() + CODE as u64, Format::Plain);
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        // SAFETY: the heap outlives the reading, and is laid out as a runtime does.
+        let slow = unsafe { il_map(start, METHOD, format, &mut one) };
+        // SAFETY: the same.
+        let fast = unsafe { il_map_of_known_header(start, METHOD, format, true, &mut other) };
+        assert_eq!((slow, &one), (fast, &other));
+        slow.map(|skipped| (skipped, one))
+    };
+    assert_eq!(read(&heap), Ok((Skipped::Nothing, vec![])));
+    let base = heap.base();
+    heap.put(HEADER, base + 512);
+    // Two bytes and none, one entry: native 0, IL 0 and what it is of.
+    heap.put(512, 0x33_01_02);
+    assert_eq!(read(&heap), Ok((Skipped::Nothing, vec![(0, 0)])));
+}
+
 #[test]
 fn the_prologue_of_an_osr_body_is_not_decoded() {
     let code = bytes_of("488b4500 50 488bec 4883ec20 c3");
