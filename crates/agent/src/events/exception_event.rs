@@ -31,6 +31,12 @@ use crate::model::chain;
 use crate::target::Target;
 use crate::walkers::here::stack_pointer;
 
+/// The class library's methods that call the program's first, on the main thread (.NET 11 on) and on others: their filters
+/// take an exception only where a host or a handler of the program's has asked for that.
+const OUTERMOST: [&str; 2] = [
+    "System.Environment.CallEntryPoint",
+    "System.Threading.Thread+StartHelper.RunWorker",
+];
 /// Most facts of each kind that are remembered; beyond, it starts again.
 const MAX_METHODS: usize = 8192;
 
@@ -315,8 +321,10 @@ fn may_catch<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, start: u64, lookup
     if let Some(may) = lock(known).get(&start) {
         return *may;
     }
-    let may =
-        function_at(cx, lookup).is_none_or(|function| names::may_catch(origin.clr, cx, function));
+    let may = function_at(cx, lookup).is_none_or(|function| {
+        names::may_catch(origin.clr, cx, function)
+            && !OUTERMOST.contains(&&*origin.own.names.function(origin.clr, cx, function))
+    });
     remember(known, start, may);
     may
 }

@@ -17,6 +17,11 @@ const BY_FRAME: &[(&str, &str)] = &[
         "System.Threading.Monitor.Wait",
         "waits for a pulse of a lock",
     ),
+    // What it is made of from .NET 11 on, where a jump to it leaves no other frame.
+    (
+        "System.Threading.Condition.Wait",
+        "waits for a pulse of a lock",
+    ),
     ("System.Threading.Thread.Sleep", "waits for time to pass"),
     ("System.Threading.Thread.Join", "waits for a thread to end"),
     (
@@ -186,6 +191,7 @@ const BY_CALL: &[(u32, &str)] = &[
 const BY_NAME: &[(&str, &str)] = &[
     (".NET Finalizer", "waits for objects to finalize"),
     (".NET Tiered Com", "waits for methods to compile anew"),
+    (".NET Tiered JIT", "waits for methods to compile anew"),
     (".NET SynchManag", "looks after waits of the runtime"),
     (".NET EventPipe", "waits for diagnostic commands"),
     (".NET DebugPipe", "waits for a debugger"),

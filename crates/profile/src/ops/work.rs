@@ -49,6 +49,8 @@ impl Work {
                 Some(Work::Collecting)
             }
             ".NET Tiered Com" | ".NET Tiered Compilation Worker" => Some(Work::Tiering),
+            // From .NET 11 on.
+            ".NET Tiered JIT" => Some(Work::Tiering),
             _ => None,
         }
     }
