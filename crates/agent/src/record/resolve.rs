@@ -36,7 +36,7 @@ const MAX_ADDRESSES: usize = 64 * 1024;
 const MAX_FRAMES: usize = 64 * 1024;
 /// Most methods and modules remembered.
 const MAX_METHODS: usize = 64 * 1024;
-/// How far from the leaf the runtime's exception handling is looked for, frames.
+/// How far from the leaf the runtime's exception handling, and what tells of an event, is looked for, frames.
 const MAX_DISPATCH: usize = 24;
 
 /// What is called so is where a wrong unwind table led: [`may_be_asked_for`].
@@ -258,10 +258,10 @@ impl Recorder {
     ) -> Option<(u32, Option<u32>)> {
         let (frames, chain) = chain::split(sample.frames);
         let sample = WalkedStack { frames, ..sample };
-        let words = if sample.event == Event::Exception {
-            self.beneath_dispatch(look, &sample)
-        } else {
-            sample.frames
+        let words = match sample.event {
+            Event::Exception => self.beneath(Roles::DISPATCH, look, &sample),
+            Event::Contention => self.beneath(Roles::TELLER, look, &sample),
+            _ => sample.frames,
         };
         let stack = self.stack(look, words, &sample);
         let logical = match chain {
@@ -325,17 +325,18 @@ impl Recorder {
         self.stack_of(above, frame)
     }
 
-    /// The stack of an exception without the frames on top that the runtime's managed exception
-    /// handling put there (.NET 9 on: System.Runtime.EH), and its way from the one who threw.
-    fn beneath_dispatch<'a>(
+    /// The stack of an event without the frames on top that are there because the runtime's managed code handles or tells
+    /// it (exceptions from .NET 9 on: System.Runtime.EH), and the native way to it.
+    fn beneath<'a>(
         &mut self,
+        roles: Roles,
         look: &mut Lookup<'_, '_>,
         sample: &WalkedStack<'a>,
     ) -> &'a [u64] {
         let mut beneath = 0;
         for (word, next) in sample.frames.iter().take(MAX_DISPATCH).zip(1..) {
             let (frame, _) = self.address(look, *word, sample.time_ns);
-            if self.written.roles_of(frame).has(Roles::DISPATCH) {
+            if self.written.roles_of(frame).has(roles) {
                 beneath = next;
             }
         }

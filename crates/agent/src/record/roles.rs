@@ -1,10 +1,12 @@
-//! What methods are on the way of an exception or of a task, by their names.
+//! What methods are on the way of an exception, of an event or of a task, by their names.
 //!
 //! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked of a runtime. Invariant: a
 //! frame has the roles of its method, which never change.
 
 use crate::clr::async_types;
 use crate::model::MethodNames;
+
+const TELLER: &str = "System.Diagnostics.Tracing.NativeRuntimeEventSource";
 
 /// A set of roles.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ impl Roles {
     pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
     /// The runtime's library suspends in it what awaits something.
     pub(super) const OF_AWAIT: Roles = Roles(1 << 8);
+    /// It tells of what the class library does by an event of the runtime's: of waits for locks, from .NET 9 on.
+    pub(super) const TELLER: Roles = Roles(1 << 9);
 
     /// Those of a method.
     pub(super) fn of(names: &MethodNames) -> Roles {
@@ -46,6 +50,7 @@ impl Roles {
             ),
             (Roles::RESUME_STUB, async_types::resumes_continuation(names)),
             (Roles::OF_AWAIT, async_types::is_of_await(names)),
+            (Roles::TELLER, names.type_name == TELLER),
         ];
         let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);
         Roles(bits.fold(0, |all, bit| all | bit))
