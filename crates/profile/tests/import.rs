@@ -194,6 +194,55 @@ fn an_event_that_was_switched_says_for_how_long_it_was_on() {
     assert_eq!(testing::tiny().profile().health.partial, []);
 }
 
+/// Where the stack does not tell, or the class has a name, that is what it is called.
+#[test]
+fn objects_of_suspended_methods_are_named_by_their_methods() {
+    let mut scene = Scene::new(1, &["x"]);
+    let runtime = scene.runtime("11.0.0");
+    let thread = scene.thread(1, "main", true);
+    let own = scene.managed_module(runtime, "/app/shop.dll");
+    let core = scene.managed_module(runtime, "/dotnet/System.Private.CoreLib.dll");
+    let mut frame = |module, type_name, name| {
+        let method = scene.method(runtime, module, type_name, name);
+        scene.managed(method, Tier::Unknown, 0)
+    };
+    let main = frame(own, "Shop.Program", "Main");
+    let buy = frame(own, "Shop.Cart", "BuyAsync");
+    let makes = "System.Runtime.CompilerServices.AsyncHelpers";
+    let [plain, of_class] =
+        ["AllocContinuation", "AllocContinuationClass"].map(|name| frame(core, makes, name));
+    let allocates = frame(core, "System.RuntimeTypeHandle", "InternalAllocNoChecks");
+    let native = scene.frame(recording::Frame::Unknown { address: 1 });
+    const BASE: &str = "System.Runtime.CompilerServices.Continuation";
+    for (frames, event, class) in [
+        (&[main, buy, plain, allocates][..], Event::Alloc, "?"),
+        (
+            &[main, buy, of_class, plain, allocates, native],
+            Event::Alloc,
+            BASE,
+        ),
+        (&[main, buy, plain], Event::Alloc, "Shop.Order"),
+        (&[main, buy, allocates], Event::Alloc, "?"),
+        (&[native, plain], Event::Alloc, "?"),
+        (&[main, plain], Event::ClassLoad, "?"),
+    ] {
+        let (stack, detail) = (scene.stack(frames), scene.detail(event, class, "64 bytes"));
+        scene.about(thread, stack, event, 64, detail);
+    }
+    scene.end();
+    let profile = scene.profile();
+    let details = profile
+        .samples
+        .iter()
+        .map(|sample| profile.detail(sample.detail.unwrap()));
+    let names: Vec<_> = details
+        .map(|it| (profile.string(it.name), profile.string(it.text)))
+        .collect();
+    let suspended = "[suspended Shop.Cart.BuyAsync]";
+    let expected = [suspended, suspended, "Shop.Order", "?", "?", "?"];
+    assert_eq!(names, expected.map(|name| (name, "64 bytes")));
+}
+
 /// What a lost block defined is not there; the sample is.
 #[test]
 fn an_unknown_detail_is_none() {

@@ -9,6 +9,7 @@ mod health;
 mod live;
 mod logical;
 mod state;
+mod suspended;
 mod unseen;
 
 use std::collections::BTreeMap;

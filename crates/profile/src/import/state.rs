@@ -7,6 +7,7 @@ use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey, WalkEnd};
 
 use super::LOST_FRAME;
 use super::live::Live;
+use super::suspended;
 use super::unseen::Account;
 use crate::builder::Builder;
 use crate::ids::IdTable;
@@ -223,6 +224,8 @@ impl State {
         // One that cannot be told is none: the other one is there.
         let logical = logical.and_then(|id| self.stacks.get(id));
         let logical = logical.filter(|known| !known.lost);
+        let detail = detail.and_then(|id| self.details.get(id));
+        let detail = detail.map(|id| suspended::detail(builder, id, stack.id));
         let sample = Sample {
             thread,
             stack: stack.id,
@@ -231,7 +234,7 @@ impl State {
             event: Event::Cpu,
             value: 0,
             end: if stack.lost { WalkEnd::Broken } else { end },
-            detail: detail.and_then(|id| self.details.get(id)),
+            detail,
         };
         (sample, stack.lost)
     }
