@@ -10,6 +10,10 @@
 //! (ExceptionCatchStart). That an exception is thrown again (`throw;`) is not told: a handler begins that was not
 //! searched for. Its sample is taken then, when the stack is still that of the throw.
 //!
+//! What leaves a method of runtime async that was resumed (.NET 11 on) is caught by the class library, which resumes the method that
+//! awaits it with the exception in place of a result. That is no throw and is not told as one; the handlers are, as they
+//! begin. So the catcher is the first of them that is not the class library's.
+//!
 //! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks, but for an exception
 //! that nobody on its stack can catch: that thread waits until the sample is sent (`LAST_WAIT` at most).
 
@@ -77,6 +81,13 @@ struct Caught {
     thrown: Arc<Thrown>,
 }
 
+/// An exception that goes on to what awaits the method that threw it.
+#[derive(Debug)]
+struct Passed {
+    thrown: Arc<Thrown>,
+    catcher: Option<Arc<Catcher>>,
+}
+
 /// What a handler begins for.
 #[derive(Debug)]
 enum Handled {
@@ -93,6 +104,8 @@ enum Handled {
 struct Dispatches {
     searches: Vec<Search>,
     caught: Vec<Caught>,
+    /// What was caught last, if that was by the class library to pass it on, and nothing was thrown since.
+    passed: Option<Passed>,
     filters: usize,
 }
 
@@ -101,11 +114,13 @@ impl Dispatches {
         Dispatches {
             searches: Vec::new(),
             caught: Vec::new(),
+            passed: None,
             filters: 0,
         }
     }
 
     fn thrown(&mut self, stack_pointer: u64, thrown: Arc<Thrown>, catcher: Option<Arc<Catcher>>) {
+        self.passed = None;
         // Searches that began deeper, or here, were given up without a word: native code of the runtime caught the
         // exception, or another one took its place.
         self.searches
@@ -135,15 +150,26 @@ impl Dispatches {
         self.filters = filters.saturating_sub(1);
     }
 
-    fn catch_begins(&mut self, stack_pointer: u64) -> Handled {
+    /// `passes`: the handler is the class library's, and passes on what it catches.
+    fn catch_begins(&mut self, stack_pointer: u64, passes: bool) -> Handled {
         let is_of_filter = |search: &Search| search.filters < self.filters;
-        let handled = match self.searches.pop_if(|search| !is_of_filter(search)) {
-            Some(search) => (search.thrown, Handled::Searched(search.catcher)),
-            None => match self.caught.pop() {
+        let search = self.searches.pop_if(|search| !is_of_filter(search));
+        let handled = match (search, self.passed.take()) {
+            (Some(search), _) => (search.thrown, Handled::Searched(search.catcher)),
+            (None, Some(passed)) => (passed.thrown, Handled::Searched(passed.catcher)),
+            (None, None) => match self.caught.pop() {
                 Some(caught) => (Arc::clone(&caught.thrown), Handled::Again(caught.thrown)),
                 None => return Handled::Unknown,
             },
         };
+        if passes {
+            let catcher = match &handled.1 {
+                Handled::Searched(catcher) => catcher.clone(),
+                Handled::Again(_) | Handled::Unknown => None,
+            };
+            let thrown = Arc::clone(&handled.0);
+            self.passed = Some(Passed { thrown, catcher });
+        }
         self.caught
             .retain(|caught| caught.stack_pointer > stack_pointer);
         if self.caught.len() < MAX_SEARCHES {
@@ -153,6 +179,13 @@ impl Dispatches {
             });
         }
         handled.1
+    }
+
+    /// The answer for what is passed on is to be said there.
+    fn answer_passed(&mut self, catcher: Arc<Catcher>) {
+        if let Some(passed) = &mut self.passed {
+            passed.catcher = Some(catcher);
+        }
     }
 
     fn catch_ends(&mut self) {
@@ -197,18 +230,24 @@ pub(super) fn thrown<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, mut th
 
 /// ExceptionCatchStart: a handler of the method with this FunctionID begins.
 pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, function: usize) {
-    match own(|own| own.catch_begins(stack_pointer())) {
-        Some(Handled::Searched(Some(catcher))) => {
-            if let Some(name) = name_of(origin, cx, function) {
-                catcher.found(name);
-            }
+    let Some(name) = name_of(origin, cx, function) else {
+        return;
+    };
+    let passes = passes_on(&name);
+    let answer = |catcher: &Catcher| {
+        if passes {
+            catcher.passed_on();
+        } else {
+            catcher.found(name);
         }
+    };
+    match own(|own| own.catch_begins(stack_pointer(), passes)) {
+        Some(Handled::Searched(Some(catcher))) => answer(&catcher),
         Some(Handled::Again(thrown)) => {
             if let Some(place) = origin.events.offer(Event::Exception, 1) {
                 let catcher = Arc::new(Catcher::default());
-                if let Some(name) = name_of(origin, cx, function) {
-                    catcher.found(name);
-                }
+                answer(&catcher);
+                own(|own| own.answer_passed(Arc::clone(&catcher)));
                 let mut thrown = Thrown::clone(&thrown);
                 let sample = sample(origin, cx, &mut thrown, catcher);
                 origin.events.push(place, sample);
@@ -216,6 +255,12 @@ pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, 
         }
         Some(Handled::Searched(None) | Handled::Unknown) | None => {}
     }
+}
+
+/// Whether a method catches what leaves methods of runtime async, to pass it on to what awaits them.
+fn passes_on(name: &str) -> bool {
+    let own = name.strip_prefix("System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1");
+    own.is_some_and(|own| own.ends_with("DispatchContinuations"))
 }
 
 /// ExceptionCatchStop: a handler has come to its end.
@@ -378,27 +423,55 @@ mod tests {
         let outer = throw(&mut own, 1000, "outer");
         // By a finally block that runs for it.
         let inner = throw(&mut own, 500, "inner");
-        assert!(is_of(&own.catch_begins(490), &inner));
+        assert!(is_of(&own.catch_begins(490, false), &inner));
         own.catch_ends();
-        assert!(is_of(&own.catch_begins(1010), &outer));
+        assert!(is_of(&own.catch_begins(1010, false), &outer));
     }
 
     #[test]
     fn a_handler_that_was_not_searched_for_is_of_what_is_thrown_again() {
         let mut own = Dispatches::new();
-        assert!(matches!(own.catch_begins(900), Handled::Unknown));
+        assert!(matches!(own.catch_begins(900, false), Handled::Unknown));
         let _once = throw(&mut own, 1000, "A");
-        own.catch_begins(1010);
+        own.catch_begins(1010, false);
         // Within it another one comes and goes.
         let _other = throw(&mut own, 700, "B");
-        own.catch_begins(710);
+        own.catch_begins(710, false);
         own.catch_ends();
         for _ in 0..3 {
-            let again = own.catch_begins(500);
+            let again = own.catch_begins(500, false);
             assert!(matches!(&again, Handled::Again(thrown) if &*thrown.type_name == "A"));
         }
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1010), Handled::Unknown));
+        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
+    }
+
+    #[test]
+    fn what_is_passed_on_is_caught_by_what_awaits_it() {
+        let mut own = Dispatches::new();
+        let first = throw(&mut own, 1000, "A");
+        for _ in 0..2 {
+            assert!(is_of(&own.catch_begins(1010, true), &first));
+            own.catch_ends();
+        }
+        // A handler of the program's, which throws it again.
+        assert!(is_of(&own.catch_begins(1005, false), &first));
+        let again = own.catch_begins(500, true);
+        assert!(matches!(&again, Handled::Again(thrown) if &*thrown.type_name == "A"));
+        let second = Arc::new(Catcher::default());
+        own.answer_passed(Arc::clone(&second));
+        own.catch_ends();
+        assert!(is_of(&own.catch_begins(1010, false), &second));
+        own.catch_ends();
+        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
+        // It ended in a task, and another one is thrown.
+        let _ended = throw(&mut own, 1000, "B");
+        own.catch_begins(1010, true);
+        own.catch_ends();
+        let other = throw(&mut own, 900, "C");
+        assert!(is_of(&own.catch_begins(910, false), &other));
+        own.catch_ends();
+        assert!(matches!(own.catch_begins(1010, false), Handled::Unknown));
     }
 
     #[test]
@@ -411,14 +484,14 @@ mod tests {
         own.filter_ends();
         own.filter_begins();
         let kept = throw(&mut own, 500, "inner");
-        assert!(is_of(&own.catch_begins(490), &kept));
+        assert!(is_of(&own.catch_begins(490, false), &kept));
         own.catch_ends();
         own.filter_ends();
-        assert!(is_of(&own.catch_begins(1010), &outer));
+        assert!(is_of(&own.catch_begins(1010, false), &outer));
         // Of one whose begin was not told.
         own.filter_ends();
         own.catch_ends();
-        assert!(matches!(own.catch_begins(1000), Handled::Unknown));
+        assert!(matches!(own.catch_begins(1000, false), Handled::Unknown));
     }
 
     #[test]
@@ -427,7 +500,7 @@ mod tests {
         own.filter_begins();
         let _lost = throw(&mut own, 500, "lost");
         let next = throw(&mut own, 1000, "next");
-        assert!(is_of(&own.catch_begins(990), &next));
+        assert!(is_of(&own.catch_begins(990, false), &next));
     }
 
     #[test]
@@ -435,7 +508,7 @@ mod tests {
         let mut own = Dispatches::new();
         for depth in 0..10_000 {
             let _lost = throw(&mut own, 1_000_000 - depth * 10, "lost");
-            own.catch_begins(1_000_000 - depth * 10);
+            own.catch_begins(1_000_000 - depth * 10, false);
             own.filter_begins();
             let _lost = throw(&mut own, 1_000_000 - depth * 10 - 5, "lost");
         }

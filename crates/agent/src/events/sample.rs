@@ -1,6 +1,6 @@
 //! One sample of an event, as a callback leaves it for the agent thread.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(crate) struct EventSample {
 #[derive(Debug, Default)]
 pub(crate) struct Catcher {
     name: OnceLock<Arc<str>>,
+    /// The class library has caught it, to pass it on to what awaits the method that threw it.
+    is_passed_on: AtomicBool,
     /// 0, [`UNCAUGHT`], then [`SENT`].
     end: AtomicU32,
 }
@@ -50,6 +52,16 @@ impl Catcher {
     /// The search has ended here. The first answer holds.
     pub(crate) fn found(&self, name: Arc<str>) {
         let _first = self.name.set(name);
+    }
+
+    /// Caught, but only to be passed on: a method that awaits it may be found yet.
+    pub(crate) fn passed_on(&self) {
+        self.is_passed_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was caught, if only to be passed on.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.is_passed_on.load(Ordering::Relaxed)
     }
 
     /// Its name, once known.
@@ -104,6 +116,7 @@ impl EventSample {
         };
         let outcome = match catcher.name() {
             Some(name) => format!("caught by {name}"),
+            None if catcher.is_passed_on() => "passed on to what awaits it".to_owned(),
             None => "unhandled by managed code".to_owned(),
         };
         if self.text.is_empty() {
@@ -156,6 +169,8 @@ mod tests {
         let catcher = Arc::new(Catcher::default());
         sample.catcher = Some(Arc::clone(&catcher));
         assert_eq!(sample.full_text(), "unhandled by managed code");
+        catcher.passed_on();
+        assert_eq!(sample.full_text(), "passed on to what awaits it");
         sample.text = "No way".to_owned();
         catcher.found("A.B".into());
         catcher.found("C.D".into());

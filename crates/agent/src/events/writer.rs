@@ -102,6 +102,12 @@ impl Waiting {
         catcher.is_some_and(|catcher| catcher.name().is_none())
     }
 
+    /// It is in a task, or will be: no program ends by it.
+    fn is_passed_on(&self) -> bool {
+        let catcher = self.sample.catcher.as_ref();
+        catcher.is_some_and(|catcher| catcher.is_passed_on())
+    }
+
     /// Nobody will be found any more.
     fn is_uncaught(&self) -> bool {
         let catcher = self.sample.catcher.as_ref();
@@ -165,7 +171,7 @@ impl EventWriter {
             if one.is_uncaught() {
                 self.awaited.extend(one.sample.catcher.clone());
             }
-            self.urgent |= searching;
+            self.urgent |= searching && !one.is_passed_on();
             let sample = one.sample;
             let thread = threads.at(sample.tid, sample.time_ns);
             self.ready.push((thread, sample));
