@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
-use testkit::{Record, Recorded, Runtime, is_method};
+use testkit::{AsyncKind, Record, Recorded, Runtime, is_method, workload_of_kind};
 
 use crate::{LOST_LIMIT, broken_limit};
 
@@ -20,6 +20,86 @@ on_each_runtime!(
     all_at_once,
     snapshot_walker,
 );
+
+// With runtime async.
+on_each_runtime_async!(exceptions_of_resumed_methods, objects_of_suspended_methods,);
+
+/// Of `suspended`, compiled with runtime async.
+fn record_suspended(runtime: &Runtime, options: &[&str]) -> Recorded {
+    let program = workload_of_kind("suspended", AsyncKind::Runtime);
+    let recorded = Record::program(runtime, "suspended", &program.dll, &[]).options(options);
+    let recorded = recorded.run_complete();
+    println!("{}", recorded.answer.stdout);
+    recorded
+}
+
+/// Each throw of the source is one, and is caught where the source catches it.
+fn exceptions_of_resumed_methods(runtime: &Runtime) {
+    let options = ["-e", "exception", "--event-limit", "0"];
+    let recorded = record_suspended(runtime, &options);
+    let rows = details(&recorded, "exception");
+    let thrown = recorded.answer.lines("thrown");
+    let count = |message: &str| -> u64 {
+        let line = thrown.iter().find(|words| words[0] == message).unwrap();
+        line[1].parse().unwrap()
+    };
+    for (message, told, outcome) in [
+        (
+            "passed-on",
+            "passed on",
+            "caught by Workloads.Suspended.Catches",
+        ),
+        (
+            "again",
+            "again",
+            "caught by Workloads.Suspended.ThrowsAgain",
+        ),
+        ("again", "again", "caught by Workloads.Suspended.Catches"),
+        (
+            "replaced",
+            "replaced",
+            "caught by Workloads.Suspended.Replaces",
+        ),
+        ("other", "other", "caught by Workloads.Suspended.Catches"),
+        ("kept", "kept", "passed on to what awaits it"),
+    ] {
+        let text = format!("{told}; {outcome}");
+        assert_eq!(with_text(&rows, &text), count(message), "{text}");
+    }
+    let all = number(&totals(&recorded, "exception"), "samples");
+    assert_eq!(all, 6.0 * count("again") as f64);
+}
+
+/// By their methods, in both reports.
+fn objects_of_suspended_methods(runtime: &Runtime) {
+    let options = ["-e", "alloc,live", "--alloc-interval", "100k"];
+    let recorded = record_suspended(runtime, &options);
+    for event in ["alloc", "live"] {
+        let rows = details(&recorded, event);
+        assert_eq!(value_of(&rows, "?"), (0.0, 0.0));
+        let named = |name: &str| {
+            let name = format!("[suspended {name}]");
+            rows.iter()
+                .find(|row| row["name"] == name.as_str())
+                .cloned()
+        };
+        for words in recorded.answer.lines("suspended") {
+            let row = named(words[0]).unwrap_or_else(|| panic!("no {} in {event}", words[0]));
+            // All of one size, which the text says.
+            let text = row["texts"][0]["text"].as_str().unwrap();
+            let size: f64 = text.strip_suffix(" bytes").unwrap().parse().unwrap();
+            let made = words[1].parse::<f64>().unwrap() * size;
+            let samples = number(&row, "self_samples");
+            let error = (number(&row, "self") - made).abs() / made;
+            let limit = 0.05 + deviation_of_count(samples) / samples;
+            println!(
+                "{event} {}: off by {error:.3} of at most {limit:.3}",
+                words[0]
+            );
+            assert!(error < limit, "{event} {}", words[0]);
+        }
+    }
+}
 
 fn record(runtime: &Runtime, workload: &str, arguments: &[&str], options: &[&str]) -> Recorded {
     let recorded = Record::workload(runtime, workload, arguments)
