@@ -11,11 +11,12 @@
 
 mod clock;
 mod methods;
+mod resumed;
 pub(crate) mod stack;
 mod table;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use corprof::context::{Async, Callback};
 use corprof::elt::{FastHooks, FunctionMapper, HookCall};
@@ -37,6 +38,9 @@ pub(crate) use clock::Clock;
 pub(crate) const EVENTS: EventMaskLow = EventMaskLow::MONITOR_ENTERLEAVE
     .union(EventMaskLow::MONITOR_EXCEPTIONS)
     .union(EventMaskLow::DISABLE_INLINING);
+
+/// The first .NET with runtime async.
+const RUNTIME_ASYNC: u16 = 11;
 
 /// Most shadow stacks: as many as the sampler samples threads.
 const MAX_STACKS: usize = 4096;
@@ -240,6 +244,7 @@ pub(crate) struct Hooks {
     target: &'static Target,
     stacks: &'static ShadowStacks,
     clr: Arc<Clr>,
+    is_runtime_async: OnceLock<bool>,
 }
 
 impl Hooks {
@@ -252,6 +257,7 @@ impl Hooks {
             target,
             stacks,
             clr,
+            is_runtime_async: OnceLock::new(),
         }
     }
 
@@ -282,6 +288,14 @@ impl Hooks {
         own
     }
 
+    /// Whether the runtime may have methods of runtime async.
+    fn is_runtime_async(&self, cx: &Cx<'_, Callback>) -> bool {
+        *self.is_runtime_async.get_or_init(|| {
+            let version = cx.info().get_runtime_information(cx);
+            version.is_ok_and(|version| version.major >= RUNTIME_ASYNC)
+        })
+    }
+
     /// Ticks now, where anybody wants to know.
     #[inline]
     fn now(&self) -> u64 {
@@ -295,6 +309,10 @@ impl Hooks {
 
 impl FunctionMapper for Hooks {
     fn map<'rt>(&self, cx: &mut Cx<'rt, Callback>, function: FunctionId<'rt>) -> Option<usize> {
+        let flags = match self.is_runtime_async(cx) {
+            true => resumed::flags(&self.clr, cx, function)?,
+            false => 0,
+        };
         let owner = self
             .clr
             .any_collectible()
@@ -305,11 +323,12 @@ impl FunctionMapper for Hooks {
             .stacks
             .methods
             .insert(self.clr.number(), function.raw(), unloadable)?;
-        usize::try_from(number).ok()
+        // The flags of its frames come along.
+        usize::try_from(u64::from(flags) << 32 | u64::from(number)).ok()
     }
 
     fn is_current(&self, tag: usize) -> bool {
-        u32::try_from(tag).is_ok_and(|number| self.stacks.methods.is_loaded(number))
+        self.stacks.methods.is_loaded(tag as u32)
     }
 }
 
@@ -317,9 +336,10 @@ impl FastHooks for Hooks {
     #[inline]
     fn enter<'rt>(&self, _: &mut Cx<'rt, Async>, call: &HookCall<'rt>) {
         if let Some(own) = self.own() {
-            // The mapper's numbers fit.
-            let method = call.tag as u32;
-            own.enter(method, call.function.raw(), call.stack_pointer, self.now());
+            // The mapper's number, and the flags.
+            let (method, flags) = (call.tag as u32, (call.tag >> 32) as u32);
+            let (function, caller) = (call.function.raw(), call.stack_pointer);
+            own.enter_as(method, flags, function, caller, self.now());
         }
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct Frame {
     /// FunctionID.
     function: AtomicUsize,
     node: AtomicU32,
-    /// [`UNWINDING`], [`FILTER`].
+    /// [`UNWINDING`], [`FILTER`], [`ASYNC`], [`RESUMES`].
     flags: AtomicU32,
 }
 
@@ -76,6 +76,11 @@ pub(crate) struct Frame {
 const UNWINDING: u32 = 1;
 /// Not a call: a filter of the method runs, on top of the stack that has thrown.
 const FILTER: u32 = 2;
+
+/// A method of runtime async, which is entered anew when it is resumed.
+pub(super) const ASYNC: u32 = 4;
+/// It resumes those that it calls.
+pub(super) const RESUMES: u32 = 8;
 
 /// The stack and the tree.
 #[derive(Debug)]
@@ -219,9 +224,16 @@ impl ShadowStack {
             + size_of::<ShadowStack>() as u64
     }
 
-    /// A method begins. `caller` is its caller's stack pointer.
+    /// A method begins, or one of runtime async goes on. `caller` is its caller's stack pointer, `flags` are those of its frame.
     #[inline]
-    pub(crate) fn enter(&self, method: u32, function: usize, caller: usize, now: u64) {
+    pub(crate) fn enter_as(
+        &self,
+        method: u32,
+        flags: u32,
+        function: usize,
+        caller: usize,
+        now: u64,
+    ) {
         self.charge(now);
         if self.run_caller.load(Relaxed) != 0 && self.still_in_run(caller) {
             add(&self.run_calls, 1);
@@ -243,8 +255,14 @@ impl ShadowStack {
             self.begin_run(depth, parent, NO_ROOM, caller);
             return;
         };
-        self.count(node);
-        self.push(depth, node, function, caller, 0);
+        let is_resumed = flags & ASYNC != 0
+            && self
+                .frame(depth.wrapping_sub(1))
+                .is_some_and(|top| top.flags.load(Relaxed) & RESUMES != 0);
+        if !is_resumed {
+            self.count(node);
+        }
+        self.push(depth, node, function, caller, flags);
     }
 
     /// A method returns, or ends by a jump to another one.

@@ -2,13 +2,38 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testkit::{Answer, Record, Recorded, Runtime, Stacks};
+use testkit::{Answer, AsyncKind, Record, Recorded, Runtime, Stacks, workload_of_kind};
 
 on_net8_and_core31!(
     rule_21_shadow_counts_every_call_of_a_known_tree,
     shadow_gives_the_time_of_a_tree,
     shadow_cuts_deep_trees_and_says_so,
 );
+
+// With runtime async.
+on_each_runtime_async!(a_resumption_is_no_call);
+
+/// Each method is suspended and resumed, some by an exception.
+fn a_resumption_is_no_call(runtime: &Runtime) {
+    let program = workload_of_kind("suspended", AsyncKind::Runtime);
+    let recorded = Record::program(runtime, "suspended", &program.dll, &[])
+        .options(["--walker", "shadow", "-e", "cpu"])
+        .run_complete();
+    assert_no_call_lost(&recorded);
+    let calls = calls(&recorded);
+    let lines = recorded.answer.lines("calls");
+    let expected: Vec<(&str, u64)> = lines
+        .iter()
+        .map(|words| (words[0], words[1].parse().unwrap()))
+        .collect();
+    let of = |method: &str| -> u64 {
+        let own = calls.stacks.iter();
+        let own = own.filter(|(frames, _)| frames[0] == method);
+        own.map(|(_, count)| count).sum()
+    };
+    let found: Vec<_> = expected.iter().map(|(it, _)| (*it, of(it))).collect();
+    assert_eq!(found, expected);
+}
 
 fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) -> Recorded {
     let bare = Record::workload(runtime, "calltree", arguments).run_bare_shared();

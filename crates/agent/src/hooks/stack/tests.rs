@@ -29,6 +29,12 @@ fn paths(shadow: &ShadowStack) -> Vec<(Vec<u32>, u64)> {
     all
 }
 
+impl ShadowStack {
+    fn enter(&self, method: u32, function: usize, caller: usize, now: u64) {
+        self.enter_as(method, 0, function, caller, now);
+    }
+}
+
 #[test]
 fn calls_are_counted_by_path() {
     let shadow = shadow(DEPTH, false);
@@ -138,4 +144,28 @@ fn a_tree_grows_past_its_first_index() {
         assert_eq!(all.len(), many as usize);
         assert!(all.iter().all(|(_, calls)| *calls == round + 1));
     }
+}
+
+#[test]
+fn a_resumption_is_no_call() {
+    let shadow = shadow(DEPTH, false);
+    let dispatch = |caller| shadow.enter_as(9, RESUMES, 900, caller, 0);
+    dispatch(9000);
+    for _ in 0..3 {
+        // It calls another one, and nobody says that both are suspended.
+        shadow.enter_as(1, ASYNC, 100, 8000, 0);
+        shadow.enter_as(2, ASYNC, 200, 7000, 0);
+    }
+    // What the dispatcher calls itself.
+    shadow.enter(3, 300, 8000, 0);
+    shadow.leave(300, 8000, 0);
+    shadow.leave(900, 9000, 0);
+    let expected = [
+        (vec![9], 1),
+        (vec![9, 1], 0),
+        (vec![9, 1, 2], 3),
+        (vec![9, 3], 1),
+    ];
+    assert_eq!(paths(&shadow), expected);
+    assert_eq!(shadow.current(), ROOT);
 }
