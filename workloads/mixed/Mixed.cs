@@ -32,7 +32,10 @@ namespace Workloads
         {
             var run = new Run(args);
             var check = new Checked("checksum");
-            Console.WriteLine("stack unmanaged? Workloads.Mixed.D unmanaged Workloads.Mixed.C Workloads.Mixed.B unmanaged Workloads.Mixed.A Workloads.Mixed.Main");
+            // From .NET 11 on the code that calls qsort is QSort's own; before it is a stub.
+            string called = Environment.Version.Major >= 11 ? "unmanaged Workloads.Mixed.QSort" : "unmanaged";
+            Console.WriteLine("stack unmanaged? Workloads.Mixed.D " + called + " Workloads.Mixed.C Workloads.Mixed.B "
+                + called + " Workloads.Mixed.A Workloads.Mixed.Main");
             left = (byte*)Marshal.AllocHGlobal(Length);
             right = (byte*)Marshal.AllocHGlobal(Length);
             for (int i = 0; i < Length; i++)
