@@ -126,7 +126,6 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
         }
     }
     let status = session.wait()?;
-    signals.release();
     if let Some(how) = status.and_then(killed_by) {
         console.warning(format_args!("the command was killed by {how}"));
     }

@@ -27,7 +27,8 @@ const ENDING: [Signal; 4] = [
     Signal::SIGHUP,
 ];
 
-/// Signals that have no meaning for the tool, and would end it: they are the program's.
+/// Signals that have no meaning for the tool, and would end it: they are the program's, and ignored
+/// once it has ended.
 const PASSED: [Signal; 8] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -109,7 +110,7 @@ pub(super) struct Signals {
     original: SigSet,
     /// Number of a signal that arrived during the spawn, else 0.
     missed: Arc<AtomicUsize>,
-    /// From then on a signal ends the tool, as it would without handlers.
+    /// From then on one of [`ENDING`] ends the tool, as it would without handlers.
     released: Arc<AtomicBool>,
 }
 
@@ -125,11 +126,15 @@ impl Signals {
             if ignored & 1 << (number - 1) != 0 {
                 continue;
             }
-            signal_hook::flag::register_conditional_shutdown(
-                number,
-                128 + number,
-                Arc::clone(&released),
-            )?;
+            // One that is the program's never ends the tool: where there is nobody to pass it to, it
+            // is nobody's.
+            if ENDING.contains(&signal) {
+                signal_hook::flag::register_conditional_shutdown(
+                    number,
+                    128 + number,
+                    Arc::clone(&released),
+                )?;
+            }
             signal_hook::flag::register_usize(
                 number,
                 Arc::clone(&missed),
@@ -251,7 +256,8 @@ impl Signals {
             .any(|of| mask_in(&status, of) & ending != 0)
     }
 
-    /// Lets signals end the tool again: nothing is left to protect.
+    /// Lets [`ENDING`] end the tool again: nothing is left to protect. Not where the tool's end is
+    /// the command's: a signal that comes so late finds all done, and must not replace that end.
     pub(super) fn release(&self) {
         self.released.store(true, Ordering::Relaxed);
         let _ = self.taken.thread_unblock();

@@ -46,6 +46,7 @@ pub(crate) fn all() -> Vec<Trial> {
         a_pipeline_that_ignores_sigpipe_ends_as_without_us,
         a_child_that_never_execs_does_not_delay_the_end,
         signals_to_the_tool_reach_the_program,
+        a_signal_after_the_programs_end_does_not_replace_its_exit_code,
         an_alarm_set_before_the_tool_reaches_the_program,
         killed_agent_leaves_whole_blocks,
         garbage_on_the_socket,
@@ -605,6 +606,32 @@ fn signals_to_the_tool_reach_the_program() {
         ran.code(3);
         assert_eq!(ran.profile("x.swk").samples.len(), 3);
     }
+}
+
+/// All that would end the tool, while it makes an output: one that nobody reads yet.
+fn a_signal_after_the_programs_end_does_not_replace_its_exit_code() {
+    let actions = ["print-status=Pid", "connect", "samples=1", "end", "exit=3"];
+    let running = scene(&["-o", "x.swk", "-o", "pipe.txt"], &actions);
+    let pipe = running.folder.path().join("pipe.txt");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut running = running.start();
+    let mut line = String::new();
+    running.stdout.read_line(&mut line).unwrap();
+    let program = line.trim_start_matches("Pid:").trim();
+    let program = Path::new("/proc").join(program);
+    while program.exists() {
+        std::thread::yield_now();
+    }
+    for signal in [
+        Signal::SIGUSR1,
+        Signal::SIGPROF,
+        Signal::SIGALRM,
+        Signal::SIGTERM,
+    ] {
+        running.signal(signal);
+    }
+    assert!(!fs::read(&pipe).unwrap().is_empty());
+    running.finish().code(3);
 }
 
 /// `perl -e 'alarm 1; exec …'`: a clock that runs on through exec, but not through fork.
