@@ -1,10 +1,12 @@
 //! Messages to the user, on stderr.
 //!
-//! Not results: those go to stdout. The invariants: a message is whole lines, and a progress line
-//! on the terminal is wiped before anything else is written there. And nothing that comes from
-//! outside acts on the terminal: control characters and marks that turn text around are written out
-//! here, whatever a message was made of; what may hold a line end (a path, a process's name) goes
-//! through [`shown`] or [`formats::visible`] before, or it could look like a message of its own.
+//! Not results: those go to stdout, or where a recorded program writes there, to stderr too. The
+//! invariants: a message is whole lines, and a progress line on the terminal is wiped before anything
+//! else is written there; there is none on a terminal that a recorded program writes to. And nothing
+//! that comes from outside acts on the terminal: control characters and marks that turn text around
+//! are written out here, whatever a message was made of; what may hold a line end (a path, a process's
+//! name) goes through [`shown`] or [`formats::visible`] before, or it could look like a message of its
+//! own.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -36,6 +38,7 @@ pub(crate) struct Console {
     quiet: bool,
     color: bool,
     terminal: bool,
+    is_shared: Cell<bool>,
     has_progress: Cell<bool>,
 }
 
@@ -55,6 +58,7 @@ impl Console {
             quiet,
             color,
             terminal,
+            is_shared: Cell::new(false),
             has_progress: Cell::new(false),
         }
     }
@@ -76,9 +80,15 @@ impl Console {
         }
     }
 
+    /// A program is started that writes to the same stderr, also through its children when it has
+    /// ended: no progress from here on.
+    pub(crate) fn share(&self) {
+        self.is_shared.set(true);
+    }
+
     /// Whether [`Console::progress`] shows anything.
     pub(crate) fn shows_progress(&self) -> bool {
-        self.terminal && !self.quiet
+        self.terminal && !self.quiet && !self.is_shared.get()
     }
 
     /// Shows `text` as the progress line, where stderr is a terminal.
@@ -86,8 +96,6 @@ impl Console {
         if !self.shows_progress() {
             return;
         }
-        // The cursor goes back to the start of the line, so that what the recorded program prints
-        // begins there.
         let (dim, plain) = if self.color {
             ("\x1b[2m", "\x1b[0m")
         } else {

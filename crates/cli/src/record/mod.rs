@@ -89,6 +89,7 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
         folder: _folder,
     } = Rendezvous::create()?;
     let mut sink = make_sink(args)?;
+    console.share();
 
     let signals = Signals::take().context("cannot take signals over")?;
     let mut command = Command::new(program);

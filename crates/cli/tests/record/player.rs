@@ -22,6 +22,12 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
         let (verb, value) = action.split_once('=').unwrap_or((action, ""));
         match verb {
             "print" => say(value),
+            // Without a line end.
+            "write" => {
+                let mut out = io::stdout();
+                out.write_all(value.as_bytes()).unwrap();
+                out.flush().unwrap();
+            }
             "print-error" => eprintln!("{value}"),
             "print-variable" => say(&format!(
                 "{value}={}",
@@ -192,7 +198,8 @@ fn fork() {
 }
 
 fn connect() -> Option<Agent> {
-    let path = std::env::var_os("SIDEWALK_SOCKET").unwrap();
+    // None: played without the tool.
+    let path = std::env::var_os("SIDEWALK_SOCKET")?;
     let Ok(mut stream) = UnixStream::connect(path) else {
         say("no tool");
         return None;

@@ -1,4 +1,4 @@
-//! On a terminal: Ctrl-C and the progress line. The terminal is Python's `pty`.
+//! On a terminal: Ctrl-C, and what is on the screen. The terminal is Python's `pty`.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -130,13 +130,41 @@ pub(crate) fn second_interrupt_ends_the_recording() {
     let _ = kill(program, Signal::SIGTERM);
 }
 
-pub(crate) fn progress() {
-    let actions = ["connect", "samples=1", "signals", "end"];
-    let mut terminal = Terminal::run(scene(&["-o", "x.swk"], &actions));
-    let program = terminal.program();
-    terminal.wait_for("sidewalk: recording ");
-    terminal.wait_for(", 1 process, ");
-    kill(program, Signal::SIGTERM).unwrap();
-    terminal.wait_for("wrote x.swk");
-    assert_eq!(terminal.python.wait().unwrap().code(), Some(0));
+/// A prompt that waits longer than it takes to the first progress line, what full-screen programs
+/// write, and a last line without an end.
+pub(crate) fn the_programs_screen_is_as_bare() {
+    let actions = [
+        "connect",
+        "samples=1",
+        "write=\x1b[2J\x1b[5;7Hname: ",
+        "echo",
+        "write=100 %",
+        "end",
+    ];
+    let shown = |scene: Scene| {
+        let mut terminal = Terminal::run(scene);
+        let mut shown = terminal.wait_for("name: ") + "name: ";
+        std::thread::sleep(Duration::from_millis(1200));
+        terminal.press(b"x\n");
+        terminal.screen.read_to_string(&mut terminal.seen).unwrap();
+        shown.push_str(&terminal.seen);
+        shown
+    };
+    let mut bare = scene(&[], &actions);
+    let words: Vec<_> = bare.command.get_args().map(ToOwned::to_owned).collect();
+    let program = words.iter().position(|word| word == "--").unwrap() + 1;
+    bare.command = Command::new(&words[program]);
+    bare.command.args(&words[program + 1..]);
+    let bare = shown(bare);
+    assert!(
+        bare.contains("x\r\n") && bare.ends_with("100 %"),
+        "{bare:?}"
+    );
+    assert_eq!(shown(scene(&["-q", "-o", "x.swk"], &actions)), bare);
+    let told = shown(scene(&["-o", "x.swk"], &actions));
+    let told = told.strip_prefix(&bare);
+    assert!(
+        told.is_some_and(|told| told.contains("wrote x.swk")),
+        "{told:?}"
+    );
 }

@@ -74,7 +74,7 @@ pub(crate) fn all() -> Vec<Trial> {
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
-        terminal::progress,
+        terminal::the_programs_screen_is_as_bare,
     ];
     // Only root can become another user.
     let dropped = Trial::test(

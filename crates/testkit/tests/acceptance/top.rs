@@ -13,6 +13,27 @@ use testkit::{Inspected, Running, Runtime, sidewalk, workload};
 
 on_each_runtime!(a_running_program_is_shown_and_left);
 
+/// The progress of a recording by `--pid`, which has the terminal for itself.
+#[test]
+fn an_attached_recording_shows_its_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::waits(&Runtime::net8());
+    let mut command = Command::new(sidewalk());
+    command
+        .args(["record", "-o", "x.swk", "--pid", &running.pid().to_string()])
+        .current_dir(folder.path());
+    let mut record = Terminal::start(command);
+    record.wait_for("progress", |shown| {
+        shown.contains("sidewalk: recording ") && shown.contains(", 1 process, ")
+    });
+    record.press("\x03");
+    let (shown, _, status) = record.end();
+    assert!(status.success(), "{shown}");
+    assert!(shown.contains("wrote x.swk"), "{shown}");
+    assert!(!shown.contains("sidewalk: recording "), "{shown}");
+    running.end_well();
+}
+
 /// Far longer than a picture takes.
 const WAIT: Duration = Duration::from_secs(20);
 const ROWS: u16 = 40;
