@@ -109,7 +109,7 @@ The program keeps its stdin, stdout, stderr, signals and exit code. It is record
 managed method until it ends; Ctrl-C ends it as always, and twice within two seconds ends the
 recording of a program that does not stop. Every .NET process that it starts is recorded too.
 
-Exit code: the command's own (128 + n when signal n killed it); 1 when nothing could be recorded."
+Exit code: the command's own (or the signal that ended it); 1 when nothing could be recorded."
 )]
 pub(crate) struct RecordArgs {
     /// What to record, one or several joined by commas: cpu, wall, exception, alloc, live, contention,

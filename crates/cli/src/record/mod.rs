@@ -54,7 +54,7 @@ use crate::top::Top;
 /// Rows of the table that is printed when no output is asked for.
 const ROWS: usize = 10;
 
-/// Runs the verb; the exit code is the command's own.
+/// Runs the verb; the end is the command's own: its exit code, or its signal.
 pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Result<ExitCode> {
     if args.change {
         return change::run(args, console);
@@ -62,6 +62,22 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
     if !args.pids.is_empty() {
         return run_attached(args, None, carried, console);
     }
+    let (status, is_recorded) = run_command(args, carried, console)?;
+    // Here, where nothing of ours is left to be removed.
+    match status {
+        Some(status) => status.signal().into_iter().for_each(signals::end_by),
+        None => signals::end_by(Signal::SIGINT as i32),
+    }
+    Ok(exit_code(status, is_recorded))
+}
+
+/// Runs and records the command. Answers how it ended (`None`: the user pressed Ctrl-C twice, and it
+/// goes on), and whether it was recorded.
+fn run_command(
+    args: &RecordArgs,
+    carried: Carried,
+    console: &Console,
+) -> Result<(Option<ExitStatus>, bool)> {
     let Some((program, arguments)) = args.command.split_first() else {
         bail!("there is no command to start");
     };
@@ -130,7 +146,7 @@ pub(crate) fn run(args: &RecordArgs, carried: Carried, console: &Console) -> Res
     if let Some(how) = status.and_then(killed_by) {
         console.warning(format_args!("the command was killed by {how}"));
     }
-    Ok(exit_code(status, recorded.is_ok()))
+    Ok((status, recorded.is_ok()))
 }
 
 /// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says so.
@@ -300,8 +316,8 @@ pub(crate) fn dump(
     profile
 }
 
-/// What a shell would say of a command that a signal has ended: it sees only our exit code. As shells do, nothing of those by which
-/// somebody at the terminal, or the next in a pipe, ends it.
+/// What a shell would say of a command that a signal has ended. As shells do, nothing of those by which somebody at the terminal, or
+/// the next in a pipe, ends it.
 fn killed_by(status: ExitStatus) -> Option<String> {
     let number = status.signal()?;
     let signal = Signal::try_from(number).ok();
@@ -319,7 +335,7 @@ fn killed_by(status: ExitStatus) -> Option<String> {
     })
 }
 
-/// The command's own code; where it has none to give, 130 after Ctrl-C.
+/// The command's own code; where it has none to give, what shells make of its signal, or of Ctrl-C.
 fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     let code = match status {
         Some(status) => status

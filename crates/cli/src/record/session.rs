@@ -323,10 +323,7 @@ impl<'s> Session<'s> {
             match received {
                 Received::ChildChanged => self.reap()?,
                 Received::Passed(signal) => self.forward(signal),
-                Received::Ending {
-                    signal,
-                    from_kernel,
-                } => {
+                Received::Ending { signal, to_all } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
                     if self.child.is_none() {
                         // Nobody else is to end by it.
@@ -334,8 +331,7 @@ impl<'s> Session<'s> {
                     } else if is_interrupt {
                         self.interrupted();
                     }
-                    // From the terminal, the program has got it too.
-                    if !from_kernel {
+                    if !to_all {
                         self.forward(signal);
                     }
                 }

@@ -95,9 +95,9 @@ pub(super) enum Received {
     Ending {
         /// Which.
         signal: Signal,
-        /// The kernel sent it (Ctrl-C, a terminal that closed), to the whole process group: the
-        /// recorded program has got it too.
-        from_kernel: bool,
+        /// The recorded program has got it too: the kernel sent it to the whole process group (Ctrl-C,
+        /// the end of a terminal's shell).
+        to_all: bool,
     },
     /// One of [`PASSED`], sent to the tool alone, whoever sent it.
     Passed(Signal),
@@ -219,7 +219,7 @@ impl Signals {
             // Who sent it is not known; most likely a key, in the moment of starting.
             return Ok(Some(Received::Ending {
                 signal,
-                from_kernel: true,
+                to_all: true,
             }));
         }
         loop {
@@ -235,7 +235,8 @@ impl Signals {
                 Ok(signal) if PASSED.contains(&signal) => Received::Passed(signal),
                 Ok(signal) => Received::Ending {
                     signal,
-                    from_kernel: info.ssi_code == libc::SI_KERNEL,
+                    to_all: info.ssi_code == libc::SI_KERNEL
+                        && !(signal == Signal::SIGHUP && leads_session()),
                 },
                 Err(_) => continue,
             };
@@ -261,6 +262,38 @@ impl Signals {
     pub(super) fn release(&self) {
         self.released.store(true, Ordering::Relaxed);
         let _ = self.taken.thread_unblock();
+    }
+}
+
+/// Whether this process leads its session, as one that `ssh -t` starts: when a terminal hangs up, the
+/// kernel tells the leader alone (`tty_signal_session_leader` in drivers/tty/tty_jobctrl.c).
+fn leads_session() -> bool {
+    rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid())
+}
+
+/// Ends the tool as the signal `number` ended the program: shells and scripts look for that, and go on
+/// with a loop after Ctrl-C where they find an exit code. It comes back where that cannot be: to the
+/// first process of a container, to which no signal does anything, or for one that ends nobody.
+#[expect(
+    unsafe_code,
+    reason = "nix has no name for signals in real time, of which programs die as well"
+)]
+pub(super) fn end_by(number: i32) {
+    use std::io::Write as _;
+    let _ = io::stdout().flush();
+    // The program's core is the one to look at.
+    if nix::sys::prctl::set_dumpable(false).is_err() {
+        return;
+    }
+    let mut only = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: SIG_DFL is no function that could be called; the set is on our stack, made by
+    // `sigemptyset` before it is read; the rest are numbers, which the system checks.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        libc::sigemptyset(only.as_mut_ptr());
+        libc::sigaddset(only.as_mut_ptr(), number);
+        libc::raise(number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, only.as_ptr(), std::ptr::null_mut());
     }
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use testkit::{Deadline, start_in_time};
 
-use crate::tests::{Scene, read, scene};
+use crate::tests::{Scene, by_python, read, scene};
 
 /// Runs its arguments on a new terminal, joined to its own stdin and stdout.
 const TERMINAL: &str = "
@@ -32,21 +32,9 @@ struct Terminal {
 
 impl Terminal {
     fn run(scene: Scene) -> Self {
-        let Scene { folder, command } = scene;
-        let mut python = Command::new("python3");
-        python
-            .args(["-c", TERMINAL])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => python.env(name, value),
-                None => python.env_remove(name),
-            };
-        }
+        let Scene { folder, command } = by_python(TERMINAL, scene);
+        let mut python = command;
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
         let (mut python, deadline) = start_in_time(&mut python);
         Self {
             folder,
@@ -124,10 +112,60 @@ pub(crate) fn second_interrupt_ends_the_recording() {
             break status.code();
         }
     };
-    assert_eq!(code, Some(130));
+    // Of SIGINT, as Python says it.
+    assert_eq!(code, Some(256 - Signal::SIGINT as i32));
     assert_eq!(read(&terminal.recording()).samples.len(), 1);
     // The tool led the session, so its end may have ended the program with SIGHUP.
     let _ = kill(program, Signal::SIGTERM);
+}
+
+/// bash ends a loop whose command died of the interrupt, and goes on behind one that only ended.
+pub(crate) fn an_interrupt_ends_a_scripts_loop() {
+    let mut scene = scene(&["-q"], &["connect", "samples=1", "print=turn", "echo"]);
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "for turn in 1 2; do \"$@\"; echo went on; done", "-"])
+        .arg(scene.command.get_program())
+        .args(scene.command.get_args());
+    for (name, value) in scene.command.get_envs() {
+        bash.env(name, value.unwrap_or_default());
+    }
+    scene.command = bash;
+    let mut terminal = Terminal::run(scene);
+    terminal.wait_for("turn");
+    terminal.press(CTRL_C);
+    terminal.screen.read_to_string(&mut terminal.seen).unwrap();
+    let seen = &terminal.seen;
+    assert!(
+        !seen.contains("went on") && !seen.contains("turn"),
+        "{seen}"
+    );
+}
+
+/// As `ssh -t` starts it, which then goes away.
+pub(crate) fn a_hang_up_reaches_the_program() {
+    let script = "
+import os, pty, sys
+leader, terminal = pty.fork()
+if leader == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+shown = b''
+while b'ready' not in shown:
+    shown += os.read(terminal, 4096)
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]))
+";
+    let actions = [
+        "connect",
+        "samples=1",
+        "signal=SIGHUP",
+        "samples=2",
+        "end",
+        "exit=3",
+    ];
+    let ran = by_python(script, scene(&["-o", "x.swk"], &actions)).run();
+    assert_eq!(ran.status.code(), Some(3), "{}", ran.stderr);
+    let recording = ran.folder.path().join("x.swk");
+    assert_eq!(read(&recording).samples.len(), 3);
 }
 
 /// A prompt that waits longer than it takes to the first progress line, what full-screen programs

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
@@ -74,6 +75,8 @@ pub(crate) fn all() -> Vec<Trial> {
         tool_killed,
         terminal::interrupt_reaches_the_program_once,
         terminal::second_interrupt_ends_the_recording,
+        terminal::an_interrupt_ends_a_scripts_loop,
+        terminal::a_hang_up_reaches_the_program,
         terminal::the_programs_screen_is_as_bare,
     ];
     // Only root can become another user.
@@ -139,6 +142,27 @@ fn bare_scene(options: &[&str]) -> Scene {
         .arg("record")
         .args(options);
     Scene { folder, command }
+}
+
+/// The same command line, as the arguments of a script in Python.
+pub(crate) fn by_python(script: &str, scene: Scene) -> Scene {
+    let Scene { folder, command } = scene;
+    let mut python = Command::new("python3");
+    python
+        .args(["-c", script])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(folder.path());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => python.env(name, value),
+            None => python.env_remove(name),
+        };
+    }
+    Scene {
+        folder,
+        command: python,
+    }
 }
 
 impl Scene {
@@ -217,6 +241,15 @@ impl Ran {
         self
     }
 
+    /// As the recorded program did.
+    #[track_caller]
+    fn killed_by(&self, expected: Signal) -> &Self {
+        let signal = self.status.signal();
+        assert_eq!(signal, Some(expected as i32), "stderr: {}", self.stderr);
+        assert!(!self.status.core_dumped());
+        self
+    }
+
     #[track_caller]
     fn says(&self, text: &str) -> &Self {
         assert!(
@@ -282,17 +315,25 @@ fn command_without_dashes() {
 
 fn killed_by_a_signal() {
     let ran = scene(&["-o", "x.swk"], &["connect", "samples=1", "die=SIGTERM"]).run();
-    ran.code(128 + 15).says("the command was killed by SIGTERM");
+    ran.killed_by(Signal::SIGTERM)
+        .says("the command was killed by SIGTERM");
     assert_eq!(ran.profile("x.swk").samples.len(), 1);
 
     // Before the agent came.
     let ran = scene(&["-q", "-o", "x.swk"], &["die=SIGKILL"]).run();
-    ran.code(128 + 9)
+    ran.killed_by(Signal::SIGKILL)
         .says("nothing was recorded")
         .says("the command was killed by SIGKILL");
     let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
-    ran.code(128 + 2);
+    ran.killed_by(Signal::SIGINT);
     assert!(!ran.stderr.contains("killed by"), "{}", ran.stderr);
+    // Nothing of ours stays behind.
+    assert_eq!(ran.files().len(), 0);
+
+    // The program's core, if any, and none of the tool.
+    scene(&["-o", "x.swk"], &["connect", "samples=1", "die=SIGABRT"])
+        .run()
+        .killed_by(Signal::SIGABRT);
 }
 
 fn stdin_stdout_stderr_are_the_childs() {
@@ -479,7 +520,7 @@ fn a_command_that_ends_at_once() {
 
 fn connected_but_silent() {
     let ran = scene(&["-o", "x.swk"], &["connect", "half", "die=SIGKILL"]).run();
-    ran.code(137);
+    ran.killed_by(Signal::SIGKILL);
     // The first block was whole.
     assert_eq!(ran.profile("x.swk").samples.len(), 0);
 }
@@ -638,24 +679,11 @@ fn a_signal_after_the_programs_end_does_not_replace_its_exit_code() {
 fn an_alarm_set_before_the_tool_reaches_the_program() {
     let set = "import signal,os,sys; signal.setitimer(signal.ITIMER_REAL, 0.5); \
                os.execv(sys.argv[1], sys.argv[1:])";
-    let mut scene = scene(
+    let scene = scene(
         &["-q", "-o", "x.swk"],
         &["connect", "samples=1", "signal=SIGALRM"],
     );
-    let mut command = Command::new("python3");
-    command
-        .args(["-c", set])
-        .arg(scene.command.get_program())
-        .args(scene.command.get_args());
-    command.current_dir(scene.folder.path());
-    for (name, value) in scene.command.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    scene.command = command;
-    let ran = scene.run();
+    let ran = by_python(set, scene).run();
     ran.code(0);
     assert_eq!(ran.stdout, "ready\nSIGALRM\n");
 }
@@ -666,7 +694,7 @@ fn killed_agent_leaves_whole_blocks() {
         &["connect", "samples=5", "half", "die=SIGKILL"],
     )
     .run();
-    ran.code(137);
+    ran.killed_by(Signal::SIGKILL);
     let profile = ran.profile("x.swk");
     assert_eq!(profile.samples.len(), 5);
     assert!(!profile.processes[0].ended);

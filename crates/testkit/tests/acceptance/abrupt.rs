@@ -1,6 +1,7 @@
 //! Programs that end without telling their runtime: what was sampled until about a tenth of a second before
 //! is kept, and what is missing is said.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use testkit::{Record, Runtime, Stacks, run_sidewalk};
@@ -31,7 +32,11 @@ fn the_exception_that_ends_the_program_is_always_there(runtime: &Runtime) {
     for run in 0..5 {
         let recorded = program.run();
         let stderr = &recorded.answer.stderr;
-        assert_eq!(recorded.answer.status.code(), Some(134), "{stderr}");
+        assert_eq!(
+            recorded.answer.status.signal(),
+            Some(libc::SIGABRT),
+            "{stderr}"
+        );
         let inspected = recorded.inspect();
         let exceptions = inspected.event("exception");
         let samples = exceptions.and_then(|event| event["samples"].as_u64());
@@ -58,41 +63,46 @@ fn a_runtime_that_gives_the_signal_back_before_it_aborts(runtime: &Runtime) {
         hold_up_after(tool, (libc::SYS_rt_sigaction, signal), HELD)
     });
     let stderr = &recorded.answer.stderr;
-    assert_eq!(recorded.answer.status.code(), Some(134), "{stderr}");
+    assert_eq!(
+        recorded.answer.status.signal(),
+        Some(libc::SIGABRT),
+        "{stderr}"
+    );
     // It is about this.
     assert!(times > 0 || !runtime.version.starts_with("8."), "{times}");
     println!("{}: {times}", runtime.version);
 }
 
 fn a_program_that_exits_past_its_runtime_keeps_its_samples(runtime: &Runtime) {
-    ends(runtime, "exits", 7);
+    ends(runtime, "exits", (Some(7), None));
 }
 
 fn a_program_that_fails_fast_keeps_its_samples(runtime: &Runtime) {
-    ends(runtime, "failsfast", 134);
+    ends(runtime, "failsfast", (None, Some(libc::SIGABRT)));
 }
 
 fn a_program_that_faults_in_native_code_keeps_its_samples(runtime: &Runtime) {
-    ends(runtime, "faults", 139);
+    ends(runtime, "faults", (None, Some(libc::SIGSEGV)));
 }
 
 fn a_program_that_is_killed_keeps_its_samples(runtime: &Runtime) {
-    ends(runtime, "kills", 137);
+    ends(runtime, "kills", (None, Some(libc::SIGKILL)));
 }
 
 fn an_unhandled_exception_keeps_the_samples_before_it(runtime: &Runtime) {
-    ends(runtime, "throws", 134);
+    ends(runtime, "throws", (None, Some(libc::SIGABRT)));
 }
 
-/// The program burns, and says for how long before it ends so.
-fn ends(runtime: &Runtime, how: &str, code: i32) {
+/// The program burns, and says for how long before it ends so: with an exit code, or by a signal.
+fn ends(runtime: &Runtime, how: &str, end: (Option<i32>, Option<i32>)) {
     // Shorter than what was missing once, and longer than the time in which the agent comes often.
     for seconds in ["0.4", "1.45"] {
         let recorded = Record::workload(runtime, "rude", &[seconds, how])
             .options(["--event", "cpu,wall", "--frequency", "500"])
             .run();
         let stderr = &recorded.answer.stderr;
-        assert_eq!(recorded.answer.status.code(), Some(code), "{stderr}");
+        let status = recorded.answer.status;
+        assert_eq!((status.code(), status.signal()), end, "{stderr}");
         let inspected = recorded.inspect();
         let processes = inspected.json["processes"].as_array().unwrap();
         assert_eq!(processes.len(), 1);
