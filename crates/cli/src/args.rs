@@ -198,7 +198,7 @@ pub(crate) struct RecordArgs {
 
     /// Write FILE in the format of its ending: .html .pb.gz .speedscope.json .firefox.json
     /// .collapsed .txt .swk; - is stdout; may be given several times (sidewalk help outputs)
-    /// [default: sidewalk-<name>-<pid>.swk, and the ten hottest methods on stdout]
+    /// [default: sidewalk-<name>-<pid>.swk, and the ten hottest methods on stderr; --pid: on stdout]
     #[arg(
         short,
         long = "output",

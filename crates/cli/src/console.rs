@@ -80,6 +80,12 @@ impl Console {
         }
     }
 
+    /// A result, beside a program whose stdout is its own; also when quiet.
+    pub(crate) fn result(&self, text: &str) {
+        self.end_progress();
+        self.write(&visible_lines(text));
+    }
+
     /// A program is started that writes to the same stderr, also through its children when it has
     /// ended: no progress from here on.
     pub(crate) fn share(&self) {

@@ -203,10 +203,15 @@ pub(crate) fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()>
 }
 
 /// Prints the report on stdout.
-pub(crate) fn print_report(profile: &Profile, options: &Options) -> Result<()> {
+fn print_report(profile: &Profile, options: &Options) -> Result<()> {
+    print(&report_text(profile, options)?)
+}
+
+/// The report.
+pub(crate) fn report_text(profile: &Profile, options: &Options) -> Result<String> {
     let mut text = Vec::new();
     formats::text::write(profile, options, &mut text)?;
-    print(&String::from_utf8_lossy(&text))
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Prints a text of ours on stdout, where a terminal may be: what `formats` should have written out

@@ -503,11 +503,7 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
         console,
     );
     if args.outputs.is_empty() {
-        // Whoever reads our stdout may have gone, as `head` does; the recording is there.
-        match print_table(&profile) {
-            Err(error) if is_broken_pipe(&error) => {}
-            printed => printed?,
-        }
+        print_table(args, &profile, console)?;
         console.note(format_args!("wrote {}", shown(sink.path())));
     } else {
         console.note(formats::honest_line(&profile.health));
@@ -550,12 +546,22 @@ fn check_runtimes(args: &RecordArgs, profile: &Profile) -> Result<()> {
     )
 }
 
-fn print_table(profile: &Profile) -> Result<()> {
+/// The hottest methods: on stdout, but that of a command is its own.
+fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Result<()> {
     let options = formats::Options {
         top: ROWS,
         ..formats::Options::default()
     };
-    saved::print_report(profile, &options)
+    let text = saved::report_text(profile, &options)?;
+    if args.pids.is_empty() {
+        console.result(&text);
+        return Ok(());
+    }
+    // Whoever reads our stdout may have gone, as `head` does; the recording is there.
+    match saved::print(&text) {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        printed => printed,
+    }
 }
 
 fn nothing_recorded(processes: u32) -> anyhow::Error {

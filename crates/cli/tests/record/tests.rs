@@ -440,9 +440,13 @@ fn environment_of_the_child() {
 }
 
 fn default_output_and_table() {
-    let ran = scene(&[], &["connect", "samples=7", "end"]).run();
-    ran.code(0);
-    assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
+    let actions = ["print=its own", "connect", "samples=7", "end"];
+    let ran = scene(&["-q"], &actions).run();
+    ran.code(0).says("App.Program.Main");
+    assert_eq!(ran.stdout, "its own\n");
+    let ran = scene(&[], &actions).run();
+    ran.code(0).says("App.Program.Main");
+    assert_eq!(ran.stdout, "its own\n");
     let files = ran.files();
     let [name] = &files[..] else {
         panic!("{files:?}");

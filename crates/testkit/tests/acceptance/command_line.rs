@@ -208,8 +208,12 @@ fn without_output_a_table_and_a_file_are_left() {
         .unwrap();
     drop(machine);
     assert!(output.status.success(), "{output:?}");
+    // Stdout is the program's.
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains("Workloads.Shares.BurnHalf"), "{stdout}");
+    assert!(!stdout.contains(" samples, "), "{stdout}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let is_whole = stderr.contains("Workloads.Shares.BurnHalf") && stderr.contains(" samples, ");
+    assert!(is_whole, "{stderr}");
     let files: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
