@@ -472,7 +472,7 @@ fn example(program: &str, thread: &Thread) -> String {
 
 /// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as long
 /// as they are told to. `chain` is a library to its host; of a thousand sleeping threads
-/// of `idlethreads` each has the same stack; `phases`, `tasks` and `traced` end when they have done what they do; `strays` and `truncated` are given a library.
+/// of `idlethreads` each has the same stack; `phases`, `tasks`, `ticks` and `traced` end when they have done what they do; `strays` and `truncated` are given a library.
 ///
 /// # Errors
 /// What reading the folder of workloads answered.
@@ -486,6 +486,7 @@ pub fn oracle_programs() -> std::io::Result<Vec<String>> {
             "phases",
             "strays",
             "tasks",
+            "ticks",
             "together",
             "traced",
             "truncated",

@@ -30,6 +30,7 @@ pub(super) const KEYWORD_GC: u64 = 0x1;
 pub(super) const KEYWORD_CONTENTION: u64 = 0x4000;
 pub(super) const KEYWORD_EXCEPTION: u64 = 0x8000;
 pub(super) const KEYWORD_ALLOCATION_SAMPLING: u64 = 0x800_0000_0000;
+const LEVEL_CRITICAL: u32 = 1;
 pub(super) const LEVEL_INFORMATIONAL: u32 = 4;
 pub(super) const LEVEL_VERBOSE: u32 = 5;
 
@@ -63,7 +64,11 @@ impl Listening {
         to: Option<(u64, u32)>,
     ) -> corprof::Result<()> {
         self.pause(cx);
-        *lock(&self.0) = None;
+        let before = lock(&self.0).take();
+        let samples = |(keywords, _)| keywords & KEYWORD_ALLOCATION_SAMPLING != 0;
+        if before.is_some_and(|before| samples(before.to)) && !to.is_some_and(samples) {
+            give_back_ticks(cx);
+        }
         if let Some(to) = to {
             let session = Some(start(cx, to)?);
             *lock(&self.0) = Some(Asked { to, session });
@@ -91,6 +96,14 @@ impl Listening {
             asked.session = Some(session);
         }
         true
+    }
+}
+
+/// While a session has the keyword of AllocationSampled, .NET 10 and 11 tell nobody of AllocationTick, and do not begin again when
+/// it ends, but when one begins that has the keyword of those. This one is of a level at which nothing is told.
+fn give_back_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
+    if let Ok(session) = start(cx, (KEYWORD_GC, LEVEL_CRITICAL)) {
+        let _ended = cx.info().event_pipe_stop_session(cx, session);
     }
 }
 

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
-use testkit::{AsyncKind, Record, Recorded, Runtime, is_method, workload_of_kind};
+use testkit::{
+    AsyncKind, Record, Recorded, Running, Runtime, is_method, test_folder, workload, workload_of_kind,
+};
 
-use crate::{LOST_LIMIT, broken_limit};
+use crate::{LOST_LIMIT, attach, broken_limit};
 
 on_each_runtime!(
     exceptions,
@@ -18,6 +20,7 @@ on_each_runtime!(
     collections,
     compilations_and_loads,
     all_at_once,
+    ticks_of_others_come_back,
     snapshot_walker,
 );
 
@@ -487,4 +490,19 @@ fn snapshot_walker(runtime: &Runtime) {
     let thrown = recorded.answer.measured("thrown");
     assert_eq!(number(&totals(&recorded, "exception"), "samples"), thrown);
     assert_whole(&recorded, "Workloads.Exceptions.Main");
+}
+
+/// .NET 10 and later switch GCAllocationTick off for everybody while allocations are sampled.
+fn ticks_of_others_come_back(runtime: &Runtime) {
+    if runtime.is_core31() {
+        // It lets no profiler listen to its events, so nothing is begun or ended.
+        return;
+    }
+    let folder = test_folder(&format!("ticks-{}", runtime.version));
+    let program = Running::start(runtime.command(&workload("ticks").dll));
+    for events in ["alloc", "live"] {
+        let recorded = attach::record(program.pid(), &folder, &["-d", "1s", "-e", events]);
+        assert!(attach::has_left(&recorded));
+    }
+    attach::ends_well(program, "result after True");
 }
