@@ -13,7 +13,13 @@ const RELEASED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
 
 /// Libraries that only tests load: an old profiler, the oracle, and doubles of other machines and
 /// programs.
-const DOUBLES: [&str; 4] = ["v2-agent", "oracle", "tight-stacks", "native-threads"];
+const DOUBLES: [&str; 5] = [
+    "v2-agent",
+    "oracle",
+    "tight-stacks",
+    "fast-clocks",
+    "native-threads",
+];
 
 /// Which build of commands and agent to run (`SIDEWALK_PROFILE`, see `testkit::profile_dir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

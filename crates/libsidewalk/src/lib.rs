@@ -2,4 +2,6 @@
 //!
 //! Invariant: it exports that function and nothing else.
 
+mod clocks;
+
 corprof::export_profiler!(|request| agent::create(request, &agent::SIDEWALK));

@@ -93,6 +93,14 @@ pub(crate) fn tight_stacks() -> PathBuf {
     built("libtight_stacks.so")
 }
 
+/// The library before which clocks of CPU time run faster, `libfast_clocks.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn fast_clocks() -> PathBuf {
+    built("libfast_clocks.so")
+}
+
 /// The library that makes threads of its own, `libnative_threads.so`.
 ///
 /// # Panics

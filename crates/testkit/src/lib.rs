@@ -25,8 +25,8 @@ pub use agree::{
     Agreement, Class, Costs, Pair, agree, agree_attached, attached_programs, oracle_programs,
 };
 pub use layout::{
-    agent, cache_dir, chromium, find_chromium, native_threads, profile_dir, repository, runsxs,
-    sidewalk, target_dir, v2_agent,
+    agent, cache_dir, chromium, fast_clocks, find_chromium, native_threads, profile_dir,
+    repository, runsxs, sidewalk, target_dir, v2_agent,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{Bodies, Body};

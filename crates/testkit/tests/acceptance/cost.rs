@@ -4,6 +4,7 @@ use testkit::{Inspected, Record, Recorded, Runtime, run_sidewalk};
 
 on_each_runtime!(callbacks_of_a_program_that_compiles_are_counted,);
 on_net8_and_core31!(
+    clocks_of_a_library_before_the_program_are_not_the_agents,
     the_whole_cost_is_less_than_what_the_process_used,
     ticks_and_handlers_are_those_of_the_samples,
 );
@@ -99,4 +100,19 @@ fn ticks_and_handlers_are_those_of_the_samples(runtime: &Runtime) {
         let used = inspected.number("target_cpu_s");
         assert!((handler + tick) * handlers < used, "{line}");
     }
+}
+
+/// Beside libfaketime. All that the program uses is in its samples, whatever clocks it is shown.
+fn clocks_of_a_library_before_the_program_are_not_the_agents(runtime: &Runtime) {
+    let recorded = Record::workload(runtime, "shares", &["2"])
+        .options(["--frequency", "99"])
+        .environment("LD_PRELOAD", &testkit::fast_clocks().to_string_lossy())
+        .run_complete();
+    let inspected = recorded.inspect();
+    let used = inspected.number("target_cpu_s");
+    let seen = inspected.number("seen_ns") / 1e9;
+    println!("{}: {used} s used, {seen} s seen", runtime.version);
+    let own = part(&inspected, "total_s");
+    // Ten times as much by the other clock.
+    assert!(used < 2.0 * (seen + own), "{used} of {seen} and {own}");
 }
