@@ -5,8 +5,8 @@
 //! makes the state machine), `AsyncMethodBuilderCore.Start`, the state machine's `MoveNext`, which has the source name
 //! `Buy` again. A method of runtime async is called by the runtime's code that makes a task of what it answers, which
 //! has its name too. Here it is one frame, so that a call tree has one node for the method, suspended or not. It reads
-//! no recording. The invariants: only a profile with logical stacks is changed; physical stacks never are; a stack keeps
-//! at least one frame; what remains is in order.
+//! no recording. The invariants: physical stacks are never changed; a stack keeps at least one frame; what remains is in
+//! order.
 
 use hashbrown::HashMap;
 
@@ -14,15 +14,14 @@ use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Location, StackId};
 use crate::names::Role;
 
-/// Folds the first runs of async methods in the logical stack of each sample. A sample of a recording with
-/// logical stacks gets one where that makes its stack another one.
+/// Folds the first runs of async methods in the logical stack of each sample. A sample gets one where that
+/// makes its stack another one, whether or not any method of the recording was ever resumed: the same code
+/// looks the same in every recording.
 pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
-    let any = builder
-        .profile
-        .samples
-        .iter()
-        .any(|sample| sample.logical.is_some());
-    if !any {
+    if !roles
+        .values()
+        .any(|role| *role == Role::Start || *role == Role::Body)
+    {
         return;
     }
     let mut folded: Vec<Option<StackId>> = Vec::with_capacity(builder.profile.stacks.len());
