@@ -289,10 +289,7 @@ fn inspect_says_which_files_have_no_names() {
         "{text}"
     );
     assert!(
-        text.lines()
-            .last()
-            .unwrap()
-            .starts_with("1 samples, 0 lost"),
+        text.lines().last().unwrap().starts_with("1 sample, 0 lost"),
         "{text}"
     );
 }

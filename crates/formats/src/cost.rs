@@ -21,6 +21,7 @@ pub(crate) struct Cost {
     modelled: Vec<CostPart>,
     /// Call hooks cost much, and are not in any part.
     has_hooks: bool,
+    ended_abruptly: bool,
     /// Of the processes without us.
     program_ns: u64,
 }
@@ -49,6 +50,7 @@ impl Cost {
             ticks_ns,
             modelled,
             has_hooks: health.walker.contains("shadow"),
+            ended_abruptly: !health.abrupt.is_empty(),
             program_ns: 0,
         };
         cost.program_ns = health.target_cpu_ns.saturating_sub(cost.total_ns());
@@ -72,8 +74,17 @@ impl Cost {
     }
 
     /// `cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks 0.10
-    /// modelled)`.
+    /// modelled)`; or that it is not known.
     pub(crate) fn said(&self) -> String {
+        // Every agent uses some time, so none has told.
+        if self.total_ns() == 0 && self.program_ns == 0 {
+            let why = if self.ended_abruptly {
+                ": the process ended before it told"
+            } else {
+                ""
+            };
+            return format!("cost not known{why}");
+        }
         // A program that does nothing is no measure.
         let in_percent = self.program_ns > self.total_ns();
         let amount = |ns: u64| {

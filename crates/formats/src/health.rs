@@ -19,8 +19,8 @@ pub fn honest_line(health: &Health) -> String {
     let broken = sum(&health.broken);
     let due = health.samples.saturating_add(lost);
     let mut line = format!(
-        "{} samples, {}, {}, {} truncated ({})",
-        health.samples,
+        "{}, {}, {}, {} truncated ({})",
+        plural(health.samples, "sample"),
         share("lost", lost, due, &health.lost),
         share("broken", broken, due, &health.broken),
         health.truncated,
@@ -277,6 +277,21 @@ mod tests {
         let one = "; process 7 ended abruptly: up to its last 0.1 s is missing; engine";
         assert!(line(&[7]).contains(one), "{}", line(&[7]));
         assert!(line(&[7, 8]).contains("; 2 processes ended abruptly: up to the last 0.1 s of"));
+    }
+
+    #[test]
+    fn one_sample_is_one_and_a_cost_that_nobody_told_is_not_nothing() {
+        let health = Health {
+            samples: 1,
+            abrupt: vec![7],
+            ..Health::default()
+        };
+        let line = honest_line(&health);
+        assert!(line.starts_with("1 sample, 0 lost"), "{line}");
+        assert!(
+            line.ends_with("; cost not known: the process ended before it told"),
+            "{line}"
+        );
     }
 
     #[test]

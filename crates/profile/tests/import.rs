@@ -702,6 +702,17 @@ fn chains_are_counted_and_cuts_by_reason() {
     );
     let none = testing::tiny().profile().health;
     assert_eq!((none.chains, none.chains_cut.len()), (0, 0));
+    // Of samples that were lost: no more than there are.
+    let mut scene = testing::awaits();
+    for (reason, count) in [("stale link", 20), ("class not known yet", 1000)] {
+        scene.push(Record::AsyncCut {
+            reason: reason.into(),
+            count,
+        });
+    }
+    let health = scene.profile().health;
+    let cuts: u64 = health.chains_cut.iter().map(|(_, count)| count).sum();
+    assert_eq!((health.samples, health.chains, cuts), (60, 60, 5 + 25));
 }
 
 /// Methods that complete at once look the same in a recording in which none was ever resumed.

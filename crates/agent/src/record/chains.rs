@@ -201,9 +201,7 @@ impl Recorder {
             Some(runtime) => self.end_by_now(look, runtime, chain, sample.time_ns),
             None => chain.end,
         };
-        if !end.is_whole() {
-            self.count_cut(end);
-        }
+        // Counted once, by what its mark says.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
             self.chains.not_known += 1;
             let frames = frames.get(..resumer.max(1))?;
@@ -211,7 +209,10 @@ impl Recorder {
             let frames = without.unwrap_or(frames);
             return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
         }
-        let runtime = runtime?;
+        let Some(runtime) = runtime else {
+            self.count_cut(end);
+            return None;
+        };
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
         let (first, rest) = match links.split_first() {
             Some((first, rest)) if chain.begin != ChainBegin::Dispatcher => (Some(*first), rest),
@@ -233,11 +234,15 @@ impl Recorder {
                         self.count_cut(ChainEnd::Unknown);
                         ChainEnd::Unknown.name()
                     }
-                    _ => end.name(),
+                    _ => {
+                        self.count_cut(end);
+                        end.name()
+                    }
                 };
                 return self.cut_at(look, frames, reason, sample.time_ns);
             }
         }
+        self.count_cut(end);
         let mark = match end {
             ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
                 Some(Cow::Borrowed(end.name()))
@@ -349,8 +354,11 @@ impl Recorder {
         (rest.len() < frames.len() && !rest.is_empty()).then_some(rest)
     }
 
+    /// A chain that ends so, unless it is whole.
     fn count_cut(&mut self, end: ChainEnd) {
-        if let Some(count) = self.chains.cut.get_mut(end as usize) {
+        if !end.is_whole()
+            && let Some(count) = self.chains.cut.get_mut(end as usize)
+        {
             *count += 1;
         }
     }

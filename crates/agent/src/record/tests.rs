@@ -530,6 +530,9 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
         // Below the frame another method was resumed, which the handler did not know.
         let younger = [0x1011, 0x4011, 0x3011, 0x2011, 0x3021];
         write(&younger, &chain(PAY, &[], 1, ChainEnd::Root));
+        // One sample, one reason: what its mark says.
+        write(&younger, &chain(PAY, &[], 1, ChainEnd::Stale));
+        write(&FRAMES, &chain(SHIP, &[], 1, ChainEnd::Stale));
         // More frames are older than there are.
         write(&FRAMES, &chain(PAY, &[], 9, ChainEnd::Root));
     });
@@ -539,11 +542,12 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
     let mistaken: Option<Vec<String>> = cut(&[CHARGE, PAY_FRAME, "[async: not its method]"]);
     let younger = &told.samples[1].stack;
     let not_known = cut(&[&younger[0], &younger[1], "[async: method not known yet]"]);
-    assert_eq!(logical, [&mistaken, &not_known, &None]);
+    let expected = [&mistaken, &not_known, &not_known, &mistaken, &None];
+    assert_eq!(logical, expected);
     assert_eq!(younger.len(), 5);
     let cut: std::collections::HashMap<String, u64> = [
-        ("not its method".into(), 1),
-        ("method not known yet".into(), 1),
+        ("not its method".into(), 2),
+        ("method not known yet".into(), 2),
     ]
     .into();
     assert_eq!(told.cut, cut);

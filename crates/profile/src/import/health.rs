@@ -180,18 +180,17 @@ impl Import {
             let name = &profile.strings[root.name.0 as usize];
             add_count(&mut reasons, names::pseudo_reason(name), count);
         }
-        let seen: u64 = reasons
-            .values()
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        // A chain of which nothing could be told is one all the same, but each is a sample's: the agent has also counted those
+        // of samples that were lost on their way.
+        let mut room = health.samples.saturating_sub(health.chains);
         for (reason, count) in std::mem::take(&mut self.chains_cut) {
             let known = reasons.entry(reason).or_default();
-            *known = count.max(*known);
+            let more = count.saturating_sub(*known).min(room);
+            *known += more;
+            room -= more;
+            health.chains += more;
         }
-        // A chain of which nothing could be told is one all the same.
-        let all = reasons
-            .values()
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        health.chains = health.chains.saturating_add(all - seen);
+        reasons.retain(|_, count| *count > 0);
         health.chains_cut = most_first(reasons);
         health
             .unseen

@@ -18,10 +18,9 @@ use crate::names::Role;
 /// makes its stack another one, whether or not any method of the recording was ever resumed: the same code
 /// looks the same in every recording.
 pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
-    if !roles
-        .values()
-        .any(|role| *role == Role::Start || *role == Role::Body)
-    {
+    let has_logical = builder.profile.samples.iter().any(|s| s.logical.is_some());
+    let is_async = |role: &Role| matches!(role, Role::Start | Role::Body);
+    if !has_logical && !roles.values().any(is_async) {
         return;
     }
     let mut folded: Vec<Option<StackId>> = Vec::with_capacity(builder.profile.stacks.len());
@@ -36,10 +35,12 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
                 let parent = called_from(builder, roles, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
             }
-            _ => {
+            // Told by places in IL alone: only where the recording has runtime async.
+            _ if has_logical => {
                 let parent = without_thunk(builder, parent, stack.frame);
                 Some(builder.stack(parent, stack.frame))
             }
+            _ => Some(builder.stack(parent, stack.frame)),
         };
         folded.push(id);
     }
