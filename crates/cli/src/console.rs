@@ -65,12 +65,12 @@ impl Console {
 
     /// What went wrong, with its causes.
     pub(crate) fn error(&self, error: &anyhow::Error) {
-        self.line("31", "error", format_args!("{error:#}"));
+        self.line("31", "sidewalk: error", format_args!("{error:#}"));
     }
 
     /// Something that the user should know although the work goes on; also when quiet.
     pub(crate) fn warning(&self, text: impl Display) {
-        self.line("33", "warning", text);
+        self.line("33", "sidewalk: warning", text);
     }
 
     /// What is being done; nothing when quiet.

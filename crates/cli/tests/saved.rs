@@ -413,9 +413,11 @@ fn colours() {
     let folder = folder();
     let stderr =
         |arguments: &[&str]| String::from_utf8(sidewalk(folder.path(), arguments).stderr).unwrap();
-    assert!(stderr(&["--color", "always", "report", "x.swk"]).starts_with("\x1b[1;31merror"));
-    assert!(stderr(&["--color", "never", "report", "x.swk"]).starts_with("error"));
-    assert!(stderr(&["report", "x.swk"]).starts_with("error"));
+    assert!(
+        stderr(&["--color", "always", "report", "x.swk"]).starts_with("\x1b[1;31msidewalk: error")
+    );
+    assert!(stderr(&["--color", "never", "report", "x.swk"]).starts_with("sidewalk: error"));
+    assert!(stderr(&["report", "x.swk"]).starts_with("sidewalk: error: "));
 }
 
 /// Each node of a chain has a sample: small as a recording, five thousand million frames written out.

@@ -295,9 +295,13 @@ proptest! {
 #[test]
 fn a_file_name_cannot_forge_a_message() {
     let folder = tempfile::tempdir().unwrap();
-    let name = "./x\nerror: your disk is full\n";
+    let name = "./x\nsidewalk: error: your disk is full\n";
     let output = run(folder.path(), &[OsStr::new("report"), OsStr::new(name)]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let begins: BTreeSet<&str> = stderr.lines().filter_map(|l| l.get(..17)).collect();
-    assert_eq!(begins, BTreeSet::from(["error: cannot rea"]), "{stderr}");
+    let begins: BTreeSet<&str> = stderr.lines().filter_map(|l| l.get(..27)).collect();
+    assert_eq!(
+        begins,
+        BTreeSet::from(["sidewalk: error: cannot rea"]),
+        "{stderr}"
+    );
 }
