@@ -3,7 +3,8 @@
 use serde_json::Value;
 use testkit::chance::deviation_of_count;
 use testkit::{
-    AsyncKind, Record, Recorded, Running, Runtime, is_method, test_folder, workload, workload_of_kind,
+    AsyncKind, Record, Recorded, Running, Runtime, is_method, test_folder, workload,
+    workload_of_kind,
 };
 
 use crate::{LOST_LIMIT, attach, broken_limit};
