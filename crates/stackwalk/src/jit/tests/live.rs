@@ -525,8 +525,9 @@ fn a_box_is_also_in_what_the_callees_of_its_frame_have_saved() {
                 lookup = frame.ip.checked_sub(1)?;
                 let read = body_at(lookup)?;
                 // 8.0 writes some of these names without their last letter.
+                // .NET 11 has a second argument.
                 if !read.name.contains("Box`1[")
-                    || !read.name.contains("(class System.Threading.Thread)")
+                    || !read.name.contains("(class System.Threading.Thread")
                 {
                     continue;
                 }
