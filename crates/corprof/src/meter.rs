@@ -125,8 +125,7 @@ pub struct Calls {
 
 /// The first ones are all timed, since some kinds come seldom and are long ...
 const ALL_TIMED: u64 = 8;
-/// ... and then one of so many. It has no divisor in common with the ways in which callbacks take
-/// turns, such as start and end.
+/// ... and then one of so many: at any place among these, as callbacks take turns, such as start and end.
 const ONE_OF: u64 = 61;
 
 /// Threads are spread over so many counters of each kind.
@@ -200,14 +199,18 @@ enum Timed {
     ByOwnTime,
 }
 
-/// How the call with this number is timed; `None`: it is not.
+/// How the call with this number is timed; `None`: it is not. Which one and which way is by chance (and the same each time):
+/// where the ways took turns as well, one of them would see all starts and the other all ends.
 fn timed(number: u64) -> Option<Timed> {
-    match number {
-        0..ALL_TIMED => Some(Timed::First),
-        _ if number.is_multiple_of(2 * ONE_OF) => Some(Timed::ByTheWall),
-        _ if number.is_multiple_of(ONE_OF) => Some(Timed::ByOwnTime),
-        _ => None,
+    if number < ALL_TIMED {
+        return Some(Timed::First);
     }
+    let chance = (number / ONE_OF).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let is_it = number % ONE_OF == (chance >> 1) % ONE_OF;
+    is_it.then_some(match chance & 1 {
+        0 => Timed::ByTheWall,
+        _ => Timed::ByOwnTime,
+    })
 }
 
 /// A call that is shorter by the clock on the wall has neither waited nor lost the processor for long.
@@ -308,6 +311,27 @@ mod tests {
             ("com_classic_vtable_created", CallbackKind::Others),
         ] {
             assert_eq!(CallbackKind::of(callback), kind, "{callback}");
+        }
+    }
+
+    /// Calls that take turns, however many there are of each: both ways see each of them as often.
+    #[test]
+    fn calls_that_take_turns_are_timed_alike() {
+        for turns in [2, 3, 4, 8, 61, 122] {
+            let mut seen = vec![[0_u32; 2]; turns];
+            let all = 122 * 100 * turns as u64;
+            for number in ALL_TIMED..all {
+                let seen = &mut seen[number as usize % turns];
+                match timed(number) {
+                    Some(Timed::ByTheWall) => seen[0] += 1,
+                    Some(Timed::ByOwnTime) => seen[1] += 1,
+                    _ => {}
+                }
+            }
+            // 100 are right.
+            for seen in seen.iter().flatten() {
+                assert!((60..=140).contains(seen), "{turns}: {seen}");
+            }
         }
     }
 
