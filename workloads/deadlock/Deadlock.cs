@@ -7,9 +7,9 @@ namespace Workloads
 {
     /// <summary>
     /// Two threads that each hold one lock and wait for the other's, for good;
-    /// three that wait for the same event, one that sleeps; main sleeps until
+    /// three that wait for the same event, one that sleeps, one that waits for a pulse; main sleeps until
     /// its time is over. Prints `holds THREAD METHOD` of the two, `waits THREAD
-    /// METHOD` of the others, and `ready` once it is so: each of the six is in
+    /// METHOD` of the others, and `ready` once it is so: each of the seven is in
     /// the wait it stays in, and asleep in the kernel.
     /// </summary>
     public static class Deadlock
@@ -29,6 +29,7 @@ namespace Workloads
                 Start("left-first", LeftThenRight),
                 Start("right-first", RightThenLeft),
                 Start("sleeper", Sleep),
+                Start("pulse", WaitForPulse),
                 Start("idle-0", WaitForNothing),
                 Start("idle-1", WaitForNothing),
                 Start("idle-2", WaitForNothing),
@@ -42,6 +43,7 @@ namespace Workloads
             Console.WriteLine("holds left-first Workloads.Deadlock.LeftThenRight");
             Console.WriteLine("holds right-first Workloads.Deadlock.RightThenLeft");
             Console.WriteLine("waits sleeper Workloads.Deadlock.Sleep");
+            Console.WriteLine("waits pulse Workloads.Deadlock.WaitForPulse");
             Console.WriteLine("waits idle-0 Workloads.Deadlock.WaitForNothing");
             Console.WriteLine("ready");
             while (run.More())
@@ -124,6 +126,15 @@ namespace Workloads
         private static void Sleep()
         {
             Thread.Sleep(Timeout.Infinite);
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void WaitForPulse()
+        {
+            lock (Passed)
+            {
+                Monitor.Wait(Passed);
+            }
         }
 
         [MethodImpl(MethodImplOptions.NoInlining)]

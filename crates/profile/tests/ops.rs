@@ -220,6 +220,7 @@ fn what_the_runtime_is_at_is_named_where_it_is_known() {
     });
     let programs = scene.thread(1, "main", true);
     let tiering = scene.thread(2, ".NET Tiered Com", false);
+    let tiering_of_11 = scene.thread(4, ".NET Tiered JIT", false);
     let server = scene.thread(3, ".NET Server GC", false);
     for (thread, frames) in [
         (programs, &[main, r, j, k][..]),
@@ -229,6 +230,7 @@ fn what_the_runtime_is_at_is_named_where_it_is_known() {
         (programs, &[r, g]),
         (tiering, &[r, s, j]),
         (tiering, &[r, s]),
+        (tiering_of_11, &[r, s, k]),
         (server, &[r, g]),
         (server, &[r, main, s]),
     ] {
@@ -257,6 +259,7 @@ fn what_the_runtime_is_at_is_named_where_it_is_known() {
             "r [GC] g",
             "[tiered compilation] r s [JIT compiler] j",
             "[tiered compilation] r s",
+            "[tiered compilation] r s [JIT compiler] k",
             "[GC] r g",
             "r main s",
         ]
