@@ -192,6 +192,16 @@ pub(super) const BREAKS: &[Break] = &[
         )],
     },
     Break {
+        what: "GcInfo: an image of an unknown version is taken for one that is known",
+        file: "crates/stackwalk/src/gc_info/mod.rs",
+        from: "            11..=26 => Some(Version::V4),",
+        to: "            11.. => Some(Version::V4),",
+        tests: &[default(
+            "stackwalk",
+            "pe::tests::only_unwind_data_of_an_image_of_an_unknown_version_is_read",
+        )],
+    },
+    Break {
         what: "chains: who awaits a suspended method is eight bytes off",
         file: "crates/agent/src/target/chains/reader.rs",
         from: "self.field(at, places.next)",
