@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use sampler::{Config, EngineChoice, EngineKind, Error, Reader, Sampler, SlotId};
+use sampler::{Config, DiscardReason, EngineChoice, EngineKind, Error, Reader, Sampler, SlotId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -275,7 +275,11 @@ fn clock_values_add_up_and_hit_what_runs() {
             "{restarts} of {}",
             samples.len()
         );
-        assert_eq!(reader.take_counters().lost(), 0);
+        // A signal may be on its way to each thread when that is not registered any more.
+        let counters = reader.take_counters();
+        let late = counters.discarded(DiscardReason::UnknownThread);
+        assert!(late <= 2, "{counters:?}");
+        assert_eq!(counters.lost(), late, "{counters:?}");
     });
 }
 
