@@ -215,6 +215,12 @@ impl Callbacks for ClrCallbacks {
         let arrived = arrival::arrive(parts, self.library, socket, admit).and_then(|()| {
             // Stacks may be asked for by a session to come; the runtime allows that now or never.
             let wanted = subscription::of_idle();
+            if asked.get(keys::HEAP) == Some("1") {
+                // Here or never: the runtime ends concurrent collection for it, until we leave. That it refuses is said
+                // when the heap is to be walked.
+                let low = wanted.low | EventMaskLow::MONITOR_GC;
+                let _refusal = info.set_event_mask2(cx, low, wanted.high);
+            }
             let proof = info.enable_stack_snapshots(cx, wanted.low, wanted.high)?;
             self.clr.set_snapshots(proof);
             Ok(())
@@ -515,6 +521,8 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.collector().started(generations, reason);
         }
+        self.clr
+            .survey(|survey| survey.collection_begins(generations));
         Ok(())
     }
 
@@ -525,8 +533,21 @@ impl Callbacks for ClrCallbacks {
         if let Some(own) = self.events.get() {
             own.collector().finished();
         }
+        self.clr.survey(|survey| survey.collection_ends());
         self.parts.events.collected();
         Ok(())
+    }
+
+    fn object_references<'rt>(
+        &self,
+        _cx: &mut Cx<'rt, NoTrigger>,
+        object: usize,
+        _class: Option<ClassId<'rt>>,
+        _references: &[usize],
+    ) -> corprof::Result<()> {
+        let told = self.clr.survey(|survey| survey.object(object as u64));
+        // Nobody wants the rest of this walk.
+        told.ok_or(Hresult::E_FAIL)
     }
 
     fn dynamic_method_unloaded<'rt>(

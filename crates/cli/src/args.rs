@@ -667,15 +667,22 @@ pub(crate) struct DoctorArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   sidewalk dump 4711
+  sidewalk dump 4711 --async
   sidewalk dump MyApp -o dump.swk
 
 Nothing is stopped: each thread walks its own stack, when a signal tells it to. The process is left
-as it was.")]
+as it was. With --async the runtime collects garbage twice, and walks its heap each time: the program
+stands still meanwhile.")]
 pub(crate) struct DumpArgs {
     /// A process that runs, by its number or the name of its program or .dll; or a recording (.swk)
     /// that a dump was written into
     #[arg(value_name = "PID|NAME|FILE", add = candidates::processes_and_recordings())]
     pub(crate) what: OsString,
+
+    /// Also the stacks of async methods that nobody runs: each with who awaits it, equal ones once with
+    /// their number
+    #[arg(long = "async", conflicts_with = "stay")]
+    pub(crate) suspended: bool,
 
     /// Keep the dump as a recording (.swk), for sidewalk convert
     #[arg(short, long = "output", value_name = "FILE", add = candidates::files())]

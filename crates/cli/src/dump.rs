@@ -15,9 +15,9 @@ use crate::{record, saved};
 pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Result<()> {
     let file = Path::new(&args.what);
     let profile = if is_recording(file) {
-        if args.output.is_some() || args.stay {
+        if args.output.is_some() || args.stay || args.suspended {
             bail!(
-                "--output and --stay are of a process; {} is a recording",
+                "--output, --stay and --async are of a process; {} is a recording",
                 shown(file)
             );
         }

@@ -123,7 +123,7 @@ pub(crate) fn recorded_event(text: &str) -> Result<Event, String> {
 /// An event that a recording may have.
 pub(crate) fn event(text: &str) -> Result<Event, String> {
     let mut all = RECORDED.to_vec();
-    all.extend([Event::Call, Event::TracedCall]);
+    all.extend([Event::Call, Event::TracedCall, Event::Suspended]);
     one_of(&all, text)
 }
 

@@ -51,6 +51,8 @@ pub mod keys {
     pub const PROTOCOL: &str = "protocol";
     /// Where the agent's socket is to be, as the process sees it.
     pub const SOCKET: &str = "socket";
+    /// `1`: the heap will be walked, for which a runtime must be prepared when the agent comes.
+    pub const HEAP: &str = "heap";
     /// What to record, as `SIDEWALK_CONFIG` has it.
     pub const CONFIG: &str = "config";
     /// Names of events, joined by commas.

@@ -157,6 +157,9 @@ pub enum Event {
     TracedCall = 10,
     /// An object that was sampled when it was allocated, and is alive at the end ([`Record::Survivor`]). Value: bytes.
     Live = 11,
+    /// Async methods that nobody ran, when a walk of the heap found them. Value: how many have this stack, which is
+    /// of who awaits them.
+    Suspended = 12,
 }
 
 /// How a walk ended.
@@ -645,6 +648,7 @@ impl Event {
             9 => Event::Call,
             10 => Event::TracedCall,
             11 => Event::Live,
+            12 => Event::Suspended,
             _ => return None,
         })
     }
@@ -667,6 +671,7 @@ impl Event {
             Event::Call => "call",
             Event::TracedCall => "traced-call",
             Event::Live => "live",
+            Event::Suspended => "suspended",
         }
     }
 
@@ -681,7 +686,11 @@ impl Event {
             | Event::Jit
             | Event::TracedCall => Unit::Nanoseconds,
             Event::Alloc | Event::Live => Unit::Bytes,
-            Event::Exception | Event::ClassLoad | Event::ModuleLoad | Event::Call => Unit::Count,
+            Event::Exception
+            | Event::ClassLoad
+            | Event::ModuleLoad
+            | Event::Call
+            | Event::Suspended => Unit::Count,
         }
     }
 }

@@ -53,7 +53,7 @@ fn frame() -> impl Strategy<Value = Frame<'static>> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    (0..12u8).prop_map(|code| Event::from_code(code).unwrap())
+    (0..13u8).prop_map(|code| Event::from_code(code).unwrap())
 }
 
 fn record() -> impl Strategy<Value = Record<'static>> {

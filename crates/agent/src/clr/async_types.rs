@@ -530,6 +530,64 @@ impl Clr {
         learn_class(self, cx, types, class)
     }
 
+    /// Learns of classes that objects of the heap had at `time_ns`, each with the word where its parent is expected: of
+    /// those that chains are about.
+    pub(crate) fn learn_found(
+        &self,
+        cx: &mut Cx<'_, AgentThread>,
+        types: &Types,
+        found: &[(u64, u64)],
+        time_ns: u64,
+    ) {
+        let mut parents = Vec::new();
+        for (table, parent) in found {
+            let is_new = types.get(*table).is_none();
+            if is_new && self.learn_one_found(cx, types, *table, time_ns) == Some(false) {
+                parents.push(*parent);
+            }
+        }
+        // Continuations of runtime async have classes without a name.
+        parents.sort_unstable();
+        parents.dedup();
+        let parents = parents.into_iter().filter(|_| types.has_parents());
+        for parent in parents.filter(|parent| *parent != 0 && types.get(*parent).is_none()) {
+            self.learn_one_found(cx, types, parent, time_ns);
+        }
+    }
+
+    /// Whether the class at a method table has a name; `None` where it may have gone. It is learned where chains are about
+    /// it: there is no room for all of a heap.
+    fn learn_one_found(
+        &self,
+        cx: &mut Cx<'_, AgentThread>,
+        types: &Types,
+        table: u64,
+        time_ns: u64,
+    ) -> Option<bool> {
+        let _no_unload_begins = self.gate.hold_if_none_since(time_ns)?;
+        // SAFETY: the first word of an object that lived then is its class's id, or that of the class that it derives
+        // from, and no class of this runtime has gone since.
+        let key = unsafe { ClassKey::from_parts(cx.info().index(), usize::try_from(table).ok()?) };
+        let class = cx.info().id(key?)?;
+        if let Ok(Some(_)) = cx.info().is_array_class(cx, class) {
+            return Some(true);
+        }
+        if self.any_collectible() && names::collectible_class(self, cx, class, 0).is_some() {
+            return Some(true);
+        }
+        let line = Lineage::of(self, cx, class);
+        if line.classes.is_empty() {
+            return Some(false);
+        }
+        let (kind, _) = describe(self, cx, &line);
+        if kind != Kind::Other {
+            learn_class(self, cx, types, class);
+        } else if !types.has_parents() {
+            look_at_parents(types, &line);
+        }
+        Some(true)
+    }
+
     /// Learns of a body that was there before the session, if it is an async method's. Not if any module has gone since it was
     /// added: also code of a module that stays goes with a type argument that does not, and nobody tells of that.
     pub(crate) fn learn_earlier_body(

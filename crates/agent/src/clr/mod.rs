@@ -36,7 +36,8 @@ use self::rewritten::Rewritten;
 use self::tiers::Tiering;
 use crate::base::numbers::NumberMap;
 use crate::model::ManagedModule;
-use crate::target::chains::{self, Gate};
+use crate::target::chains::suspended::Stopped;
+use crate::target::chains::{self, Gate, Survey, Types};
 use crate::target::hijacks;
 
 /// One CLR.
@@ -70,6 +71,8 @@ pub struct Clr {
     expected: AtomicU8,
     /// How its code becomes known.
     finding: Finding,
+    /// What walks of its heap find, while somebody wants them.
+    survey: Mutex<Option<Survey<'static, Stopped>>>,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
     /// Callbacks of it in which we have panicked, and told of.
@@ -120,6 +123,7 @@ impl Clr {
             hijack_place: OnceLock::new(),
             expected: AtomicU8::new(0),
             finding: Finding::default(),
+            survey: Mutex::default(),
             snapshots: OnceLock::new(),
             panics_told: AtomicU32::new(0),
             calls_told: Mutex::default(),
@@ -187,6 +191,24 @@ impl Clr {
     /// Where readers of its heap come in; `None` where it has no place.
     pub(crate) fn heap_gate(&self) -> Option<&'static Gate> {
         chains::gate(self.place()?)
+    }
+
+    /// From here on walks of its heap look for async methods that nobody runs.
+    pub(crate) fn begin_survey(&self, types: &'static Types) {
+        *lock(&self.survey) = Some(Survey::new(Stopped, types));
+    }
+
+    /// What such walks do, where one is wanted. In callbacks of a collection; all else keeps away then.
+    pub(crate) fn survey<R>(
+        &self,
+        walk: impl FnOnce(&mut Survey<'static, Stopped>) -> R,
+    ) -> Option<R> {
+        lock(&self.survey).as_mut().map(walk)
+    }
+
+    /// No more of them.
+    pub(crate) fn end_survey(&self) -> Option<Survey<'static, Stopped>> {
+        lock(&self.survey).take()
     }
 
     /// Stacks of this CLR may be walked by `DoStackSnapshot`.

@@ -28,6 +28,8 @@ pub struct Settings {
     pub runtimes: RuntimePolicy,
     /// One stack of each thread, when the session is told to stop, and nothing before.
     pub dump: bool,
+    /// With it the stacks of async methods that nobody runs.
+    pub suspended: bool,
     /// Whether samples of async methods have the chain of who awaits them.
     pub chains: bool,
     /// A runtime that has told of so many methods need not tell of more: code is found where samples meet it.
@@ -208,6 +210,7 @@ impl Default for Settings {
             walker: WalkerKind::Signal,
             runtimes: RuntimePolicy::All,
             dump: false,
+            suspended: false,
             chains: false,
             find_code: None,
             trace: Vec::new(),
@@ -254,6 +257,7 @@ impl Settings {
                     settings.walker = known.copied().unwrap_or(settings.walker);
                 }
                 "dump" => settings.dump = value == "1",
+                "suspended" => settings.suspended = value == "1",
                 "async" => settings.chains = value == "1",
                 "find_code" => settings.find_code = value.parse().ok(),
                 "trace" => settings.trace.extend(TracePattern::parse(value)),
@@ -366,7 +370,7 @@ mod tests {
     fn reads_what_the_tool_writes() {
         let settings = Settings::parse(
             "event=wall,alloc,later;interval_ns=1000000;max_depth=64;engine=timer;walker=suspend;\
-             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;async=1;find_code=9;\
+             runtimes=many=3.1,8;new=1;alloc_interval=100;event_limit=0;dump=1;suspended=1;async=1;find_code=9;\
              live_interval_ns=2000000000;\
              trace=50:A.B;trace=0:/a%3b%253b:/;trace=x:A;trace_limit=7",
         );
@@ -383,6 +387,7 @@ mod tests {
                 walker: WalkerKind::Suspend,
                 runtimes: RuntimePolicy::Many(vec!["3.1".into(), "8".into()]),
                 dump: true,
+                suspended: true,
                 chains: true,
                 find_code: Some(9),
                 trace: [(50, "A.B"), (0, "/a;%3b:/")]

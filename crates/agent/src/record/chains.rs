@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use recording::{Frame, MethodKind, Record};
+use recording::{Event, Frame, MethodKind, Record, WalkEnd};
 use stackwalk::{EXACT, Kind, lookup_address};
 
 use super::Recorder;
@@ -20,13 +20,16 @@ use super::roles::Roles;
 use crate::clr::Runtimes;
 use crate::clr::async_types::Note;
 use crate::model::WalkedStack;
-use crate::model::chain::{Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
+use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
 use crate::target::code::Owner;
 use crate::target::{Target, chains};
 
 /// Reasons why a chain is missing that the agent thread finds.
 const NOT_KNOWN: &str = "method not known yet";
 const MISTAKEN: &str = "not its method";
+
+/// The number of no thread of the process.
+const NO_THREAD: u32 = u32::MAX;
 
 /// Most classes of which the names are kept.
 const MAX_NOTES: usize = 16 * 1024;
@@ -243,28 +246,7 @@ impl Recorder {
             }
         }
         self.count_cut(end);
-        let mark = match end {
-            ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
-                Some(Cow::Borrowed(end.name()))
-            }
-            // The last link says it.
-            ChainEnd::Other => None,
-            end => Some(Cow::Owned(format!("async: {}", end.name()))),
-        };
-        let mut stack = None;
-        if let Some(text) = mark {
-            stack = Some(self.called(stack, Frame::AsyncMark { text }));
-        }
-        for link in rest.iter().rev() {
-            if link.role == Role::Suspended {
-                let (frame, _) = self.address(look, link.table | EXACT, sample.time_ns);
-                if !self.written.roles_of(frame).has(Roles::OF_AWAIT) {
-                    stack = Some(self.stack_of(stack, frame));
-                }
-            } else if let Some(frame) = self.link_frame(look, runtime, *link, sample.time_ns) {
-                stack = Some(self.called(stack, frame));
-            }
-        }
+        let mut stack = self.linked(look, runtime, (rest, end), sample.time_ns);
         if of_task {
             if let Some(text) = first.and_then(|first| {
                 let next = rest.first().copied();
@@ -279,6 +261,89 @@ impl Recorder {
             stack = Some(self.stack_of(stack, frame));
         }
         stack
+    }
+
+    /// The stack of these links, the oldest of which ends so.
+    fn linked(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        (links, end): (&[Link], ChainEnd),
+        time_ns: u64,
+    ) -> Option<u32> {
+        let mark = match end {
+            ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
+                Some(Cow::Borrowed(end.name()))
+            }
+            // The last link says it.
+            ChainEnd::Other => None,
+            end => Some(Cow::Owned(format!("async: {}", end.name()))),
+        };
+        let mut stack = None;
+        if let Some(text) = mark {
+            stack = Some(self.called(stack, Frame::AsyncMark { text }));
+        }
+        for link in links.iter().rev() {
+            if link.role == Role::Suspended {
+                let (frame, _) = self.address(look, link.table | EXACT, time_ns);
+                if !self.written.roles_of(frame).has(Roles::OF_AWAIT) {
+                    stack = Some(self.stack_of(stack, frame));
+                }
+            } else if let Some(frame) = self.link_frame(look, runtime, *link, time_ns) {
+                stack = Some(self.called(stack, frame));
+            }
+        }
+        stack
+    }
+
+    /// Writes that so many suspended methods have the chain of these words, which was read at `time_ns`.
+    pub fn suspended(
+        &mut self,
+        target: &Target,
+        runtimes: &mut Runtimes<'_>,
+        (runtime, words): (u8, &[u64]),
+        (time_ns, value): (u64, u64),
+    ) {
+        self.make_room();
+        let look = &mut Lookup { target, runtimes };
+        let (_, Some(chain)) = chain::split(words) else {
+            return;
+        };
+        let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
+        let mut end = self.end_by_now(look, runtime, chain, time_ns);
+        if let (ChainEnd::Unknown, Some(last)) = (end, links.last())
+            && last.role == Role::Last
+        {
+            // Learned with its name, as those are that end a chain.
+            let _named = self.link_frame(look, runtime, *last, time_ns);
+            if chains::prepare().types.get(last.table) == Some(chains::Kind::Other) {
+                end = ChainEnd::Other;
+            }
+        }
+        let Some(stack) = self.linked(look, runtime, (&links, end), time_ns) else {
+            return;
+        };
+        self.outlet.push(&Record::Sample {
+            thread: NO_THREAD,
+            stack,
+            time_ns,
+            event: Event::Suspended,
+            value,
+            end: WalkEnd::Root,
+            detail: None,
+            logical: Some(stack),
+        });
+    }
+
+    /// Writes what stands for the threads that samples of suspended methods do not have.
+    pub fn no_thread(&mut self, time_ns: u64) {
+        self.outlet.push(&Record::Thread {
+            thread: NO_THREAD,
+            tid: 0,
+            name: Cow::Borrowed("suspended async methods"),
+            managed: true,
+            time_ns,
+        });
     }
 
     /// Whether a task that is run by what these frames have called was taken from a queue.

@@ -20,6 +20,7 @@ mod pace;
 mod parts;
 pub mod phases;
 pub mod signal;
+mod suspended;
 mod totals;
 mod visitors;
 
@@ -183,6 +184,9 @@ impl<'a> Session<'a> {
                 Command::Stop => {
                     if self.settings.dump {
                         self.dump(cx);
+                    }
+                    if self.settings.suspended {
+                        self.suspended(cx);
                     }
                     self.close(cx);
                     break;

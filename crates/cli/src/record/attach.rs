@@ -43,6 +43,8 @@ pub(super) struct Wish<'a> {
     pub(super) configuration: &'a str,
     /// It stays afterwards.
     pub(super) stay: bool,
+    /// The heap will be walked.
+    pub(super) walks_heap: bool,
 }
 
 /// Begins to record a process: over the stream come its blocks from here on.
@@ -53,7 +55,7 @@ pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Uni
     let pid = target.pid();
     for _ in 0..2 {
         let Some(stream) = knock(target)? else {
-            attach(target, agent)?;
+            attach(target, agent, wish)?;
             let stream = knock(target)?.ok_or_else(|| {
                 ended(pid).unwrap_or_else(|| {
                     anyhow!("the agent was loaded into process {pid} and is not to be found there")
@@ -143,7 +145,7 @@ fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Option<UnixStr
 }
 
 /// Has the runtime load the agent, from where it can.
-fn attach(target: &Target, agent: &Path) -> Result<()> {
+fn attach(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.way? == Way::ControlSocket {
@@ -152,7 +154,7 @@ fn attach(target: &Target, agent: &Path) -> Result<()> {
     }
     let survey = reach.survey.unwrap_or_default();
     let deployed = Deployed::new(target, &survey, agent)?;
-    let attached = load(target, deployed.library());
+    let attached = load(target, deployed.library(), wish);
     if attached.is_err() {
         deployed.clean_up();
     }
@@ -160,11 +162,14 @@ fn attach(target: &Target, agent: &Path) -> Result<()> {
 }
 
 /// The same, from there. The library is a path of the process's view.
-fn load(target: &Target, library: &Path) -> Result<()> {
+fn load(target: &Target, library: &Path, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
     let socket = control::path_of(&target_folder(pid), target.pid_inside())
         .with_context(|| format!("process {pid} has ended"))?;
-    let data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    let mut data = request(ask::ATTACH).with(keys::SOCKET, &socket.to_string_lossy());
+    if wish.walks_heap {
+        data = data.with(keys::HEAP, "1");
+    }
     let library = library
         .to_str()
         .with_context(|| format!("the runtime takes no path like {}", shown(library)))?;

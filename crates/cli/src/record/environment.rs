@@ -134,6 +134,8 @@ fn number(value: &str) -> Option<u32> {
 
 /// What the agent is told for a dump.
 pub(super) const DUMP: &str = "event=wall;dump=1";
+/// The same, with the stacks of suspended async methods.
+pub(super) const DUMP_ASYNC: &str = "event=wall;dump=1;suspended=1";
 
 /// What the agent is told. Limits that were not given are left to it.
 pub(super) fn configuration(args: &RecordArgs) -> String {

@@ -194,6 +194,7 @@ fn run_attached(
     let wish = attach::Wish {
         configuration: &configuration,
         stay: args.stay,
+        walks_heap: false,
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
@@ -286,11 +287,22 @@ pub(crate) fn dump(
     let mut sink = Sink::temporary_in(wanted.as_deref().map_or(&temporary, folder_of))?;
     let signals = Signals::take().context("cannot take signals over")?;
     let wish = attach::Wish {
-        configuration: environment::DUMP,
+        configuration: match args.suspended {
+            true => environment::DUMP_ASYNC,
+            false => environment::DUMP,
+        },
         stay: args.stay,
+        walks_heap: args.suspended,
     };
+    if args.suspended {
+        // The runtime must be prepared for walks of its heap when the agent comes: one that stays may be there already.
+        let _gone = attach::leave(target);
+    }
     let stream = attach::join(target, agent.path(), &wish)?;
     let mut session = Session::of_running(vec![(stream, target.pid())], &signals, console)?;
+    if args.suspended {
+        session.wait_long();
+    }
     // The dump is taken when the agent is told to stop.
     let recorded = session.record(&mut sink, Some(Duration::ZERO));
     let processes = session.processes;

@@ -28,6 +28,8 @@ use crate::units;
 
 /// How long agents have to send what they hold after they were told to stop.
 const FLUSH_TIME: Duration = Duration::from_secs(5);
+/// The same where they do more then.
+const LONG_FLUSH_TIME: Duration = Duration::from_secs(600);
 /// The same after a second Ctrl-C: the user is waiting.
 const SHORT_FLUSH_TIME: Duration = Duration::from_secs(1);
 /// A second Ctrl-C counts within this time of the first …
@@ -88,6 +90,8 @@ pub(super) struct Session<'s> {
     status: Option<ExitStatus>,
     last_interrupt: Option<Instant>,
     is_interrupted_twice: bool,
+    /// How long agents have at the end, where that is longer than others have.
+    patience: Option<Duration>,
     /// What shows the recording while it is made.
     pub(super) top: Option<Top>,
 }
@@ -114,6 +118,7 @@ impl<'s> Session<'s> {
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            patience: None,
             top: None,
         }
     }
@@ -140,6 +145,7 @@ impl<'s> Session<'s> {
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            patience: None,
             top: None,
         };
         for (stream, pid) in streams {
@@ -208,6 +214,11 @@ impl<'s> Session<'s> {
         self.console.end_progress();
         self.finish(sink, ended)?;
         Ok(ended)
+    }
+
+    /// Agents walk a large heap at the end: they are waited for until the user interrupts twice.
+    pub(super) fn wait_long(&mut self) {
+        self.patience = Some(LONG_FLUSH_TIME);
     }
 
     /// Waits for the program, forwarding signals. Returns at once where it has ended, and without
@@ -387,13 +398,18 @@ impl<'s> Session<'s> {
             self.connections.clear();
             return Ok(());
         }
-        let given = if self.is_interrupted_twice && self.child.is_some() {
+        let given = if let Some(patience) = self.patience {
+            patience
+        } else if self.is_interrupted_twice && self.child.is_some() {
             SHORT_FLUSH_TIME
         } else {
             FLUSH_TIME
         };
         let deadline = Instant::now() + given;
         while !self.connections.is_empty() && Instant::now() < deadline {
+            if self.patience.is_some() && self.is_interrupted_twice {
+                break;
+            }
             self.turn(sink, Some(deadline))?;
         }
         for connection in self.connections.drain(..) {

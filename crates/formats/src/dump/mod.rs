@@ -1,18 +1,21 @@
-//! A dump as text and as JSON: what each thread does, identical stacks once.
+//! A dump as text and as JSON: what each thread does, and which async methods nobody runs, identical stacks once.
 //!
 //! It shows recordings in which the agent has told the state of each thread. What a thread waits for is read off
 //! its frames and its system call, by [`waits`]; what is in no table is not guessed. Invariant: every thread of
 //! the recording that has a state is shown once, with its stack or with the reason why there is none.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use profile::Profile;
-use profile::model::{FrameId, FrameKind, ProcessId, StackId, Thread, ThreadId, WalkEnd};
+use profile::model::{Event, FrameId, FrameKind, ProcessId, StackId, Thread, ThreadId, WalkEnd};
+
 use serde::Serialize;
 
 use crate::health::honest_line;
 use crate::labels::{Labels, kind_name};
+use crate::text::notes;
 use crate::visible::{visible, write_json};
 use crate::wording::plural;
 
@@ -30,6 +33,15 @@ struct Group {
     frames: Vec<FrameId>,
 }
 
+/// Async methods of a process that nobody runs and that have the same stack.
+#[derive(Debug)]
+struct Suspended {
+    process: ProcessId,
+    count: u64,
+    /// The youngest method first.
+    frames: Vec<FrameId>,
+}
+
 /// Whether the recording has a dump.
 pub fn has_dump(profile: &Profile) -> bool {
     profile.threads.iter().any(|thread| thread.state.is_some())
@@ -39,6 +51,7 @@ pub fn has_dump(profile: &Profile) -> bool {
 pub fn dump_text(profile: &Profile) -> String {
     let labels = Labels::new(profile);
     let groups = groups(profile, &labels);
+    let suspended = suspended(profile, &labels);
     let mut text = String::new();
     for (number, process) in profile.processes.iter().enumerate() {
         let id = ProcessId(number as u32);
@@ -58,7 +71,12 @@ pub fn dump_text(profile: &Profile) -> String {
         for group in own() {
             write_group(&mut text, profile, &labels, group);
         }
+        let suspended = suspended.iter().filter(|group| group.process == id);
+        write_suspended(&mut text, profile, &labels, &suspended.collect::<Vec<_>>());
         text.push('\n');
+    }
+    for note in notes(profile) {
+        let _ = writeln!(text, "note: {note}");
     }
     text.push_str(&honest_line(&profile.health));
     text.push('\n');
@@ -82,7 +100,37 @@ fn write_group(text: &mut String, profile: &Profile, labels: &Labels<'_>, group:
     if !group.missing.is_empty() {
         let _ = writeln!(text, "    [no stack: {}]", visible(&group.missing));
     }
-    for frame in &group.frames {
+    write_frames(text, profile, labels, &group.frames);
+}
+
+/// Those of one process.
+fn write_suspended(
+    text: &mut String,
+    profile: &Profile,
+    labels: &Labels<'_>,
+    groups: &[&Suspended],
+) {
+    let Some(sum) = groups
+        .iter()
+        .map(|group| group.count)
+        .reduce(u64::saturating_add)
+    else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "\n{}, {} different",
+        plural(sum, "suspended async stack"),
+        groups.len(),
+    );
+    for group in groups {
+        let _ = writeln!(text, "\n{} suspended", group.count);
+        write_frames(text, profile, labels, &group.frames);
+    }
+}
+
+fn write_frames(text: &mut String, profile: &Profile, labels: &Labels<'_>, frames: &[FrameId]) {
+    for frame in frames {
         let found = profile.frame(*frame);
         let module = found.module.map(|module| profile.module(module));
         let _ = write!(text, "    {}", labels.name(*frame));
@@ -102,6 +150,8 @@ fn write_group(text: &mut String, profile: &Profile, labels: &Labels<'_>, group:
 struct DumpJson<'a> {
     processes: Vec<ProcessJson>,
     stacks: Vec<GroupJson<'a>>,
+    suspended: Vec<SuspendedJson<'a>>,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -120,6 +170,14 @@ struct GroupJson<'a> {
     /// Null where there is a stack.
     missing: Option<&'a str>,
     /// Leaf first.
+    frames: Vec<FrameJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct SuspendedJson<'a> {
+    pid: u32,
+    count: u64,
+    /// The youngest method first.
     frames: Vec<FrameJson<'a>>,
 }
 
@@ -169,20 +227,15 @@ pub fn dump_json(profile: &Profile) -> String {
             state: state_name(group.state).to_owned(),
             waits_for: some(&group.waits).map(|()| group.waits.as_str()),
             missing: some(&group.missing).map(|()| group.missing.as_str()),
-            frames: group
-                .frames
-                .iter()
-                .map(|frame| {
-                    let found = profile.frame(*frame);
-                    FrameJson {
-                        name: labels.name(*frame),
-                        kind: kind_name(found.kind),
-                        module: found.module.map(|module| labels.module_path(module)),
-                        file: labels.file(found),
-                        line: (found.line > 0).then_some(found.line),
-                    }
-                })
-                .collect(),
+            frames: frames_json(profile, &labels, &group.frames),
+        })
+        .collect();
+    let suspended = suspended(profile, &labels)
+        .iter()
+        .map(|group| SuspendedJson {
+            pid: profile.process(group.process).pid,
+            count: group.count,
+            frames: frames_json(profile, &labels, &group.frames),
         })
         .collect();
     let processes = profile
@@ -195,14 +248,69 @@ pub fn dump_json(profile: &Profile) -> String {
         .collect();
     let mut text = Vec::new();
     // Writing to memory does not fail.
-    let _ = write_json(&mut text, &DumpJson { processes, stacks });
+    let _ = write_json(
+        &mut text,
+        &DumpJson {
+            processes,
+            stacks,
+            suspended,
+            notes: notes(profile),
+        },
+    );
     String::from_utf8_lossy(&text).into_owned()
+}
+
+fn frames_json<'a>(
+    profile: &Profile,
+    labels: &'a Labels<'_>,
+    frames: &[FrameId],
+) -> Vec<FrameJson<'a>> {
+    let frames = frames.iter().map(|frame| {
+        let found = profile.frame(*frame);
+        FrameJson {
+            name: labels.name(*frame),
+            kind: kind_name(found.kind),
+            module: found.module.map(|module| labels.module_path(module)),
+            file: labels.file(found),
+            line: (found.line > 0).then_some(found.line),
+        }
+    });
+    frames.collect()
+}
+
+/// Async methods that nobody runs, by process; the largest groups first. What looks the same is one group: methods have code of
+/// several tiers.
+fn suspended(profile: &Profile, labels: &Labels<'_>) -> Vec<Suspended> {
+    let mut counts: BTreeMap<(ProcessId, StackId), u64> = BTreeMap::new();
+    let samples = profile.samples.iter();
+    for sample in samples.filter(|sample| sample.event == Event::Suspended) {
+        let process = profile.thread(sample.thread).process;
+        let stack = sample.logical.unwrap_or(sample.stack);
+        let count = counts.entry((process, stack)).or_default();
+        *count = count.saturating_add(sample.value);
+    }
+    let mut by_text: BTreeMap<(ProcessId, String), Suspended> = BTreeMap::new();
+    for ((process, stack), count) in counts {
+        let frames: Vec<FrameId> = profile.frames_of(stack).collect();
+        let mut text = String::new();
+        write_frames(&mut text, profile, labels, &frames);
+        let group = by_text.entry((process, text)).or_insert(Suspended {
+            process,
+            count: 0,
+            frames,
+        });
+        group.count = group.count.saturating_add(count);
+    }
+    let mut groups: Vec<Suspended> = by_text.into_values().collect();
+    groups.sort_by_key(|group| (group.process, Reverse(group.count)));
+    groups
 }
 
 /// Threads that did the same, by process: those with managed frames first, and in each the first thread's.
 fn groups(profile: &Profile, labels: &Labels<'_>) -> Vec<Group> {
     let mut stacks: BTreeMap<ThreadId, (StackId, WalkEnd)> = BTreeMap::new();
-    for sample in &profile.samples {
+    let samples = profile.samples.iter();
+    for sample in samples.filter(|sample| sample.event != Event::Suspended) {
         stacks
             .entry(sample.thread)
             .or_insert((sample.stack, sample.end));
@@ -263,5 +371,45 @@ fn state_name(code: char) -> &'static str {
         'T' | 't' => "stopped",
         'Z' | 'X' => "ended",
         _ => "state unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::model::WalkEnd;
+    use profile::testing::{self, Scene};
+
+    /// Groups with these numbers; the second one in two parts.
+    fn scene() -> Scene {
+        let mut scene = testing::awaits();
+        let thread = scene.thread(0, "suspended async methods", true);
+        let module = scene.native_module("/lib/x.so");
+        let mut frame = |at, name| scene.native(module, at, name);
+        let (root, leaf) = (frame(1, "root"), frame(2, "leaf"));
+        let (short, long) = (scene.stack(&[root]), scene.stack(&[root, leaf]));
+        for (stack, count) in [(short, 3), (long, 4), (long, 5)] {
+            scene.sample(thread, stack, Event::Suspended, count, WalkEnd::Root);
+        }
+        scene
+    }
+
+    #[test]
+    fn equal_stacks_are_one_group_and_the_largest_is_the_first() {
+        let profile = scene().profile();
+        let groups = suspended(&profile, &Labels::new(&profile));
+        let told: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                let names = group.frames.iter().map(|frame| profile.name(*frame));
+                (group.count, names.collect::<Vec<_>>())
+            })
+            .collect();
+        let expected = [(9, vec!["leaf", "root"]), (3, vec!["root"])];
+        assert_eq!(told, expected);
+        let without = testing::awaits().profile();
+        assert!(suspended(&without, &Labels::new(&without)).is_empty());
+        // Found, not sampled.
+        assert_eq!(profile.health.samples, without.health.samples);
     }
 }

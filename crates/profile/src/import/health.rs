@@ -139,8 +139,15 @@ impl Import {
         let mut broken: HashMap<FrameId, u64> = HashMap::new();
         let mut cut: HashMap<FrameId, u64> = HashMap::new();
         let health = &mut profile.health;
-        health.samples = profile.samples.len() as u64;
-        for sample in &profile.samples {
+        // Suspended methods were found, not sampled: nothing is lost of them.
+        let sampled = || {
+            profile
+                .samples
+                .iter()
+                .filter(|sample| sample.event != Event::Suspended)
+        };
+        health.samples = sampled().count() as u64;
+        for sample in sampled() {
             let (frames, unknown, root) = sums[sample.stack.0 as usize];
             health.frames += u64::from(frames);
             health.unknown_frames += u64::from(unknown);

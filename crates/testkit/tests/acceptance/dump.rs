@@ -1,18 +1,29 @@
 //! A dump: what each thread does now, on real CLRs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
-use testkit::{Machine, Running};
-use testkit::{Record, Recorded, Runtime, native_threads, run_sidewalk, workload};
+use testkit::{AsyncKind, Machine, Running};
+use testkit::{
+    Record, Recorded, Runtime, native_threads, only_child, run_sidewalk, sidewalk, test_folder,
+    workload, workload_of_kind,
+};
+
+use crate::attach::until;
 
 on_each_runtime!(
     a_deadlock_shows_both_threads_and_where_they_wait,
     a_deadlock_that_runs_is_dumped_and_left,
+    suspended_methods_are_counted_by_their_chains,
 );
+on_each_runtime_async!(suspended_methods_of_runtime_async_are_counted_by_their_chains);
 on_net8_and_core31!(
     threads_that_cannot_answer_are_said_with_the_reason,
     a_thread_counts_once_in_every_output,
+    why_there_are_no_suspended_methods_is_said,
+    an_agent_that_stays_is_no_hindrance,
 );
 
 /// As `sidewalk dump` tells it.
@@ -170,4 +181,128 @@ fn a_thread_counts_once_in_every_output(runtime: &Runtime) {
         .map(|line| line.rsplit_once(' ').unwrap().1);
     let sum: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
     assert_eq!(sum, threads, "{collapsed}");
+}
+
+/// Chains of the workload `parked`, by frames.
+type Chains = BTreeMap<Vec<String>, u64>;
+
+fn suspended_methods_are_counted_by_their_chains(runtime: &Runtime) {
+    assert_suspended(runtime, AsyncKind::StateMachine);
+}
+
+fn suspended_methods_of_runtime_async_are_counted_by_their_chains(runtime: &Runtime) {
+    for kind in AsyncKind::WITH_RUNTIME_ASYNC {
+        assert_suspended(runtime, kind);
+    }
+}
+
+fn assert_suspended(runtime: &Runtime, kind: AsyncKind) {
+    let dll = workload_of_kind("parked", kind).dll;
+    let (bare, expected) = start_suspended(runtime, &dll);
+    let (bare, status) = bare.end();
+    assert!(status.success() && bare.starts_with("result "), "{bare}");
+    let (program, told) = start_suspended(runtime, &dll);
+    assert_eq!(told, expected);
+    for round in 0..2 {
+        let pid = program.pid().to_string();
+        let text = run_sidewalk(["dump", "--json", "--async", &pid]);
+        let dump: Value = serde_json::from_str(&text).unwrap();
+        let groups = dump["suspended"].as_array().unwrap();
+        let mut found = Chains::new();
+        for group in groups {
+            let count = group["count"].as_u64().unwrap();
+            let own = frames(group).into_iter();
+            let own = own.map(|name| name.trim_start_matches("Workloads.Parked."));
+            *found.entry(own.map(str::to_owned).collect()).or_default() += count;
+            assert_lines(group);
+        }
+        assert_eq!(found, expected, "round {round}: {dump:#}");
+        let counts = groups.iter().map(|group| group["count"].as_u64().unwrap());
+        assert!(counts.is_sorted_by(|before, next| before >= next));
+        // And what the threads do.
+        let main = stack_with(&dump, "Workloads.Parked.Main");
+        assert_eq!(main["state"], "sleeping", "{main:#}");
+    }
+    let (output, status) = program.end();
+    assert!(status.success(), "{status}");
+    assert_eq!(output, bare);
+}
+
+/// The program when all its methods are suspended, and the chains that it tells of.
+fn start_suspended(runtime: &Runtime, dll: &std::path::Path) -> (Running, Chains) {
+    let chains = std::cell::RefCell::new(Chains::new());
+    let (running, ()) = Running::start_when(runtime.command(dll), |line| {
+        if let Some(told) = line.strip_prefix("suspended ") {
+            let (count, chain) = told.split_once(' ').unwrap();
+            // The marks of the roots have a space in them.
+            let chain = chain.replace("[not awaited]", "[not_awaited]");
+            let chain = chain.replace("[blocking wait]", "[blocking_wait]");
+            let frames = chain.split(' ').map(|frame| frame.replace('_', " "));
+            let count = count.parse().unwrap();
+            chains.borrow_mut().insert(frames.collect(), count);
+        }
+        (line == "ready").then_some(())
+    });
+    (running, chains.into_inner())
+}
+
+/// Each method is at one of its awaits, the leaf too.
+fn assert_lines(group: &Value) {
+    for frame in group["frames"].as_array().unwrap() {
+        let name = frame["name"].as_str().unwrap();
+        if name.starts_with('[') {
+            continue;
+        }
+        let file = frame["file"].as_str().unwrap();
+        let line = frame["line"].as_u64().unwrap() as usize;
+        let source = fs::read_to_string(file).unwrap();
+        let line = source.lines().nth(line - 1).unwrap();
+        assert!(line.contains("await "), "{name}: {line}");
+        let second = name.ends_with(".SecondAwait");
+        assert!(!second || line.contains("Begun"), "{line}");
+    }
+}
+
+/// A runtime that collects concurrently lets nobody walk its heap who was there from the start; one that does not, does.
+fn why_there_are_no_suspended_methods_is_said(runtime: &Runtime) {
+    for (concurrent, is_refused) in [("1", true), ("0", false)] {
+        let folder = test_folder(&format!("refused-{concurrent}"));
+        let command = runtime.command(&workload("parked").dll);
+        let said = folder.join("said");
+        let mut tool = Command::new(sidewalk());
+        tool.args(["record", "-d", "1s", "-o"])
+            .arg(folder.join("first.swk"))
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .stderr(fs::File::create(&said).unwrap());
+        for prefix in ["DOTNET", "COMPlus"] {
+            tool.env(format!("{prefix}_gcConcurrent"), concurrent);
+        }
+        let program = Running::start(tool);
+        until("the end of the recording", || {
+            fs::read_to_string(&said).is_ok_and(|said| said.contains("goes on"))
+        });
+        let pid = only_child(program.pid()).unwrap().to_string();
+        let text = run_sidewalk(["dump", "--async", &pid]);
+        let has_stacks = text.contains("1148 suspended async stacks, 8 different");
+        assert_eq!(has_stacks, !is_refused, "{text}");
+        let is_said = text.contains("note: no suspended async methods of .NET");
+        assert_eq!(is_said, is_refused, "{text}");
+        let (_, status) = program.end();
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// An agent that stays leaves for a dump of suspended methods, and comes again.
+fn an_agent_that_stays_is_no_hindrance(runtime: &Runtime) {
+    let _alone = Machine::alone();
+    let program = Running::start(runtime.command(&workload("parked").dll));
+    let pid = program.pid().to_string();
+    run_sidewalk(["dump", "--stay", &pid]);
+    let text = run_sidewalk(["dump", "--async", &pid]);
+    let has_stacks = text.contains("1148 suspended async stacks, 8 different");
+    assert!(has_stacks, "{text}");
+    let (_, status) = program.end();
+    assert!(status.success(), "{status}");
 }

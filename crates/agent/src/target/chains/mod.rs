@@ -1,7 +1,8 @@
 //! Chains of async methods: what the handler knows and does to find who awaits the method that it interrupted.
 //!
 //! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
-//! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked. All
+//! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked;
+//! `suspended` reads the chains of all methods that nobody runs, in a walk of the heap. All
 //! of it is learned in callbacks and on the agent thread (`clr::async_types`). Nothing here names anything.
 //!
 //! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never freed and only grow, so the
@@ -11,6 +12,7 @@ pub mod bodies;
 pub mod gate;
 pub mod reader;
 pub mod seeker;
+pub mod suspended;
 pub mod types;
 
 use std::sync::OnceLock;
@@ -20,6 +22,7 @@ use stackwalk::HIJACKS;
 
 pub use bodies::{AsyncBodies, AsyncBody, Code, Held, HeldIn, Home, ObjectAt};
 pub use gate::Gate;
+pub use suspended::Survey;
 pub use types::{Kind, SuspendedAt, TaskAt, Types};
 
 /// What the handler looks things up in.

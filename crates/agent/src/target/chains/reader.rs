@@ -17,15 +17,15 @@ const MAX_PARENTS: usize = 6;
 /// Entries of a list that are looked at.
 const MAX_ENTRIES: u64 = 8;
 /// `Task.m_stateFlags` of a task that is done: TASK_STATE_FAULTED, _CANCELED, _RAN_TO_COMPLETION.
-const DONE: u64 = 0x160_0000;
+pub(super) const DONE: u64 = 0x160_0000;
 /// `<>1__state` of a method that is done.
 const DONE_STATE: i32 = -2;
 /// The lowest bits of an object's first word are the collector's.
-const TABLE: u64 = !7;
+pub(super) const TABLE: u64 = !7;
 /// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the references of a value whose
 /// fields the runtime places come first, in the order of their declaration, and these two are first (3.1 to 10). What
 /// is there is believed only where it leads to a task.
-const PROMISE_STATE: u64 = 8;
+pub(super) const PROMISE_STATE: u64 = 8;
 /// Where an array of references has its first one.
 const ARRAY: u64 = 16;
 /// Fields of a task that are looked at for its state machine, behind the method table.
@@ -52,7 +52,7 @@ pub struct ChainReader<'a, H> {
 }
 
 /// What comes after a task.
-enum Next {
+pub(super) enum Next {
     Task(u64),
     End(ChainEnd),
 }
@@ -288,7 +288,7 @@ impl<H: Heap> ChainReader<'_, H> {
     }
 
     /// The task that a continuation leads to.
-    fn task_of(&mut self, continuation: u64) -> Next {
+    pub(super) fn task_of(&mut self, continuation: u64) -> Next {
         let mut at = continuation;
         for _ in 0..MAX_HOPS {
             let Some((table, kind)) = self.object(at) else {
@@ -385,7 +385,7 @@ impl<H: Heap> ChainReader<'_, H> {
     }
 
     /// An object's method table, and what is known of it.
-    fn object(&self, at: u64) -> Option<(u64, Option<Kind>)> {
+    pub(super) fn object(&self, at: u64) -> Option<(u64, Option<Kind>)> {
         let table = self.heap.word(at)? & TABLE;
         if table == 0 {
             return None;
@@ -430,12 +430,12 @@ impl<H: Heap> ChainReader<'_, H> {
         false
     }
 
-    fn field(&self, object: u64, place: u16) -> Option<u64> {
+    pub(super) fn field(&self, object: u64, place: u16) -> Option<u64> {
         self.heap.word(object.checked_add(place.into())?)
     }
 
     /// A number of 32 bits.
-    fn half(&self, object: u64, place: u16) -> Option<u32> {
+    pub(super) fn half(&self, object: u64, place: u16) -> Option<u32> {
         let at = object.checked_add(place.into())?;
         let word = self.heap.word(at & !7)?;
         Some((word >> ((at & 4) * 8)) as u32)
@@ -468,20 +468,20 @@ impl<H: Heap> ChainReader<'_, H> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::types::{SuspendedAt, TaskAt};
     use super::*;
     use std::cell::Cell;
     use std::collections::HashMap;
 
-    const AT: TaskAt = TaskAt {
+    pub(in super::super) const AT: TaskAt = TaskAt {
         continuation: 0x20,
         flags: 0x34,
         state: 0,
     };
     // Method tables.
-    const TASK: u64 = 0x1000;
-    const BOX: u64 = 0x1100;
+    pub(in super::super) const TASK: u64 = 0x1000;
+    pub(in super::super) const BOX: u64 = 0x1100;
     const ACTION: u64 = 0x1200;
     const AWAIT: u64 = 0x1300;
     const CONTINUE_WITH: u64 = 0x1400;
@@ -489,27 +489,27 @@ mod tests {
     const LIST: u64 = 0x1600;
     const BLOCKED: u64 = 0x1700;
     const OBJECT: u64 = 0x1800;
-    const OTHER: u64 = 0x1900;
-    const STRANGE: u64 = 0x2000;
-    const DERIVED: u64 = 0x2100;
-    const STATE: u16 = 0x48;
-    const RUNTIME: u64 = 0x4200;
+    pub(in super::super) const OTHER: u64 = 0x1900;
+    pub(in super::super) const STRANGE: u64 = 0x2000;
+    pub(in super::super) const DERIVED: u64 = 0x2100;
+    pub(in super::super) const STATE: u16 = 0x48;
+    pub(in super::super) const RUNTIME: u64 = 0x4200;
     const SUSPENDED: u64 = 0x4300;
     const OF_AWAIT: u64 = 0x4400;
     /// One that the runtime makes for a method, of which only its parent is known.
-    const SHAPE: u64 = 0x4500;
+    pub(in super::super) const SHAPE: u64 = 0x4500;
     const PLACES: SuspendedAt = SuspendedAt {
         next: 8,
         resume: 16,
         code: 8,
     };
     /// `m_stateObject`.
-    const SUSPENDS: u16 = 0x18;
+    pub(in super::super) const SUSPENDS: u16 = 0x18;
 
     /// Memory in which objects are made.
     #[derive(Default)]
-    struct Made {
-        words: HashMap<u64, u64>,
+    pub(in super::super) struct Made {
+        pub(in super::super) words: HashMap<u64, u64>,
         next: u64,
         left: Option<Cell<u32>>,
     }
@@ -528,7 +528,7 @@ mod tests {
     }
 
     impl Made {
-        fn object(&mut self, table: u64, fields: &[(u16, u64)]) -> u64 {
+        pub(in super::super) fn object(&mut self, table: u64, fields: &[(u16, u64)]) -> u64 {
             self.next += 0x100;
             let at = 0x10_0000 + self.next;
             for word in 0..16 {
@@ -541,16 +541,16 @@ mod tests {
             }
             at
         }
-        fn class(&mut self, table: u64, parent: u64) {
+        pub(in super::super) fn class(&mut self, table: u64, parent: u64) {
             self.words.insert(table + PARENT, parent);
         }
-        fn boxed(&mut self, state: i32, continuation: u64) -> u64 {
+        pub(in super::super) fn boxed(&mut self, state: i32, continuation: u64) -> u64 {
             let state = u64::from(state.cast_unsigned());
             self.object(BOX, &[(AT.continuation, continuation), (STATE, state)])
         }
     }
 
-    fn types() -> Types {
+    pub(in super::super) fn types() -> Types {
         let types = Types::new();
         for (table, kind) in [
             (TASK, Kind::Task(AT)),
@@ -592,7 +592,7 @@ mod tests {
     }
 
     /// A continuation of runtime async, whose method has code at `code`; 0 for none.
-    fn suspended(made: &mut Made, table: u64, code: u64, next: u64) -> u64 {
+    pub(in super::super) fn suspended(made: &mut Made, table: u64, code: u64, next: u64) -> u64 {
         made.class(SHAPE, SUSPENDED);
         let resume = made.object(0, &[(PLACES.code, code)]);
         made.object(table, &[(PLACES.next, next), (PLACES.resume, resume)])

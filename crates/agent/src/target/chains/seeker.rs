@@ -40,7 +40,7 @@ const PIECE: usize = 8;
 const MOST_PIECES: u64 = 32;
 
 /// Where objects can be.
-fn is_plausible(at: u64) -> bool {
+pub(super) fn is_plausible(at: u64) -> bool {
     at.is_multiple_of(8) && (0x1_0000..1 << 47).contains(&at)
 }
 

@@ -1,0 +1,137 @@
+//! The second part of a dump, where that is wanted: the stacks of async methods that nobody runs.
+//!
+//! Each runtime is asked for two collections of all generations, at whose ends it walks its heap for us
+//! (`target::chains::suspended`): the first finds classes, the second one tasks. Both are asked for on threads that live
+//! for that, as the runtime makes them its own. Invariant: whatever the runtime refuses, its event mask is what it was
+//! before, and it is said why there are no stacks.
+
+use std::borrow::Cow;
+
+use corprof::{AgentCx, EventMaskLow, Hresult};
+use recording::Record;
+
+use super::Session;
+use crate::base::proc;
+use crate::clr::Runtimes;
+use crate::target::chains::suspended::{Found, Stopped};
+use crate::target::chains::{self, Survey};
+
+/// The callbacks of a walk, and those that tell for how long the runtime stood still.
+const WALKS: EventMaskLow = EventMaskLow::MONITOR_GC.union(EventMaskLow::MONITOR_SUSPENDS);
+
+impl Session<'_> {
+    /// Writes the stacks of async methods that nobody runs.
+    pub(super) fn suspended(&mut self, cx: &mut AgentCx) {
+        self.recorder.no_thread(proc::now_ns());
+        let numbers = Runtimes::new(cx, &self.parts.registry, &self.clrs).recorded();
+        for number in numbers {
+            let time_ns = proc::now_ns();
+            let (groups, left_out) = match self.survey(cx, number) {
+                Ok(found) => found,
+                Err(why) => {
+                    let version = self.clrs.iter().find(|clr| clr.number == number);
+                    let version = version.map_or("", |clr| &clr.version);
+                    self.recorder.note(&format!(
+                        "no suspended async methods of .NET {version}: {why}"
+                    ));
+                    continue;
+                }
+            };
+            let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+            let target = &self.parts.target;
+            for (words, count) in groups {
+                let chain = (number, &*words);
+                self.recorder
+                    .suspended(target, &mut runtimes, chain, (time_ns, count));
+            }
+            if left_out > 0 {
+                self.recorder.note(&format!(
+                    "{left_out} suspended async methods are not shown: there are too many, or too many different stacks"
+                ));
+            }
+        }
+    }
+
+    /// What two walks of a runtime's heap find.
+    ///
+    /// # Errors
+    /// Why there was none.
+    fn survey(&mut self, cx: &mut AgentCx, number: u8) -> Result<Found, String> {
+        let tables = chains::prepare();
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        let begun = runtimes.with(number, |clr, cx| {
+            let info = cx.info();
+            let before = info.get_event_mask2(cx)?;
+            info.set_event_mask2(cx, before.0 | WALKS, before.1)?;
+            clr.begin_survey(&tables.types);
+            Ok::<_, Hresult>(before)
+        });
+        let before = match begun {
+            Some(Ok(before)) => before,
+            Some(Err(refusal)) => return Err(refused(refusal)),
+            None => return Err(ENDED.to_owned()),
+        };
+        let begun_ns = proc::now_ns();
+        let walked = walk(&mut runtimes, number, |survey| survey.walks() > 0).and_then(|()| {
+            runtimes.with(number, |clr, cx| {
+                let found = clr.survey(|survey| survey.take_classes());
+                clr.learn_found(cx, &tables.types, &found.unwrap_or_default(), begun_ns);
+            });
+            walk(&mut runtimes, number, |survey| survey.is_over())
+        });
+        let ended = runtimes.with(number, |clr, cx| {
+            let restored = cx.info().set_event_mask2(cx, before.0, before.1);
+            let mut stops = Vec::new();
+            clr.collecting().take(&mut stops);
+            (clr.end_survey(), stops, restored)
+        });
+        let (survey, stops, restored) = ended.ok_or(ENDED)?;
+        if let Err(refusal) = restored {
+            self.recorder.note(&format!(
+                "the runtime walks its heap at each collection until we leave: it did not let us end that ({refusal})"
+            ));
+        }
+        for stop in stops {
+            self.recorder.record(&Record::Pause {
+                time_ns: stop.from_ns.saturating_add(stop.ns),
+                stopping_ns: 0,
+                stopped_ns: stop.ns,
+            });
+        }
+        walked?;
+        Ok(survey.ok_or(ENDED)?.into_groups())
+    }
+}
+
+const ENDED: &str = "it has ended";
+
+/// Has the runtime collect, after which its heap has been walked.
+fn walk(
+    runtimes: &mut Runtimes<'_>,
+    number: u8,
+    is_walked: impl Fn(&Survey<'static, Stopped>) -> bool,
+) -> Result<(), String> {
+    let collected = runtimes.apart(number, |cx| cx.info().force_gc(cx));
+    let collected = collected.ok_or(ENDED)?;
+    let collected = collected.map_err(|error| format!("there was no thread to ask it ({error})"));
+    if let Err(refusal) = collected? {
+        return Err(format!("it did not collect ({refusal})"));
+    }
+    let walked = runtimes.with(number, |clr, _| clr.survey(|survey| is_walked(survey)));
+    match walked.flatten() {
+        Some(true) => Ok(()),
+        _ => Err("it collected and did not walk its whole heap".to_owned()),
+    }
+}
+
+/// Why a runtime lets nobody walk its heap.
+fn refused(refusal: Hresult) -> String {
+    let why: Cow<'static, str> = match refusal {
+        Hresult::CORPROF_E_CONCURRENT_GC_NOT_PROFILABLE => Cow::Borrowed(
+            "the agent is there from the start, and the runtime collects concurrently: it lets nobody walk its heap then \
+             (DOTNET_gcConcurrent=0 allows it)",
+        ),
+        other => Cow::Owned(format!("it lets nobody walk its heap ({other})")),
+    };
+    why.into_owned()
+}

@@ -1,0 +1,463 @@
+//! Async methods that nobody runs: found in a walk of the heap, with the chains of who awaits them, and counted by
+//! equal chains.
+//!
+//! At the end of a collection a runtime that is asked to tells of each object that is left, and stands still meanwhile.
+//! Two such walks are needed. The first lists classes, of which the agent thread asks the runtime in between; the
+//! second one finds tasks whose method is suspended, and at its end reads the chains of those that no other one awaits.
+//!
+//! Invariants: objects are read only between the beginning and the end of a collection that took all generations, so
+//! all of them are alive and none moves; memory is bounded by [`MAX_CLASSES`], [`MAX_TASKS`], [`MAX_GROUPS`] and
+//! [`MAX_WORDS`], and what does not fit is counted.
+
+use std::collections::HashMap;
+
+use super::reader::{ChainReader, DONE, Heap, Next, PROMISE_STATE, TABLE};
+use super::seeker::is_plausible;
+use super::types::{Kind, PARENT, TaskAt, Types};
+use crate::base::numbers::NumberMap;
+use crate::model::chain::{ChainBegin, ChainEnd, ChainHead, MAX_LINKS};
+
+/// Most classes that are looked at.
+const MAX_CLASSES: usize = 64 * 1024;
+/// Most suspended methods that are kept during a walk, in 8 bytes each, and as much for those that await others.
+const MAX_TASKS: usize = 8 << 20;
+/// Most different chains.
+const MAX_GROUPS: usize = 64 * 1024;
+/// Most words of all chains together.
+const MAX_WORDS: usize = 4 << 20;
+
+/// The heap of a runtime that stands still.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl Heap for Stopped {
+    fn word(&self, at: u64) -> Option<u64> {
+        if !is_plausible(at) {
+            return None;
+        }
+        // SAFETY: the address is a field of an object that a live object refers to, or of its class. The survey reads
+        // only while the runtime stands still at the end of a collection of all generations, so that objects that are
+        // told of, and those that they refer to, are alive and stay where they are.
+        Some(unsafe { (at as *const u64).read_volatile() })
+    }
+
+    fn is_late(&self) -> bool {
+        false
+    }
+}
+
+/// Chains as words with their numbers, and how many methods there was no room for.
+pub type Found = (Vec<(Box<[u64]>, u64)>, u64);
+
+/// What a walk is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Classes,
+    Chains,
+    /// For nothing any more: the program may collect once more, before the runtime is asked for no more walks.
+    Over,
+}
+
+/// The walks, and what they find.
+#[derive(Debug)]
+pub struct Survey<'t, H> {
+    heap: H,
+    types: &'t Types,
+    step: Step,
+    /// A collection of all generations is at its end.
+    is_open: bool,
+    /// Walks that have come to their end.
+    walks: u32,
+    /// Method tables, and the word where each one's parent is expected.
+    classes: NumberMap<u64, u64>,
+    /// What an object of a class is, of those that are awaited.
+    kinds: NumberMap<u64, Option<Kind>>,
+    tasks: Vec<u64>,
+    awaiting: Vec<u64>,
+    groups: HashMap<Box<[u64]>, u64>,
+    words: usize,
+    left_out: u64,
+}
+
+impl<'t, H: Heap> Survey<'t, H> {
+    /// The one that has found nothing yet, in a heap whose classes are in `types`.
+    pub fn new(heap: H, types: &'t Types) -> Survey<'t, H> {
+        Survey {
+            heap,
+            types,
+            step: Step::Classes,
+            is_open: false,
+            walks: 0,
+            classes: NumberMap::default(),
+            kinds: NumberMap::default(),
+            tasks: Vec::new(),
+            awaiting: Vec::new(),
+            groups: HashMap::new(),
+            words: 0,
+            left_out: 0,
+        }
+    }
+
+    /// A collection has begun, which takes `generations`.
+    pub fn collection_begins(&mut self, generations: &[bool]) {
+        let all = generations.get(..3);
+        self.is_open = all.is_some_and(|all| all.iter().all(|is_taken| *is_taken));
+    }
+
+    /// A live object, of the walk at the end of a collection.
+    pub fn object(&mut self, object: u64) {
+        if !self.is_open {
+            return;
+        }
+        let Some(table) = self.heap.word(object).map(|word| word & TABLE) else {
+            return;
+        };
+        match self.step {
+            Step::Classes => self.class(table),
+            Step::Chains => self.candidate(object, table),
+            Step::Over => {}
+        }
+    }
+
+    /// The walk is over, while the runtime stands still.
+    pub fn collection_ends(&mut self) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        self.walks += 1;
+        if self.step == Step::Chains {
+            self.step = Step::Over;
+            self.group();
+        }
+    }
+
+    /// How many walks have come to their end.
+    pub fn walks(&self) -> u32 {
+        self.walks
+    }
+
+    /// Whether chains have been looked for.
+    pub fn is_over(&self) -> bool {
+        self.step == Step::Over
+    }
+
+    /// The classes that were met, by their method tables, and what is in each where its parent is expected. From here on
+    /// chains are looked for.
+    pub fn take_classes(&mut self) -> Vec<(u64, u64)> {
+        self.step = Step::Chains;
+        std::mem::take(&mut self.classes).into_iter().collect()
+    }
+
+    /// The chains as words of [`crate::model::chain`], the head last, with the number of each; and how many suspended
+    /// methods there was no room for.
+    pub fn into_groups(self) -> Found {
+        let mut groups: Vec<_> = self.groups.into_iter().collect();
+        groups.sort_unstable_by(|(words, count), (others, other)| {
+            other.cmp(count).then_with(|| words.cmp(others))
+        });
+        (groups, self.left_out)
+    }
+
+    fn class(&mut self, table: u64) {
+        if self.classes.len() < MAX_CLASSES && !self.classes.contains_key(&table) {
+            let parent = table.checked_add(PARENT).and_then(|at| self.heap.word(at));
+            self.classes.insert(table, parent.unwrap_or(0));
+        }
+    }
+
+    fn candidate(&mut self, object: u64, table: u64) {
+        let kind = match self.kinds.get(&table) {
+            Some(kind) => *kind,
+            None => {
+                let kind = self.reader(&mut []).kind(table);
+                let kind = kind.filter(|kind| kind.is_awaited());
+                if self.kinds.len() < MAX_CLASSES {
+                    self.kinds.insert(table, kind);
+                }
+                kind
+            }
+        };
+        let Some(kind) = kind else {
+            return;
+        };
+        let mut links = [0; MAX_LINKS];
+        let mut reader = self.reader(&mut links);
+        if !is_suspended(&reader, object, kind) {
+            return;
+        }
+        let next = awaiting(&mut reader, object, kind);
+        if self.tasks.len() >= MAX_TASKS {
+            self.left_out += 1;
+            return;
+        }
+        self.tasks.push(object);
+        self.awaiting.extend(next);
+    }
+
+    /// Reads the chains of what no other one awaits.
+    fn group(&mut self) {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let mut awaiting = std::mem::take(&mut self.awaiting);
+        // Mostly in order already.
+        tasks.sort_unstable();
+        awaiting.sort_unstable();
+        let mut others = awaiting.into_iter().peekable();
+        let mut words = Vec::with_capacity(MAX_LINKS + 1);
+        let mut links = [0; MAX_LINKS];
+        for task in tasks {
+            while others.next_if(|other| *other < task).is_some() {}
+            if others.peek() == Some(&task) {
+                continue;
+            }
+            let mut reader = self.reader(&mut links);
+            let end = reader.read(task);
+            let count = reader.count;
+            words.clear();
+            words.extend(links.iter().take(count));
+            self.count(&mut words, end);
+        }
+    }
+
+    fn count(&mut self, words: &mut Vec<u64>, end: ChainEnd) {
+        let head = ChainHead {
+            older: 0,
+            links: u16::try_from(words.len()).unwrap_or(u16::MAX),
+            end,
+            begin: ChainBegin::Method,
+        };
+        words.push(head.pack());
+        if let Some(count) = self.groups.get_mut(words.as_slice()) {
+            *count += 1;
+        } else if self.groups.len() < MAX_GROUPS && self.words + words.len() <= MAX_WORDS {
+            self.words += words.len();
+            self.groups.insert(words.as_slice().into(), 1);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn reader<'a>(&'a self, links: &'a mut [u64]) -> ChainReader<'a, H> {
+        ChainReader {
+            heap: &self.heap,
+            types: self.types,
+            links,
+            count: 0,
+        }
+    }
+}
+
+/// Whether a task is one of a method that has begun and that nobody runs.
+fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: Kind) -> bool {
+    let is_done = |at: TaskAt| {
+        let flags = reader.half(task, at.flags);
+        flags.is_none_or(|flags| u64::from(flags) & DONE != 0)
+    };
+    // Negative while it runs, and where it is done.
+    let waits = |object: u64, place: u16| {
+        let state = reader.half(object, place).map(u32::cast_signed);
+        state.is_some_and(|state| state >= 0)
+    };
+    match kind {
+        Kind::Box {
+            task: at, state, ..
+        } => waits(task, state) && !is_done(at),
+        Kind::Object {
+            task: at,
+            machine,
+            state,
+            ..
+        } => {
+            let machine = reader.field(task, machine).filter(|at| *at != 0);
+            machine.is_some_and(|machine| waits(machine, state)) && !is_done(at)
+        }
+        Kind::Pooled { state, .. } => waits(task, state),
+        Kind::Runtime(at) | Kind::Task(at) if at.state != 0 => {
+            let first = reader.field(task, at.state).filter(|first| *first != 0);
+            let kind = first.and_then(|first| reader.object(first)?.1);
+            matches!(kind, Some(Kind::Suspended(_) | Kind::OfAwait { .. })) && !is_done(at)
+        }
+        _ => false,
+    }
+}
+
+/// The next task of a suspended method that a chain from `task` comes to.
+fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: Kind) -> Option<u64> {
+    let (mut at, mut kind) = (task, kind);
+    for _ in 0..MAX_LINKS {
+        let place = match kind {
+            Kind::Task(task) | Kind::Runtime(task) | Kind::Box { task, .. } => {
+                at.checked_add(task.continuation.into())
+            }
+            Kind::Object {
+                task, promise: 0, ..
+            } => at.checked_add(task.continuation.into()),
+            Kind::Object {
+                machine, promise, ..
+            } => reader
+                .field(at, machine)?
+                .checked_add(u64::from(promise) + PROMISE_STATE),
+            Kind::Pooled { promise, .. } => at.checked_add(u64::from(promise) + PROMISE_STATE),
+            _ => None,
+        };
+        let next = reader.heap.word(place?).filter(|next| *next != 0)?;
+        // What lies between is of no interest here.
+        reader.count = 0;
+        let Next::Task(next) = reader.task_of(next) else {
+            return None;
+        };
+        (at, kind) = (next, reader.object(next)?.1?);
+        if is_suspended(reader, at, kind) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::tests::{
+        AT, BOX, Made, OTHER, RUNTIME, SHAPE, STATE, SUSPENDS, TASK, suspended, types,
+    };
+    use super::*;
+    use crate::model::chain::{Link, NO_STATE, Role, split};
+
+    const ALL: [bool; 5] = [true; 5];
+
+    type Groups = Vec<(Vec<(Role, u64, i32)>, ChainEnd, u64)>;
+
+    /// What a second walk over these objects finds.
+    fn found(made: Made, objects: &[u64]) -> Groups {
+        let types = types();
+        types.set_parents();
+        let mut survey = Survey::new(made, &types);
+        let _classes = survey.take_classes();
+        walk(&mut survey, &ALL, objects);
+        told(survey)
+    }
+
+    fn walk(survey: &mut Survey<'_, Made>, generations: &[bool], objects: &[u64]) {
+        survey.collection_begins(generations);
+        for object in objects {
+            survey.object(*object);
+        }
+        survey.collection_ends();
+    }
+
+    fn told(survey: Survey<'_, Made>) -> Groups {
+        let (groups, left_out) = survey.into_groups();
+        assert_eq!(left_out, 0);
+        let told = groups.into_iter().map(|(words, count)| {
+            let (_, chain) = split(&words);
+            let chain = chain.unwrap();
+            let links = chain.links.iter().map(|word| {
+                let link = Link::unpack(*word);
+                (link.role, link.table, link.state)
+            });
+            (links.collect(), chain.end, count)
+        });
+        told.collect()
+    }
+
+    fn of_box(state: i32) -> (Role, u64, i32) {
+        (Role::Task, BOX, state)
+    }
+
+    #[test]
+    fn equal_chains_are_one_group_and_what_they_pass_through_is_none() {
+        let mut made = Made::default();
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            let root = made.boxed(7, 0);
+            let leaf = made.boxed(3, root);
+            // In either order.
+            all.extend([leaf, root]);
+        }
+        let alone = made.boxed(7, 0);
+        // Two that a promise joins, which is no method.
+        let joined = made.boxed(2, 0);
+        let promise = made.object(TASK, &[(AT.continuation, joined)]);
+        let left = made.boxed(3, promise);
+        let right = made.boxed(3, promise);
+        all.extend([alone, joined, promise, left, right]);
+        let through = (Role::Task, TASK, NO_STATE);
+        let mut expected = vec![
+            (vec![of_box(3), of_box(7)], ChainEnd::Root, 5),
+            (vec![of_box(3), through, of_box(2)], ChainEnd::Root, 2),
+            (vec![of_box(7)], ChainEnd::Root, 1),
+        ];
+        let mut groups = found(made, &all);
+        groups.sort_by_key(|(links, ..)| links.len());
+        expected.sort_by_key(|(links, ..)| links.len());
+        assert_eq!(groups, expected);
+    }
+
+    #[test]
+    fn what_runs_or_is_done_is_not_suspended() {
+        let mut made = Made::default();
+        let flags = |flags: u64| (AT.flags & !7, flags << 32);
+        let running = made.boxed(-1, 0);
+        let done = made.boxed(-2, 0);
+        let failed = made.object(BOX, &[(STATE, 4), flags(0x20_0000)]);
+        let awaited = made.object(TASK, &[]);
+        let resumed = made.object(RUNTIME, &[]);
+        let other = made.object(OTHER, &[]);
+        let all = [running, done, failed, awaited, resumed, other];
+        assert_eq!(found(made, &all), []);
+    }
+
+    #[test]
+    fn a_list_of_continuations_is_one_chain_with_who_awaits_its_task() {
+        let mut made = Made::default();
+        let root = made.boxed(3, 0);
+        let outer = suspended(&mut made, SHAPE, 0x7001, 0);
+        let inner = suspended(&mut made, SHAPE, 0x7003, outer);
+        let task = made.object(RUNTIME, &[(AT.continuation, root), (SUSPENDS, inner)]);
+        let code = |at| (Role::Suspended, at, NO_STATE);
+        let links = vec![
+            (Role::Task, RUNTIME, NO_STATE),
+            code(0x7003),
+            code(0x7001),
+            of_box(3),
+        ];
+        let groups = found(made, &[root, outer, inner, task]);
+        assert_eq!(groups, [(links, ChainEnd::Root, 1)]);
+    }
+
+    #[test]
+    fn nothing_is_read_but_at_the_end_of_a_collection_of_all_generations() {
+        let mut made = Made::default();
+        let leaf = made.boxed(3, 0);
+        made.class(BOX, TASK);
+        let types = types();
+        let mut survey = Survey::new(made, &types);
+        survey.object(leaf);
+        walk(&mut survey, &[true, true, false, false], &[leaf]);
+        assert_eq!(survey.walks(), 0);
+        walk(&mut survey, &ALL, &[leaf, leaf]);
+        assert_eq!(survey.walks(), 1);
+        assert_eq!(survey.take_classes(), [(BOX, TASK)]);
+        walk(&mut survey, &[true, false, false], &[leaf]);
+        survey.object(leaf);
+        assert_eq!((survey.walks(), survey.is_over()), (1, false));
+        // The program collects as well.
+        for walks in 2..5 {
+            walk(&mut survey, &ALL, &[leaf]);
+            assert_eq!((survey.walks(), survey.is_over()), (walks, true));
+        }
+        assert_eq!(told(survey), [(vec![of_box(3)], ChainEnd::Root, 1)]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let types = types();
+        let mut survey = Survey::new(Made::default(), &types);
+        for number in 0..MAX_GROUPS as u64 + 10 {
+            survey.count(&mut vec![number], ChainEnd::Root);
+        }
+        survey.count(&mut vec![3], ChainEnd::Root);
+        let (groups, left_out) = survey.into_groups();
+        assert_eq!((groups.len(), left_out), (MAX_GROUPS, 10));
+        // The largest first.
+        assert_eq!(groups.first().map(|(_, count)| *count), Some(2));
+    }
+}
