@@ -472,7 +472,8 @@ fn example(program: &str, thread: &Thread) -> String {
 
 /// The workloads that the oracle runs: those that go on by themselves, on every runtime, for as long
 /// as they are told to. `chain` is a library to its host; of a thousand sleeping threads
-/// of `idlethreads` each has the same stack; `phases`, `tasks`, `ticks` and `traced` end when they have done what they do; `strays` and `truncated` are given a library.
+/// of `idlethreads` each has the same stack; `parked`, `phases`, `suspended`, `tasks`, `ticks`, `traced` and `tracedtasks` end when
+/// they have done what they do; `strays` and `truncated` are given a library.
 ///
 /// # Errors
 /// What reading the folder of workloads answered.
@@ -483,12 +484,15 @@ pub fn oracle_programs() -> std::io::Result<Vec<String>> {
             "chain",
             "deadlock",
             "idlethreads",
+            "parked",
             "phases",
             "strays",
+            "suspended",
             "tasks",
             "ticks",
             "together",
             "traced",
+            "tracedtasks",
             "truncated",
             "waits",
         ]
