@@ -6,8 +6,8 @@
 //! second one finds tasks whose method is suspended, and at its end reads the chains of those that no other one awaits.
 //!
 //! Invariants: objects are read only between the beginning and the end of a collection that took all generations, so
-//! all of them are alive and none moves; memory is bounded by [`MAX_CLASSES`], [`MAX_TASKS`], [`MAX_GROUPS`] and
-//! [`MAX_WORDS`], and what does not fit is counted.
+//! all of them are alive and none moves; memory is bounded by `MAX_CLASSES`, `MAX_TASKS`, `MAX_GROUPS` and
+//! `MAX_WORDS`, and what does not fit is counted.
 
 use std::collections::HashMap;
 
