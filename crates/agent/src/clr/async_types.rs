@@ -119,6 +119,33 @@ const EXPECTED_NOT_YET: u8 = 0;
 const EXPECTED_WANTED: u8 = 1;
 const EXPECTED_DONE: u8 = 2;
 
+/// What a runtime's library says of runtime async in its metadata.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RuntimeAsync {
+    /// It has it.
+    is_there: bool,
+    /// Where `DiagnosticIP` is in a `ResumeInfo`.
+    code: Option<u16>,
+    /// A dispatcher has on its stack what is looked for there.
+    is_dispatched: bool,
+}
+
+impl RuntimeAsync {
+    /// All names of the library are read for it.
+    fn of(library: &Metadata) -> RuntimeAsync {
+        let [suspended, resume, dispatched] = library.types_named([SUSPENDED, RESUME, DISPATCHED]);
+        let place = |token: Option<u32>, first, other| place_in_row(library, token?, first, other);
+        let code = place(resume, "Resume", "DiagnosticIP");
+        let dispatched =
+            ["NextContinuation", "CurrentTask"].map(|field| place(dispatched, "Next", field));
+        RuntimeAsync {
+            is_there: suspended.is_some(),
+            code: code.and_then(|code| u16::try_from(code).ok()),
+            is_dispatched: dispatched == [Some(8), Some(16)],
+        }
+    }
+}
+
 /// What a class is called in a chain.
 #[derive(Clone, Debug)]
 pub enum Note {
@@ -153,12 +180,14 @@ impl<'rt> Lineage<'rt> {
         self.classes.first().map_or("", |(_, _, name)| name)
     }
 
-    /// Whether the runtime's own library, in which all lines end, has runtime async.
-    fn has_runtime_async(&self, clr: &Clr) -> bool {
-        let root = self.classes.last().and_then(|(_, info, _)| info.module);
-        let facts = root.and_then(|module| clr.module(module.raw()));
+    /// What the runtime's own library, in which all lines end, says of runtime async.
+    fn runtime_async(&self, clr: &Clr) -> RuntimeAsync {
+        let root = self.classes.last().filter(|(_, _, name)| name == OBJECT);
+        let facts = root.and_then(|(_, info, _)| clr.module(info.module?.raw()));
         let metadata = facts.as_ref().and_then(|facts| facts.metadata());
-        metadata.is_some_and(|metadata| metadata.types_named([SUSPENDED]) != [None])
+        metadata.map_or(RuntimeAsync::default(), |metadata| {
+            clr.runtime_async(metadata)
+        })
     }
 
     fn find(
@@ -249,7 +278,7 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
         Some(TaskAt {
             continuation: line.field(clr, cx, TASK, "m_continuationObject")?,
             flags: line.field(clr, cx, TASK, "m_stateFlags")?,
-            state: match line.has_runtime_async(clr) {
+            state: match line.runtime_async(clr).is_there {
                 true => line.field(clr, cx, TASK, "m_stateObject")?,
                 false => 0,
             },
@@ -258,7 +287,7 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
     let Some(task) = line.find(|name| name == TASK).and_then(|_| task()) else {
         return (Kind::Other, named());
     };
-    if own == RUNTIME_TASK || own.starts_with(&format!("{RUNTIME_TASK}[")) {
+    if own == RUNTIME_TASK {
         return (Kind::Runtime(task), named());
     }
     machine_of(clr, cx, line, task).unwrap_or_else(|| (Kind::Task(task), named()))
@@ -266,19 +295,10 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
 
 /// A suspended method of runtime async.
 fn suspended<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> Option<Kind> {
-    let (_, info, _) = line.find(|name| name == SUSPENDED)?;
-    let facts = clr.module(info.module?.raw())?;
-    let [resume] = facts.metadata()?.types_named([RESUME]);
     let suspended = SuspendedAt {
         next: line.field(clr, cx, SUSPENDED, "Next")?,
         resume: line.field(clr, cx, SUSPENDED, "ResumeInfo")?,
-        code: u16::try_from(place_in_row(
-            facts.metadata()?,
-            resume?,
-            "Resume",
-            "DiagnosticIP",
-        )?)
-        .ok()?,
+        code: line.runtime_async(clr).code?,
     };
     Some(match line.field(clr, cx, OF_AWAIT, "RuntimeAsyncTask") {
         Some(task) => Kind::OfAwait { suspended, task },
@@ -423,6 +443,11 @@ fn look_at_parents(types: &Types, line: &Lineage<'_>) {
 }
 
 impl Clr {
+    /// What the runtime's library, whose metadata this is, says of runtime async. Read once.
+    fn runtime_async(&self, library: &Metadata) -> RuntimeAsync {
+        *self.runtime_async.get_or_init(|| RuntimeAsync::of(library))
+    }
+
     /// Whether [`Clr::learn_expected`] has something to do.
     pub(crate) fn expects(&self) -> bool {
         self.expected.load(Ordering::Relaxed) == EXPECTED_WANTED
@@ -900,10 +925,7 @@ fn machine_that_moves<'rt, C: Synchronous>(
         return None;
     }
     if method.type_name == RUNTIME_TASK && DISPATCHES.contains(&method.name.as_str()) {
-        // What it has on the stack must be as it is looked for.
-        let [info] = own.types_named([DISPATCHED]);
-        let place = |field| place_in_row(own, info?, "Next", field);
-        if (place("NextContinuation"), place("CurrentTask")) != (Some(8), Some(16)) {
+        if !clr.runtime_async(own).is_dispatched {
             return None;
         }
         if let Some(class) = found.class {

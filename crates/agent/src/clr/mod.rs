@@ -69,6 +69,8 @@ pub struct Clr {
     hijack_place: OnceLock<usize>,
     /// Whether the usual classes of chains are known (`async_types`).
     expected: AtomicU8,
+    /// What its library says of runtime async (`async_types`).
+    runtime_async: OnceLock<async_types::RuntimeAsync>,
     /// How its code becomes known.
     finding: Finding,
     /// What walks of its heap find, while somebody wants them.
@@ -122,6 +124,7 @@ impl Clr {
             hijacks: hijacks::Words::default(),
             hijack_place: OnceLock::new(),
             expected: AtomicU8::new(0),
+            runtime_async: OnceLock::new(),
             finding: Finding::default(),
             survey: Mutex::default(),
             snapshots: OnceLock::new(),
