@@ -472,8 +472,20 @@ impl Recorded {
 /// # Panics
 /// When they cannot be had of the recording.
 pub fn logical_stacks(recording: &Path, event: &str) -> Stacks {
+    stacks_as(recording, event, "logical")
+}
+
+/// The stacks of the samples of an event as they were on the threads, frame by frame.
+///
+/// # Panics
+/// When they cannot be had of the recording.
+pub fn physical_stacks(recording: &Path, event: &str) -> Stacks {
+    stacks_as(recording, event, "physical")
+}
+
+fn stacks_as(recording: &Path, event: &str, kind: &str) -> Stacks {
     let mut arguments = vec!["convert".as_ref(), recording.as_os_str()];
-    let options = ["--event", event, "--async", "logical", "-o", "-"];
+    let options = ["--event", event, "--async", kind, "-o", "-"];
     arguments.extend(options.map(std::ffi::OsStr::new));
     Stacks::from_collapsed(&run_sidewalk(arguments))
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testkit::{Answer, AsyncKind, Record, Recorded, Runtime, Stacks, workload_of_kind};
+use testkit::{
+    Answer, AsyncKind, Record, Recorded, Runtime, Stacks, physical_stacks, workload_of_kind,
+};
 
 on_net8_and_core31!(
     rule_21_shadow_counts_every_call_of_a_known_tree,
@@ -57,8 +59,7 @@ pub(crate) fn assert_no_call_lost(recorded: &Recorded) {
 
 /// Paths, root first, with their calls, as the recording has them.
 pub(crate) fn calls(recorded: &Recorded) -> Stacks {
-    let out = recorded.convert_event("call", "calls.collapsed");
-    Stacks::from_collapsed(&std::fs::read_to_string(out).unwrap())
+    physical_stacks(&recorded.recording, "call")
 }
 
 /// What the program printed: `calls COUNT ROOT;…;LEAF`.
