@@ -131,21 +131,19 @@ impl Recorder {
             let is_resumer = roles.has(Roles::RESUMER);
             let older = words.get(next..).filter(|_| roles.has(Roles::RUNNER));
             let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
-            let is_continued = roles.has(Roles::CONTINUER)
-                && words
-                    .get(..next - 1)
-                    .and_then(|younger| self.without_resume_stubs(look, younger, sample.time_ns))
-                    .is_some();
+            let younger = words
+                .get(..next - 1)
+                .filter(|_| roles.has(Roles::CONTINUER));
+            let continued = younger
+                .and_then(|younger| self.without_resume_stubs(look, younger, sample.time_ns));
             let end = match is_run {
                 true => Some(next),
-                false => (is_body && is_resumer || is_continued).then_some(next - 1),
+                false => (is_body && is_resumer).then_some(next - 1),
             };
-            if let Some(frames) = end.and_then(|end| words.get(..end)) {
+            let run = end.and_then(|end| words.get(..end));
+            let run = run.map(|frames| self.without_task_s_own(look, frames, sample.time_ns));
+            if let Some(frames) = continued.or(run) {
                 self.chains.not_known += 1;
-                let frames = match is_continued {
-                    true => self.without_resume_stubs(look, frames, sample.time_ns)?,
-                    false => self.without_task_s_own(look, frames, sample.time_ns),
-                };
                 return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
             }
             is_body = !is_resumer && self.written.frame_tokens.contains_key(&frame);
