@@ -147,12 +147,12 @@ pub(super) extern "C" fn enter(_method: i32) -> i64 {
 
 /// The leave probe.
 pub(super) extern "C" fn leave(began: i64, method: i32) {
-    ended(began.cast_unsigned(), method, false);
+    ended(began.cast_unsigned(), method, false, false);
 }
 
 /// The fault probe: an exception leaves the method.
 pub(super) extern "C" fn fault(began: i64, method: i32) {
-    ended(began.cast_unsigned(), method, true);
+    ended(began.cast_unsigned(), method, true, false);
 }
 
 /// The enter probe of a method compiled with runtime async, which may be suspended before it ends.
@@ -166,17 +166,17 @@ pub(super) extern "C" fn enter_async(number: i32) -> i64 {
 
 /// Its leave probe, on whichever thread it ends.
 pub(super) extern "C" fn leave_async(began: i64, method: i32) {
-    ended_async(began.cast_unsigned(), method, false);
+    ended(began.cast_unsigned(), method, false, true);
 }
 
 /// Its fault probe.
 pub(super) extern "C" fn fault_async(began: i64, method: i32) {
-    ended_async(began.cast_unsigned(), method, true);
+    ended(began.cast_unsigned(), method, true, true);
 }
 
 /// In place of the leave probe, where a method returns a task that has completed.
 pub(super) extern "C" fn leave_completed(began: i64, is_success: i32, method: i32) {
-    ended(began.cast_unsigned(), method, is_success == 0);
+    ended(began.cast_unsigned(), method, is_success == 0, false);
 }
 
 /// The same for a task that has not.
@@ -229,24 +229,14 @@ fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static Keeper)>
     (method.min_ns.load(Relaxed) != NEVER).then_some((method, keeper))
 }
 
-#[inline]
-fn ended(began: u64, number: i32, is_error: bool) {
+/// A call has ended; where it was counted as open, it is not any more.
+#[inline(always)]
+fn ended(began: u64, number: i32, is_error: bool, was_open: bool) {
     if let Some((method, keeper)) = counts(began, number) {
         let (now, processor) = keeper.now();
-        count(
-            keeper,
-            method,
-            processor,
-            now.saturating_sub(began),
-            is_error,
-        );
-    }
-}
-
-fn ended_async(began: u64, number: i32, is_error: bool) {
-    if let Some((method, keeper)) = counts(began, number) {
-        let (now, processor) = keeper.now();
-        method.has_ended(processor);
+        if was_open {
+            method.has_ended(processor);
+        }
         count(
             keeper,
             method,
