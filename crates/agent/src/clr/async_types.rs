@@ -37,6 +37,9 @@ const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
 const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
 const AWAIT: &str = "System.Threading.Tasks.AwaitTaskContinuation";
 const LIST: &str = "System.Collections.Generic.List`1";
+/// `miAsync`, of methods compiled with runtime async: the IL returns a `T` where the signature says
+/// `Task<T>`.
+pub const IS_RUNTIME_ASYNC: u32 = 0x2000;
 /// A suspended method of runtime async (.NET 11 on), whose class derives from it.
 const SUSPENDED: &str = "System.Runtime.CompilerServices.Continuation";
 /// The one that stands for an await of a task.
@@ -44,7 +47,7 @@ const OF_AWAIT: &str = "System.Runtime.CompilerServices.RuntimeAsyncTaskContinua
 /// What tells how a suspended method goes on, and where its code is.
 const RESUME: &str = "System.Runtime.CompilerServices.ResumeInfo";
 /// The task of methods of runtime async.
-const RUNTIME_TASK: &str = "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1";
+pub const RUNTIME_TASK: &str = "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1";
 /// What its dispatcher has on the stack.
 const DISPATCHED: &str = "System.Runtime.CompilerServices.AsyncDispatcherInfo";
 
@@ -406,11 +409,24 @@ fn learn_class<'rt, C: Synchronous>(
         return None;
     }
     let line = Lineage::of(clr, cx, class);
-    let (kind, note) = describe(clr, cx, &line);
     if line.classes.is_empty() {
         return None;
     }
-    types.learn(class.raw() as u64, kind);
+    let (kind, note) = describe(clr, cx, &line);
+    learn_line(clr, cx, types, (line, kind));
+    Some(note)
+}
+
+/// Learns of a class, which is of this kind, and of those that it derives from.
+fn learn_line<'rt, C: Synchronous>(
+    clr: &Clr,
+    cx: &Cx<'rt, C>,
+    types: &Types,
+    (line, kind): (Lineage<'rt>, Kind),
+) {
+    if let Some((class, ..)) = line.classes.first() {
+        types.learn(class.raw() as u64, kind);
+    }
     look_at_parents(types, &line);
     // What it derives from tells of others.
     let mut rest = line;
@@ -423,7 +439,6 @@ fn learn_class<'rt, C: Synchronous>(
             types.learn(parent.raw() as u64, kind);
         }
     }
-    Some(note)
 }
 
 /// Sees whether method tables refer to their parents' as expected.
@@ -606,7 +621,7 @@ impl Clr {
         }
         let (kind, _) = describe(self, cx, &line);
         if kind != Kind::Other {
-            learn_class(self, cx, types, class);
+            learn_line(self, cx, types, (line, kind));
         } else if !types.has_parents() {
             look_at_parents(types, &line);
         }

@@ -30,6 +30,7 @@ use recording::{Event, WalkEnd};
 use super::exception::{LAST_WAIT, MAX_MESSAGE, MAX_SEARCHES, function_at, managed_at};
 use super::sample::{Catcher, EventSample};
 use super::{Origin, lock};
+use crate::clr::async_types::RUNTIME_TASK;
 use crate::clr::names;
 use crate::model::chain;
 use crate::target::Target;
@@ -259,7 +260,7 @@ pub(super) fn catch_begins<'rt>(origin: Origin<'_>, cx: &mut Cx<'rt, Callback>, 
 
 /// Whether a method catches what leaves methods of runtime async, to pass it on to what awaits them.
 fn passes_on(name: &str) -> bool {
-    let own = name.strip_prefix("System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1");
+    let own = name.strip_prefix(RUNTIME_TASK);
     own.is_some_and(|own| own.ends_with("DispatchContinuations"))
 }
 

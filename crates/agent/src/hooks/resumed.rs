@@ -10,9 +10,6 @@ use corprof::{Cx, FunctionId};
 use super::stack::{ASYNC, RESUMES};
 use crate::clr::{Clr, async_types, names};
 
-/// `MethodImplAttributes.Async`.
-const IS_ASYNC: u32 = 0x2000;
-
 /// The flags of a function's frames; `None`: it has no hooks. Of a generic method a thunk cannot be told from the body.
 pub(super) fn flags<'rt>(
     clr: &Clr,
@@ -30,7 +27,7 @@ pub(super) fn flags<'rt>(
         let method = metadata.get_method_props(found.token).ok()?;
         Some(method.implementation)
     };
-    if implementation().is_some_and(|flags| flags & IS_ASYNC != 0) {
+    if implementation().is_some_and(|flags| flags & async_types::IS_RUNTIME_ASYNC != 0) {
         // Metadata leads to the thunk.
         let thunk = cx.info().get_function_from_token(cx, module, found.token);
         let is_thunk = matches!(thunk, Ok(Some(thunk)) if thunk == function);

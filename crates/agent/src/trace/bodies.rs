@@ -17,8 +17,9 @@ use corprof::{
 
 use super::asyncs::{self, Kickoff};
 use super::table::{self, NEVER};
-use super::{ModuleAge, RUNTIME_ASYNC, Trace, Wanted, answered, callers, probes};
+use super::{ModuleAge, Trace, Wanted, answered, callers, probes};
 use crate::clr::Clr;
+use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
 /// Larger bodies are left alone.
 const MAX_IL: usize = 1 << 20;
@@ -456,7 +457,7 @@ impl<'rt> Module<'rt> {
         let body = Body::read(&il).map_err(unread)?;
         let props = self.import.get_method_props(token).map_err(answered)?;
         let mut signature = MethodSignature::read(&props.signature).map_err(unread)?;
-        let is_runtime_async = props.implementation & RUNTIME_ASYNC != 0;
+        let is_runtime_async = props.implementation & IS_RUNTIME_ASYNC != 0;
         if is_runtime_async {
             signature.return_type = asyncs::awaited(&self.import, &signature.return_type).ok_or(
                 "it is compiled with runtime async, and returns no task of the framework's",

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use corprof::context::RejitThread;
 use corprof::{Cx, MetadataImport, ModuleKey, Token};
 
-use super::RUNTIME_ASYNC;
+use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
 /// Visibility of a type that other modules see (`tdVisibilityMask`, `tdPublic`).
 const VISIBILITY: u32 = 0x7;
@@ -66,7 +66,7 @@ pub(super) fn of<'rt>(
 /// Whether a method is compiled with runtime async.
 pub(super) fn is_runtime_async(import: &MetadataImport<'_>, method: Token) -> bool {
     let props = import.get_method_props(method);
-    props.is_ok_and(|props| props.implementation & RUNTIME_ASYNC != 0)
+    props.is_ok_and(|props| props.implementation & IS_RUNTIME_ASYNC != 0)
 }
 
 /// The methods of a module that are.

@@ -36,9 +36,6 @@ use crate::target::Target;
 
 /// Most methods that are told of as not traced, by name.
 const MAX_REFUSED: usize = 200;
-/// `miAsync`, a method compiled with runtime async: its IL returns a `T` where the signature says
-/// `Task<T>`.
-const RUNTIME_ASYNC: u32 = 0x2000;
 /// Most methods whose calls have not ended that are told of by name.
 const MAX_NOT_ENDED: usize = 20;
 /// Most methods that the note on inlined copies names.
@@ -570,6 +567,7 @@ pub(crate) fn enable<C: Context>(own: &ClrTrace, clr: &Clr, events: &Events, cx:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
     fn refused(name: &str, implementation: u32) -> Option<&'static str> {
         let method = MethodProps {
@@ -588,7 +586,7 @@ mod tests {
         const AGGRESSIVE: u32 = 0x100 | 0x200;
         assert_eq!(refused("Get", 0), None);
         assert_eq!(refused("Get", AGGRESSIVE), None);
-        for implementation in [RUNTIME_ASYNC, RUNTIME_ASYNC | AGGRESSIVE] {
+        for implementation in [IS_RUNTIME_ASYNC, IS_RUNTIME_ASYNC | AGGRESSIVE] {
             assert_eq!(refused("GetAsync", implementation), None);
         }
         for implementation in [0x800, 0x4000, 0x8000] {
