@@ -7,25 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testkit::{AsyncKind, Needs, OF_EACH_KIND, Runtime, Setup, Workload};
 
 use crate::fetch::sha256;
 use crate::process::run_quietly;
-use crate::workloads::{references, sdk_compiler, sources};
+use crate::workloads::{COMMON, folder, references, sdk_compiler, sources, stamp_path};
 
 /// The first version that has it.
 const FIRST: u64 = 11;
 
-/// As for other workloads, but for the language's version.
-const OPTIONS: [&str; 10] = [
-    "/noconfig",
-    "/nologo",
-    "/target:exe",
-    "/optimize+",
-    "/debug:portable",
-    "/unsafe+",
-    "/deterministic+",
+/// The language of these workloads.
+const LANGUAGE: [&str; 3] = [
     "/langversion:preview",
     "/features:runtime-async=on",
     "/define:RUNTIME_ASYNC",
@@ -76,7 +69,6 @@ fn compiler(root: &Path) -> Option<PathBuf> {
 
 fn compile_one(runtime: &Runtime, compiler: &Path, name: &str, kind: AsyncKind) -> Result<()> {
     let workload = Workload::of_kind(name, kind);
-    let folder = workload.dll.parent().context("it has a folder")?;
     let mut frameworks = vec![(
         "Microsoft.NETCore.App",
         runtime.framework_dir(),
@@ -89,7 +81,11 @@ fn compile_one(runtime: &Runtime, compiler: &Path, name: &str, kind: AsyncKind) 
         };
         frameworks.push(("Microsoft.AspNetCore.App", folder, version));
     }
-    let mut options: Vec<String> = OPTIONS.iter().map(|&option| option.to_owned()).collect();
+    let mut options: Vec<String> = COMMON
+        .iter()
+        .chain(&LANGUAGE)
+        .map(|&option| option.to_owned())
+        .collect();
     if kind == AsyncKind::Mixed {
         options.push("/define:MIXED".to_owned());
     }
@@ -107,7 +103,7 @@ fn compile_one(runtime: &Runtime, compiler: &Path, name: &str, kind: AsyncKind) 
     options.extend(sources.iter().map(|path| path.display().to_string()));
     let config = config(&frameworks);
     let stamp = stamp(compiler, &options, &sources, &config)?;
-    let stamp_path = folder.join("stamp");
+    let stamp_path = stamp_path(&workload);
     if fs::read_to_string(&stamp_path).is_ok_and(|before| before == stamp) {
         return Ok(());
     }
@@ -116,7 +112,7 @@ fn compile_one(runtime: &Runtime, compiler: &Path, name: &str, kind: AsyncKind) 
         kind.folder(),
         runtime.version
     );
-    fs::create_dir_all(folder)?;
+    fs::create_dir_all(folder(&workload))?;
     // No stamp while the files are being replaced.
     fs::remove_file(&stamp_path).ok();
     let mut csc = Command::new(&runtime.dotnet);

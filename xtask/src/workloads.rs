@@ -20,8 +20,8 @@ use crate::fetch::{Cache, sha256};
 use crate::process::run_quietly;
 use crate::{runtimes, visual_basic};
 
-/// Options of the compiler, beside output, references and sources.
-const OPTIONS: [&str; 9] = [
+/// Options of the compiler for each workload, beside its language, output, references and sources.
+pub(crate) const COMMON: [&str; 7] = [
     "/noconfig",
     "/nologo",
     "/target:exe",
@@ -29,6 +29,10 @@ const OPTIONS: [&str; 9] = [
     "/debug:portable",
     "/unsafe+",
     "/deterministic+",
+];
+
+/// The language of those that are made for each runtime.
+const LANGUAGE: [&str; 2] = [
     "/langversion:10",
     // Newer assemblies than an older one asked for: a runtime takes them too.
     "/nowarn:1701,1702",
@@ -218,11 +222,11 @@ fn find(setup: &Setup, prefix: &str) -> Result<Runtime> {
         .with_context(|| format!("no runtime {prefix}x"))
 }
 
-fn folder(workload: &Workload) -> &Path {
+pub(crate) fn folder(workload: &Workload) -> &Path {
     workload.dll.parent().unwrap_or(Path::new("."))
 }
 
-fn stamp_path(workload: &Workload) -> PathBuf {
+pub(crate) fn stamp_path(workload: &Workload) -> PathBuf {
     folder(workload).join("stamp")
 }
 
@@ -256,7 +260,7 @@ fn files_in(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 fn stamp(sources: &[&PathBuf], references: &[PathBuf], compiler: &str) -> Result<String> {
     let basic = visual_basic::stamp();
     let mut all = format!(
-        "{compiler}\n{OPTIONS:?}\n{basic}\n{RUNTIME_CONFIG}\n{WEB_CONFIG}\n{references:?}\n"
+        "{compiler}\n{COMMON:?}{LANGUAGE:?}\n{basic}\n{RUNTIME_CONFIG}\n{WEB_CONFIG}\n{references:?}\n"
     )
     .into_bytes();
     for path in sources {
@@ -291,7 +295,8 @@ pub(crate) fn references(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn options(job: &Job) -> Vec<String> {
-    let mut all: Vec<String> = OPTIONS.iter().map(|&o| o.to_owned()).collect();
+    let fixed = COMMON.iter().chain(&LANGUAGE);
+    let mut all: Vec<String> = fixed.map(|&o| o.to_owned()).collect();
     all.push(format!("/out:{}", job.workload.dll.display()));
     all.push(format!("/pdb:{}", job.workload.pdb.display()));
     all.extend(
