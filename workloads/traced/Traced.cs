@@ -78,22 +78,14 @@ namespace Workloads
                     check.Add(Pass());
                 }
                 Forget();
-                Console.WriteLine("waits");
-                for (int pass = 1; !File.Exists(Path.Combine(asked, "end")); )
-                {
-                    if (File.Exists(Path.Combine(asked, "go-" + pass)))
+                Passes.Make(
+                    asked,
+                    () =>
                     {
                         Forget();
                         check.Add(Pass());
-                        using (var said = new StreamWriter(Path.Combine(asked, "said-" + pass)))
-                        {
-                            Print(said);
-                        }
-                        Console.WriteLine("passed " + pass);
-                        pass++;
-                    }
-                    Thread.Sleep(1);
-                }
+                    },
+                    Print);
             }
             check.Print();
             run.End();

@@ -95,7 +95,7 @@ namespace Workloads
         {
             var run = new Run(args);
             var check = new Checked("checksum");
-            string asked = args.FirstOrDefault(arg => arg.StartsWith("asked=", StringComparison.Ordinal))?.Substring(6);
+            string asked = Passes.Folder(args);
             run.Meet("begin");
             if (asked == null)
             {
@@ -111,24 +111,16 @@ namespace Workloads
                 // Those who are on their way when somebody comes end while they are counted, and are none of theirs.
                 var gate = new TaskCompletionSource<int>(TaskCreationOptions.RunContinuationsAsynchronously);
                 List<Task<int>> before = Enumerable.Range(0, 200).Select(n => Waits(gate.Task, n)).ToList();
-                Console.WriteLine("waits");
-                for (int pass = 1; !File.Exists(Path.Combine(asked, "end")); )
-                {
-                    if (File.Exists(Path.Combine(asked, "go-" + pass)))
+                Passes.Make(
+                    asked,
+                    () =>
                     {
                         gate.TrySetResult(1);
                         Task.WhenAll(before).GetAwaiter().GetResult();
                         Expected.Forget();
                         check.Add(Pass());
-                        using (var said = new StreamWriter(Path.Combine(asked, "said-" + pass)))
-                        {
-                            Print(said);
-                        }
-                        Console.WriteLine("passed " + pass);
-                        pass++;
-                    }
-                    Thread.Sleep(1);
-                }
+                    },
+                    Print);
             }
             check.Print();
             run.End();
