@@ -34,7 +34,7 @@ use agent::model::{CodeBody, EndCode};
 use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
 use agent::target::CodeHistory;
-use agent::target::code::{OwnBody, Owner, staying_body};
+use agent::target::code::{OwnBody, Owner, may_be_asked_for, staying_body};
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::context::Synchronous;
@@ -415,6 +415,10 @@ impl Agree {
                 }
                 let start = target.code.map().r2r_function_start(lookup);
                 let start = start.unwrap_or(lookup);
+                let is_known = self.precompiled.contains_key(&start);
+                if !is_known && !may_be_asked_for(target.code.map(), word) {
+                    return none('r');
+                }
                 let function = match self.precompiled.get(&start) {
                     Some(function) => *function,
                     None => {

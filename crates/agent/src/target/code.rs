@@ -138,7 +138,7 @@ pub fn staying_body(region: &Region) -> Option<CodeBody> {
 /// Of an address in ReadyToRun code that has never run it dies: it goes back from one method of the image to the one before
 /// until it finds one that has run, and does not stop where its table begins (`ReadyToRunJitManager::JitCodeToMethodInfo`). What
 /// was interrupted runs, and so does what a call returns to; a wrong unwind table may lead anywhere else.
-pub(crate) fn may_be_asked_for(map: &CodeMap, word: u64) -> bool {
+pub fn may_be_asked_for(map: &CodeMap, word: u64) -> bool {
     let address = word & ADDRESS;
     let is_known = || map.lookup(lookup_address(word)).is_some();
     word & EXACT != 0
