@@ -187,7 +187,11 @@ impl Recorder {
                     return None;
                 }
             }
-            ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => return None,
+            ChainBegin::Task if !self.is_dispatched(look, older, sample.time_ns) => {
+                // A younger method may have been resumed all the same, by code that the handler did
+                // not know.
+                return self.cut_if_resumed(look, words, sample);
+            }
             ChainBegin::Task => {}
             ChainBegin::Dispatcher => {
                 // Where it has resumed none, its own work is for those who wait.
