@@ -133,7 +133,7 @@ struct Row {
     agent_cpu_percent: f64,
 }
 
-/// Measures, prints, and with `--write` writes docs/overhead.md.
+/// Measures, prints, and with `--write` writes `docs/measurements/DATE-bench.md`.
 pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     let options = options(arguments)?;
     let mut setup = setup::run(setup::Scope::Workloads, roots)?;
@@ -193,12 +193,20 @@ pub(crate) fn run(arguments: &[&str], roots: &[PathBuf]) -> Result<()> {
     text += &slow;
     println!("{text}");
     if options.write {
-        let path = testkit::repository().join("docs/overhead.md");
-        let kept = fs::read_to_string(&path).unwrap_or_default();
-        fs::write(&path, merged(&kept, &text))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let date = today()?;
+        let path = testkit::repository().join(format!("docs/measurements/{date}-bench.md"));
+        let page = format!("# `cargo xtask bench` of {date}\n\n{text}");
+        fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Today's date in UTC, as `2026-11-28`.
+fn today() -> Result<String> {
+    let date = std::process::Command::new("date")
+        .args(["-u", "+%F"])
+        .output()?;
+    Ok(String::from_utf8(date.stdout)?.trim().to_owned())
 }
 
 /// The programs that are not loops: their tables, and what the page may lead with.
@@ -618,36 +626,9 @@ fn loops(rows: &[Row]) -> String {
     out
 }
 
-const BEGIN: &str = "<!-- cargo xtask bench --write: begin -->\n";
-const END: &str = "<!-- cargo xtask bench --write: end -->\n";
-
-/// The page with the tables between its marks replaced; prose around them is
-/// kept.
-fn merged(page: &str, tables: &str) -> String {
-    match (page.find(BEGIN), page.find(END)) {
-        (Some(begin), Some(end)) if begin < end => {
-            format!("{}{BEGIN}\n{tables}\n{}", &page[..begin], &page[end..])
-        }
-        _ if page.is_empty() => format!("# What recording costs\n\n{BEGIN}\n{tables}\n{END}"),
-        _ => format!("{page}{BEGIN}\n{tables}\n{END}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prose_around_the_tables_is_kept() {
-        let first = merged("", "one");
-        assert!(first.contains("one"));
-        let page = format!("before\n{BEGIN}old{END}after\n");
-        assert_eq!(
-            merged(&page, "new"),
-            format!("before\n{BEGIN}\nnew\n{END}after\n")
-        );
-        assert_eq!(merged(&first, "two").matches("two").count(), 1);
-    }
 
     #[test]
     fn who_goes_first_changes() {

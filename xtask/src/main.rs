@@ -49,7 +49,7 @@ Long runs, by the release build:
                   [--runs N] [--minutes M] [--only WORD]… [--again]
   bench           what recording costs: time, memory, bytes, nanoseconds a walk
                   [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW]
-                  [--write] (docs/overhead.md)
+                  [--write] (docs/measurements)
   dist [--try]    what users download, in target/dist: the same bytes from the same commit
                   (--try: installs each of them where nothing else is, and records with it)
 
