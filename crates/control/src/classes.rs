@@ -47,7 +47,7 @@ const fn last(arrival: Arrival, slot: Slot) -> u8 {
 }
 
 impl Arrival {
-    /// What the last byte of a class says. A strange one comes at start-up, into the main slot.
+    /// Arrival and slot by the last byte of a class. A strange byte means start-up, in the main slot.
     pub const fn of_last(byte: u8) -> (Arrival, Slot) {
         match byte.wrapping_sub(BASE[15]) {
             1 => (Arrival::Startup, Slot::Notification),

@@ -19,7 +19,7 @@ pub use socket::{Listener, Peer, connect, peer_of};
 /// Changes when what is said here changes so that the two sides misunderstand each other.
 pub const PROTOCOL: &str = "1";
 
-/// What is asked, and the keys of a request. Each request has [`keys::PROTOCOL`].
+/// Verbs of requests. Each request has [`keys::PROTOCOL`].
 pub mod ask {
     /// How is it with you? Answered with [`super::answer::OK`] and what there is.
     pub const STATE: &str = "state";
@@ -31,11 +31,11 @@ pub mod ask {
     pub const CHANGE: &str = "change";
     /// Leave the process, if its runtimes allow it. Answered when that is done.
     pub const LEAVE: &str = "leave";
-    /// What the client data of an attach say.
+    /// Client data of an attach.
     pub const ATTACH: &str = "attach";
 }
 
-/// What is answered.
+/// Verbs of answers.
 pub mod answer {
     /// Done, or begun.
     pub const OK: &str = "ok";
@@ -53,21 +53,21 @@ pub mod keys {
     pub const SOCKET: &str = "socket";
     /// `1`: the heap will be walked, for which a runtime must be prepared when the agent comes.
     pub const HEAP: &str = "heap";
-    /// What to record, as `SIDEWALK_CONFIG` has it.
+    /// Settings of a recording, as in `SIDEWALK_CONFIG`.
     pub const CONFIG: &str = "config";
     /// Names of events, joined by commas.
     pub const EVENTS: &str = "events";
     /// `1`: the agent stays when the recording is over.
     pub const STAY: &str = "stay";
-    /// Who asks: the tool's process, and its user.
+    /// The asking tool's process and user.
     pub const WHO: &str = "who";
-    /// Who records now.
+    /// The tool that records now.
     pub const BY: &str = "by";
     /// Why not, or why it stays.
     pub const WHY: &str = "why";
     /// `left` or `idle`.
     pub const HOW: &str = "how";
-    /// What the process does: `idle`, `recording`, `leaving`.
+    /// State of the process: `idle`, `recording`, `leaving`.
     pub const PHASE: &str = "phase";
     /// The runtimes in the process: `8.0.4 attached, 3.1.23 started`.
     pub const RUNTIMES: &str = "runtimes";

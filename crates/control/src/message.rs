@@ -1,4 +1,4 @@
-//! What is said: a length and so many bytes of text, a verb and lines `key=value` below it.
+//! Messages: a length and so many bytes of text, a verb and lines `key=value` below it.
 
 use std::io::{self, Read, Write};
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Who is at the other end, as this process sees him.
+/// The process at the other end, as this process sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// 0 where it is in a namespace that we cannot see.
@@ -22,7 +22,7 @@ pub struct Peer {
     pub uid: u32,
 }
 
-/// Who is at the other end of a stream: who connected, or who listened there first.
+/// Returns the peer of a stream: the process that connected, or that listened there first.
 ///
 /// # Errors
 /// The system's.
@@ -119,7 +119,7 @@ pub struct Listener {
     owner: u32,
 }
 
-/// What a descriptor is, whatever its number.
+/// Identity of a descriptor's file: device and inode.
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: all-zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };

@@ -52,7 +52,7 @@ fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     Ok(Box::new(Counts::default()))
 }
 
-/// What one method was seen to do. The probes know it by its address, a constant in the method's
+/// Counts of one method. The probes know it by its address, a constant in the method's
 /// code, so it is never freed.
 #[derive(Default)]
 struct Method {
@@ -132,7 +132,7 @@ extern "C" fn fault(token: i64) {
     }
 }
 
-/// What the thread for requests is told; each answers when it is done.
+/// Commands of the request thread; each answers when it is done.
 enum Command {
     Module(ModuleKey, SyncSender<()>),
     Revert(SyncSender<()>),

@@ -32,7 +32,7 @@ fn create(request: &ClassRequest) -> Result<Box<dyn Callbacks>> {
     Ok(Box::new(Minimal::default()))
 }
 
-/// What callbacks tell the profiler's own thread.
+/// Facts from callbacks for the profiler's own thread.
 enum Fact {
     Compiled(FunctionKey),
     Thread,

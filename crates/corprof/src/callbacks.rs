@@ -1,4 +1,4 @@
-//! What a profiler implements: one trait, every method with a default.
+//! The trait that a profiler implements; every method has a default.
 //!
 //! It is the safe face of `ICorProfilerCallback` 1 to 11: the names are the runtime's in snake case,
 //! pointers are slices, each method gets the proof of the context that the runtime calls it in. The
@@ -23,18 +23,18 @@ use crate::sys::{
 pub struct RootReferences<'a> {
     /// Addresses of the objects that the roots refer to; 0 for a root that refers to none.
     pub objects: &'a [usize],
-    /// What the roots are.
+    /// Kinds of the roots.
     pub kinds: &'a [CorPrfGcRootKind],
     /// Their properties.
     pub flags: &'a [CorPrfGcRootFlags],
-    /// What they belong to: a function for a stack root, a handle for a handle.
+    /// Owners: a function for a stack root, a handle for a handle.
     pub ids: &'a [usize],
 }
 
 /// Arguments of `EventPipeEventDelivered`.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPipeEvent<'a, 'rt> {
-    /// Who raised it.
+    /// The provider that raised it.
     pub provider: EventPipeProviderId<'rt>,
     /// Its number in the provider.
     pub id: u32,
@@ -76,7 +76,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// quietly. The runtime has not started: it has no threads, no modules and no code yet.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn initialize<'rt>(&self, cx: &mut Cx<'rt, Startup>) -> Result<()> {
         Ok(())
     }
@@ -85,7 +85,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// or `_exit`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn shutdown<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -93,7 +93,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AppDomainCreationStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn app_domain_creation_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -105,7 +105,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AppDomainCreationFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn app_domain_creation_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -118,7 +118,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AppDomainShutdownStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn app_domain_shutdown_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -131,7 +131,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// The id names nothing any more: it may be compared, not asked about.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn app_domain_shutdown_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -144,7 +144,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AssemblyLoadStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn assembly_load_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -156,7 +156,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AssemblyLoadFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn assembly_load_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -169,7 +169,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `AssemblyUnloadStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn assembly_unload_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -182,7 +182,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// The id names nothing any more: it may be compared, not asked about.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn assembly_unload_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -195,7 +195,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ModuleLoadStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_load_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -208,7 +208,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// Not every call works on it before [`Callbacks::module_attached_to_assembly`].
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_load_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -222,7 +222,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// Forget its addresses and ids before returning.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_unload_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -235,7 +235,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// The id names nothing any more: it may be compared, not asked about.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_unload_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -248,7 +248,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ModuleAttachedToAssembly`: from here on the module can be asked about.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_attached_to_assembly<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -261,7 +261,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ClassLoadStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn class_load_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -273,7 +273,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ClassLoadFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn class_load_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -287,7 +287,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// Forget its id before returning.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn class_unload_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -300,7 +300,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// The id names nothing any more: it may be compared, not asked about.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn class_unload_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -313,7 +313,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `FunctionUnloadStarted`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn function_unload_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -325,7 +325,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITCompilationStarted`: once for each tier.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_compilation_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -338,7 +338,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITCompilationFinished`: the code is published.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_compilation_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -352,7 +352,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITCachedFunctionSearchStarted`: whether precompiled code may be used.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_cached_function_search_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -364,7 +364,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITCachedFunctionSearchFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_cached_function_search_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -377,7 +377,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITFunctionPitched`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_function_pitched<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -389,7 +389,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `JITInlining`: whether `callee` may be inlined into `caller`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn jit_inlining<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -402,7 +402,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ThreadCreated`: not always on that thread.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn thread_created<'rt>(&self, cx: &mut Cx<'rt, Callback>, thread: ThreadId<'rt>) -> Result<()> {
         Ok(())
     }
@@ -410,7 +410,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ThreadDestroyed`: not always on that thread. Do not return while a walk of it goes on.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn thread_destroyed<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -422,7 +422,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ThreadAssignedToOSThread`: on that thread; `os_thread` is its tid.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn thread_assigned_to_os_thread<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -435,7 +435,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingClientInvocationStarted`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_client_invocation_started<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -443,7 +443,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingClientSendingMessage`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_client_sending_message<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -456,7 +456,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingClientReceivingReply`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_client_receiving_reply<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -469,7 +469,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingClientInvocationFinished`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_client_invocation_finished<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -477,7 +477,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingServerReceivingMessage`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_server_receiving_message<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -490,7 +490,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingServerInvocationStarted`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_server_invocation_started<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -498,7 +498,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingServerInvocationReturned`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_server_invocation_returned<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -506,7 +506,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RemotingServerSendingReply`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn remoting_server_sending_reply<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -519,7 +519,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `UnmanagedToManagedTransition`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn unmanaged_to_managed_transition<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -532,7 +532,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ManagedToUnmanagedTransition`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn managed_to_unmanaged_transition<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -545,7 +545,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeSuspendStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_suspend_started<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -557,7 +557,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeSuspendFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_suspend_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -565,7 +565,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeSuspendAborted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_suspend_aborted<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -573,7 +573,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeResumeStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_resume_started<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -581,7 +581,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeResumeFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_resume_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -589,7 +589,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeThreadSuspended`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_thread_suspended<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -601,7 +601,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RuntimeThreadResumed`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn runtime_thread_resumed<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -614,7 +614,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// have `MovedReferences2` call that one instead.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn moved_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -628,7 +628,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ObjectAllocated`: in cooperative mode, so do not block.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn object_allocated<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -641,7 +641,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ObjectsAllocatedByClass`: since the last collection.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn objects_allocated_by_class<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -655,7 +655,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// at before [`Callbacks::garbage_collection_finished`]. An error stops these calls for this collection.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn object_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -670,7 +670,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// [`Callbacks::garbage_collection_finished`].
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn root_references<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>, roots: &[usize]) -> Result<()> {
         Ok(())
     }
@@ -678,7 +678,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionThrown`: on the thread that throws.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_thrown<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -690,7 +690,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionSearchFunctionEnter`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_search_function_enter<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -702,7 +702,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionSearchFunctionLeave`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_search_function_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -710,7 +710,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionSearchFilterEnter`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_search_filter_enter<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -722,7 +722,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionSearchFilterLeave`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_search_filter_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -730,7 +730,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionSearchCatcherFound`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_search_catcher_found<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -742,7 +742,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionOSHandlerEnter`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_os_handler_enter<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -750,7 +750,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionOSHandlerLeave`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_os_handler_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -758,7 +758,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionUnwindFunctionEnter`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_unwind_function_enter<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -770,7 +770,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionUnwindFunctionLeave`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_unwind_function_leave<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -778,7 +778,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionUnwindFinallyEnter`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_unwind_finally_enter<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -790,7 +790,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionUnwindFinallyLeave`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_unwind_finally_leave<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -798,7 +798,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionCatcherEnter`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_catcher_enter<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -811,7 +811,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionCatcherLeave`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_catcher_leave<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -819,7 +819,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `COMClassicVTableCreated`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn com_classic_vtable_created<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -834,7 +834,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `COMClassicVTableDestroyed`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn com_classic_vtable_destroyed<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -848,7 +848,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionCLRCatcherFound`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_clr_catcher_found<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -856,7 +856,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ExceptionCLRCatcherExecute`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn exception_clr_catcher_execute<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -864,7 +864,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ThreadNameChanged`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn thread_name_changed<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -877,7 +877,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `GarbageCollectionStarted`: which generations are collected, by number.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn garbage_collection_started<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -891,7 +891,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `SurvivingReferences2` call that one instead.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn surviving_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -904,7 +904,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `GarbageCollectionFinished`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn garbage_collection_finished<'rt>(&self, cx: &mut Cx<'rt, NoTrigger>) -> Result<()> {
         Ok(())
     }
@@ -912,7 +912,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `FinalizeableObjectQueued`: in cooperative mode, so do not block.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn finalizeable_object_queued<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -925,7 +925,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `RootReferences2`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn root_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -937,7 +937,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `HandleCreated`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn handle_created<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -950,7 +950,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `HandleDestroyed`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn handle_destroyed<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -963,7 +963,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// without hooks and immutable flags.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn initialize_for_attach<'rt>(
         &self,
         cx: &mut Cx<'rt, Attach>,
@@ -975,7 +975,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ProfilerAttachComplete`: callbacks come from now on; catch up on what is there already.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn profiler_attach_complete<'rt>(&self, cx: &mut Cx<'rt, Callback>) -> Result<()> {
         Ok(())
     }
@@ -983,7 +983,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ProfilerDetachSucceeded`: the last call; nothing of the runtime answers any more.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn profiler_detach_succeeded<'rt>(&self, cx: &mut Cx<'rt, Detached>) -> Result<()> {
         Ok(())
     }
@@ -991,7 +991,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ReJITCompilationStarted`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn rejit_compilation_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1005,7 +1005,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `GetReJITParameters`: the time to set the new IL.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn get_rejit_parameters<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1019,7 +1019,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ReJITCompilationFinished`: the code is published.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn rejit_compilation_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1034,7 +1034,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ReJITError`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn rejit_error<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1049,7 +1049,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `MovedReferences2`: ranges of objects that a collection moved, lengths in bytes.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn moved_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -1063,7 +1063,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `SurvivingReferences2`: ranges of objects that stayed, lengths in bytes.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn surviving_references2<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -1076,7 +1076,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ConditionalWeakTableElementReferences`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn conditional_weak_table_element_references<'rt>(
         &self,
         cx: &mut Cx<'rt, NoTrigger>,
@@ -1090,7 +1090,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `GetAssemblyReferences`; CoreCLR never calls it.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn get_assembly_references<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1103,7 +1103,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `ModuleInMemorySymbolsUpdated`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn module_in_memory_symbols_updated<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1115,7 +1115,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `DynamicMethodJITCompilationStarted`: a function without metadata, and its IL with header.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn dynamic_method_jit_compilation_started<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1129,7 +1129,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `DynamicMethodJITCompilationFinished`: the code is published.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn dynamic_method_jit_compilation_finished<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1144,7 +1144,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// returning.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn dynamic_method_unloaded<'rt>(
         &self,
         cx: &mut Cx<'rt, Cooperative>,
@@ -1156,7 +1156,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `EventPipeEventDelivered`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn event_pipe_event_delivered<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,
@@ -1168,7 +1168,7 @@ pub trait Callbacks: Send + Sync + 'static {
     /// `EventPipeProviderCreated`.
     ///
     /// # Errors
-    /// What the implementation answers the runtime.
+    /// The failure to report to the runtime.
     fn event_pipe_provider_created<'rt>(
         &self,
         cx: &mut Cx<'rt, Callback>,

@@ -79,14 +79,14 @@ pub trait SlowHooks: FunctionMapper {
 pub struct HookCall<'rt> {
     /// The function that begins or ends.
     pub function: FunctionId<'rt>,
-    /// What the mapper answered for it.
+    /// The mapper's answer for it.
     pub tag: usize,
     /// Its caller's stack pointer, in a fast-path hook: the same in enter and leave of one call,
     /// different in every call that is on the stack. 0 in a slow-path hook.
     pub stack_pointer: usize,
 }
 
-/// What the runtime knows of a hooked call; within the hook only.
+/// A hooked call as the runtime describes it; valid within the hook only.
 #[derive(Clone, Copy, Debug)]
 pub struct EltInfo<'hook, 'rt> {
     raw: CorPrfEltInfo,
@@ -118,7 +118,7 @@ struct Installed<H: 'static> {
     functions: Mutex<HashMap<FunctionID, Known<H>>>,
 }
 
-/// What the mapper answered for a function.
+/// The mapper's answer for a function.
 struct Known<H: 'static> {
     /// Kept when a later function of the same id is not hooked: code that is gone refers to it no
     /// more, but the one after may be hooked again.
@@ -126,7 +126,7 @@ struct Known<H: 'static> {
     wanted: bool,
 }
 
-/// What a hooked function's code brings to its hooks. Never freed either, but used again for the
+/// A hooked function, passed by its code to its hooks. Never freed either, but used again for the
 /// next function of the same id: 32 bytes a function.
 struct Hooked<H: 'static> {
     installed: &'static Installed<H>,
@@ -216,7 +216,7 @@ fn hooked<H: FunctionMapper>(
     known.hooked.filter(|_| known.wanted)
 }
 
-/// Which hook of a call.
+/// The hooks of a call.
 enum Event {
     Enter,
     Leave,
@@ -266,7 +266,7 @@ unsafe extern "C" fn fast_tailcall<H: FastHooks>(client: *const c_void, stack_po
     unsafe { fast::<H>(client, stack_pointer, Event::Tailcall) }
 }
 
-/// What the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack pointer;
+/// The stub that the JIT calls at the end of a prologue: r14 is the client id, r15 the caller's stack pointer;
 /// both are callee-saved, so the call keeps them. Every register that may carry an argument is
 /// live: the six integer ones, xmm0 to xmm7, and rax for what is called with a variable number.
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -319,7 +319,7 @@ unsafe extern "system" fn enter_stub<H: FastHooks>(_: FunctionIDOrClientID) {
     )
 }
 
-/// What the JIT calls in an epilogue and before a jump to the next function: rdi is the client id,
+/// The stub that the JIT calls in an epilogue and before a tail jump: rdi is the client id,
 /// rsi the caller's stack pointer. What the function returns is live: rax, rdx, xmm0 and xmm1.
 #[cfg(all(target_arch = "x86_64", unix))]
 macro_rules! leave_stub {

@@ -1,4 +1,4 @@
-//! What the runtime asks a profiler's library for: a class factory, and from it one profiler for
+//! The entry points of a profiler's library: a class factory, and from it one profiler for
 //! each CLR.
 //!
 //! It keeps nothing but the constructor and a counter of CLRs. The invariant: the constructor runs
@@ -14,7 +14,7 @@ use crate::runtime::Result;
 use crate::sys::*;
 use crate::thunks;
 
-/// What a CLR asks for when it creates its profiler.
+/// A CLR's request for its profiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassRequest {
     /// The class that `CORECLR_PROFILER` or the attach command names.
@@ -45,7 +45,7 @@ struct Factory {
 #[macro_export]
 macro_rules! export_profiler {
     ($constructor:expr) => {
-        /// What a CLR calls to get the profiler's class factory.
+        /// Hands a CLR the profiler's class factory.
         ///
         /// # Safety
         /// The CLR's contract: `clsid` and `iid` point to GUIDs, `out` to a pointer.

@@ -12,7 +12,7 @@ use core::num::NonZeroUsize;
 
 use crate::context::Brand;
 
-/// Which CLR of this process, counted from 0 in the order of their `CreateInstance`.
+/// Number of a CLR in this process, from 0 in the order of their `CreateInstance`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RuntimeIndex(pub u32);
 
@@ -31,7 +31,7 @@ macro_rules! kinds {
     )* };
 }
 
-/// What an id identifies.
+/// The kind of thing that an id identifies.
 pub trait Kind {
     /// Its name, for messages.
     const NAME: &'static str;

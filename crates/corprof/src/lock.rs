@@ -63,7 +63,7 @@ impl<T> DerefMut for AgentLockGuard<'_, T> {
     }
 }
 
-/// Which managed threads are alive, and which of them are being walked.
+/// The managed threads that are alive, and those that are being walked.
 ///
 /// Tell it of each thread by [`ThreadPins::created`] and [`ThreadPins::destroyed`]. The article's
 /// rule: block in `ThreadDestroyed` until that thread's walk is complete.

@@ -41,7 +41,7 @@ pub struct TypeDefProps {
     pub name: String,
     /// Attributes (`CorTypeAttr`).
     pub attributes: u32,
-    /// What it derives from: a definition, reference or specification; nil for none.
+    /// The base type: a definition, reference or specification; nil for none.
     pub extends: Token,
 }
 
@@ -74,7 +74,7 @@ pub struct MethodProps {
 /// Answer of `GetMemberRefProps`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRefProps {
-    /// What it is a member of.
+    /// The type that it is a member of.
     pub parent: Token,
     /// Its name.
     pub name: String,
@@ -138,7 +138,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Name and id of the module (`GetScopeProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_scope_props(&self) -> Result<ScopeProps> {
         let mut mvid = Guid::new("00000000-0000-0000-0000-000000000000");
         let name = read_text(|buffer, capacity, length| {
@@ -153,7 +153,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Name, attributes and base of a type (`GetTypeDefProps`).
     ///
     /// # Errors
-    /// What the runtime answers; a failure for a token of another table.
+    /// The failure that the runtime reports, as for a token of another table.
     pub fn get_type_def_props(&self, type_def: Token) -> Result<TypeDefProps> {
         let (mut attributes, mut extends) = (0, 0);
         let name = read_text(|buffer, capacity, length| {
@@ -180,7 +180,7 @@ impl<'rt> MetadataImport<'rt> {
     /// nested.
     ///
     /// # Errors
-    /// What the runtime answers, except that it has no such record.
+    /// The failure that the runtime reports, other than a missing record.
     pub fn get_nested_class_props(&self, nested: Token) -> Result<Option<Token>> {
         let mut enclosing = 0;
         match import!(self, get_nested_class_props(nested.0, &mut enclosing)) {
@@ -192,7 +192,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Scope and name of a type of another module (`GetTypeRefProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_type_ref_props(&self, type_ref: Token) -> Result<TypeRefProps> {
         let mut scope = 0;
         let name = read_text(|buffer, capacity, length| {
@@ -210,7 +210,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Class, name, signature and attributes of a method (`GetMethodProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_method_props(&self, method: Token) -> Result<MethodProps> {
         let (mut class, mut attributes, mut rva, mut implementation) = (0, 0, 0, 0);
         let mut signature = core::ptr::null();
@@ -246,7 +246,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Parent, name and signature of a member of another module (`GetMemberRefProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_member_ref_props(&self, member: Token) -> Result<MemberRefProps> {
         let mut parent = 0;
         let mut signature = core::ptr::null();
@@ -276,7 +276,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Method and arguments of an instance of a generic method (`GetMethodSpecProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_method_spec_props(&self, instance: Token) -> Result<MethodSpecProps> {
         let mut method = 0;
         let mut signature = core::ptr::null();
@@ -301,7 +301,7 @@ impl<'rt> MetadataImport<'rt> {
     /// The signature of a type specification (`GetTypeSpecFromToken`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_type_spec_from_token(&self, type_spec: Token) -> Result<Vec<u8>> {
         let mut signature = core::ptr::null();
         let mut length = 0;
@@ -317,7 +317,7 @@ impl<'rt> MetadataImport<'rt> {
     /// A stand-alone signature: of the locals of a method, or of a `calli` (`GetSigFromToken`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_sig_from_token(&self, signature: Token) -> Result<Vec<u8>> {
         let mut bytes_of = core::ptr::null();
         let mut length = 0;
@@ -333,7 +333,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Every reference to a type of another module (`EnumTypeRefs`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_type_refs(&self) -> Result<Vec<Token>> {
         self.enumerate(|handle, buffer, capacity, fetched| {
             import!(self, enum_type_refs(handle, buffer, capacity, fetched))
@@ -343,7 +343,7 @@ impl<'rt> MetadataImport<'rt> {
     /// The generic parameters of a type or method (`EnumGenericParams`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_generic_params(&self, owner: Token) -> Result<Vec<Token>> {
         self.enumerate(|handle, buffer, capacity, fetched| {
             import!(
@@ -356,7 +356,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Position and name of a generic parameter (`GetGenericParamProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_generic_param_props(&self, param: Token) -> Result<GenericParamProps> {
         let (mut number, mut attributes, mut owner, mut reserved) = (0, 0, 0, 0);
         let name = read_text(|buffer, capacity, length| {
@@ -385,7 +385,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Every type definition of the module (`EnumTypeDefs`), without `<Module>`.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_type_defs(&self) -> Result<Vec<Token>> {
         self.enumerate(|handle, buffer, capacity, fetched| {
             import!(self, enum_type_defs(handle, buffer, capacity, fetched))
@@ -395,7 +395,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Every method of a type (`EnumMethods`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_methods(&self, type_def: Token) -> Result<Vec<Token>> {
         self.enumerate(|handle, buffer, capacity, fetched| {
             import!(
@@ -409,7 +409,7 @@ impl<'rt> MetadataImport<'rt> {
     /// odd.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_fields_with_name(&self, type_def: Token, name: &str) -> Result<Vec<Token>> {
         let name = wide(name);
         self.enumerate(|handle, buffer, capacity, fetched| {
@@ -423,7 +423,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Name of a module reference, such as the library of a P/Invoke (`GetModuleRefProps`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_module_ref_props(&self, module_ref: Token) -> Result<String> {
         read_text(|buffer, capacity, length| {
             Ok(import!(
@@ -436,7 +436,7 @@ impl<'rt> MetadataImport<'rt> {
     /// Import name and library of a P/Invoke method (`GetPinvokeMap`); `None` for another method.
     ///
     /// # Errors
-    /// What the runtime answers, except that it has no such record.
+    /// The failure that the runtime reports, other than a missing record.
     pub fn get_pinvoke_map(&self, method: Token) -> Result<Option<(String, Token)>> {
         let (mut flags, mut library) = (0, 0);
         let name = read_text(|buffer, capacity, length| {

@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-/// What callbacks are about.
+/// Kinds of callbacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CallbackKind {
@@ -131,7 +131,7 @@ const ONE_OF: u64 = 61;
 /// Threads are spread over so many counters of each kind.
 const STRIPES: usize = 8;
 
-/// What is counted of one kind by some of the threads, on a cache line of its own.
+/// Counts of one kind by some of the threads, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Cell {
@@ -175,7 +175,7 @@ impl Meter {
         answer
     }
 
-    /// What was counted so far, in the order of [`CallbackKind::ALL`].
+    /// The counts so far, in the order of [`CallbackKind::ALL`].
     pub(crate) fn calls(&self) -> [Calls; CallbackKind::COUNT] {
         let mut all = [Calls::default(); CallbackKind::COUNT];
         for cells in &self.stripes {
@@ -216,7 +216,7 @@ fn timed(number: u64) -> Option<Timed> {
 /// A call that is shorter by the clock on the wall has neither waited nor lost the processor for long.
 const SHORT_NS: u64 = 20_000;
 
-/// What takes a millisecond, and so many times as long as others of its kind, has met something that the others
+/// A call that takes a millisecond, and so many times as long as others of its kind, met something that the others
 /// have not: another machine had the processor, which the thread's clock does not know, or a table grew.
 const RARE_NS: u64 = 1_000_000;
 const RARE_TIMES: u64 = 32;
@@ -256,7 +256,7 @@ fn stripe() -> usize {
     (stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// What is measured of nothing: the clock is a system call, and half a callback long on some machines.
+/// Time between two readings of the clock: it is a system call, half a callback long on some machines.
 fn reading_ns() -> u64 {
     static READING: OnceLock<u64> = OnceLock::new();
     *READING.get_or_init(|| {

@@ -43,7 +43,7 @@ impl FunctionControl<'_> {
     /// How the version is compiled (`SetCodegenFlags`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn set_codegen_flags(&self, flags: CodegenFlags) -> Result<()> {
         // SAFETY: the object is lent for the lifetime of `self`.
         unsafe {
@@ -95,7 +95,7 @@ impl AssemblyReferences<'_> {
     /// Adds a reference (`AddAssemblyReference`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     ///
     /// # Safety
     /// The pointers in `reference` are null or point to what the structure says.

@@ -34,7 +34,7 @@ pub enum RejitRefused {
     NotMain,
     /// It was attached, and `DOTNET_ProfAPI_RejitOnAttach` is 0.
     SwitchedOff,
-    /// What else the runtime answered.
+    /// Another failure of the runtime.
     Other(Hresult),
 }
 
@@ -75,7 +75,7 @@ pub fn enable_rejit<'rt, C: Context>(
     let low = low | EventMaskLow::ENABLE_REJIT | EventMaskLow::MONITOR_JIT_COMPILATION;
     info.set_event_mask2(cx, low, high)
         .map_err(|answer| match answer {
-            // What a profiler for notifications gets for a flag that is not on its list.
+            // The answer to a notification profiler for a flag that is not on its list.
             Hresult::E_INVALIDARG => RejitRefused::NotMain,
             Hresult::CORPROF_E_REJIT_NOT_ENABLED => RejitRefused::SwitchedOff,
             answer => RejitRefused::Other(answer),
@@ -127,7 +127,7 @@ impl RejitCx {
         f(&mut unsafe { Cx::assert(&self.rejit.runtime) })
     }
 
-    /// What this thread was made with.
+    /// The [`Rejit`] that made this thread.
     pub fn rejit(&self) -> &Rejit {
         &self.rejit
     }
@@ -144,7 +144,7 @@ impl<'rt> Info<'rt> {
     /// copies as they are.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn inliners_are_safe<C: MayTriggerGc>(
         self,
         cx: &mut Cx<'rt, C>,
@@ -191,7 +191,7 @@ impl PreparedBody {
     /// Hands it over.
     ///
     /// # Errors
-    /// What the runtime answers; that it takes no map is no error.
+    /// The failure that the runtime reports. Taking no map is not a failure.
     pub fn answer(&self, control: &FunctionControl<'_>) -> Result<()> {
         if !self.flags.is_empty() {
             control.set_codegen_flags(self.flags)?;
@@ -241,7 +241,7 @@ impl PreparedBodies {
     /// Answers `GetReJITParameters`; whether there was a body. The original IL is compiled otherwise.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn answer<'rt>(
         &self,
         cx: &Cx<'rt, Callback>,

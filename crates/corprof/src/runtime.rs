@@ -71,7 +71,7 @@ impl InfoPointer {
     }
 }
 
-/// What the profiler knows of one CLR. Made by `CreateInstance`, complete from `Initialize` on.
+/// State of one CLR. Made by `CreateInstance`, complete from `Initialize` on.
 #[derive(Debug)]
 pub(crate) struct RuntimeInner {
     index: RuntimeIndex,
@@ -157,7 +157,7 @@ impl Runtime {
         &self.inner
     }
 
-    /// Which CLR this is.
+    /// Number of this CLR in the process.
     pub fn index(&self) -> RuntimeIndex {
         self.inner.index
     }
@@ -201,7 +201,7 @@ impl Runtime {
     }
 }
 
-/// What the runtime has, found out once by `QueryInterface`.
+/// Interfaces that the runtime has, found out once by `QueryInterface`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Number of the newest `ICorProfilerInfo`.
@@ -242,7 +242,7 @@ impl<'rt> Info<'rt> {
         self.runtime.clone()
     }
 
-    /// Which CLR this is.
+    /// Number of this CLR in the process.
     pub fn index(self) -> RuntimeIndex {
         self.runtime.inner.index
     }
@@ -252,7 +252,7 @@ impl<'rt> Info<'rt> {
         self.runtime.interface_version()
     }
 
-    /// What the runtime can do.
+    /// The runtime's interfaces and version.
     pub fn capabilities(self) -> Capabilities {
         let interface_version = self.interface_version();
         Capabilities {
@@ -281,7 +281,7 @@ impl<'rt> Info<'rt> {
 
     /// The raw interface and the number of slots that it has.
     ///
-    /// What is called through it is checked by the runtime alone; the pointer must not outlive the
+    /// Calls through it are checked by the runtime alone; the pointer must not outlive the
     /// profiler's stay in the process.
     pub fn as_raw(self) -> Option<(NonNull<ICorProfilerInfo15>, usize)> {
         let inner = &self.runtime.inner;

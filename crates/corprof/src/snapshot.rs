@@ -26,7 +26,7 @@ pub struct StackSnapshots {
     runtime: RuntimeIndex,
 }
 
-/// What a frame of a snapshot is. Frames come leaf first.
+/// A frame of a snapshot. Frames come leaf first.
 #[derive(Clone, Copy, Debug)]
 pub enum SnapshotFrame<'frame, 'rt> {
     /// A managed method with metadata. Dynamic methods and stubs are left out by the runtime.
@@ -45,7 +45,7 @@ pub enum SnapshotFrame<'frame, 'rt> {
     },
 }
 
-/// What the runtime knows of a frame; it cannot be kept.
+/// The runtime's description of a frame; it cannot be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameInfo<'frame, 'rt> {
     raw: CorPrfFrameInfo,
@@ -216,7 +216,7 @@ impl core::error::Error for WalkError {}
 /// A walk's outcome: `Break` with the callback's value when it stopped the walk.
 pub type Walked<B> = core::result::Result<ControlFlow<B>, WalkError>;
 
-/// What is called for each frame with its registers.
+/// The callback for each frame with its registers.
 pub(crate) type EachFrame<'f, 'rt, C, B> =
     dyn FnMut(&mut Cx<'rt, C>, SnapshotFrame<'_, 'rt>, &Registers) -> ControlFlow<B> + 'f;
 

@@ -138,7 +138,7 @@ impl<'rt> Suspension<'_, 'rt> {
     /// Every managed thread (`EnumThreads`; while suspended it takes no lock).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_threads(&self) -> Result<Vec<ThreadId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self.cx.info(), enum_threads(&mut enumerator)).ok()?;
@@ -151,7 +151,7 @@ impl<'rt> Suspension<'_, 'rt> {
     /// whether that was everything. What was in it is dropped.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_threads_into(&self, into: &mut Vec<ThreadId<'rt>>) -> Result<bool> {
         into.clear();
         let mut enumerator = core::ptr::null_mut();
@@ -163,7 +163,7 @@ impl<'rt> Suspension<'_, 'rt> {
     /// The operating system's number of a managed thread (`GetThreadInfo`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_thread_info(&self, thread: ThreadId<'rt>) -> Result<u32> {
         let mut os_thread = 0;
         call!(
@@ -231,7 +231,7 @@ impl<'rt> Suspension<'_, 'rt> {
     /// without it.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn resume(self) -> Result<()> {
         let info = self.cx.info();
         core::mem::forget(self);

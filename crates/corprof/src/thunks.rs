@@ -16,7 +16,7 @@ use crate::objects::{AssemblyReferences, FunctionControl};
 use crate::runtime::{Result, Runtime};
 use crate::sys::*;
 
-/// What the runtime holds: `ICorProfilerCallback` 1 to 11 by one vtable.
+/// The object that the runtime holds: `ICorProfilerCallback` 1 to 11 by one vtable.
 #[repr(C)]
 struct Object {
     vtbl: &'static ICorProfilerCallback11Vtbl,

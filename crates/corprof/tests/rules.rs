@@ -105,7 +105,7 @@ fn the_bounds_in_the_source_are_those_of_the_table() {
     for (name, bound) in &expected {
         assert_eq!(source.get(name).map(String::as_str), Some(*bound), "{name}");
     }
-    // What else takes a proof stands for one of these.
+    // Other methods with a proof stand for one of these.
     let others: Vec<&str> = source
         .keys()
         .filter(|name| !expected.contains_key(*name))

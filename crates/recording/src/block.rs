@@ -40,7 +40,7 @@ const FLAG_LZ4: u8 = 1;
 /// [`BlockHeader::flags`]: the block holds [`crate::Record::End`].
 const FLAG_END: u8 = 2;
 
-/// What stands before each block.
+/// Header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockHeader {
     pub(crate) version: u8,

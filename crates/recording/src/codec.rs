@@ -49,7 +49,7 @@ const KIND_COLLECTED: u8 = 32;
 /// Set in a head byte that holds kind (3 bits) and length (4 bits) at once.
 const SHORT_HEAD: u8 = 0x80;
 
-/// What numbers are written relative to. Starts afresh in every block, so that a block can be read
+/// Base values of relative numbers. They start afresh in every block, so that a block can be read
 /// without the one before it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Deltas {

@@ -45,8 +45,8 @@ pub const fn low(bucket: usize) -> u64 {
     (SUB + bucket % SUB) << (bucket / SUB - 1)
 }
 
-/// What stands for the durations of a bucket: its middle, at most 1/128 from each of them. What is longer than the last
-/// bucket's begin is told by the longest call alone.
+/// Value that stands for the durations of a bucket: its middle, at most 1/128 from each of them. Beyond the last
+/// bucket's begin only the longest call is known.
 #[must_use]
 pub const fn middle(bucket: usize) -> u64 {
     let from = low(bucket);

@@ -73,13 +73,13 @@ pub struct Damage {
     pub offset: u64,
     /// How many bytes of the file were passed over (0 where blocks are missing altogether).
     pub length: u64,
-    /// Whose records are lost, where that can be known.
+    /// Process whose records are lost, where that can be known.
     pub process: Option<ProcessKey>,
-    /// What is wrong.
+    /// The reason.
     pub reason: DamageReason,
 }
 
-/// What is wrong with a part of a recording.
+/// Reason why a part of a recording cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DamageReason {
     /// The file ends inside a block.
@@ -128,7 +128,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a reader gives.
+/// An item of a reader.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Item<'a> {
     /// A fact about a process.
@@ -163,7 +163,7 @@ pub struct Reader<R> {
     /// Offset of `buffer[start]` in the file.
     offset: u64,
     source_ended: bool,
-    /// What is being passed over.
+    /// The part that is being skipped.
     skipping: Option<Skipped>,
     /// The next sequence number of each process.
     expected: HashMap<ProcessKey, u32>,
@@ -259,7 +259,7 @@ impl<R: Read> Reader<R> {
         &mut self.source
     }
 
-    /// What wrote the file, e.g. `sidewalk 0.1.0`.
+    /// Program that wrote the file, e.g. `sidewalk 0.1.0`.
     #[must_use]
     pub fn creator(&self) -> &str {
         &self.creator

@@ -1,4 +1,4 @@
-//! What a recording says: one enum, every variant a fact that the agent learned.
+//! Records of a recording: one enum, every variant a fact that the agent learned.
 //!
 //! It is not the encoding (`writer`, `reader`) and not the picture (`profile`). The invariant: a
 //! record refers only to ids that earlier records of the same process have defined, so a stream
@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-/// Which process of the recording a block belongs to. Made by the agent at start; unique even
+/// Identity of a process in a recording. Made by the agent at start; unique even
 /// when a pid is used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ProcessKey(pub u64);
@@ -39,7 +39,7 @@ pub enum Tier {
     MinOpts = 8,
 }
 
-/// What kind of code a [`Record::Method`] is.
+/// Kind of a [`Record::Method`]'s code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum MethodKind {
@@ -51,7 +51,7 @@ pub enum MethodKind {
     IlStub = 2,
 }
 
-/// What kind of file a [`Record::Module`] is.
+/// Kind of a [`Record::Module`]'s file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ModuleKind {
@@ -69,7 +69,7 @@ pub enum CostPart {
     Callbacks = 0,
     /// Signal handlers, walks included.
     Handlers = 1,
-    /// What the kernel takes for a tick: the interrupt, and the signal's way to the handler and back.
+    /// The kernel's cost of a tick: the interrupt, and the signal's way to the handler and back.
     Ticks = 2,
 }
 
@@ -99,7 +99,7 @@ pub enum Frame<'a> {
     Stub {
         /// [`Record::Runtime`].
         runtime: u8,
-        /// What it is, e.g. `write barrier`.
+        /// Its kind, e.g. `write barrier`.
         name: Cow<'a, str>,
     },
     /// Code that belongs to nothing that we know.
@@ -129,7 +129,7 @@ pub enum Frame<'a> {
     },
 }
 
-/// What a sample was taken for.
+/// Event of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Event {
@@ -261,7 +261,7 @@ pub enum Record<'a> {
         method: u32,
         /// The runtime.
         runtime: u8,
-        /// What it is.
+        /// Its kind.
         kind: MethodKind,
         /// Its module, where it has one.
         module: Option<u32>,
@@ -278,7 +278,7 @@ pub enum Record<'a> {
     Frame {
         /// Its id.
         frame: u32,
-        /// What it is.
+        /// Its kind.
         value: Frame<'a>,
     },
     /// A stack: `frame` called from the stack `parent`.
@@ -298,7 +298,7 @@ pub enum Record<'a> {
         stack: u32,
         /// When; the end of it, for what takes time.
         time_ns: u64,
-        /// What for.
+        /// Its event.
         event: Event,
         /// Amount in the event's unit, scaled to what the sample stands for.
         value: u64,
@@ -312,13 +312,13 @@ pub enum Record<'a> {
         /// one too; its root says why.
         logical: Option<u32>,
     },
-    /// What samples of an event are about, told once for all that are about the same.
+    /// Subject of an event's samples, written once for all that share it.
     Detail {
         /// Its id.
         detail: u32,
         /// The event whose samples refer to it.
         event: Event,
-        /// What is counted under one name: the type of an exception or of an object, a class, a
+        /// Name under which samples are counted: the type of an exception or of an object, a class, a
         /// module, a generation, a method with its tier behind it (`Type.Method (tier 1)`). Types and
         /// methods as metadata names them.
         name: Cow<'a, str>,
@@ -423,7 +423,7 @@ pub enum Record<'a> {
     /// A part of what recording has cost the process so far, beside the agent's own thread; the last one of a
     /// part and name holds.
     Cost {
-        /// Which part.
+        /// The part.
         part: CostPart,
         /// It was reckoned, not measured.
         modelled: bool,
@@ -431,10 +431,10 @@ pub enum Record<'a> {
         count: u64,
         /// CPU time, nanoseconds.
         cpu_ns: u64,
-        /// What of the part, e.g. `compilation`; empty where it has no parts of its own.
+        /// Subdivision of the part, e.g. `compilation`; empty where it has none.
         name: Cow<'a, str>,
     },
-    /// What a thread did by the kernel's word, when a stack of each thread was taken.
+    /// A thread's state in the kernel when the stack of each thread was taken.
     ThreadState {
         /// [`Record::Thread`].
         thread: u32,
@@ -675,7 +675,7 @@ impl Event {
         }
     }
 
-    /// What [`Record::Sample`]'s value counts.
+    /// Unit of a [`Record::Sample`]'s value.
     #[must_use]
     pub fn unit(self) -> Unit {
         match self {

@@ -11,7 +11,7 @@ use crate::record::ProcessKey;
 /// One whole block, as it lies on the wire and on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block<'a> {
-    /// Whose records these are.
+    /// Process of these records.
     pub process: ProcessKey,
     /// Number of the block among those of its process, from 0.
     pub sequence: u32,
@@ -26,7 +26,7 @@ pub struct Block<'a> {
 pub struct NotBlocks {
     /// Bytes of this connection before the place.
     pub offset: u64,
-    /// What is wrong there.
+    /// The kind of error.
     pub reason: &'static str,
 }
 
@@ -90,7 +90,7 @@ impl BlockSplitter {
     /// The next whole block, `None` until more is fed.
     ///
     /// # Errors
-    /// What comes next is no block. Every later call gives the same error.
+    /// The next bytes are no block. Every later call gives the same error.
     pub fn next_block(&mut self) -> Result<Option<Block<'_>>, NotBlocks> {
         if let Some(failed) = self.failed {
             return Err(failed);

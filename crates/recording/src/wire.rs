@@ -41,7 +41,7 @@ pub(crate) fn put_str(out: &mut Vec<u8>, text: &str) {
     put_bytes(out, text.as_bytes().get(..end).unwrap_or_default());
 }
 
-/// What is left of a record's body (or of a block).
+/// The unread rest of a record's body (or of a block).
 #[derive(Clone, Copy)]
 pub(crate) struct Body<'a>(pub(crate) &'a [u8]);
 

@@ -9,7 +9,7 @@ use crate::block::{BLOCK_HEADER, BLOCK_VERSION, BlockHeader, FLUSH_AT, MAX_BLOCK
 use crate::codec::{self, Deltas};
 use crate::record::{ProcessKey, Record};
 
-/// What became of a pushed record.
+/// Result of pushing a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Pushed {

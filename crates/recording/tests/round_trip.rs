@@ -1,4 +1,4 @@
-//! What is written is read: property tests over all records, cut and damaged anywhere.
+//! Round trips: property tests over all records, cut and damaged anywhere.
 
 use std::borrow::Cow;
 

@@ -160,7 +160,7 @@ fn refuse_large(bytes: Option<u64>, limits: Limits) -> Result<(), Failure> {
     }
 }
 
-/// What tells this version of a file from another: a strong entity tag, else the date of its last change.
+/// Version of a file: a strong entity tag, else the date of its last change.
 fn mark(headers: &HeaderMap) -> String {
     let text = |name| {
         let value = headers.get(name)?.to_str().ok()?;

@@ -25,7 +25,7 @@ pub enum Failure {
     Broken(u64, Option<u64>),
     /// The file has more bytes than are allowed.
     TooLarge(u64),
-    /// What it says contradicts itself.
+    /// The answer contradicts itself.
     Confused(String),
     /// The file is not the one that was asked for.
     Refused(Refusal),
@@ -48,7 +48,7 @@ impl Failure {
         )
     }
 
-    /// What has been got is worth keeping, to go on from there.
+    /// Whether the received part is worth keeping, to continue from there.
     pub(crate) fn can_go_on(&self) -> bool {
         matches!(
             self,
@@ -61,7 +61,7 @@ impl Failure {
     }
 }
 
-/// What went wrong before an answer was there, or while one was read.
+/// Classifies an error before or within an answer.
 pub(crate) fn of(error: Error, silence: Duration) -> Failure {
     match error {
         Error::Timeout(Timeout::Resolve) => {

@@ -26,7 +26,7 @@ pub use server::Server;
 
 use std::time::Duration;
 
-/// What a server may cost.
+/// Limits on a server's time and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a file.

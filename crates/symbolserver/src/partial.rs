@@ -22,12 +22,12 @@ pub(crate) struct Partial {
     origin: Option<Origin>,
 }
 
-/// What the bytes are of.
+/// Origin of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The address that was asked.
     pub(crate) address: String,
-    /// What tells this version from another one: an entity tag or a date. Empty where there is none.
+    /// Version: an entity tag or a date. Empty where there is none.
     pub(crate) mark: String,
     /// Length of the whole, where it is known.
     pub(crate) total: Option<u64>,
@@ -58,7 +58,7 @@ impl Partial {
         if !found.is_file() {
             return Err(Failure::Disk(io::Error::other("no regular file")));
         }
-        // Whoever had it may have given it its name just now.
+        // Another process may have renamed it just now.
         let is_there = fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == found.ino());
         if !is_there {
             return Err(Failure::Busy);
@@ -82,7 +82,7 @@ impl Partial {
         self.length
     }
 
-    /// What the bytes are of, where they can be gone on with at this address.
+    /// Origin of the bytes, where they can be continued from this address.
     pub(crate) fn goes_on_at(&self, address: &str) -> Option<&Origin> {
         let origin = self.origin.as_ref()?;
         let fits = origin.address == address && !origin.mark.is_empty() && self.length > 0;

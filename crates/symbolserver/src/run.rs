@@ -26,13 +26,13 @@ const WORKERS: usize = 4;
 /// How often whoever waits is asked.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What to get, from whom, and where to.
+/// A request: files, servers and the folder.
 pub struct Fetch {
     /// Asked in this order, until one has the file.
     pub servers: Vec<Server>,
     /// The folder of what servers gave.
     pub folder: PathBuf,
-    /// What it may cost.
+    /// Limits of the request.
     pub limits: Limits,
 }
 
@@ -45,7 +45,7 @@ pub enum Fetched {
     From(String, u64),
 }
 
-/// What came of one file.
+/// Result for one file.
 #[derive(Debug)]
 pub struct Outcome {
     /// The file.
@@ -66,13 +66,13 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// What workers tell.
+/// Messages from workers.
 enum Told {
     Bytes(usize, u64),
     Done(usize, Result<Fetched, Vec<(String, Failure)>>),
 }
 
-/// What workers share.
+/// State that workers share.
 struct Work {
     wanted: Vec<Missing>,
     servers: Vec<(Server, Result<Agent, String>)>,
@@ -251,7 +251,7 @@ impl Work {
     }
 }
 
-/// What a server is told of a PDB, beside its id: some give it only to who can tell it from others.
+/// Checksums of a PDB for the request's header: some servers demand them beside the id.
 fn checksums(wanted: &Missing) -> Vec<(&'static str, String)> {
     let Missing::Pdb { checksums, .. } = wanted else {
         return Vec::new();

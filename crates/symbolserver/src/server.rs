@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use symbolize::Missing;
 
-/// What is said to a server.
+/// Protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     /// Microsoft's: debug files and PDBs, by keys.

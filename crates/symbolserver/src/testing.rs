@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What is at a path.
+/// Answer of a path.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// This file, whole or in the part that is asked for, with this entity tag.
@@ -39,7 +39,7 @@ pub enum Answer {
     Tunnel(String),
 }
 
-/// What was asked.
+/// A request that was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Path of the address, or `HOST:PORT` of a proxy.
@@ -102,7 +102,7 @@ impl TestServer {
         state.answers.insert(path.to_owned(), answer);
     }
 
-    /// What has been asked, and forgets it.
+    /// Takes the requests received so far.
     ///
     /// # Panics
     /// A connection's thread has.

@@ -68,7 +68,7 @@ struct Shared {
     calls: [AtomicU64; 3],
     depth: AtomicU32,
     names: Mutex<HashMap<FunctionKey, String>>,
-    /// What unseeded walks answered, by place.
+    /// Answers to unseeded walks, by place.
     tallies: Mutex<BTreeMap<(&'static str, String), u64>>,
     /// A frame of `Main`, while an exception is dispatched.
     seed: Mutex<Option<Seed>>,
@@ -118,7 +118,7 @@ fn method_name<'rt, C: Synchronous>(cx: &Cx<'rt, C>, function: FunctionId<'rt>) 
     Ok(format!("{}.{}", class.name, method.name))
 }
 
-/// Which column of the rules table this runtime is.
+/// This runtime's column of the rules table.
 fn version(info: Info<'_>) -> RuntimeVersion {
     match info.interface_version() {
         ..=11 => RuntimeVersion::Core31,

@@ -18,7 +18,7 @@ use crate::Shared;
 /// A frame as it was told: its method (none for a run of unmanaged frames), address, registers.
 type Frame = (Option<FunctionKey>, usize, Registers);
 
-/// What a walk past the typed layer showed.
+/// Result of a walk past the typed layer.
 #[derive(Default)]
 struct RawWalk {
     frames: u32,
@@ -239,7 +239,7 @@ impl Shared {
         ));
     }
 
-    /// What the typed layer has no way to do.
+    /// Calls that the typed layer does not offer.
     fn raw(&self, info: Info<'_>) {
         let plain = SnapshotFlags::empty();
         let with_registers = SnapshotFlags::REGISTER_CONTEXT;

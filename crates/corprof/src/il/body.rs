@@ -1,6 +1,6 @@
 //! A method body to work on: lines of code with labels, and clauses that name labels.
 //!
-//! Whatever is inserted, taken out or replaced, a branch and a clause's bound follow the line that
+//! When lines are inserted, removed or replaced, a branch and a clause's bound follow the line that
 //! they name; distances are worked out when the body is written. The invariant: a label is given to
 //! one line only, by [`Body::line`].
 
@@ -10,15 +10,15 @@ use crate::id::Token;
 /// An instruction in its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// What branches and clauses call it.
+    /// Its name in branches and clauses.
     pub label: Label,
     /// Offset in the code that it was read from; `None` for what was put in.
     pub origin: Option<u32>,
-    /// What it does.
+    /// The instruction.
     pub instruction: Instruction,
 }
 
-/// What kind of handler a clause has.
+/// Kind of a clause's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handler {
     /// `catch` of this type.
@@ -194,7 +194,7 @@ impl Body {
             return false;
         };
         let mut new = self.fresh(condition);
-        // Which the line will have: see `put_at`.
+        // The label that the line will have: see `put_at`.
         let Some(moved) = new.first().map(|line| line.label) else {
             return false;
         };

@@ -2,7 +2,7 @@
 
 use super::{ReadError, ReadErrorKind};
 
-/// What has not been read yet.
+/// The bytes that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a> {
     all: &'a [u8],

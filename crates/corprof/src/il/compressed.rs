@@ -43,7 +43,7 @@ impl Bytes<'_> {
 /// Reads a compressed number from the front: it, and how many bytes it has.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The bytes are malformed.
 pub fn read_compressed(bytes: &[u8]) -> Result<(u32, usize), ReadError> {
     let mut bytes = Bytes::new(bytes);
     let value = bytes.compressed()?;
@@ -53,7 +53,7 @@ pub fn read_compressed(bytes: &[u8]) -> Result<(u32, usize), ReadError> {
 /// As [`read_compressed`], for a signed number.
 ///
 /// # Errors
-/// What is wrong with the bytes.
+/// The bytes are malformed.
 pub fn read_compressed_signed(bytes: &[u8]) -> Result<(i32, usize), ReadError> {
     let mut bytes = Bytes::new(bytes);
     let value = bytes.compressed_signed()?;

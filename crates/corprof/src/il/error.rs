@@ -1,4 +1,4 @@
-//! What is wrong with IL, and where.
+//! Errors in IL, with their place.
 
 use core::fmt;
 
@@ -9,11 +9,11 @@ use super::Label;
 pub struct ReadError {
     /// Offset in what was read of the first byte that does not fit.
     pub offset: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub kind: ReadErrorKind,
 }
 
-/// What is wrong with bytes.
+/// Kinds of errors in IL bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReadErrorKind {

@@ -14,7 +14,7 @@ impl Label {
     pub const END: Self = Self(u32::MAX);
 }
 
-/// What an instruction works with.
+/// Operand of an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// Nothing.
@@ -69,7 +69,7 @@ impl Instruction {
         fits.then_some(Self { opcode, operand })
     }
 
-    /// What has been checked already.
+    /// An instruction whose operand was checked already.
     pub(super) const fn known(opcode: Opcode, operand: Operand) -> Self {
         Self { opcode, operand }
     }

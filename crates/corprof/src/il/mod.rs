@@ -10,7 +10,7 @@
 //! It checks no types and no stack: what it writes is as right as what it was given. Malformed bytes
 //! are a [`ReadError`] with the place, never a panic, in linear time.
 //!
-//! What comes before is [`crate::Info::get_il_function_body`], what comes after is
+//! The step before is [`crate::Info::get_il_function_body`], the step after is
 //! [`crate::FunctionControl::set_il_function_body`].
 //!
 //! ```

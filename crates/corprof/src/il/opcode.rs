@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-/// What stands behind the opcode in the code.
+/// Kind of the operand behind an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     /// Nothing.
@@ -59,7 +59,7 @@ pub enum Flow {
     Throw,
 }
 
-/// What is known of an instruction.
+/// One instruction of the table.
 #[derive(Clone, Copy)]
 struct Row {
     /// Empty where there is no such instruction.
@@ -354,7 +354,7 @@ impl Opcode {
         self.row().name
     }
 
-    /// What stands behind it.
+    /// Kind of its operand.
     pub fn operand(self) -> OperandKind {
         self.row().operand
     }

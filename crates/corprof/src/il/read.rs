@@ -36,7 +36,7 @@ impl Body {
     /// The body that begins `bytes`, header first; what is behind it is left alone.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         Self::read_prefix(bytes).map(|(body, _)| body)
     }
@@ -47,7 +47,7 @@ impl Body {
     /// over, by it and here.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn read_prefix(bytes: &[u8]) -> Result<(Self, usize), ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;

@@ -174,7 +174,7 @@ pub enum Type {
         is_required: bool,
         /// The modifier.
         modifier: TypeToken,
-        /// What is modified.
+        /// The modified type.
         of: Box<Type>,
     },
     /// A local that keeps what it refers to in its place.
@@ -194,7 +194,7 @@ impl Type {
     /// Parses the signature of a type specification, all of the bytes.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn of_specification(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let read = Self::read(&mut bytes, 0)?;
@@ -204,7 +204,7 @@ impl Type {
     /// Parses the signature of an instance of a generic method, all of the bytes: the arguments.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn of_instance(bytes: &[u8]) -> Result<Vec<Self>, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;
@@ -390,9 +390,9 @@ pub struct MethodSignature {
     pub explicit_this: bool,
     /// The number of generic parameters, of a generic method.
     pub generic_arity: Option<u32>,
-    /// What it returns.
+    /// Return type.
     pub return_type: Type,
-    /// What it takes.
+    /// Types of the parameters.
     pub parameters: Vec<Type>,
     /// How many of the parameters are fixed, at a call with a variable number of them.
     pub sentinel: Option<usize>,
@@ -415,7 +415,7 @@ impl MethodSignature {
     /// Parses a signature, all of the bytes.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let signature = Self::read_from(&mut bytes, 0)?;
@@ -496,7 +496,7 @@ impl LocalSignature {
     /// Parses a signature, all of the bytes.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The error, with its place.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let mut bytes = Bytes::new(bytes);
         let first = bytes.u8()?;

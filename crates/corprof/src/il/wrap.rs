@@ -131,7 +131,7 @@ pub enum ProbeCall {
     /// `System.Runtime.CompilerServices.CallConvSuppressGCTransition`.
     CWithoutTransition(super::TypeToken),
     /// As a managed method, which on 64-bit Unix takes whole numbers as C does. No contract says so.
-    /// What holds for the function is as for [`ProbeCall::CWithoutTransition`].
+    /// The function's obligations are those of [`ProbeCall::CWithoutTransition`].
     Managed,
 }
 
@@ -157,7 +157,7 @@ pub fn probe_signature(
     MethodSignature::new(convention, return_type, parameters)
 }
 
-/// What is put around a method.
+/// Probes around a method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probes {
     /// Runs first. It leaves one value of the token's type on the stack, or nothing where there is
@@ -229,7 +229,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// What to know of a method before it is wrapped: it can be, at some cost.
+/// A caution about wrapping a method: it can be wrapped, at some cost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Caution {
@@ -242,7 +242,7 @@ pub enum Caution {
 }
 
 impl Caution {
-    /// What is the matter, in a few words.
+    /// The caution in a few words.
     pub const fn text(self) -> &'static str {
         match self {
             Self::NeverReturns => "it never returns",
@@ -303,7 +303,7 @@ impl Body {
         self.lines.iter().find_map(refusal)
     }
 
-    /// What to know before it is wrapped.
+    /// Cautions about wrapping it.
     pub fn cautions(&self) -> Vec<Caution> {
         let has = |opcode| {
             let mut lines = self.lines.iter();
@@ -431,7 +431,7 @@ impl Body {
         lines.extend(end);
         self.lines = lines;
 
-        // What ended with the code ends where ours begins.
+        // Clauses that ended with the code end where ours begins.
         for clause in &mut self.clauses {
             for label in clause.labels_mut().filter(|label| **label == Label::END) {
                 *label = handler_start;

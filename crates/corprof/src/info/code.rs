@@ -76,7 +76,7 @@ impl<'rt> Info<'rt> {
     /// a GC before .NET 6).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_code_info4<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -92,7 +92,7 @@ impl<'rt> Info<'rt> {
     /// versioning lock, so a synchronous context is asked for).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_native_code_start_addresses<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

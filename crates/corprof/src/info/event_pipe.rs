@@ -17,7 +17,7 @@ use crate::sys::{
 pub struct EventPipeProviderConfig<'a> {
     /// Its name, such as `Microsoft-Windows-DotNETRuntime`.
     pub name: &'a str,
-    /// Which of its events, by keyword.
+    /// Keywords of its events.
     pub keywords: u64,
     /// How detailed: 1 critical to 5 verbose.
     pub level: u32,
@@ -64,7 +64,7 @@ impl<'rt> Info<'rt> {
     /// initialised, or on a thread that lives for that alone.
     ///
     /// # Errors
-    /// What the runtime answers; `E_NOINTERFACE` before .NET 5.
+    /// The failure that the runtime reports; `E_NOINTERFACE` before .NET 5.
     pub fn event_pipe_start_session<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -133,7 +133,7 @@ impl<'rt> Info<'rt> {
     /// A provider of the profiler's own events (`EventPipeCreateProvider`, may trigger a GC).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn event_pipe_create_provider<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -152,7 +152,7 @@ impl<'rt> Info<'rt> {
     /// The name of a provider (`EventPipeGetProviderInfo`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn event_pipe_get_provider_info<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -217,7 +217,7 @@ impl<'rt> Info<'rt> {
     /// Raises an event, one slice for each parameter (`EventPipeWriteEvent`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn event_pipe_write_event<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

@@ -74,11 +74,11 @@ impl<'rt> Info<'rt> {
         Ok(offset)
     }
 
-    /// What kind of static a field is (`GetStaticFieldInfo`, synchronous).
+    /// Kind of a static field (`GetStaticFieldInfo`, synchronous).
     /// `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_static_field_info<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -97,7 +97,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the class has not been initialised yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_rva_static_address<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -136,7 +136,7 @@ impl<'rt> Info<'rt> {
     /// synchronous). `None`: the class has not been initialised yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_thread_static_address<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -156,7 +156,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the class has not been initialised yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_thread_static_address2<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

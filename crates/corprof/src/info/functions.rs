@@ -123,7 +123,7 @@ impl<'rt> Info<'rt> {
     /// (`IsFunctionDynamic`, asynchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn is_function_dynamic<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -177,7 +177,7 @@ impl<'rt> Info<'rt> {
     /// Functions that run from ReadyToRun code are not among them.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_jited_functions2<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -195,7 +195,7 @@ impl<'rt> Info<'rt> {
     /// The versions of a function's IL (`GetReJITIDs`, synchronous, may trigger a GC).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_rejit_ids<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -234,7 +234,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_function_from_token_and_type_args<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,
@@ -310,7 +310,7 @@ impl<'rt> Info<'rt> {
     /// exact type arguments of shared code.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_function_info2_of_frame<C: Context>(
         self,
         cx: &Cx<'rt, C>,
@@ -350,7 +350,7 @@ impl<'rt> Info<'rt> {
     /// [`Info::enum_jited_functions2`], which has the ReJIT versions.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_jited_functions<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

@@ -45,7 +45,7 @@ impl<'rt> Info<'rt> {
     /// The class of an object (`GetClassFromObject`, synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_class_from_object<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -59,7 +59,7 @@ impl<'rt> Info<'rt> {
     /// The size of an object in bytes (`GetObjectSize2`, synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_object_size2<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -132,7 +132,7 @@ impl<'rt> Info<'rt> {
     /// The ranges of the heap that is never collected (`GetNonGCHeapBounds`, .NET 8 on).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_non_gc_heap_bounds<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -154,7 +154,7 @@ impl<'rt> Info<'rt> {
     /// (`EnumerateNonGCObjects`, synchronous, .NET 8 on).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enumerate_non_gc_objects<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<Vec<usize>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enumerate_non_gc_objects(&mut enumerator)).ok()?;
@@ -166,7 +166,7 @@ impl<'rt> Info<'rt> {
     /// synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enumerate_object_references<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -230,7 +230,7 @@ impl<'rt> Info<'rt> {
     /// Whether an object is in a read-only segment (`IsFrozenObject`, synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn is_frozen_object<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -245,7 +245,7 @@ impl<'rt> Info<'rt> {
     /// synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_loh_object_size_threshold<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<u32> {
         let mut threshold = 0;
         call!(self, get_loh_object_size_threshold(&mut threshold)).ok()?;
@@ -255,7 +255,7 @@ impl<'rt> Info<'rt> {
     /// Where length and characters of a string are (`GetStringLayout2`, synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_string_layout2<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<StringLayout> {
         let (mut length_offset, mut buffer_offset) = (0, 0);
         call!(
@@ -272,7 +272,7 @@ impl<'rt> Info<'rt> {
     /// A handle that keeps track of an object (`CreateHandle`, synchronous, .NET 7 on).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn create_handle<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -295,7 +295,7 @@ impl<'rt> Info<'rt> {
     /// allocation that the callback tells of, and nothing that may trigger a collection has been called in this callback.
     ///
     /// # Errors
-    /// What the runtime answers; `E_INVALIDARG` for no address.
+    /// The failure that the runtime reports; `E_INVALIDARG` for a null address.
     pub unsafe fn create_handle_at<C: Synchronous>(
         self,
         cx: &Cx<'rt, C>,

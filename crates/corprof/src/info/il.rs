@@ -90,11 +90,11 @@ impl<'rt> Info<'rt> {
         complete(answer.ok().map(|()| unsafe { bytes(start, length) }))
     }
 
-    /// What allocates IL bodies for a module (`GetILFunctionBodyAllocator`, synchronous, may trigger
+    /// Allocator of a module's IL bodies (`GetILFunctionBodyAllocator`, synchronous, may trigger
     /// a GC). `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_il_function_body_allocator<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -239,7 +239,7 @@ impl<'rt> Info<'rt> {
     /// module fails afterwards (`BadImageFormatException`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn apply_meta_data<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,

@@ -39,8 +39,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// What a runtime that has not got so far answers is no failure: `None` for
-/// `CORPROF_E_DATAINCOMPLETE`.
+/// Maps `CORPROF_E_DATAINCOMPLETE`, the answer of a runtime that has not got so far, to `None`.
 pub(crate) fn complete<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(value) => Ok(Some(value)),

@@ -16,7 +16,7 @@ pub struct ModuleInfo<'rt> {
     pub path: String,
     /// Its assembly; `None` before `ModuleAttachedToAssembly`.
     pub assembly: Option<AssemblyId<'rt>>,
-    /// What it is.
+    /// Its kind.
     pub flags: ModuleFlags,
 }
 
@@ -45,7 +45,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the runtime has not got so far yet, or the module is going.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_module_info2<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -79,7 +79,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_assembly_info<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -111,7 +111,7 @@ impl<'rt> Info<'rt> {
     /// metadata (a resource: the runtime answers `S_FALSE`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_module_meta_data<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -137,7 +137,7 @@ impl<'rt> Info<'rt> {
     /// larger, and each look-up takes a lock. Ask for it only where IL is really changed.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_module_meta_data_emit<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -159,7 +159,7 @@ impl<'rt> Info<'rt> {
     /// Every module that is loaded (`EnumModules`, synchronous, may trigger a GC).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_modules<C: MayTriggerGc>(self, _: &mut Cx<'rt, C>) -> Result<Vec<ModuleId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_modules(&mut enumerator)).ok()?;
@@ -226,7 +226,7 @@ impl<'rt> Info<'rt> {
     /// before .NET 9). `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_app_domain_info<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,
@@ -246,7 +246,7 @@ impl<'rt> Info<'rt> {
     /// trigger a GC). `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_app_domains_containing_module<C: MayTriggerGc>(
         self,
         _: &mut Cx<'rt, C>,

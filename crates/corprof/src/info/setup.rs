@@ -1,4 +1,4 @@
-//! What a profiler sets up and asks about the runtime as a whole.
+//! Set-up, and questions about the runtime as a whole.
 
 use super::{call, read_text, wide};
 use crate::context::{Context, Cx, MayTriggerGc, Synchronous};
@@ -28,7 +28,7 @@ impl<'rt> Info<'rt> {
     /// The event masks in force (`GetEventMask2`, asynchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_event_mask2<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -56,10 +56,10 @@ impl<'rt> Info<'rt> {
         call!(self, set_event_mask2(low.bits(), high.bits())).ok()
     }
 
-    /// Which runtime this is (`GetRuntimeInformation`, synchronous).
+    /// Identity of the runtime (`GetRuntimeInformation`, synchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_runtime_information<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -118,7 +118,7 @@ impl<'rt> Info<'rt> {
     /// there is none.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_environment_variable<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -144,7 +144,7 @@ impl<'rt> Info<'rt> {
     /// (`SetEnvironmentVariable`). On Linux `getenv` does not see it.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn set_environment_variable<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,

@@ -35,7 +35,7 @@ impl<'rt> Info<'rt> {
     /// The domain that a thread runs in (`GetThreadAppDomain`, asynchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_thread_app_domain<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -49,7 +49,7 @@ impl<'rt> Info<'rt> {
     /// Every managed thread (`EnumThreads`, synchronous; takes the thread store's lock).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn enum_threads<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<Vec<ThreadId<'rt>>> {
         let mut enumerator = core::ptr::null_mut();
         call!(self, enum_threads(&mut enumerator)).ok()?;
@@ -62,7 +62,7 @@ impl<'rt> Info<'rt> {
     /// synchronous): it sets up thread-local data and makes no managed thread.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn initialize_current_thread<C: Synchronous>(self, _: &Cx<'rt, C>) -> Result<()> {
         call!(self, initialize_current_thread()).ok()
     }
@@ -71,7 +71,7 @@ impl<'rt> Info<'rt> {
     /// Linux it means nothing outside the runtime.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_handle_from_thread<C: Synchronous>(
         self,
         _: &Cx<'rt, C>,
@@ -86,7 +86,7 @@ impl<'rt> Info<'rt> {
     /// has one for all.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_thread_context<C: Context>(
         self,
         _: &Cx<'rt, C>,

@@ -22,7 +22,7 @@ pub struct ClassInfo<'rt> {
 /// Answer of `IsArrayClass`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArrayClass<'rt> {
-    /// What the elements are.
+    /// Type of the elements.
     pub element_type: CorElementType,
     /// Class of the elements, where they have one.
     pub element_class: Option<ClassId<'rt>>,
@@ -68,7 +68,7 @@ impl<'rt> Info<'rt> {
     /// Element and rank if the class is an array (`IsArrayClass`, asynchronous).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn is_array_class<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -97,7 +97,7 @@ impl<'rt> Info<'rt> {
     /// `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_class_id_info<C: Context>(
         self,
         _: &Cx<'rt, C>,
@@ -138,7 +138,7 @@ impl<'rt> Info<'rt> {
     /// synchronous, may trigger a GC). `None`: the runtime has not got so far yet.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_class_from_token_and_type_args<C: RuntimeThread>(
         self,
         _: &mut Cx<'rt, C>,

@@ -62,7 +62,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// `calli`. Code may use it at once.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_token_from_sig(&self, signature: &[u8]) -> Result<Token> {
         let length = length(signature)?;
         emit!(self, get_token_from_sig(signature.as_ptr(), length))
@@ -71,7 +71,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// The token of the signature of a method's locals, for [`crate::il::Body::locals`].
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn locals(&self, locals: &LocalSignature) -> Result<Token> {
         self.get_token_from_sig(&locals.to_bytes())
     }
@@ -79,7 +79,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// The token of the signature of a `calli`, for [`crate::il::Instruction::calli`].
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn calli(&self, signature: &MethodSignature) -> Result<Token> {
         self.get_token_from_sig(&signature.to_bytes())
     }
@@ -87,7 +87,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// The token of a type by its signature (`GetTokenFromTypeSpec`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn get_token_from_type_spec(&self, signature: &[u8]) -> Result<Token> {
         let length = length(signature)?;
         emit!(self, get_token_from_type_spec(signature.as_ptr(), length))
@@ -98,7 +98,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// [`crate::Info::apply_meta_data`].
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_assembly_ref(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// once.
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_type_ref_by_name(&self, scope: Token, name: &str) -> Result<Token> {
         let name = wide(name);
         emit!(self, define_type_ref_by_name(scope.0, name.as_ptr()))
@@ -163,7 +163,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// A reference to a member of a type (`DefineMemberRef`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_member_ref(&self, parent: Token, name: &str, signature: &[u8]) -> Result<Token> {
         let (name, length) = (wide(name), length(signature)?);
         emit!(
@@ -175,7 +175,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// An instance of a generic method (`DefineMethodSpec`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_method_spec(&self, method: Token, arguments: &[u8]) -> Result<Token> {
         let length = length(arguments)?;
         emit!(
@@ -187,7 +187,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// A reference to a module, such as the library of a P/Invoke (`DefineModuleRef`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_module_ref(&self, name: &str) -> Result<Token> {
         let name = wide(name);
         emit!(self, define_module_ref(name.as_ptr()))
@@ -196,7 +196,7 @@ impl<'rt> MetadataEmit<'rt> {
     /// A text for `ldstr` (`DefineUserString`).
     ///
     /// # Errors
-    /// What the runtime answers.
+    /// The failure that the runtime reports.
     pub fn define_user_string(&self, text: &str) -> Result<Token> {
         let units: Vec<u16> = text.encode_utf16().collect();
         let length = u32::try_from(units.len()).map_err(|_| Hresult::E_INVALIDARG)?;

@@ -9,7 +9,7 @@ use super::*;
 use crate::com_interface;
 
 com_interface! {
-    /// What a profiler implements: `ICorProfilerCallback` to `ICorProfilerCallback11`.
+    /// The profiler's interface: `ICorProfilerCallback` to `ICorProfilerCallback11`.
     ///
     /// Source: `corprof.idl`.
     pub interface ICorProfilerCallback11, ICorProfilerCallback11Vtbl {

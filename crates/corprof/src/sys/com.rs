@@ -261,7 +261,7 @@ const _: () = assert!(size_of::<IUnknownVtbl>() == 3 * size_of::<usize>());
 const _: () = assert!(size_of::<Guid>() == 16 && align_of::<Guid>() == 4);
 
 com_interface! {
-    /// What `DllGetClassObject` hands out: makes profilers.
+    /// The factory that `DllGetClassObject` hands out.
     ///
     /// Source: `unknwn.idl`.
     pub interface IClassFactory, IClassFactoryVtbl {

@@ -23,7 +23,7 @@ pub const CONTEXT_FULL: u32 = CONTEXT_CONTROL | CONTEXT_INTEGER | CONTEXT_FLOATI
 #[derive(Clone, Copy, Debug)]
 pub struct ContextAmd64 {
     home: [u64; 6],
-    /// Which parts are valid: `CONTEXT_*`.
+    /// Valid parts: `CONTEXT_*`.
     pub context_flags: u32,
     /// SSE control and status.
     pub mx_csr: u32,

@@ -29,11 +29,11 @@ macro_rules! flags {
             pub const fn union(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
-            /// What is in both.
+            /// The flags in both.
             pub const fn intersection(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
-            /// What is in this set and not in the other.
+            /// The flags in this set and not in the other.
             pub const fn difference(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
             }
@@ -176,7 +176,7 @@ flags! {
         DISABLE_TRANSPARENCY_CHECKS_UNDER_FULL_TRUST = 0x4000_0000,
         /// ReadyToRun code is not used: everything is compiled.
         DISABLE_ALL_NGEN_IMAGES = 0x8000_0000,
-        /// What can be set in `Initialize` only (`COR_PRF_MONITOR_IMMUTABLE`).
+        /// Flags that can be set in `Initialize` only (`COR_PRF_MONITOR_IMMUTABLE`).
         IMMUTABLE = 0xeef8_cc00,
     }
     /// The high event mask (`COR_PRF_HIGH_MONITOR`).
@@ -200,10 +200,10 @@ flags! {
         MONITOR_EVENT_PIPE = 0x80,
         /// `ObjectAllocated` for pinned objects.
         MONITOR_PINNEDOBJECT_ALLOCATED = 0x100,
-        /// What can be set in `Initialize` only (`COR_PRF_HIGH_MONITOR_IMMUTABLE`).
+        /// Flags that can be set in `Initialize` only (`COR_PRF_HIGH_MONITOR_IMMUTABLE`).
         IMMUTABLE = 0x8,
     }
-    /// What a module is (`COR_PRF_MODULE_FLAGS`).
+    /// Properties of a module (`COR_PRF_MODULE_FLAGS`).
     ModuleFlags {
         /// From a file.
         DISK = 0x1,

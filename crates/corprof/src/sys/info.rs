@@ -9,7 +9,7 @@ use super::*;
 use crate::com_interface;
 
 com_interface! {
-    /// What the runtime implements: `ICorProfilerInfo` to `ICorProfilerInfo15`.
+    /// The runtime's interface: `ICorProfilerInfo` to `ICorProfilerInfo15`.
     ///
     /// Source: `corprof.idl`.
     pub interface ICorProfilerInfo15, ICorProfilerInfo15Vtbl {

@@ -12,7 +12,7 @@
 
 use core::fmt::Write as _;
 
-/// What the entry macro of a method checks.
+/// Checks of a method's entry macro.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// The version does not have the method.
@@ -60,7 +60,7 @@ impl Entry {
     }
 }
 
-/// What the typed layer asks of the caller's context, weakest first.
+/// Bounds on the caller's context in the typed layer, weakest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Bound {
     /// [`crate::context::Context`].
@@ -142,7 +142,7 @@ pub struct CallRule {
     pub name: &'static str,
     /// The `ICorProfilerInfo` that added it.
     pub interface: u32,
-    /// What is checked, by [`RuntimeVersion`].
+    /// The checks, by [`RuntimeVersion`].
     pub entry: [Entry; 3],
     flags: u8,
     /// How the typed layer offers it.
@@ -152,7 +152,7 @@ pub struct CallRule {
 }
 
 impl CallRule {
-    /// What one runtime checks.
+    /// The checks of one runtime.
     pub const fn entry(&self, version: RuntimeVersion) -> Entry {
         self.entry[version as usize]
     }
@@ -168,7 +168,7 @@ impl CallRule {
     pub const fn takes_locks(&self) -> bool {
         self.flags & LOCKS != 0
     }
-    /// What the typed layer asks for; `None` when it does not offer the method.
+    /// The typed layer's bound; `None` where it does not offer the method.
     pub const fn bound(&self) -> Option<Bound> {
         match self.typed {
             Typed::Method(bound) | Typed::As(bound, _) => Some(bound),

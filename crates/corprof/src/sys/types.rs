@@ -113,14 +113,14 @@ open_enum! {
         /// The return from a call.
         RETURN = 1,
     }
-    /// What began a garbage collection (`COR_PRF_GC_REASON`).
+    /// Cause of a garbage collection (`COR_PRF_GC_REASON`).
     CorPrfGcReason {
         /// The runtime's own decision.
         OTHER = 0,
         /// A call of `GC.Collect`.
         INDUCED = 1,
     }
-    /// What a root is (`COR_PRF_GC_ROOT_KIND`).
+    /// Kind of a root (`COR_PRF_GC_ROOT_KIND`).
     CorPrfGcRootKind {
         /// None of the others.
         OTHER = 0,
@@ -142,7 +142,7 @@ open_enum! {
         /// Counts references.
         REFCOUNTED = 8,
     }
-    /// Which family of runtimes (`COR_PRF_RUNTIME_TYPE`).
+    /// Family of runtimes (`COR_PRF_RUNTIME_TYPE`).
     CorPrfRuntimeType {
         /// .NET Framework.
         DESKTOP_CLR = 1,
@@ -484,13 +484,13 @@ impl CorDebugIlToNativeMap {
     pub const EPILOG: u32 = -3i32 as u32;
 }
 
-/// What a hook gets: the function, or what the mapper made of it.
+/// A hook's argument: the function, or the mapper's answer for it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union FunctionIDOrClientID {
     /// The function, when no mapper is set.
     pub function_id: FunctionID,
-    /// What the mapper answered.
+    /// The mapper's answer.
     pub client_id: usize,
 }
 const _: () = assert!(size_of::<FunctionIDOrClientID>() == 8);

@@ -1,4 +1,4 @@
-//! What must hold of each body, and all bodies.
+//! Properties of each body, and of all bodies.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

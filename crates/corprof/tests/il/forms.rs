@@ -353,7 +353,7 @@ fn lines_are_inserted_before_at_and_instead_of_others() {
     let mut retargeted = original.clone();
     retargeted.retarget(first, original.lines[2].label);
     assert_eq!(text(&retargeted), "nop; br.s L2; ret");
-    // What the map says of what was put in.
+    // The map's entries for inserted lines.
     let written = before.write().unwrap();
     assert_eq!(written.offsets(), [(0, 1), (1, 2), (3, 4)]);
     let old: Vec<_> = (0..5).map(|new| written.old_offset(new)).collect();

@@ -204,7 +204,7 @@ fn method_signature() -> impl Strategy<Value = MethodSignature> {
         )
 }
 
-/// What is read again, without the forms that the writer chooses.
+/// A body without the forms that the writer chooses, as it is read again.
 fn without_forms(mut body: Body) -> Body {
     body.fat_header = false;
     body.fat_clauses = false;
@@ -254,7 +254,7 @@ proptest! {
         prop_assert_eq!(read.lines.len(), body.lines.len());
         same_instructions(&body, &read, 0, &|index| index, None).unwrap();
         same_clauses(&body, &read, &|index| index, Label::END).unwrap();
-        // What was read is written as it was.
+        // A body that was read is written unchanged.
         prop_assert_eq!(read.write().unwrap().into_bytes(), written.into_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! What probes around a method look like, and which methods get none.
+//! Shape of probes around a method, and methods that get none.
 
 use corprof::Token;
 use corprof::il::{

@@ -1,4 +1,4 @@
-//! What may be called where, and hooks.
+//! Calls by context, and hooks.
 
 use std::collections::BTreeSet;
 

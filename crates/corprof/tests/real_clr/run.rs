@@ -11,7 +11,7 @@ pub(crate) fn checked() -> [Runtime; 2] {
     [Runtime::net8(), Runtime::core31()]
 }
 
-/// What the program printed as its result, and what the profiler wrote.
+/// The program's printed result, and the profiler's output.
 pub(crate) struct Run {
     pub(crate) results: Vec<String>,
     pub(crate) lines: Vec<String>,

@@ -23,7 +23,7 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(fixture(name)).unwrap()
 }
 
-/// What is missing of a fixture that stands alone in a folder.
+/// The missing files of a fixture that stands alone in a folder.
 pub(crate) fn missing_of(name: &str, managed: bool) -> Missing {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);

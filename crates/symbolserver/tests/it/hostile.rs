@@ -8,7 +8,7 @@ use symbolserver::{Failure, Server};
 
 use crate::common::{BUILD_ID, Scene, TAG, by_build_id, bytes, debug_file, pdb};
 
-/// What the failure says of an answer, of which nothing is kept.
+/// The failure's text for an answer, of which nothing is kept.
 fn told(answer: Answer) -> String {
     let scene = Scene::new();
     scene.server.put(&by_build_id(), answer);

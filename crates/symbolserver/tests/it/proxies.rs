@@ -1,4 +1,4 @@
-//! What the environment says of proxies is done.
+//! Proxies of the environment are used.
 
 use symbolserver::Fetched;
 use symbolserver::testing::{Answer, TestServer};
