@@ -24,7 +24,7 @@ use crate::{
 const USAGE: &str = "usage: cargo xtask bench [--pairs N] [--seconds N] [--runtime VERSION] [--only ROW] [--perf] [--write]\n\
      rows: switch, attach, roslyn, threadchurn, jitchurn, idlethreads, webserver, loops, walks, chains, convert, walkers, events, shadow, traced";
 
-/// What `--only` takes.
+/// Rows that `--only` takes.
 const ROWS: [&str; 15] = [
     "switch",
     "attach",
@@ -43,7 +43,7 @@ const ROWS: [&str; 15] = [
     "traced",
 ];
 
-/// What each program is recorded at, in Hz.
+/// Rates at which each program is recorded, Hz.
 const FREQUENCIES: [u32; 2] = [99, 999];
 
 /// Programs of different kinds: loops, short calls, allocation, mixed stacks,
@@ -107,7 +107,7 @@ fn options(arguments: &[&str]) -> Result<Options> {
     Ok(options)
 }
 
-/// What a workload says about one of its runs.
+/// A workload's report on one of its runs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ran {
     pub(crate) rounds: f64,
@@ -271,7 +271,7 @@ fn programs(
     Ok(out)
 }
 
-/// What the page begins with: how it was measured, and all rows of ours by what they cost, the worst
+/// Head of the page: how it was measured, and all our rows by their cost, the worst
 /// first.
 fn headlines(runtimes: &[Runtime], options: &Options, mut lead: Vec<Headline>) -> String {
     let versions: Vec<&str> = runtimes.iter().map(|r| r.version.as_str()).collect();
@@ -355,7 +355,7 @@ pub(crate) fn work(runtime: &Runtime, workload: &str, seconds: f64) -> Result<St
 
 /// One of `count` pairs, the first being number 0: what ran bare, and what ran recorded.
 ///
-/// Who goes first changes, so that neither always finds a warm machine.
+/// The order changes, so that neither always finds a warm machine.
 fn pair(
     number: usize,
     count: usize,

@@ -100,7 +100,7 @@ pub(crate) fn measure(runtime: &Runtime, folder: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// What stands above the rows of [`measure`].
+/// Head of the table of [`measure`].
 pub(crate) const HEAD: &str = "\nFrom the start of `record --pid` to the first sample, the agent loaded for it, and twice again after it had left; the longest time for \
      which a thread that looks at the clock did not run meanwhile, and without an attach.\n\n\
      | methods | .NET | first sample | again | longest gap | without |\n\
@@ -146,7 +146,7 @@ pub(crate) fn memory(runtime: &Runtime, folder: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// What stands above the rows of [`memory`].
+/// Head of the table of [`memory`].
 pub(crate) const MEMORY_HEAD: &str = "\nResident memory of a program whose own does not change, MiB: its own + pages of files, before an attach and after rounds of attaching, \
      recording `-e cpu,exception` for 50 ms and leaving.\n\n\
      | .NET | before | after 1 | after 10 | after 100 |\n\

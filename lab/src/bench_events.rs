@@ -1,4 +1,4 @@
-//! What an exception and an allocation sample cost: part of `cargo xtask bench`.
+//! Cost of an exception and of an allocation sample: part of `cargo xtask bench`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -119,7 +119,7 @@ fn measure(
     )?;
     let inspected = Inspected::of(&recording);
     let event = match case.event {
-        // What is alive at the end may be nothing; how many were looked at is not told.
+        // Nothing may be alive at the end; the number of examined objects is not reported.
         "live" => &serde_json::Value::Null,
         event => inspected
             .event(event)

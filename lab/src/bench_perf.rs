@@ -1,4 +1,4 @@
-//! What a moment of a process cost, by samples of perf: part of `cargo xtask bench --only switch --perf`.
+//! Cost of a moment of a process, by samples of perf: part of `cargo xtask bench --only switch --perf`.
 //!
 //! On a machine that others use, the CPU time of the same work differs by a fifth from moment to moment, and no ratio of two
 //! moments tells of a hundredth. What slows the program's own managed code slows all else alike: so all samples of a moment

@@ -1,4 +1,4 @@
-//! What recording costs on programs that are not loops: part of `cargo xtask bench`.
+//! Cost of recording programs that are not loops: part of `cargo xtask bench`.
 //!
 //! A compiler run, threads made and joined, code made while the program runs, threads that sleep;
 //! each watched in several ways ([`Way`]), in turn, round after round. What counts is the median of
@@ -22,7 +22,7 @@ pub(crate) struct Program {
     pub(crate) row: &'static str,
     workload: &'static str,
     arguments: &'static [&'static str],
-    /// What it prints the number of, and what one is called: added CPU time is told for each.
+    /// Name of its unit of work, and of the number that it prints: added CPU time is given for each.
     each: Option<(&'static str, &'static str)>,
     ways: &'static [Way],
 }
@@ -256,7 +256,7 @@ pub(crate) fn measure(
             runtime.version,
             number + 1
         );
-        // Who goes first changes, so that nobody always finds the same machine.
+        // The order changes, so that none always finds the same machine.
         for step in 0..ways.len() {
             let at = (step + number) % ways.len();
             let mut command = ways[at].command(runtime, &workload.dll, folder);
@@ -327,7 +327,7 @@ pub(crate) fn measure(
     Ok(out)
 }
 
-/// What stands above the rows of [`measure`].
+/// Head of the table of [`measure`].
 pub(crate) const HEAD: &str = "\nPrograms that are not loops, watched in several ways in turn: ratios to the bare run of the same round, the median and \
      the middle half. CPU time is the program's own with its start, the agent's thread included; with the tool is all that was \
      started. What is added is CPU time of the program, by the number of methods that were JITted or of threads that were made.\n\n\
@@ -344,7 +344,7 @@ const IDLE: &[Way] = &[
     Way::Perf,
 ];
 
-/// What programs take of a processor that sleep: one thread, and 1,000.
+/// Share of a processor that sleeping programs take: one thread, and 1,000.
 pub(crate) fn idle(runtime: &Runtime, pairs: usize, seconds: f64, folder: &Path) -> Result<String> {
     let workload = testkit::workload("idlethreads");
     let mut out = String::new();
@@ -387,7 +387,7 @@ pub(crate) fn idle(runtime: &Runtime, pairs: usize, seconds: f64, folder: &Path)
     Ok(out)
 }
 
-/// What stands above the rows of [`idle`].
+/// Head of the table of [`idle`].
 pub(crate) const IDLE_HEAD: &str = "\nPrograms that sleep: CPU time of the process by the wall clock, the median, least and most.\n\n\
      | threads | .NET | watched by | of a processor |\n\
      | --: | --- | --- | --: |\n";

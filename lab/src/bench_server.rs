@@ -1,4 +1,4 @@
-//! What recording costs a web server: part of `cargo xtask bench`.
+//! Cost of recording a web server: part of `cargo xtask bench`.
 //!
 //! One server for each way of watching, all alive at once, each under load for a moment in turn:
 //! what the machine does meanwhile hits all alike. CPU time and requests are what the server says of
@@ -192,7 +192,7 @@ pub(crate) fn measure(
     Ok(out)
 }
 
-/// What stands above the rows of [`measure`].
+/// Head of the table of [`measure`].
 pub(crate) const HEAD: &str = "\nA web server (ASP.NET Core on Kestrel: plain text, JSON, async services, regular expressions) under a load that checks each answer, 16 connections; one server for each row, all alive at \
      once, under load in turn. CPU time is the server's by its requests; ratios to the bare server of the same round.\n\n\
      | .NET | watched by | CPU time a request | ratio | requests a second | ratio | half within | 99 % within |\n\

@@ -1,4 +1,4 @@
-//! What a call costs under the walker `shadow`: part of `cargo xtask bench`.
+//! Cost of a call under the walker `shadow`: part of `cargo xtask bench`.
 
 use std::fmt::Write as _;
 use std::path::Path;

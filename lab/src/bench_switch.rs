@@ -1,4 +1,4 @@
-//! What recording costs, by switching it on and off in one process: part of `cargo xtask bench`.
+//! Cost of recording, by switching it on and off in one process: part of `cargo xtask bench`.
 //!
 //! The same process under the same load, recorded for a moment and left alone for a moment, in turn:
 //! what one start of a program has over another (where its code came to lie, what was compiled when)
@@ -23,7 +23,7 @@ use crate::bench_programs::{Headline, Spread};
 use crate::bench_server::Server;
 use crate::bench_ways::Way;
 
-/// What is switched on; none: nothing is, which is the noise.
+/// Options that are switched on; `None` is the noise.
 const SWITCHED: [Option<&str>; 6] = [
     None,
     Some("-F 99"),
@@ -140,7 +140,7 @@ pub(crate) struct How {
     pub(crate) perf: bool,
 }
 
-/// What a moment came to.
+/// Measurements of a moment.
 #[derive(Clone, Copy)]
 struct Moment {
     /// CPU time of a piece of work, microseconds.
@@ -353,7 +353,7 @@ fn of(
     Ok(out)
 }
 
-/// What stands above the rows of [`measure`].
+/// Head of the table of [`measure`].
 pub(crate) const HEAD: &str = "\nRecording switched on and off in one process under load (`record --pid --stay`), moment by moment: CPU time of a \
      piece of work with it by that without it just before or after. No noise of one start against another is in it. By perf \
      (`--perf`): the ratio of all its samples ÷ those in managed code.\n\n\

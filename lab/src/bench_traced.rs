@@ -1,4 +1,4 @@
-//! What a traced call costs: part of `cargo xtask bench`.
+//! Cost of a traced call: part of `cargo xtask bench`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -123,7 +123,7 @@ fn counted(example: &Path, record: &Record, way: &str) -> Result<f64> {
     })
 }
 
-/// What the program measured.
+/// The program's own measurements.
 fn ns(answer: &Answer) -> Result<f64> {
     let mut lines = answer.lines("measured").into_iter();
     let line = lines.find(|line| line.first() == Some(&"ns_per_call"));

@@ -1,4 +1,4 @@
-//! What the walkers cost that stop the runtime or ask it: part of `cargo xtask bench`.
+//! Cost of the walkers that stop the runtime or ask it: part of `cargo xtask bench`.
 
 use std::fmt::Write as _;
 use std::path::Path;

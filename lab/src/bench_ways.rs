@@ -30,7 +30,7 @@ pub(crate) enum Way {
     Perf,
 }
 
-/// What dotnet-trace's profile `cpu-sampling` asks of the runtime.
+/// Providers of dotnet-trace's profile `cpu-sampling`.
 const EVENT_PIPE: &str = "Microsoft-DotNETCore-SampleProfiler:F00000000000:5,Microsoft-Windows-DotNETRuntime:14C14FCCBD:4";
 
 impl Way {

@@ -2,7 +2,7 @@
 //! ticks of each kind and rate, with the signal stacks of this machine and with the smallest that each
 //! runtime can do with. None may die or answer otherwise.
 //!
-//! What has been run is kept in `target/faults`, for one build of the agent; the next call goes on where
+//! Finished runs are kept in `target/faults`, for one build of the agent; the next call goes on where
 //! the last one stopped. Invariant: each cell of the matrix has been run as often as any other, give or
 //! take one; a program that fails without us ends all.
 
@@ -174,11 +174,11 @@ fn programs(setup: &Setup, only: &[String]) -> Vec<Program> {
     programs
 }
 
-/// What a run of a program came to.
+/// Result of a program's run.
 struct Answer {
     status: ExitStatus,
     results: Vec<String>,
-    /// What a request was answered with, where it was not what it should be.
+    /// Answers to requests that were not as they should be.
     trouble: Option<String>,
 }
 
@@ -254,7 +254,7 @@ impl Program {
                 None => Some("it printed no port".to_owned()),
             };
         }
-        // Whose input ends ends.
+        // A program ends when its input does.
         drop(program.0.stdin.take());
         let mut text = Vec::new();
         output.read_to_end(&mut text)?;
@@ -319,7 +319,7 @@ impl Limit {
             let hangs = is_over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
             if hangs {
                 let mut kill = Command::new("kill");
-                // What cannot be killed has ended.
+                // A process that cannot be killed has ended.
                 let _status = kill.args(["-KILL", "--", &format!("-{group}")]).status();
             }
             hangs
@@ -344,7 +344,7 @@ impl Drop for Running {
     }
 }
 
-/// What became of one run.
+/// Outcome of one run.
 enum Verdict {
     /// With so many samples.
     Same(u64),
@@ -371,7 +371,7 @@ struct Row {
     different: u64,
 }
 
-/// What has been run of one build.
+/// Finished runs of one build.
 struct Log {
     file: File,
     folder: PathBuf,

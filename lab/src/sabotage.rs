@@ -35,7 +35,7 @@ const ACCEPTANCE: &str = "testkit::acceptance";
 const TEST_FAILED: i32 = 100;
 const NO_TEST: i32 = 4;
 
-/// What became of a break.
+/// Outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Caught(Tier),

@@ -1,4 +1,4 @@
-//! What one run of the soak is: a program, the runtime's settings, the options of `sidewalk record`,
+//! One run of the soak: a program, the runtime's settings, the options of `sidewalk record`,
 //! and circumstances. Chosen at random, by the seed and the number of the run alone.
 //!
 //! Nothing is started here. Invariant: the bare and the recorded command line of a plan differ by
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use testkit::{Runtime, Setup, runsxs, sidewalk, workload};
 
-/// What all runs choose from.
+/// Choices of all runs.
 pub(crate) struct Choices {
     runtimes: Vec<Runtime>,
     /// Version and executable of the single-file app.
@@ -219,7 +219,7 @@ fn arguments(rng: &mut Rng, name: &str) -> (String, String) {
     }
 }
 
-/// What a command sets and takes away, as words of `env`.
+/// Variables that a command sets and removes, as words of `env`.
 fn sets_of(command: &Command) -> Vec<String> {
     let mut words = Vec::new();
     // `env` wants what it takes away first.

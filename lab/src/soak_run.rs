@@ -29,12 +29,12 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// runs shows it in all but one of 500 such series.
 const AGAIN: u32 = 60;
 
-/// What a workload measures: different in each run.
+/// Keys of a workload's measurements: different in each run.
 const MEASURED: [&str; 6] = ["measured", "share", "allocated", "line", "phase", "timed"];
 
-/// What came out.
+/// The output.
 pub(crate) struct Outcome {
-    /// What is wrong, if anything is.
+    /// Faults of the run; empty for none.
     pub(crate) differences: Vec<String>,
     /// Why nothing can be compared: the program fails without us.
     pub(crate) bare_failed: Option<String>,
@@ -125,7 +125,7 @@ fn bare_failure(plan: &Plan, bare: &Ended) -> Option<String> {
     }
 }
 
-/// What the program did otherwise; whether there is rightly no recording.
+/// Differences in the program's behaviour; whether it is right that there is no recording.
 fn compare(plan: &Plan, bare: &Ended, recorded: &Ended, differences: &mut Vec<String>) -> bool {
     let told = |ended: &Ended| {
         let mut lines: Vec<String> = ended
@@ -267,7 +267,7 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(by_signal)
 }
 
-/// What each thread of a process group is doing, as far as the kernel tells.
+/// State of each thread of a process group, as far as the kernel tells.
 fn threads_of(group: u32) -> String {
     let mut text = String::new();
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();

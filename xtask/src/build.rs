@@ -21,7 +21,7 @@ const DOUBLES: [&str; 5] = [
     "native-threads",
 ];
 
-/// Which build of commands and agent to run (`SIDEWALK_PROFILE`, see `testkit::profile_dir`).
+/// Build of commands and agent to run (`SIDEWALK_PROFILE`, see `testkit::profile_dir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// `target/debug`: quick to build, with debug assertions.

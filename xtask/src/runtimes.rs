@@ -1,4 +1,4 @@
-//! Which .NET runtimes a command uses: those that set-up found or fetched, and those of the roots
+//! .NET runtimes that a command uses: those that set-up found or fetched, and those of the roots
 //! that `--runtimes` names.
 //!
 //! Nothing is fetched here, and no runtime is started. Invariant: a root that the user named gives

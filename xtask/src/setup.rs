@@ -67,7 +67,7 @@ pub fn run(scope: Scope, named: &[PathBuf]) -> Result<Setup> {
 /// The sample program of the demo.
 pub const DEMO: &str = "shares";
 
-/// What only tests need.
+/// Parts that only tests need.
 fn tools(cache: &Cache) -> Result<Tools> {
     let app = cache.wheel(&APP_10)?;
     let app10 = App10 {
@@ -139,7 +139,7 @@ fn browser() -> Result<()> {
     Ok(())
 }
 
-/// What completions and manual pages are tried in, where it is missing.
+/// Shells and `man` to try completions and manual pages in, where they are missing.
 fn readers() -> Result<()> {
     let programs = [("zsh", "zsh"), ("mandoc", "mandoc"), ("man", "man-db")];
     let missing = programs.iter().filter(|(name, _)| on_path(name).is_none());

@@ -15,7 +15,7 @@ use crate::{setup, tiers};
 const USAGE: &str =
     "usage: cargo xtask test [--full] [--part K/N] [--runtime V] [--runtimes DIR…] [NAME…]";
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     is_full: bool,

@@ -1,4 +1,4 @@
-//! Which acceptance tests run in which tier, as filters of nextest.
+//! Acceptance tests by tier, as filters of nextest.
 //!
 //! Unit, property and corpus tests of all crates are in the default tier. Of the acceptance tests, which
 //! run real programs on real CLRs, the default tier has those of [`testkit::SMOKE`] on the oldest and the

@@ -29,7 +29,7 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
     ("vb.unoptimised", "Workloads.Unoptimised", "/optimize-"),
 ];
 
-/// What is compiled how, for a stamp.
+/// Inputs and options of a compilation, for its stamp.
 pub(crate) fn stamp() -> String {
     format!("{OPTIONS:?}{LIBRARIES:?}")
 }
@@ -37,7 +37,7 @@ pub(crate) fn stamp() -> String {
 /// Compiles `sources` against `references`, beside `program`; answers the libraries.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's output.
 pub(crate) fn compile(
     dotnet: &Path,
     compiler: &Path,

@@ -150,7 +150,7 @@ pub(crate) fn compile(
     Ok(())
 }
 
-/// What a workload is compiled against; nothing where no runtime has it.
+/// Reference assemblies of a workload; `None` where no runtime has them.
 fn needed(cache: &Cache, setup: &Setup, needs: Needs) -> Result<Option<Vec<PathBuf>>> {
     let found = match needs {
         Needs::Core31 => references(&oldest(setup)?.framework_dir())?,

@@ -1,4 +1,4 @@
-//! What a pair of fast-path hooks costs above the bare calls: the stubs, the proof of the context,
+//! Cost of a pair of fast-path hooks above the bare calls: the stubs, the proof of the context,
 //! the catching of panics. `cargo bench -p fake-clr`.
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What the runtime checks at the head of each method, by the table of `corprof::sys::rules`.
+//! The runtime's checks at the head of each method, by the table of `corprof::sys::rules`.
 //!
 //! Source: the macros `PROFILER_TO_CLR_ENTRYPOINT_*` and `AreCallbackStateFlagsSet` of
 //! `vm/proftoeeinterfaceimpl.{cpp,inl}`, and the checks of their own that some methods have.
@@ -64,7 +64,7 @@ fn has_state(running: Option<Running>, triggers: bool) -> bool {
     })
 }
 
-/// What a method checks by itself.
+/// Checks of a method of its own.
 fn own_check(
     shared: &Shared,
     state: &State,

@@ -36,7 +36,7 @@ impl FakeClr {
     /// Loads a profiler as `CORECLR_ENABLE_PROFILING` does, and starts.
     ///
     /// # Errors
-    /// What the profiler answered; the runtime starts all the same.
+    /// The profiler's answer; the runtime starts all the same.
     pub fn start(&self, constructor: Constructor) -> Result<(), Hresult> {
         self.start_from(|clsid, iid, out| {
             // SAFETY: `load` hands live arguments.
@@ -50,7 +50,7 @@ impl FakeClr {
     /// The function keeps the CLR's contract.
     ///
     /// # Errors
-    /// What the profiler answered; the runtime starts all the same.
+    /// The profiler's answer; the runtime starts all the same.
     pub unsafe fn start_library(&self, get_class_object: GetClassObject) -> Result<(), Hresult> {
         self.start_from(|clsid, iid, out| {
             // SAFETY: `load` hands live arguments; the caller vouches for the function.
@@ -64,7 +64,7 @@ impl FakeClr {
     /// The function keeps the CLR's contract.
     ///
     /// # Errors
-    /// What the profiler answered.
+    /// The profiler's answer.
     pub unsafe fn attach_library(
         &self,
         get_class_object: GetClassObject,
@@ -93,7 +93,7 @@ impl FakeClr {
     /// Loads a profiler as the diagnostics command `AttachProfiler` does. The runtime has started.
     ///
     /// # Errors
-    /// What the profiler answered.
+    /// The profiler's answer.
     pub fn attach(&self, constructor: Constructor, client_data: &[u8]) -> Result<(), Hresult> {
         self.attach_from(client_data, |clsid, iid, out| {
             // SAFETY: `load` hands live arguments.

@@ -113,7 +113,7 @@ impl FakeClr {
         })
     }
 
-    /// What the mapper makes of a function; `None` when it is not hooked.
+    /// The mapper's answer for a function; `None` when it is not hooked.
     fn client_of(&self, function: usize) -> Option<usize> {
         let (known, mapper) = {
             let state = self.shared.lock();

@@ -86,7 +86,7 @@ impl FakeClr {
         self.shared.lock().calls
     }
 
-    /// What would have crashed a real runtime: an id that it never gave out.
+    /// An id that the runtime never gave out: a real one would have crashed.
     pub fn crashes(&self) -> Vec<String> {
         self.shared.lock().crashes.clone()
     }

@@ -22,7 +22,7 @@ use crate::state::{Hooks, Shared, Status, os_thread};
 use crate::world::{Function, Module};
 use crate::{FakeClr, Thread};
 
-/// What a method answers.
+/// Answer of a method.
 pub(crate) type Answer = Result<(), Hresult>;
 
 /// The COM object; a part of its runtime.

@@ -1,4 +1,4 @@
-//! What the runtime knows: its phase, its threads, who is where.
+//! State of the runtime: its phase, and its threads with their places.
 //!
 //! One mutex for everything and one condition variable for every change. The invariant: nothing of
 //! the profiler is called while the mutex is held.

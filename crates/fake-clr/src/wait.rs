@@ -13,7 +13,7 @@ use crate::{FakeClr, Thread};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlock;
 
-/// Who waits for whom, and what for.
+/// Threads that wait, for which thread, and why.
 #[derive(Default)]
 pub(crate) struct Waits {
     for_thread: HashMap<u64, u64>,

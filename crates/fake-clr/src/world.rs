@@ -1,4 +1,4 @@
-//! What there is in the runtime: modules, classes, functions, threads, objects.
+//! Contents of the runtime: modules, classes, functions, threads, objects.
 //!
 //! The invariant: every id is a number that no other runtime of the process gives out.
 

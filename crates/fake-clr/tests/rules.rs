@@ -14,12 +14,12 @@ use corprof::sys::{CorPrfGcReason, Hresult, ICorProfilerInfo15};
 use corprof::*;
 use fake_clr::{FakeClr, Ids, Status, WatchedLock};
 
-/// What is done in one callback of context `C`.
+/// Action in one callback of context `C`.
 type Act<C> = dyn Fn(&mut Cx<'_, C>) + Send + Sync;
-/// What is done in `ThreadDestroyed`.
+/// Action in `ThreadDestroyed`.
 type ActOnThread = dyn Fn(&mut Cx<'_, Callback>, ThreadKey) + Send + Sync;
 
-/// What a test's profiler does in the callbacks that it cares about.
+/// Actions of a test's profiler in the callbacks that it cares about.
 #[derive(Default)]
 struct Script {
     runtime: OnceLock<Runtime>,
@@ -48,7 +48,7 @@ impl Callbacks for Profiler {
         assert_eq!(data, b"session 7");
         let info = cx.info();
         self.0.runtime.set(info.runtime()).ok();
-        // What an attached profiler may not ask for is refused by name.
+        // A request that an attached profiler may not make is refused by name.
         assert_eq!(
             info.set_event_mask2(cx, EventMaskLow::MONITOR_ENTERLEAVE, EventMaskHigh::empty()),
             Err(Hresult::CORPROF_E_UNSUPPORTED_FOR_ATTACHING_PROFILER)

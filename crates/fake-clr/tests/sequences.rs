@@ -22,7 +22,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// What a sequence does: in a place, some calls by number.
+/// A sequence: in a place, some calls by number.
 #[derive(Clone, Debug)]
 struct Step {
     place: u8,
@@ -292,7 +292,7 @@ fn triggering<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>, keys: &Keys, call: u8) 
     }
 }
 
-/// What may load a class.
+/// Calls that may load a class.
 fn loading<'rt>(cx: &mut Cx<'rt, Callback>, keys: &Keys, call: u8) {
     let info = cx.info();
     let class = info.id(keys.class).unwrap();

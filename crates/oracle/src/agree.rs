@@ -57,7 +57,7 @@ const PAUSE_US: u64 = 3000;
 /// Threads told with code and names at most: a walker that is wrong is wrong often.
 const MAX_DETAILS: u32 = 300;
 
-/// What an address was at the time of a stop.
+/// Meaning of an address at the time of a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Meaning {
     kind: char,
@@ -106,7 +106,7 @@ impl ImageMaps {
     }
 }
 
-/// What we read of where in its IL a body comes from, beside what the runtime says.
+/// IL map of a body as we read it, beside the runtime's answer.
 fn compare_il_map(runtimes: &mut Runtimes<'_>, body: &CodeBody) -> &'static str {
     let compared = runtimes.with(body.runtime, |clr, cx| {
         let asked = names::il_map(cx, body.code_start).unwrap_or_default();
@@ -382,7 +382,7 @@ impl Agree {
         self.text.push_str(".\n");
     }
 
-    /// What the word of a frame was when the runtime stood still.
+    /// The word of a frame while the runtime stood still.
     fn meaning(
         &mut self,
         runtimes: &mut Runtimes<'_>,

@@ -1,4 +1,4 @@
-//! What synchronous walks cost, measured in callbacks of the JIT.
+//! Cost of synchronous walks, measured in callbacks of the JIT.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

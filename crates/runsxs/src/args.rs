@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ struct Typed {
     programs: Vec<OsString>,
 }
 
-/// What is to be done.
+/// The command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
     /// One after the other on one thread.

@@ -23,7 +23,7 @@ const ROUNDS: i32 = 1000;
 type Step =
     unsafe extern "C" fn(cross: *const c_void, chain: *const Chain, depth: i32, rounds: i32) -> i64;
 
-/// What [`runsxs_chain_cross`] needs to know.
+/// Arguments of [`runsxs_chain_cross`].
 struct Chain {
     depth: i32,
     steps: Vec<Step>,

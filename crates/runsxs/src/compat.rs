@@ -31,7 +31,7 @@ pub(crate) enum Setting {
     Prevent,
 }
 
-/// What becomes of the profiler in one CLR.
+/// Fate of the profiler in one CLR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     /// An old CLR knows no setting.

@@ -286,7 +286,7 @@ pub(crate) fn take_signal_stack() -> Result<()> {
     Ok(())
 }
 
-/// What the CLR is told, as hostpolicy tells it (docs/design/features/host-runtime-information.md).
+/// Properties for the CLR, as hostpolicy passes them (docs/design/features/host-runtime-information.md).
 fn properties(start: &Start<'_>) -> Result<Vec<(CString, CString)>> {
     let framework = start.runtime.folder.as_path();
     let own = start.app.parent().unwrap_or(Path::new("/"));

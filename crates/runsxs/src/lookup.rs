@@ -18,7 +18,7 @@ const FRAMEWORK: &str = "shared/Microsoft.NETCore.App";
 pub(crate) struct Installed {
     /// The folder of libcoreclr.so, absolute.
     pub(crate) folder: PathBuf,
-    /// What to call it: the folder's name where that is a version, else the folder.
+    /// Display name: the folder's name where that is a version, else the folder.
     pub(crate) name: String,
     /// Major and minor version, where the name says so.
     pub(crate) band: Option<(u32, u32)>,
@@ -109,7 +109,7 @@ fn places() -> Vec<PathBuf> {
     let home = set("HOME");
     places.extend(home.as_ref().map(|home| home.join(".dotnet")));
     places.extend(["/usr/share/dotnet", "/usr/lib/dotnet", "/usr/lib64/dotnet"].map(PathBuf::from));
-    // What `cargo xtask setup` fetched (testkit::cache_dir).
+    // Fetched by `cargo xtask setup` (testkit::cache_dir).
     let cache = set("SIDEWALK_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("sidewalk")))
         .or_else(|| home.map(|folder| folder.join(".cache/sidewalk")));

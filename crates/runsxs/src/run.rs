@@ -179,7 +179,7 @@ fn exit_code(jobs: &[Job], outcomes: Vec<Result<i32>>) -> u8 {
     first
 }
 
-/// What the kernel keeps of an exit code, but never a 0 for what is none.
+/// The byte that the kernel keeps of an exit code, but never 0 for another code.
 fn byte(code: i32) -> u8 {
     match u8::try_from(code & 0xff) {
         Ok(0) if code != 0 => 1,

@@ -31,7 +31,7 @@ pub fn symbolize(profile: &mut Profile, options: &Options) -> Report {
     }
     let mut strings = Strings::new(std::mem::take(&mut profile.strings));
 
-    // What each old frame becomes, innermost first. Never empty.
+    // Replacements of each old frame, innermost first. Never empty.
     let mut frames: Vec<Frame> = Vec::with_capacity(profile.frames.len());
     let mut interned: HashMap<Frame, FrameId> = HashMap::with_capacity(profile.frames.len());
     let mut replacement: Vec<Vec<FrameId>> = Vec::with_capacity(profile.frames.len());
@@ -173,7 +173,7 @@ fn expand(
     }
 }
 
-/// What a function without a name is called: its file and where it starts.
+/// Name of a function without a name: its file and where it starts.
 #[must_use]
 pub fn place(module: &Module, start: u64) -> String {
     format!("{}+{start:#x}", module.file_name())

@@ -16,7 +16,7 @@ const STATE_MACHINE_METHOD: usize = 0x36;
 const CUSTOM_DEBUG_INFORMATION: usize = 0x37;
 /// MethodDef, whose rows the module has.
 const METHOD_DEF: usize = 0x06;
-/// What a HasCustomDebugInformation may be, by tag: tables of the module and of the PDB. MethodDef is tag 0.
+/// Tables that a HasCustomDebugInformation may refer to, by tag. MethodDef is tag 0.
 const PARENTS: [usize; 27] = [
     METHOD_DEF,
     0x04,
@@ -49,7 +49,7 @@ const PARENTS: [usize; 27] = [
 /// Bits of the tag.
 const PARENT_BITS: u32 = 5;
 
-/// What is told more of.
+/// Parent of the information.
 #[derive(Clone, Copy)]
 pub(crate) enum Parent {
     /// A row of MethodDef.
@@ -126,7 +126,7 @@ impl<'m, 'a> CustomDebug<'m, 'a> {
         Some((parent, kind, cursor.index(self.metadata.has_wide_blobs())?))
     }
 
-    /// What is said of `parent` by a GUID.
+    /// Information about `parent` of one kind (a GUID).
     pub(crate) fn value(&self, parent: Parent, kind: [u8; 16]) -> Option<&'a [u8]> {
         // The table is sorted by parent.
         let wanted = parent.coded()?;

@@ -26,14 +26,14 @@ use crate::symbolizer::NativeSymbol;
 /// A section larger than this, once unpacked, is not read.
 pub(crate) const LARGEST_SECTION: u64 = 1 << 30;
 
-/// What the sections of a small file may unpack to.
+/// Limit on the unpacked sections of a small file, bytes.
 const SMALLEST_BUDGET: u64 = 64 << 20;
-/// What those of a large one may.
+/// Limit on those of a large file, bytes.
 const LARGEST_BUDGET: u64 = 4 << 30;
 /// Debug information packs to a third or a tenth.
 const MOST_PACKED: u64 = 32;
 
-/// What the packed sections of a file of this length may unpack to, all together: one that claims more
+/// Limit on all unpacked sections of a file of this length: one that claims more
 /// was made to fill the memory of who reads it.
 fn budget(length: u64) -> u64 {
     length
@@ -51,7 +51,7 @@ struct Function {
 
 pub(crate) type Reader = EndianArcSlice<RunTimeEndian>;
 
-/// What was read from one ELF file.
+/// Contents of one ELF file.
 pub(crate) struct Elf {
     /// NT_GNU_BUILD_ID, empty where there is none.
     pub(crate) build_id: Vec<u8>,
@@ -128,7 +128,7 @@ impl Elf {
     /// Whether `file` is all there, and does not unpack to more than is sane.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it cannot be used.
     pub(crate) fn check(file: &PartialFile) -> Result<(), String> {
         let data = file.range();
         match FileKind::parse(data).map_err(|e| e.to_string())? {

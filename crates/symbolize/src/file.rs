@@ -54,7 +54,7 @@ impl PartialFile {
         })
     }
 
-    /// What the parsers of `object` read from.
+    /// Source of bytes for the parsers of `object`.
     pub(crate) fn range(&self) -> ReadCacheRange<'_, Source> {
         self.cache.range(self.start, self.length)
     }

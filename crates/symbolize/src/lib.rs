@@ -6,7 +6,7 @@
 //!
 //! Invariant: a file is believed only if it is the one that was loaded. An ELF file must have the
 //! recorded build-id, a .NET module the recorded MVID, a PDB the id that its module names.
-//! Whatever is wrong with a file is an entry in the [`Report`], never an error and never a panic.
+//! A fault of a file is an entry in the [`Report`], never an error and never a panic.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -35,7 +35,7 @@ pub use symbolizer::{
 
 use std::path::PathBuf;
 
-/// What to look up, and where.
+/// A request: names or lines, and the folders to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Look up native frames.

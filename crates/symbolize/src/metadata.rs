@@ -195,7 +195,7 @@ impl<'a> Metadata<'a> {
         self.rows.get(table).copied().unwrap_or_default()
     }
 
-    /// What follows the row counts: the rows of the first table that has any.
+    /// Start of the rows: those of the first table that has any follow the row counts.
     pub(crate) fn table_bytes(&self) -> &'a [u8] {
         self.tables
     }

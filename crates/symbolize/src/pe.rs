@@ -1,4 +1,4 @@
-//! What a .NET module (a PE file) says about its debug information.
+//! Debug information of a .NET module (a PE file).
 //!
 //! The module may lie inside another file (single-file apps). A ReadyToRun image for Linux has
 //! the machine field xored with the operating system's number, so the machine is not looked at.
@@ -25,7 +25,7 @@ const PORTABLE: u16 = 0x504d;
 /// More debug entries than any compiler writes.
 const MOST_ENTRIES: usize = 64;
 const MOST_ENTRIES_SIZE: u32 = (MOST_ENTRIES * size_of::<ImageDebugDirectory>()) as u32;
-/// What is read of `IMAGE_COR20_HEADER`.
+/// The fields of `IMAGE_COR20_HEADER` that are read.
 const COR20_HEADER: u32 = 16;
 /// Larger metadata is not read.
 const LARGEST_METADATA: u32 = 256 << 20;
@@ -35,7 +35,7 @@ const LARGEST_PDB: u64 = 256 << 20;
 /// The twenty bytes that tie a portable PDB to its module: GUID and stamp.
 pub type PdbId = [u8; 20];
 
-/// What a module says.
+/// A module's debug information.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleDebug {
     /// Module version id, as in metadata.

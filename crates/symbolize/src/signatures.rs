@@ -1,4 +1,4 @@
-//! What tells overloads apart: the types of a method's parameters, from its module's metadata
+//! Signatures that tell overloads apart: types of a method's parameters, from its module's metadata
 //! (ECMA-335 partition II, 22.26 for MethodDef, 23.2 for signatures).
 //!
 //! Not names of parameters, nor return types. The invariant: what cannot be read is no signature,

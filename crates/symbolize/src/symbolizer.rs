@@ -66,7 +66,7 @@ pub enum SymbolSource {
     PdbOfOtherBuild(PathBuf),
 }
 
-/// What came of one module.
+/// Result for one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleReport {
     /// Its path.
@@ -95,11 +95,11 @@ pub enum Missing {
     Pdb {
         /// The module's path.
         of: String,
-        /// What the module calls it; whatever somebody wrote there.
+        /// Path as written in the module; untrusted.
         name: String,
         /// Its id.
         id: PdbId,
-        /// What the module says its bytes sum up to: the algorithm's name, and the sum.
+        /// Checksum by the module: the algorithm's name, and the sum.
         checksums: Vec<(String, Vec<u8>)>,
     },
 }
@@ -141,7 +141,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// Build-ids of other lengths are asked of nobody.
 const BUILD_ID_LENGTHS: std::ops::RangeInclusive<usize> = 2..=64;
 
-/// What came of all lookups, in the order in which modules were first asked for.
+/// Results of all lookups, in the order in which modules were first asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The modules.
@@ -341,7 +341,7 @@ impl Symbolizer {
         signature(&Metadata::parse(bytes.as_deref()?)?, token)
     }
 
-    /// What is not here of a module, though somebody else may have it: the debug file of a native one
+    /// A file of a module that is missing here and may be on a server: the debug file of a native one
     /// without debug information, a managed one's PDB.
     pub fn missing(&mut self, module: &Module) -> Option<&Missing> {
         if module.managed {
@@ -378,7 +378,7 @@ impl Symbolizer {
         })
     }
 
-    /// What came of all lookups so far.
+    /// Results of all lookups so far.
     #[must_use]
     pub fn report(&self) -> Report {
         let modules = self.order.iter().filter_map(|(is_managed, key)| {

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What 3.1 to 10 make (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`), the guard page at its
+/// Size of the stacks of 3.1 to 10 (pal/src/thread/thread.cpp, `EnsureSignalAlternateStack`), the guard page at its
 /// low end included.
 const CLR_STACK: usize = 16384;
 

@@ -237,7 +237,7 @@ extern "system" fn lock_server(_this: *mut IClassFactory, _lock: Bool) -> Hresul
     Hresult::S_OK
 }
 
-/// What a CLR asks a profiler's library for. It answers for any class.
+/// Class factory entry point of the profiler's library. It answers for any class.
 ///
 /// # Safety
 /// The CLR's contract: `iid` points to a GUID, `out` to a pointer.

@@ -16,7 +16,7 @@ use xtask::fetch::{Cache, Wheel, ZIG, ZIGBUILD};
 use xtask::process::run;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// What RHEL 7, Ubuntu 14.04 and Debian 8 have; the oldest that .NET Core 3.1 runs on.
+/// Version of RHEL 7, Ubuntu 14.04 and Debian 8, the oldest that .NET Core 3.1 runs on.
 const GLIBC: (u32, u32) = (2, 17);
 
 /// Where they are.

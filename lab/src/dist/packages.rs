@@ -1,4 +1,4 @@
-//! What package managers install: a `.deb`, a Python wheel, NuGet's packages of a .NET tool.
+//! Packages: a `.deb`, a Python wheel, NuGet's packages of a .NET tool.
 //!
 //! Each is made of the same files ([`Release`]), which are already built.
 
@@ -13,7 +13,7 @@ use super::archive::{Tree, ar, tar_gz, zip};
 
 const SUMMARY: &str = "A sampling profiler for .NET programs on Linux";
 
-/// What is packed.
+/// Contents of a package.
 pub(super) struct Release {
     pub(super) version: String,
     /// Of the commit, seconds since 1970.

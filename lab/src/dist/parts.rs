@@ -1,4 +1,4 @@
-//! What is in the binaries beside our own code: each crate with its licence's text, and the same as a
+//! Third-party parts of the binaries: each crate with its licence's text, and the same as a
 //! CycloneDX bill of materials.
 //!
 //! Read from `cargo metadata` and the sources that were compiled. The invariant: a crate that does not say

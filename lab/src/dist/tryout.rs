@@ -95,7 +95,7 @@ impl Root {
 /// The picture has what the program does.
 fn judge(folder: &Path, what: &str) -> Result<()> {
     let stacks = fs::read_to_string(folder.join("flame.collapsed"))?;
-    // What is in the page is packed; that it is one must do.
+    // The page's content is packed, so only its form is checked.
     let page = fs::read_to_string(folder.join("flame.html"))?;
     if !page.trim_end().ends_with("</html>") {
         bail!("{what}: flame.html is no whole page");

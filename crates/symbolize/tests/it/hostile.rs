@@ -80,7 +80,7 @@ fn ask_sources(path: PathBuf) {
     let mut symbolizer = Symbolizer::new(Options::default());
     let files = ["/fixture/Lines.cs", "/fixture/Short.cs"].into();
     for (_, text) in symbolizer.sources(&module, &files, 1 << 30) {
-        // What is no UTF-8 has three bytes for one.
+        // A byte that is no UTF-8 becomes three bytes.
         assert!(text.len() <= 3 * (4 << 20));
     }
 }

@@ -193,7 +193,7 @@ fn signatures_of_methods() {
     assert_eq!(symbolizer.signature(&other, 0x0600_0001), None);
 }
 
-/// Whatever is in a module, there is an answer, and soon.
+/// Any module gets an answer, and soon.
 #[test]
 fn signatures_of_damaged_modules() {
     let folder = tempfile::tempdir().unwrap();
