@@ -6,6 +6,7 @@
 //! refuses a CLR rather than fail it; code and state stay, whatever the CLRs do, because a late signal may still
 //! arrive.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
 use control::{Arrival, Slot};
@@ -21,6 +22,11 @@ static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Whether the tool that the environment names records this process. It is asked once.
 static STARTED: OnceLock<bool> = OnceLock::new();
+
+/// A CLR of this process has asked for us as its main profiler. The environment of a recorded command has us beside
+/// that one, too, for programs that put another one in our place; who asks for both asks for the main one first
+/// (`InitializeProfiling`, src/coreclr/vm/profilinghelper.cpp), on one thread.
+static IS_MAIN: AtomicBool = AtomicBool::new(false);
 
 /// Sidewalk.
 pub const SIDEWALK: Library = Library {
@@ -69,6 +75,13 @@ pub fn create(
         return Ok(Box::new(ClrCallbacks::new(parts, library, clr)));
     }
     let refused = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
+    if beside {
+        if IS_MAIN.load(Ordering::Relaxed) {
+            return Err(refused);
+        }
+    } else {
+        IS_MAIN.store(true, Ordering::Relaxed);
+    }
     if !*STARTED.get_or_init(|| start(library)) {
         return Err(refused);
     }

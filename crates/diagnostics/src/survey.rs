@@ -29,7 +29,8 @@ pub struct Survey {
     pub profiler: Option<Profiler>,
     /// Libraries of ours that it has loaded, by its view; also when the agent has left: they stay.
     pub agents: Vec<PathBuf>,
-    /// Its environment asks for our agent, and it has loaded it.
+    /// Its environment asks for our agent, and it is there: it has loaded it, and the agent's thread runs. Where
+    /// nobody answered it at the start, it has left the profiler's place to who comes next.
     pub is_recorded_from_its_start: bool,
     /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
@@ -72,6 +73,8 @@ const SWITCHES: [&str; 4] = [
     "DOTNET_EnableDiagnostics_IPC",
     "COMPlus_EnableDiagnostics_IPC",
 ];
+/// What the agent calls its thread.
+const AGENT_THREAD: &[u8] = b"sidewalk";
 /// A program with a CLR linked in exports this (src/native/corehost/apphost/static of dotnet/runtime).
 const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";
 /// A native AOT program exports this (src/coreclr/nativeaot/Runtime/DebugHeader.cpp).
@@ -105,6 +108,7 @@ impl Survey {
                 Kind::Other => {}
             }
         }
+        found.is_recorded_from_its_start &= has_agent_thread(target);
         if let Some(Libc::Glibc(version)) = &mut found.libc
             && let Some(file) = files.iter().find(|file| is_glibc(name_of(file)))
         {
@@ -170,6 +174,17 @@ pub fn release(version: &str) -> Option<(u32, u32)> {
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?.parse().ok()?;
     Some((major, minor))
+}
+
+/// Whether a thread has the name of the agent's; also where the names may not be read.
+fn has_agent_thread(target: &Target) -> bool {
+    let Ok(tasks) = target.process().tasks() else {
+        return true;
+    };
+    tasks.flatten().any(|task| {
+        let name = std::fs::read(format!("/proc/{}/task/{}/comm", task.pid, task.tid));
+        name.is_ok_and(|name| name.trim_ascii_end() == AGENT_THREAD)
+    })
 }
 
 fn read_failure(pid: u32, error: io::Error) -> Error {

@@ -146,7 +146,7 @@ pub(crate) fn print_panics() {
 }
 
 /// A GUID from its bytes in memory.
-fn guid(bytes: [u8; 16]) -> Guid {
+pub(crate) fn guid(bytes: [u8; 16]) -> Guid {
     let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
     Guid {
         data1: u32::from_le_bytes([a, b, c, d]),

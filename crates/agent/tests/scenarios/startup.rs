@@ -1,18 +1,19 @@
 //! A program that is started with the agent. The environment configures the first session.
 
+use std::ffi::c_void;
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use control::{Message, answer, ask, keys};
+use control::{Arrival, Message, Slot, answer, ask, class_of, keys};
 use corprof::sys::rules::RuntimeVersion;
-use corprof::sys::{EventMaskLow, Hresult};
+use corprof::sys::{EventMaskLow, Guid, Hresult};
 use fake_clr::FakeClr;
 
 use crate::DllGetClassObject;
 use crate::program::{
-    ALWAYS, ALWAYS_HIGH, CLASS_LOADS, Program, Shop, agent_threads, connect, print_panics,
+    ALWAYS, ALWAYS_HIGH, CLASS_LOADS, Program, Shop, agent_threads, connect, guid, print_panics,
     record_at, request, until,
 };
 use crate::recorded::Recording;
@@ -124,6 +125,47 @@ fn a_process_that_the_tool_refuses_is_left_alone() {
     assert_eq!((shop.clr.calls(), other.calls()), (0, 0));
     // Callbacks go nowhere.
     shop.announce();
+}
+
+/// The agent's class for programs whose main profiler is another one.
+extern "system" fn beside(_: *const Guid, iid: *const Guid, out: *mut *mut c_void) -> Hresult {
+    let class = class_of(Arrival::Startup, Slot::Notification);
+    // SAFETY: a live class; the rest is the runtime's own.
+    unsafe { DllGetClassObject(&guid(class), iid, out) }
+}
+
+#[test]
+fn a_runtime_that_has_us_is_not_recorded_beside_itself() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, CLASS_LOADS, Some(b'G'));
+    assert_eq!(start(&shop.clr), Ok(()));
+    // What the same runtime asks for next.
+    let again = FakeClr::new(RuntimeVersion::Net8);
+    // SAFETY: the function that a CLR calls.
+    assert_eq!(unsafe { again.start_library(beside) }, REFUSED);
+    print_panics();
+    assert_eq!(again.calls(), 0);
+    shop.announce();
+    shop.load_class();
+    let recording = tool.join().unwrap().stop();
+    assert_eq!(recording.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    shop.clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_program_that_has_another_main_profiler_is_recorded_beside_it() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let tool = listen(&program, CLASS_LOADS, Some(b'G'));
+    // SAFETY: the function that a CLR calls.
+    assert_eq!(unsafe { shop.clr.start_library(beside) }, Ok(()));
+    print_panics();
+    shop.announce();
+    shop.load_class();
+    let recording = tool.join().unwrap().stop();
+    assert_eq!(recording.stacks(), ["shop.dll!Shop.Cart.Main"]);
+    shop.clr.shutdown();
+    shop.assert_no_violations();
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! nothing. The invariant: a profiler that somebody else has asked for is never replaced without
 //! `--replace-profiler`: we go beside it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -183,7 +183,7 @@ pub(super) fn configuration(args: &RecordArgs) -> String {
 }
 
 /// Makes runtimes below `command` load `agent` and connect to `socket`; `beside` the profiler that they are told to
-/// load, or in its place.
+/// load, or in its place. Beside it in any case: what the command starts may be told to load another one.
 pub(super) fn prepare(
     command: &mut Command,
     agent: &Path,
@@ -191,11 +191,10 @@ pub(super) fn prepare(
     configuration: &str,
     beside: bool,
 ) {
-    if beside {
-        go_beside(command, agent, |name| std::env::var_os(name));
-    } else {
+    if !beside {
         go_in_place(command, agent);
     }
+    go_beside(command, agent, |name| std::env::var_os(name));
     for name in DIAGNOSTICS {
         if std::env::var(name).is_ok_and(|value| number(&value) == Some(0)) {
             command.env_remove(name);
@@ -228,16 +227,64 @@ fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Opt
         None => (second, variable(second)),
     };
     // Those that somebody has switched off stay so.
-    let mut list = before.filter(|_| enabled == Some(1)).unwrap_or_default();
-    if !list.is_empty() && !list.as_bytes().ends_with(b";") {
-        list.push(";");
+    let before = before.filter(|_| enabled == Some(1)).unwrap_or_default();
+    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let mut list = OsString::new();
+    for entry in before.as_bytes().split(|byte| *byte == b';') {
+        // Of a recording that the tool itself runs under: a runtime would load the agent twice.
+        if !entry.is_empty() && !entry.ends_with(ours.as_bytes()) {
+            list.push(OsStr::from_bytes(entry));
+            list.push(";");
+        }
     }
     list.push(agent);
     list.push("=");
-    list.push(clsid_text(class_of(Arrival::Startup, Slot::Notification)));
+    list.push(ours);
     // Runtimes before 11 drop an entry that does not end so.
     list.push(";");
     command.env(name, list).env(BESIDE_ENABLED, "1");
+}
+
+/// Why a runtime with this environment does not load the agent, though [`prepare`] has prepared the command:
+/// somebody has changed it since. `None`: that is not the reason. `version` is the runtime's, where it is known.
+pub(super) fn why_not_loaded(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    version: Option<(u32, u32)>,
+) -> Option<String> {
+    let found = Obstacles::find(variable);
+    if let Some((name, value)) = found.forbidden {
+        return Some(format!(
+            "{name}={value} keeps its runtime from loading a profiler"
+        ));
+    }
+    let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
+    let is_listed = BESIDE.iter().any(|name| {
+        variable(name).is_some_and(|list| shown(list).to_ascii_uppercase().contains(&ours))
+    });
+    let takes_several = version.is_none_or(|version| version >= (6, 0));
+    if found.is_own || (is_listed && takes_several) {
+        return None;
+    }
+    let why_alone = if is_listed {
+        ", and .NET before 6 takes no second one"
+    } else {
+        ""
+    };
+    if let Some(clsid) = PREFIXES
+        .iter()
+        .find_map(|prefix| variable(&format!("{prefix}_PROFILER")))
+        .filter(|_| found.profiler.is_some())
+    {
+        let clsid = shown(clsid);
+        return Some(format!(
+            "it has another profiler (CORECLR_PROFILER={clsid}){why_alone}"
+        ));
+    }
+    let enabled = variable("CORECLR_ENABLE_PROFILING")?;
+    (number(&shown(&enabled)) != Some(1)).then(|| {
+        let value = shown(enabled);
+        format!("CORECLR_ENABLE_PROFILING={value} keeps its runtime from loading a profiler")
+    })
 }
 
 #[cfg(test)]
@@ -300,7 +347,13 @@ mod tests {
                 "/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
             ),
             (
-                &[(BESIDE[1], "/a.so={A}"), (BESIDE_ENABLED, "1")],
+                &[
+                    (
+                        BESIDE[1],
+                        "/o.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};/a.so={A}",
+                    ),
+                    (BESIDE_ENABLED, "1"),
+                ],
                 BESIDE[1],
                 "/a.so={A};/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};",
             ),
@@ -324,6 +377,61 @@ mod tests {
                 set.contains(&(name.as_ref(), Some(expected.as_ref()))),
                 "{set:?}"
             );
+        }
+    }
+
+    #[test]
+    fn why_a_child_does_not_load_the_agent() {
+        let other = "{846F5F1C-F9AE-4B07-969E-05C26BC060D8}";
+        let ours = "/x/libsidewalk.so={5D3E9A1C-7B42-4F6E-9C05-2A1B8E47D631};";
+        let enabled = ("CORECLR_ENABLE_PROFILING", "1");
+        for (environment, version, expected) in [
+            (
+                &[enabled, ("CORECLR_PROFILER", AGENT_CLSID)][..],
+                (8, 0),
+                None,
+            ),
+            (
+                &[enabled, ("CORECLR_PROFILER", other), (BESIDE[1], ours)],
+                (8, 0),
+                None,
+            ),
+            (
+                &[enabled, ("CORECLR_PROFILER", other), (BESIDE[1], ours)],
+                (3, 1),
+                Some(".NET before 6 takes no second one"),
+            ),
+            (
+                &[enabled, ("CORECLR_PROFILER", other)],
+                (8, 0),
+                Some("(CORECLR_PROFILER={846F5F1C-F9AE-4B07-969E-05C26BC060D8})"),
+            ),
+            (
+                &[("CORECLR_ENABLE_PROFILING", "0"), (BESIDE[1], ours)],
+                (3, 1),
+                Some("CORECLR_ENABLE_PROFILING=0"),
+            ),
+            (
+                &[("CORECLR_ENABLE_PROFILING", "0"), (BESIDE[1], ours)],
+                (8, 0),
+                None,
+            ),
+            (
+                &[("DOTNET_EnableDiagnostics", "0")],
+                (8, 0),
+                Some("DOTNET_EnableDiagnostics=0"),
+            ),
+            (&[], (8, 0), None),
+        ] {
+            let variable = |name: &str| {
+                let (_, value) = environment.iter().find(|(known, _)| *known == name)?;
+                Some(value.into())
+            };
+            let said = why_not_loaded(&variable, Some(version));
+            match expected {
+                None => assert_eq!(said, None, "{environment:?}"),
+                Some(part) => assert!(said.unwrap().contains(part), "{environment:?}"),
+            }
         }
     }
 
