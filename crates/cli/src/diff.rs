@@ -29,7 +29,7 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         let all = first.into_iter().chain(more);
         all.map(|path| {
             let size = args.view.limits.size.max_size;
-            let profile = saved::load(path, size, args.view.names.signatures)?.profile;
+            let profile = saved::load(path, size, args.view.names.signatures)?;
             let profile = ops::seen_by(profile, args.view.stacks.stacks);
             Ok((shown(path), saved::viewed(profile, &args.view)?))
         })

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Resul
                 shown(file)
             );
         }
-        saved::load(file, args.size.max_size, false)?.profile
+        saved::load(file, args.size.max_size, false)?
     } else {
         let word = args
             .what

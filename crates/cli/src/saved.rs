@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use formats::{Format, Options};
-use profile::Import;
-use profile::Profile;
+use profile::{Import, Profile, Totals};
 use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
@@ -21,26 +20,19 @@ use crate::sources;
 /// How often a recording says what is wrong with it before the rest is counted only.
 const MOST_NOTES: usize = 5;
 
-/// A recording, read and named.
-pub(crate) struct Loaded {
-    pub(crate) profile: Profile,
-    /// What was looked up now, beyond what the recording brought along.
-    looked_up: symbolize::Report,
-}
-
 /// Reads the recording at `path` and names its frames.
 ///
 /// # Errors
 /// It cannot be read, or is no recording. A damaged one is read as far as it goes and says so in
 /// its notes.
-pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Loaded> {
+pub(crate) fn load(path: &Path, size: Option<u64>, signatures: bool) -> Result<Profile> {
     let mut profile = read_to_look_up(path, size)?;
     let options = symbolize::Options {
         signatures,
         ..names::options()
     };
-    let looked_up = symbolize::symbolize(&mut profile, &options);
-    Ok(Loaded { profile, looked_up })
+    symbolize::symbolize(&mut profile, &options);
+    Ok(profile)
 }
 
 /// Reads the recordings at `paths` as one and names their frames.
@@ -51,7 +43,7 @@ pub(crate) fn load_all(paths: &[PathBuf], size: Option<u64>, signatures: bool) -
     let mut all = Vec::with_capacity(paths.len());
     for path in paths {
         let name = shown(path).to_string();
-        all.push((name, load(path, size, signatures)?.profile));
+        all.push((name, load(path, size, signatures)?));
     }
     Ok(profile::merge(all))
 }
@@ -72,12 +64,20 @@ pub(crate) fn read_to_look_up(path: &Path, size: Option<u64>) -> Result<Profile>
     read_by(path, size, Import::read_keeping_places)
 }
 
-fn read_by(
+/// Reads what the recording at `path` says of itself, in a small part of the memory.
+///
+/// # Errors
+/// As those of [`load`].
+pub(crate) fn totals(path: &Path, size: Option<u64>) -> Result<Totals> {
+    read_by(path, size, Import::totals)
+}
+
+fn read_by<T>(
     path: &Path,
     size: Option<u64>,
-    import: fn(Reader<BufReader<File>>) -> io::Result<Profile>,
-) -> Result<Profile> {
-    let read = || -> Result<Profile> {
+    import: fn(Reader<BufReader<File>>) -> io::Result<T>,
+) -> Result<T> {
+    let read = || -> Result<T> {
         let file = File::open(path)?;
         if file.metadata()?.is_dir() {
             bail!("it is a folder");
@@ -291,11 +291,15 @@ pub(crate) fn write_outputs(
 
 /// `sidewalk inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
-    let Loaded { profile, looked_up } = load(&args.file, args.size.max_size, false)?;
+    let Totals {
+        mut profile,
+        counts,
+    } = totals(&args.file, args.size.max_size)?;
+    let looked_up = symbolize::symbolize(&mut profile, &names::options());
     let text = if args.json {
-        formats::inspect_json(&profile) + "\n"
+        formats::inspect_json(&profile, &counts) + "\n"
     } else {
-        let text = formats::inspect_text(&profile);
+        let text = formats::inspect_text(&profile, &counts);
         // The honest line stays the last one.
         let honest = formats::honest_line(&profile.health);
         let body = text.trim_end().strip_suffix(&honest).unwrap_or(&text);

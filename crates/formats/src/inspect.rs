@@ -1,17 +1,17 @@
 //! What a recording holds, without its stacks: for people and for programs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use profile::Profile;
 use profile::model::{Cost, CostPart, Event, Health, Limited};
-use profile::ops::{Weight, runtime_labels};
+use profile::ops::{Counts, Weight, main_of, runtime_labels};
 use serde::Serialize;
 
 use crate::cost::CostJson;
 use crate::health::{honest_line, said, sum, unseen_ns};
 use crate::labels::{Labels, command_line};
-use crate::select::{events, unit_name};
+use crate::select::unit_name;
 use crate::visible::{visible, write_json};
 use crate::wording::{amount, duration_ns, percent, plural, seconds};
 
@@ -154,7 +154,7 @@ struct PausesJson {
 }
 
 /// Events that have samples or were kept out by a limit, with both.
-fn all_events(profile: &Profile) -> Vec<(Event, Weight, Limited)> {
+fn all_events(profile: &Profile, counts: &Counts) -> Vec<(Event, Weight, Limited)> {
     let limits = &profile.health.limited;
     let limit_of = |event| {
         let none = Limited {
@@ -165,10 +165,13 @@ fn all_events(profile: &Profile) -> Vec<(Event, Weight, Limited)> {
         let known = limits.iter().find(|limited| limited.event == event);
         known.copied().unwrap_or(none)
     };
-    let mut all: Vec<_> = events(profile)
-        .into_iter()
-        .map(|(event, sum)| (event, sum, limit_of(event)))
+    let mut all: Vec<_> = counts
+        .events
+        .iter()
+        .map(|&(event, sum)| (event, sum, limit_of(event)))
         .collect();
+    let main = main_of(&profile.health, &counts.events);
+    all.sort_by_key(|(event, ..)| Some(*event) != main);
     for &limited in limits {
         if !all.iter().any(|(event, ..)| *event == limited.event) {
             all.push((limited.event, Weight::default(), limited));
@@ -268,57 +271,13 @@ impl HealthJson {
     }
 }
 
-/// By runtime: samples whose stack has a frame of it.
-fn samples_by_runtime(profile: &Profile) -> Vec<u64> {
-    let runtimes = profile.runtimes.len();
-    // By stack, the number of its set of runtimes; there are few sets.
-    let mut sets: Vec<Vec<u32>> = vec![Vec::new()];
-    let mut larger: HashMap<(usize, u32), usize> = HashMap::new();
-    let mut set_of: Vec<usize> = Vec::with_capacity(profile.stacks.len());
-    for stack in &profile.stacks {
-        let above = stack.parent.map_or(0, |p| set_of[p.0 as usize]);
-        let set = match profile.frames[stack.frame.0 as usize].runtime {
-            Some(runtime) if !sets[above].contains(&runtime.0) => {
-                *larger.entry((above, runtime.0)).or_insert_with(|| {
-                    let mut set = sets[above].clone();
-                    set.push(runtime.0);
-                    sets.push(set);
-                    sets.len() - 1
-                })
-            }
-            _ => above,
-        };
-        set_of.push(set);
-    }
-    let mut samples = vec![0; runtimes];
-    for sample in &profile.samples {
-        for &runtime in &sets[set_of[sample.stack.0 as usize]] {
-            if let Some(count) = samples.get_mut(runtime as usize) {
-                *count += 1;
-            }
-        }
-    }
-    samples
-}
-
-fn samples_by_process(profile: &Profile) -> Vec<u64> {
-    let mut samples = vec![0; profile.processes.len()];
-    for sample in &profile.samples {
-        let process = profile.threads[sample.thread.0 as usize].process;
-        if let Some(count) = samples.get_mut(process.0 as usize) {
-            *count += 1;
-        }
-    }
-    samples
-}
-
 /// One JSON object (one line, without its end) with the keys that `sidewalk inspect --json`
 /// promises, and some more.
-pub fn inspect_json(profile: &Profile) -> String {
+pub fn inspect_json(profile: &Profile, counts: &Counts) -> String {
     let runtimes = profile
         .runtimes
         .iter()
-        .zip(samples_by_runtime(profile))
+        .zip(counts.by_runtime.iter().copied())
         .map(|(runtime, samples)| RuntimeJson {
             version: runtime.version.clone(),
             outcome: if runtime.recorded {
@@ -337,7 +296,7 @@ pub fn inspect_json(profile: &Profile) -> String {
     let processes = profile
         .processes
         .iter()
-        .zip(samples_by_process(profile))
+        .zip(counts.by_process.iter().copied())
         .map(|(process, samples)| ProcessJson {
             pid: process.pid,
             parent: process.parent,
@@ -348,7 +307,7 @@ pub fn inspect_json(profile: &Profile) -> String {
             samples,
         })
         .collect();
-    let events = all_events(profile)
+    let events = all_events(profile, counts)
         .into_iter()
         .map(|(event, sum, limited)| EventJson {
             event: event.name(),
@@ -366,7 +325,7 @@ pub fn inspect_json(profile: &Profile) -> String {
         events,
         threads: profile.threads.len() as u64,
         modules: profile.modules.len() as u64,
-        stacks: profile.stacks.len() as u64,
+        stacks: counts.stacks,
     };
     let mut text = Vec::new();
     // Strings, numbers and maps with string keys: there is nothing that could fail.
@@ -375,7 +334,7 @@ pub fn inspect_json(profile: &Profile) -> String {
 }
 
 /// The same for people; its last line is the honest line. Ends in a line end.
-pub fn inspect_text(profile: &Profile) -> String {
+pub fn inspect_text(profile: &Profile, counts: &Counts) -> String {
     let h = &profile.health;
     let labels = Labels::new(profile);
     let mut text = String::new();
@@ -383,7 +342,11 @@ pub fn inspect_text(profile: &Profile) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{what:<10}  {says}");
     };
-    for (process, samples) in profile.processes.iter().zip(samples_by_process(profile)) {
+    for (process, samples) in profile
+        .processes
+        .iter()
+        .zip(counts.by_process.iter().copied())
+    {
         line(
             "process",
             format!(
@@ -401,7 +364,7 @@ pub fn inspect_text(profile: &Profile) -> String {
             ),
         );
     }
-    let by_runtime = samples_by_runtime(profile);
+    let by_runtime = counts.by_runtime.iter().copied();
     let names = runtime_labels(profile);
     for ((runtime, samples), name) in profile.runtimes.iter().zip(by_runtime).zip(names) {
         let label = visible(&name);
@@ -420,7 +383,7 @@ pub fn inspect_text(profile: &Profile) -> String {
             ),
         );
     }
-    for (event, sum, limited) in all_events(profile) {
+    for (event, sum, limited) in all_events(profile, counts) {
         let unit = unit_name(event.unit());
         let mut says = format!(
             "{}: {}, {}",
@@ -488,7 +451,7 @@ pub fn inspect_text(profile: &Profile) -> String {
             "{}, {}, {}",
             plural(profile.threads.len() as u64, "thread"),
             plural(profile.modules.len() as u64, "module"),
-            plural(profile.stacks.len() as u64, "stack node"),
+            plural(counts.stacks, "stack node"),
         ),
     );
     line(

@@ -7,6 +7,7 @@ mod common;
 use common::{HOSTILE, Taken, awaited, profile_of};
 use formats::{By, Format, Options, Profile, Stacks};
 use profile::model::Event;
+use profile::ops::Counts;
 
 /// Every hostile name as process, thread, runtime, module, file, frame, reason and note.
 fn hostile() -> Profile {
@@ -44,7 +45,7 @@ fn nothing_acts_in_text() {
         assert_eq!(text.chars().find(|&c| acts(c)), None, "{}", by.name());
     }
     for profile in [hostile(), awaited(hostile(), HOSTILE)] {
-        let inspect = formats::inspect_text(&profile);
+        let inspect = formats::inspect_text(&profile, &Counts::of(&profile));
         assert_eq!(inspect.chars().find(|&c| acts(c)), None);
     }
 }
@@ -74,7 +75,7 @@ fn every_row_is_one_line() {
 #[test]
 fn honest_lines_are_one_line() {
     assert_eq!(formats::honest_line(&hostile().health).lines().count(), 1);
-    let inspect = formats::inspect_text(&hostile());
+    let inspect = formats::inspect_text(&hostile(), &Counts::of(&hostile()));
     assert!(inspect.ends_with(&format!("{}\n", formats::honest_line(&hostile().health))));
 }
 
@@ -128,7 +129,7 @@ fn json_formats_keep_names_as_strings() {
     let report = written(Format::Text, &options);
     serde_json::from_str::<serde_json::Value>(&report).expect("it is JSON");
     // A program reads these: names as they are, escaped by JSON.
-    let inspect = formats::inspect_json(&hostile());
+    let inspect = formats::inspect_json(&hostile(), &Counts::of(&hostile()));
     let value: serde_json::Value = serde_json::from_str(&inspect).expect("it is JSON");
     assert_eq!(value["processes"][0]["command"][0], HOSTILE[0]);
 }

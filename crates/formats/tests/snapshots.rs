@@ -4,6 +4,7 @@
 
 use formats::{By, Format, Options, Profile, Stacks};
 use profile::model::Event;
+use profile::ops::Counts;
 use profile::testing;
 
 fn text(format: Format, profile: &Profile, options: &Options) -> String {
@@ -208,8 +209,11 @@ fn every_format_takes_a_deep_stack() {
 #[test]
 fn inspect() {
     for (name, profile) in scenes() {
-        insta::assert_snapshot!(format!("{name}_inspect"), formats::inspect_text(&profile));
-        let keys = json(&formats::inspect_json(&profile));
+        insta::assert_snapshot!(
+            format!("{name}_inspect"),
+            formats::inspect_text(&profile, &Counts::of(&profile))
+        );
+        let keys = json(&formats::inspect_json(&profile, &Counts::of(&profile)));
         insta::assert_snapshot!(format!("{name}_inspect_json"), keys);
     }
 }
@@ -264,7 +268,10 @@ fn every_format_says_that_there_is_nothing() {
     }
     let report = text(Format::Text, &profile, &Options::default());
     insta::assert_snapshot!("empty_report", report);
-    insta::assert_snapshot!("empty_inspect", formats::inspect_text(&profile));
+    insta::assert_snapshot!(
+        "empty_inspect",
+        formats::inspect_text(&profile, &Counts::of(&profile))
+    );
 }
 
 #[test]
@@ -294,9 +301,12 @@ fn formats_are_known_by_the_ending() {
 #[test]
 fn unseen() {
     let profile = testing::unseen().profile();
-    insta::assert_snapshot!("unseen_inspect", formats::inspect_text(&profile));
+    insta::assert_snapshot!(
+        "unseen_inspect",
+        formats::inspect_text(&profile, &Counts::of(&profile))
+    );
     insta::assert_snapshot!(
         "unseen_inspect_json",
-        json(&formats::inspect_json(&profile))
+        json(&formats::inspect_json(&profile, &Counts::of(&profile)))
     );
 }

@@ -16,7 +16,7 @@ mod rewrite;
 pub mod testing;
 
 pub use builder::Builder;
-pub use import::{Import, LOST_FRAME, Origin};
+pub use import::{Import, LOST_FRAME, Origin, Totals};
 pub use merge::merge;
 pub use model::Profile;
 pub use rewrite::{Replacement, replace_frames};

@@ -1,9 +1,9 @@
 //! Recordings in, profiles out.
 
 use profile::model::{Event, FrameKind, Pauses};
-use profile::ops::Stacks;
+use profile::ops::{Counts, Stacks};
 use profile::testing::{self, Scene};
-use profile::{Import, LOST_FRAME, Profile};
+use profile::{Import, LOST_FRAME, Profile, Totals};
 use recording::{ProcessKey, Reader, Record, Tier, WalkEnd};
 
 fn collapsed(profile: &Profile) -> Vec<String> {
@@ -36,6 +36,39 @@ fn a_file_gives_the_same_profile_as_its_records() {
         let file = scene.file();
         let read = Import::read(Reader::open(file.as_slice()).unwrap()).unwrap();
         assert_eq!(read, scene.profile());
+    }
+}
+
+#[test]
+fn totals_are_those_of_the_profile() {
+    for scene in [
+        testing::tiny(),
+        testing::two_runtimes(),
+        testing::events(),
+        testing::shadow(),
+        testing::deep(),
+        testing::awaits(),
+        testing::live(),
+    ] {
+        let file = scene.file();
+        // And one that lost its end, with the numbers that the rest would have needed.
+        let cut = &file[..file.len() * 2 / 3];
+        for file in [&file[..], cut] {
+            let profile = Import::read(Reader::open(file).unwrap()).unwrap();
+            let Totals {
+                profile: alone,
+                counts,
+            } = Import::totals(Reader::open(file).unwrap()).unwrap();
+            assert_eq!((alone.samples.len(), alone.stacks.len()), (0, 0));
+            assert_eq!(alone.health, profile.health);
+            assert_eq!(alone.runtimes, profile.runtimes);
+            assert_eq!(alone.processes, profile.processes);
+            assert_eq!(alone.threads, profile.threads);
+            let expected = Counts::of(&profile);
+            assert_eq!(counts.events, expected.events);
+            assert_eq!(counts.by_process, expected.by_process);
+            assert_eq!(counts.by_runtime, expected.by_runtime);
+        }
     }
 }
 

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
-use recording::{CostPart, Event, WalkEnd};
+use recording::{CostPart, Event};
 
 use super::state::{MAX_COSTS, State};
+use super::totals::{Node, Walked};
 use super::{Import, MAX_DAMAGE_NOTES};
-use crate::model::{
-    Cost, FrameId, FrameKind, Health, Limited, ModuleId, Partial, Pause, Pauses, Sample, Source,
-};
+use crate::model::{Cost, FrameKind, Health, Limited, ModuleId, Partial, Pause, Pauses, Source};
 use crate::names;
 
 /// The most notes of a profile; a hostile recording may ask for millions.
@@ -125,46 +123,28 @@ impl Import {
 
     pub(super) fn finish_health(&mut self) {
         let profile = &mut self.builder.profile;
+        let mut walked = std::mem::take(&mut self.walked);
         // Parents come first, so one pass gives each stack's sums.
-        let mut sums: Vec<(u32, u32, FrameId)> = Vec::with_capacity(profile.stacks.len());
+        let mut nodes: Vec<Node> = Vec::with_capacity(profile.stacks.len());
         for stack in &profile.stacks {
+            let parent = stack.parent.map(|parent| nodes[parent.0 as usize]);
             let kind = profile.frames[stack.frame.0 as usize].kind;
-            let (frames, unknown, root) = stack
-                .parent
-                .map_or((0, 0, stack.frame), |parent| sums[parent.0 as usize]);
-            let is_frame = u32::from(kind != FrameKind::Pseudo);
-            let is_unknown = u32::from(kind == FrameKind::Unknown);
-            sums.push((frames + is_frame, unknown + is_unknown, root));
+            nodes.push(Node::below(parent, stack.frame, kind));
         }
-        let mut broken: HashMap<FrameId, u64> = HashMap::new();
-        let mut cut: HashMap<FrameId, u64> = HashMap::new();
+        for sample in &profile.samples {
+            let node = nodes[sample.stack.0 as usize];
+            let logical = sample.logical.map(|logical| nodes[logical.0 as usize]);
+            let what = (sample.event, sample.value, sample.end);
+            walked.add(&mut profile.health, what, node, logical);
+        }
+        let Walked {
+            broken,
+            chains: mut cut,
+            cpu,
+        } = walked;
         let health = &mut profile.health;
-        // Suspended methods were found, not sampled: nothing is lost of them.
-        let sampled = || {
-            profile
-                .samples
-                .iter()
-                .filter(|sample| sample.event != Event::Suspended)
-        };
-        health.samples = sampled().count() as u64;
-        for sample in sampled() {
-            let (frames, unknown, root) = sums[sample.stack.0 as usize];
-            health.frames += u64::from(frames);
-            health.unknown_frames += u64::from(unknown);
-            if let Some(logical) = sample.logical {
-                health.chains += 1;
-                let (.., root) = sums[logical.0 as usize];
-                if profile.frames[root.0 as usize].kind == FrameKind::Pseudo {
-                    *cut.entry(root).or_default() += 1;
-                }
-            }
-            match sample.end {
-                WalkEnd::Root => {}
-                WalkEnd::Truncated => health.truncated += 1,
-                WalkEnd::Broken => *broken.entry(root).or_default() += 1,
-            }
-        }
-        health.achieved_ns = achieved(health, &profile.samples);
+        cut.retain(|root, _| profile.frames[root.0 as usize].kind == FrameKind::Pseudo);
+        health.achieved_ns = achieved(health, cpu);
         // The stacks say why they broke; the counts of the agent also cover walks whose samples
         // were lost.
         let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
@@ -336,14 +316,9 @@ pub(super) fn note(notes: &mut Vec<String>, text: String) {
 
 /// What most CPU samples stand for, the median; 0 where there are too few to tell. Not of time that
 /// passes, where one sample stands for a long sleep, nor of calls that are counted.
-fn achieved(health: &Health, samples: &[Sample]) -> u64 {
+fn achieved(health: &Health, mut values: Vec<u64>) -> u64 {
     const ENOUGH: usize = 20;
-    if health.event != Some(Event::Cpu) || health.walker == "shadow" {
-        return 0;
-    }
-    let of_cpu = samples.iter().filter(|sample| sample.event == Event::Cpu);
-    let mut values: Vec<u64> = of_cpu.map(|sample| sample.value).collect();
-    if values.len() < ENOUGH {
+    if health.event != Some(Event::Cpu) || health.walker == "shadow" || values.len() < ENOUGH {
         return 0;
     }
     let middle = values.len() / 2;

@@ -10,6 +10,7 @@ mod live;
 mod logical;
 mod state;
 mod suspended;
+mod totals;
 mod unseen;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ use self::collected::Collected;
 use self::health::{add_count, add_limited, add_name, add_source, note};
 use self::live::Survivor;
 use self::state::{Method, State};
+pub use self::totals::Totals;
+use self::totals::{Counting, Walked};
 use crate::builder::Builder;
 use crate::model::{
     Cost, Detail, Frame, FrameId, FrameKind, Limited, Location, Module, ModuleId, Pause, Profile,
@@ -65,6 +68,10 @@ pub struct Import {
     /// Of frames that are not [`Role::Plain`].
     roles: HashMap<FrameId, Role>,
     collected: Vec<Collected>,
+    /// What the honest line says of samples.
+    walked: Walked,
+    /// Stacks and samples are not kept.
+    counting: Option<Counting>,
     chains_cut: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,
     broken: BTreeMap<String, u64>,
@@ -326,6 +333,10 @@ impl Import {
                 parent,
                 frame,
             } => {
+                if let Some(counting) = &mut self.counting {
+                    counting.stack(state, builder, (*stack, *parent, *frame));
+                    return;
+                }
                 let known = state.stack(builder, *parent, *frame);
                 state.stacks.set(*stack, known);
             }
@@ -345,6 +356,14 @@ impl Import {
                 let value = (*value).min(MOST_VALUE - self.values);
                 self.values += value;
                 let stacks = (*stack, *logical);
+                if let Some(counting) = &mut self.counting {
+                    // It may have a thread that no record has named.
+                    state.thread(builder, *thread);
+                    let what = (*event, value, *end);
+                    let lost = counting.sample(&mut self.walked, state, builder, what, stacks);
+                    self.lost_samples += u64::from(lost);
+                    return;
+                }
                 let (mut sample, lost) = state.sample(builder, *thread, stacks, *end, *detail);
                 (sample.time_ns, sample.event, sample.value) = (*time_ns, *event, value);
                 self.lost_samples += u64::from(lost);
@@ -356,6 +375,9 @@ impl Import {
                 ns,
             } => {
                 state.saw(builder, *time_ns);
+                if self.counting.is_some() {
+                    return;
+                }
                 self.collected.push(Collected {
                     thread: state.thread(builder, *thread),
                     from_ns: *time_ns,
@@ -376,7 +398,10 @@ impl Import {
             } => {
                 state.saw(builder, *time_ns);
                 let stacks = (*stack, *logical);
-                let (mut sample, lost) = state.sample(builder, *thread, stacks, *end, *detail);
+                let (mut sample, lost) = match &self.counting {
+                    None => state.sample(builder, *thread, stacks, *end, *detail),
+                    Some(_) => state.bare_sample(builder, *thread, stacks, *end, *detail),
+                };
                 (sample.time_ns, sample.event, sample.value) = (*time_ns, Event::Live, *bytes);
                 self.lost_samples += u64::from(lost);
                 let type_name = sample.detail.map(|id| builder.profile.detail(id).name);
@@ -683,10 +708,17 @@ impl Import {
 
     /// What is alive at the end becomes samples.
     fn finish_live(&mut self) {
-        for state in &mut self.processes {
+        for index in 0..self.processes.len() {
+            let state = &mut self.processes[index];
             let (samples, heap) = std::mem::take(&mut state.live).finish(state.id);
             for mut sample in samples {
+                let state = &mut self.processes[index];
                 state.account.sampled(sample.event, sample.value);
+                if self.counting.is_some() {
+                    let stacks = (sample.stack.0, sample.logical.map(|logical| logical.0));
+                    self.count_live(index, (sample.event, sample.value, sample.end), stacks);
+                    continue;
+                }
                 sample.value = sample.value.min(MOST_VALUE - self.values);
                 self.values += sample.value;
                 self.builder.profile.samples.push(sample);
@@ -699,6 +731,17 @@ impl Import {
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.builder.profile
+    }
+
+    /// Gives frames the first of their symbols where they stand, for who has no stacks.
+    fn name_frames(&mut self) {
+        for (id, found) in std::mem::take(&mut self.symbols) {
+            let frame = &mut self.builder.profile.frames[id.0 as usize];
+            let first = symbolized(frame, &found.innermost_first, self.keeps_places);
+            if let Some(named) = first.into_iter().next() {
+                *frame = named;
+            }
+        }
     }
 
     /// The profile of all that was taken.

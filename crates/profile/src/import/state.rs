@@ -8,6 +8,7 @@ use recording::{CostPart, Event, Frame as RecordedFrame, ProcessKey, WalkEnd};
 use super::LOST_FRAME;
 use super::live::Live;
 use super::suspended;
+use super::totals::Node;
 use super::unseen::Account;
 use crate::builder::Builder;
 use crate::ids::IdTable;
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) methods: IdTable<Method>,
     pub(super) frames: IdTable<FrameId>,
     pub(super) stacks: IdTable<KnownStack>,
+    /// In place of them, where only totals are wanted.
+    pub(super) nodes: IdTable<Node>,
     pub(super) threads: IdTable<ThreadId>,
     pub(super) details: IdTable<DetailId>,
     /// Index of traced methods.
@@ -124,6 +127,7 @@ impl State {
             methods: IdTable::default(),
             frames: IdTable::default(),
             stacks: IdTable::default(),
+            nodes: IdTable::default(),
             threads: IdTable::default(),
             details: IdTable::default(),
             traced: IdTable::default(),
@@ -239,6 +243,29 @@ impl State {
         (sample, stack.lost)
     }
 
+    /// The same where no stacks are kept: what it has for stacks are the recording's numbers.
+    pub(super) fn bare_sample(
+        &mut self,
+        builder: &mut Builder,
+        thread: u32,
+        (stack, logical): (u32, Option<u32>),
+        end: WalkEnd,
+        detail: Option<u32>,
+    ) -> (Sample, bool) {
+        let sample = Sample {
+            thread: self.thread(builder, thread),
+            stack: StackId(stack),
+            logical: logical.map(StackId),
+            time_ns: 0,
+            event: Event::Cpu,
+            value: 0,
+            end,
+            detail: detail.and_then(|id| self.details.get(id)),
+        };
+        let lost = self.nodes.get(stack).is_none_or(|node| node.lost);
+        (sample, lost)
+    }
+
     /// The frame, and what its method is to async methods.
     pub(super) fn frame(
         &mut self,
@@ -347,6 +374,11 @@ impl State {
                 builder.frame(Frame::new(name, FrameKind::Pseudo))
             }
         }
+    }
+
+    /// The frame that stands for all of the agent's own.
+    pub(super) fn is_agent(&self, frame: FrameId) -> bool {
+        self.agent_frame == Some(frame)
     }
 
     pub(super) fn stack(

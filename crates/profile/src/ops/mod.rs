@@ -3,6 +3,7 @@
 //! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
 //! the self sums add up to all samples; every order is the same for the same profile.
 
+mod counts;
 mod depth;
 mod details;
 mod diff;
@@ -15,6 +16,8 @@ mod totals;
 mod tree;
 mod work;
 
+pub use counts::Counts;
+pub(crate) use counts::{RuntimeSets, add, most_first};
 pub use depth::{cut, depths, written_out};
 pub use details::{has_details, texts, with_details};
 pub use diff::{Change, Compared, Diff, ERROR, Per, Question, Side, both, diff};
@@ -23,7 +26,7 @@ pub use group::{By, Group, Groups, Runtimes, runtime_labels};
 pub use live::{LiveType, live_types, objects_of, size_in};
 pub use seen::{Stacks, has_logical, seen_by};
 pub use signatures::with_signatures;
-pub use totals::{Row, events, main_event, order, totals};
+pub use totals::{Row, events, main_event, main_of, order, totals};
 pub use tree::{Direction, Node, Tree};
 pub use work::with_runtime_work;
 pub(crate) use work::{GC_FRAME, mark};

@@ -3,13 +3,14 @@
 //! The invariants: self sums of all rows are the sum of all samples; a row's total counts a sample
 //! once, however often the row is in its stack.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 
 use hashbrown::HashMap;
 
 use super::Weight;
+use super::counts::most_first;
 use super::group::{By, Group, Groups};
-use crate::model::{Event, Profile, Sample, StringId};
+use crate::model::{Event, Health, Profile, Sample, StringId};
 
 /// One row of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,8 +93,7 @@ pub fn events(profile: &Profile) -> Vec<(Event, Weight)> {
     for sample in &profile.samples {
         weights[sample.event as usize].1 += Weight::of(sample.value);
     }
-    weights.retain(|(_, weight)| weight.samples > 0);
-    weights.sort_by_key(|(_, weight)| Reverse(weight.samples));
+    most_first(&mut weights);
     weights
 }
 
@@ -101,11 +101,15 @@ pub fn events(profile: &Profile) -> Vec<(Event, Weight)> {
 /// samples (the first that the recording names), else the one with most. `None`: there are no samples.
 #[must_use]
 pub fn main_event(profile: &Profile) -> Option<Event> {
-    let events = events(profile);
-    let sources = &profile.health.sources;
+    main_of(&profile.health, &events(profile))
+}
+
+/// The same of events as [`events`] has them.
+#[must_use]
+pub fn main_of(health: &Health, events: &[(Event, Weight)]) -> Option<Event> {
+    let sources = &health.sources;
     let timed = sources.iter().filter(|source| source.by_time);
-    let timed = profile
-        .health
+    let timed = health
         .event
         .into_iter()
         .chain(timed.map(|source| source.event));

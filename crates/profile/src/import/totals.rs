@@ -1,0 +1,243 @@
+//! A recording's totals, without its stacks and samples: what the honest line and `inspect` say.
+//!
+//! Of a stack it keeps what the sums need, [`Node`], and of samples the sums; so memory is in proportion
+//! to the different stacks of a recording, and a small part of what the profile takes. The invariant: the
+//! totals are those of the profile, but for the number of stack nodes, which is the recording's here.
+
+use std::io;
+
+use hashbrown::HashMap;
+use recording::{Event, Reader, WalkEnd};
+
+use super::state::{State, lost_frame};
+use super::{Import, MOST_VALUE};
+use crate::builder::Builder;
+use crate::model::{FrameId, FrameKind, Health, Profile};
+use crate::ops::{Counts, RuntimeSets, Weight, add, most_first};
+
+/// A profile without stacks and samples, and how many there were.
+#[derive(Debug)]
+pub struct Totals {
+    /// All else that a recording holds.
+    pub profile: Profile,
+    /// What the samples would have told.
+    pub counts: Counts,
+}
+
+/// What sums need of a stack.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    pub(super) frames: u16,
+    pub(super) unknown: u16,
+    pub(super) root: FrameId,
+    /// Its runtimes, a number of [`RuntimeSets`].
+    set: u32,
+    /// The leaf's frame is the agent's own.
+    is_agent: bool,
+    /// Part of it lay in a damaged block.
+    pub(super) lost: bool,
+}
+
+impl Node {
+    /// The sums of `parent` and one more frame.
+    pub(super) fn below(parent: Option<Node>, frame: FrameId, kind: FrameKind) -> Node {
+        let (frames, unknown, root) = parent.map_or((0, 0, frame), |parent| {
+            (parent.frames, parent.unknown, parent.root)
+        });
+        let set = parent.map_or(0, |parent| parent.set);
+        Node {
+            frames: frames.saturating_add(u16::from(kind != FrameKind::Pseudo)),
+            unknown: unknown.saturating_add(u16::from(kind == FrameKind::Unknown)),
+            root,
+            set,
+            is_agent: false,
+            lost: false,
+        }
+    }
+}
+
+/// Sums over samples, as the honest line has them.
+#[derive(Default)]
+pub(super) struct Walked {
+    pub(super) broken: HashMap<FrameId, u64>,
+    /// Chains by their roots, whole ones too.
+    pub(super) chains: HashMap<FrameId, u64>,
+    /// What CPU samples stand for.
+    pub(super) cpu: Vec<u64>,
+}
+
+impl Walked {
+    /// A sample with these stacks.
+    pub(super) fn add(
+        &mut self,
+        health: &mut Health,
+        (event, value, end): (Event, u64, WalkEnd),
+        physical: Node,
+        logical: Option<Node>,
+    ) {
+        if event == Event::Cpu {
+            self.cpu.push(value);
+        }
+        // Suspended methods were found, not sampled: nothing is lost of them.
+        if event == Event::Suspended {
+            return;
+        }
+        health.samples += 1;
+        health.frames += u64::from(physical.frames);
+        health.unknown_frames += u64::from(physical.unknown);
+        if let Some(logical) = logical {
+            health.chains += 1;
+            *self.chains.entry(logical.root).or_default() += 1;
+        }
+        match end {
+            WalkEnd::Root => {}
+            WalkEnd::Truncated => health.truncated += 1,
+            WalkEnd::Broken => *self.broken.entry(physical.root).or_default() += 1,
+        }
+    }
+}
+
+/// What is counted while samples are not kept.
+pub(super) struct Counting {
+    counts: Counts,
+    /// By code.
+    events: Vec<(Event, Weight)>,
+    sets: RuntimeSets,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        let events = (0u8..).map_while(Event::from_code);
+        Self {
+            counts: Counts::default(),
+            events: events.map(|event| (event, Weight::default())).collect(),
+            sets: RuntimeSets::default(),
+        }
+    }
+}
+
+impl Counting {
+    /// A stack of the recording.
+    pub(super) fn stack(
+        &mut self,
+        state: &mut State,
+        builder: &mut Builder,
+        (stack, parent, frame): (u32, Option<u32>, u32),
+    ) {
+        self.counts.stacks += 1;
+        let mut lost = false;
+        let parent = parent.map(|parent| match state.nodes.get(parent) {
+            Some(known) => known,
+            None => lost_node(builder),
+        });
+        lost |= parent.is_some_and(|parent| parent.lost);
+        let frame = match state.frames.get(frame) {
+            Some(frame) => frame,
+            None => lost_frame(builder),
+        };
+        lost |= frame == lost_frame(builder);
+        let is_agent = state.is_agent(frame);
+        if let Some(parent) = parent.filter(|parent| is_agent && parent.is_agent) {
+            state.nodes.set(stack, parent);
+            return;
+        }
+        let known = builder.profile.frame(frame);
+        let mut node = Node::below(parent, frame, known.kind);
+        node.set = self.sets.with(node.set, known.runtime);
+        (node.is_agent, node.lost) = (is_agent, lost);
+        state.nodes.set(stack, node);
+    }
+
+    /// A sample of the recording; whether part of it lay in a damaged block.
+    pub(super) fn sample(
+        &mut self,
+        walked: &mut Walked,
+        state: &State,
+        builder: &mut Builder,
+        (event, value, end): (Event, u64, WalkEnd),
+        (stack, logical): (u32, Option<u32>),
+    ) -> bool {
+        let node = match state.nodes.get(stack) {
+            Some(node) => node,
+            None => lost_node(builder),
+        };
+        let logical = logical.and_then(|id| state.nodes.get(id));
+        let logical = logical.filter(|node| !node.lost);
+        let end = if node.lost { WalkEnd::Broken } else { end };
+        walked.add(
+            &mut builder.profile.health,
+            (event, value, end),
+            node,
+            logical,
+        );
+        self.events[event as usize].1 += Weight::of(value);
+        add(&mut self.counts.by_process, state.id.0);
+        for runtime in self.sets.runtimes(node.set) {
+            add(&mut self.counts.by_runtime, runtime.0);
+        }
+        node.lost
+    }
+
+    fn finish(mut self, profile: &Profile) -> Counts {
+        most_first(&mut self.events);
+        self.counts.events = self.events;
+        self.counts.by_process.resize(profile.processes.len(), 0);
+        self.counts.by_runtime.resize(profile.runtimes.len(), 0);
+        self.counts
+    }
+}
+
+fn lost_node(builder: &mut Builder) -> Node {
+    let frame = lost_frame(builder);
+    let mut node = Node::below(None, frame, FrameKind::Pseudo);
+    node.lost = true;
+    node
+}
+
+impl Import {
+    /// Reads a recording to its end and keeps its totals alone.
+    ///
+    /// # Errors
+    /// Those of [`Import::read`].
+    pub fn totals<R: io::Read>(mut reader: Reader<R>) -> io::Result<Totals> {
+        let mut import = Import {
+            keeps_places: true,
+            counting: Some(Counting::default()),
+            ..Import::default()
+        };
+        while let Some(item) = reader.next_item()? {
+            import.item(&item);
+        }
+        import.finish_live();
+        import.finish_processes();
+        import.mark_single_file_runtimes();
+        import.finish_health();
+        let counting = import.counting.take().unwrap_or_default();
+        import.name_frames();
+        let profile = import.builder.finish();
+        let counts = counting.finish(&profile);
+        Ok(Totals { profile, counts })
+    }
+
+    /// What is alive at the end is counted, too.
+    pub(super) fn count_live(
+        &mut self,
+        index: usize,
+        (event, value, end): (Event, u64, WalkEnd),
+        (stack, logical): (u32, Option<u32>),
+    ) {
+        let value = value.min(MOST_VALUE - self.values);
+        self.values += value;
+        let Import {
+            builder,
+            processes,
+            walked,
+            counting,
+            ..
+        } = self;
+        if let Some(counting) = counting {
+            let what = (event, value, end);
+            counting.sample(walked, &processes[index], builder, what, (stack, logical));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! How many samples processes, runtimes and events have: what can be told of a recording without its
+//! stacks.
+//!
+//! The invariant: a sample counts once for each runtime that has a frame in its stack, and once for its
+//! process and its event.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+
+use super::{Weight, events};
+use crate::model::{Event, Profile, RuntimeId};
+
+/// Numbers of samples.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Events with samples and their weights, most samples first.
+    pub events: Vec<(Event, Weight)>,
+    /// By process.
+    pub by_process: Vec<u64>,
+    /// By runtime: samples with a frame of it anywhere in the stack.
+    pub by_runtime: Vec<u64>,
+    /// Nodes of the trees that the stacks make.
+    pub stacks: u64,
+}
+
+impl Counts {
+    /// Those of a profile that has its samples.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Counts {
+        let mut by_process = vec![0; profile.processes.len()];
+        for sample in &profile.samples {
+            let process = profile.threads[sample.thread.0 as usize].process;
+            add(&mut by_process, process.0);
+        }
+        let mut sets = RuntimeSets::default();
+        let mut set_of: Vec<u32> = Vec::with_capacity(profile.stacks.len());
+        for stack in &profile.stacks {
+            let above = stack.parent.map_or(0, |p| set_of[p.0 as usize]);
+            set_of.push(sets.with(above, profile.frames[stack.frame.0 as usize].runtime));
+        }
+        let mut by_runtime = vec![0; profile.runtimes.len()];
+        for sample in &profile.samples {
+            for runtime in sets.runtimes(set_of[sample.stack.0 as usize]) {
+                add(&mut by_runtime, runtime.0);
+            }
+        }
+        Counts {
+            events: events(profile),
+            by_process,
+            by_runtime,
+            stacks: profile.stacks.len() as u64,
+        }
+    }
+}
+
+/// One more of `index`, for which there may be no place yet.
+pub(crate) fn add(counts: &mut Vec<u64>, index: u32) {
+    let index = index as usize;
+    if index >= counts.len() {
+        counts.resize(index + 1, 0);
+    }
+    counts[index] += 1;
+}
+
+/// The order of [`Counts::events`].
+pub(crate) fn most_first(weights: &mut Vec<(Event, Weight)>) {
+    weights.retain(|(_, weight)| weight.samples > 0);
+    weights.sort_by_key(|(_, weight)| Reverse(weight.samples));
+}
+
+/// The sets of runtimes that stacks have, each once: there are few.
+pub(crate) struct RuntimeSets {
+    /// The first is empty.
+    sets: Vec<Vec<RuntimeId>>,
+    larger: HashMap<(u32, RuntimeId), u32>,
+}
+
+impl Default for RuntimeSets {
+    fn default() -> Self {
+        Self {
+            sets: vec![Vec::new()],
+            larger: HashMap::new(),
+        }
+    }
+}
+
+impl RuntimeSets {
+    /// The set `above` and this runtime.
+    pub(crate) fn with(&mut self, above: u32, runtime: Option<RuntimeId>) -> u32 {
+        let Some(runtime) = runtime.filter(|of| !self.sets[above as usize].contains(of)) else {
+            return above;
+        };
+        *self.larger.entry((above, runtime)).or_insert_with(|| {
+            let mut set = self.sets[above as usize].clone();
+            set.push(runtime);
+            self.sets.push(set);
+            self.sets.len() as u32 - 1
+        })
+    }
+
+    pub(crate) fn runtimes(&self, set: u32) -> &[RuntimeId] {
+        &self.sets[set as usize]
+    }
+}
