@@ -32,11 +32,16 @@ fn main() {
             if let Err(error) = fs::copy(agent, copied) {
                 panic!("cannot read the agent {agent:?}: {error}");
             }
-            "Some(include_bytes!(\"agent.so\"))"
+            let hash = hash_of(&folder.join("agent.so"));
+            format!(
+                "Some(sidewalk_cli::CarriedAgent {{\n    content: include_bytes!(\"agent.so\"),\n    \
+                 hash: \"{hash}\",\n}})"
+            )
         }
-        None => "None",
+        None => "None".to_owned(),
     };
-    let text = format!("/// The agent.\nconst CARRIED: Option<&[u8]> = {content};\n");
+    let text =
+        format!("/// The agent.\nconst CARRIED: Option<sidewalk_cli::CarriedAgent> = {content};\n");
     fs::write(folder.join("carried.rs"), text).expect("the folder is ours to write to");
 }
 
@@ -78,6 +83,17 @@ fn build() -> PathBuf {
     let lock = here.join("../../Cargo.lock");
     println!("cargo::rerun-if-changed={}", lock.to_string_lossy());
     built.join("libsidewalk.so")
+}
+
+/// The hash that the agent's file is named by when it is unpacked: the first digits of its SHA-256, as
+/// `diagnostics::hash_of` has it.
+fn hash_of(agent: &Path) -> String {
+    use sha2::{Digest, Sha256};
+    let content = fs::read(agent).expect("it was just copied");
+    let digits = Sha256::digest(content);
+    let mut hash: String = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+    hash.truncate(16);
+    hash
 }
 
 /// What cargo says that the library was made of. Blanks in names are written with a backslash.

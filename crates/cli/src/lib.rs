@@ -14,6 +14,7 @@ mod doctor;
 mod dump;
 mod help;
 mod list;
+mod memory;
 mod names;
 mod open;
 mod output;
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-pub use record::AGENT_CLSID;
+pub use record::{AGENT_CLSID, CarriedAgent};
 
 use crate::args::{Cli, Command, HelpArgs, SymbolsVerb, apply_format};
 use crate::console::Console;
@@ -46,7 +47,7 @@ use crate::record::Carried;
 /// is the agent that the binary has in it; without one it is looked for beside the binary.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    carried: Option<&'static [u8]>,
+    carried: Option<CarriedAgent>,
 ) -> ExitCode {
     let carried = Carried(carried);
     let arguments: Vec<OsString> = arguments.into_iter().collect();

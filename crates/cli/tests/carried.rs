@@ -21,7 +21,11 @@ fn main() -> ExitCode {
     let program = std::env::args_os().next().map(PathBuf::from);
     if program.is_some_and(|program| program.ends_with("sidewalk")) {
         let agent = std::env::var_os(CARRIED).map(|path| fs::read(path).unwrap());
-        return sidewalk_cli::run(std::env::args_os(), agent.map(|agent| &*agent.leak()));
+        let carried = agent.map(|agent| sidewalk_cli::CarriedAgent {
+            hash: diagnostics::hash_of(&agent).leak(),
+            content: agent.leak(),
+        });
+        return sidewalk_cli::run(std::env::args_os(), carried);
     }
     let setup = Setup::read().unwrap_or_else(|why| panic!("{why}"));
     let mut trials: Vec<Trial> = setup

@@ -8,8 +8,9 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -117,7 +118,7 @@ impl Deployed {
     }
 
     fn copy(target: &Target, loader: &Loader, content: &[u8]) -> Result<Self, DeployError> {
-        let name = name_by(content);
+        let name = name_by(&hash_of(content));
         let mut tried = Vec::new();
         let own = Some(target.temporary_folder()).filter(|folder| folder.is_absolute());
         for path in own.into_iter().chain(FOLDERS.map(PathBuf::from)) {
@@ -129,7 +130,7 @@ impl Deployed {
                 .map_err(|error| why(&error))
                 .and_then(|folder| loader.check(&folder).map(|()| folder))
                 .and_then(|folder| {
-                    let lock = put(&folder, &name, content, loader)?;
+                    let lock = put(&folder, &name, content, loader, Kept::Shared)?;
                     Ok((folder, lock))
                 });
             match put {
@@ -180,9 +181,18 @@ pub fn hash_of(content: &[u8]) -> String {
     hash
 }
 
-/// The name of a library of that content.
-fn name_by(content: &[u8]) -> String {
-    format!("{PREFIX}{}.so", hash_of(content))
+/// The name of a library whose content has that hash.
+fn name_by(hash: &str) -> String {
+    format!("{PREFIX}{hash}.so")
+}
+
+/// Who may put files into a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    /// This user and root.
+    Private,
+    /// Others too.
+    Shared,
 }
 
 /// Folders that were tried, and what is wrong with each.
@@ -204,11 +214,17 @@ fn why(error: &io::Error) -> &'static str {
 }
 
 /// Puts the content under the name, unless it is there, and locks it.
-fn put(folder: &Folder, name: &str, content: &[u8], loader: &Loader) -> Result<File, &'static str> {
+fn put(
+    folder: &Folder,
+    name: &str,
+    content: &[u8],
+    loader: &Loader,
+    kept: Kept,
+) -> Result<File, &'static str> {
     let path = folder.path().join(name);
     // Another tool may remove what is there, after we have looked and before we have locked.
     for _ in 0..3 {
-        if let Some(file) = found(&path, content, loader) {
+        if let Some(file) = found(&path, content, loader, kept) {
             // Somebody who locks it for himself can keep us from nothing but being sure that it stays.
             let _ = file.try_lock_shared();
             if is_at(&file, &path) {
@@ -221,7 +237,7 @@ fn put(folder: &Folder, name: &str, content: &[u8], loader: &Loader) -> Result<F
 }
 
 /// A file of that content that nobody could have changed, or can.
-fn found(path: &Path, content: &[u8], loader: &Loader) -> Option<File> {
+fn found(path: &Path, content: &[u8], loader: &Loader, kept: Kept) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -232,13 +248,35 @@ fn found(path: &Path, content: &[u8], loader: &Loader) -> Option<File> {
     if !metadata.is_file() || !is_trusted || metadata.mode() & 0o022 != 0 {
         return None;
     }
-    // A byte more would show.
-    let mut read = Vec::new();
-    (&file)
-        .take(content.len() as u64 + 1)
-        .read_to_end(&mut read)
-        .ok()?;
-    (read == content && loader.may(&metadata, READ)).then_some(file)
+    let is_it = metadata.len() == content.len() as u64
+        && match kept {
+            // It has the name since it was whole.
+            Kept::Private => pieces(content).all(|piece| is_there(&file, content, piece)),
+            Kept::Shared => is_there(&file, content, 0..content.len()),
+        };
+    (is_it && loader.may(&metadata, READ)).then_some(file)
+}
+
+/// Some of a content, from its beginning to its end: what is not on the disk after the machine has crashed
+/// is missing in whole blocks, most of them behind one another.
+fn pieces(content: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    const PIECES: usize = 16;
+    const SIZE: usize = 256;
+    let last = content.len().saturating_sub(SIZE);
+    (0..=PIECES).map(move |piece| {
+        let start = last * piece / PIECES;
+        start..(start + SIZE).min(start + content.len())
+    })
+}
+
+/// Whether the file has that part of the content where the content has it.
+fn is_there(file: &File, content: &[u8], part: Range<usize>) -> bool {
+    let start = part.start as u64;
+    let Some(expected) = content.get(part) else {
+        return false;
+    };
+    let mut read = vec![0; expected.len()];
+    file.read_exact_at(&mut read, start).is_ok() && read == expected
 }
 
 fn is_at(file: &File, path: &Path) -> bool {

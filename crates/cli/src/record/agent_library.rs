@@ -15,7 +15,17 @@ const NAME: &str = "libsidewalk.so";
 
 /// The agent that this binary has in it, if it was built with one.
 #[derive(Clone, Copy)]
-pub(crate) struct Carried(pub(crate) Option<&'static [u8]>);
+pub(crate) struct Carried(pub(crate) Option<CarriedAgent>);
+
+/// An agent that a binary has in it.
+#[derive(Clone, Copy)]
+pub struct CarriedAgent {
+    /// `libsidewalk.so`.
+    pub content: &'static [u8],
+    /// The hash of it, as [`diagnostics::hash_of`] has it: it is made with the binary, as making it takes longer
+    /// than all else before the command starts.
+    pub hash: &'static str,
+}
 
 /// The agent, as a file. It stays where it is as long as this is there.
 pub(crate) struct Agent {
@@ -40,8 +50,8 @@ impl Agent {
             })?;
             return Ok(Self::at(std::path::absolute(path)?));
         }
-        if let Some(content) = carried.0 {
-            let unpacked = Unpacked::new(content)?;
+        if let Some(CarriedAgent { content, hash }) = carried.0 {
+            let unpacked = Unpacked::new(content, hash)?;
             return Ok(Self {
                 path: unpacked.library().to_owned(),
                 _unpacked: Some(unpacked),

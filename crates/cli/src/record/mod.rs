@@ -7,13 +7,16 @@
 mod agent_library;
 mod attach;
 mod change;
+mod descendants;
 mod environment;
+mod init;
 mod rendezvous;
 mod session;
 mod signals;
 mod sink;
 mod symbols;
 mod trials;
+mod unseen;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,6 +24,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
@@ -30,6 +34,7 @@ use clap::Parser as _;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
+pub use agent_library::CarriedAgent;
 pub(crate) use agent_library::{Agent, Carried};
 pub use environment::AGENT_CLSID;
 pub(crate) use trials::{judge_environment, try_socket};
@@ -39,9 +44,11 @@ use self::rendezvous::Rendezvous;
 use self::session::{Ended, Session};
 use self::signals::Signals;
 use self::sink::Sink;
+use self::unseen::Unseen;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
+use crate::memory;
 use crate::names;
 use crate::open;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
@@ -117,6 +124,7 @@ fn run_command(
         .spawn(&mut command)
         .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
     let pid = child.id();
+    memory::program_runs(pid);
     let name = recording_name(program, arguments, pid);
     if let Some(path) = final_path(args, &name)
         && let Err(error) = path.and_then(|path| sink.keep_as(&path))
@@ -124,10 +132,20 @@ fn run_command(
         console.warning(format_args!("{error:#}"));
     }
     let mut session = Session::new(child, listener, args.no_children, &signals, console);
+    session.watch(&socket);
 
     // From here on the program runs: no `?` before it has ended.
     let recorded = session.record(&mut sink, args.duration).and_then(|ended| {
-        let written = finish(args, sink, &name, session.processes, &signals, console);
+        let unseen = Unseen {
+            processes: session.unrecorded(),
+            servers: session.busy_servers(),
+        };
+        let processes = session.processes;
+        // A fault of ours must not replace the program's exit code either.
+        let written = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            finish(args, sink, &name, processes, &unseen, &signals, console)
+        }))
+        .unwrap_or_else(|_| Err(anyhow!("a fault of sidewalk: the outputs are not made")));
         if ended != Ended::Program {
             tell_it_goes_on(pid, ended, console);
         }
@@ -247,7 +265,10 @@ fn run_attached(
         leave();
     }
     let written = match top {
-        None => finish(args, sink, &name, processes, &signals, console),
+        None => {
+            let unseen = Unseen::default();
+            finish(args, sink, &name, processes, &unseen, &signals, console)
+        }
         Some(true) => keep(sink, &name, console),
         Some(false) => {
             sink.discard();
@@ -314,7 +335,7 @@ pub(crate) fn dump(
     recorded?;
     if !sink.has_blocks() {
         sink.discard();
-        return Err(nothing_recorded(processes));
+        return Err(nothing_recorded(processes, &Unseen::default()));
     }
     symbols::append(&mut sink).context("cannot name native frames")?;
     let profile = saved::read(sink.path(), Some(u64::MAX));
@@ -350,10 +371,7 @@ fn killed_by(status: ExitStatus) -> Option<String> {
 /// The command's own code; where it has none to give, what shells make of its signal, or of Ctrl-C.
 fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
     let code = match status {
-        Some(status) => status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal))
-            .unwrap_or(1),
+        Some(status) => code_of(status),
         None => 130,
     };
     match u8::try_from(code) {
@@ -361,6 +379,12 @@ fn exit_code(status: Option<ExitStatus>, recorded: bool) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// As a shell has it.
+fn code_of(status: ExitStatus) -> i32 {
+    let by_signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(by_signal).unwrap_or(1)
 }
 
 fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
@@ -441,6 +465,7 @@ fn finish(
     mut sink: Sink,
     name: &str,
     processes: u32,
+    unseen: &Unseen,
     signals: &Signals,
     console: &Console,
 ) -> Result<()> {
@@ -452,7 +477,14 @@ fn finish(
     });
     if !sink.has_blocks() {
         sink.discard();
-        return Err(failure.unwrap_or_else(|| nothing_recorded(processes)));
+        return Err(failure.unwrap_or_else(|| nothing_recorded(processes, unseen)));
+    }
+    for text in unseen.texts() {
+        console.warning(text);
+    }
+    let notes = unseen.notes();
+    for note in &notes {
+        sink.note(note);
     }
     if failure.is_none() {
         if args.symbols {
@@ -460,7 +492,7 @@ fn finish(
         }
         symbols::append(&mut sink).context("cannot name native frames")?;
     }
-    let made = make_outputs(args, &sink, console);
+    let made = make_outputs(args, &sink, &notes, console);
     if made.is_err() && sink.is_temporary() {
         let kept = folder_of(sink.path()).join(name);
         sink.keep_as(&kept)?;
@@ -472,11 +504,16 @@ fn finish(
     }
 }
 
-fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()> {
+fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Console) -> Result<()> {
+    let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
+    let is_kept_alone = args.outputs.iter().all(|o| o.kind == Kind::Recording);
     // Whatever its size: it is ours. And all was looked up just now.
-    let mut profile = saved::read(sink.path(), Some(u64::MAX))?;
-    let page = Kind::Converted(formats::Format::Html);
-    let signatures = args.outputs.iter().any(|output| output.kind == page);
+    let mut profile = if is_kept_alone && has(Kind::Recording) && !args.open {
+        saved::totals(sink.path(), Some(u64::MAX))?.profile
+    } else {
+        saved::read(sink.path(), Some(u64::MAX))?
+    };
+    let signatures = has(Kind::Converted(formats::Format::Html));
     if sink.failure().is_some() || signatures {
         let options = symbolize::Options {
             native: sink.failure().is_some(),
@@ -487,7 +524,9 @@ fn make_outputs(args: &RecordArgs, sink: &Sink, console: &Console) -> Result<()>
     }
     // Not as warnings: a program that was stopped with Ctrl-C did not say that it ended.
     for note in &profile.health.notes {
-        console.note(formats::visible(note));
+        if !said.contains(note) {
+            console.note(formats::visible(note));
+        }
     }
     for note in notes_on_runtimes(&profile) {
         console.note(note);
@@ -576,7 +615,10 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
     }
 }
 
-fn nothing_recorded(processes: u32) -> anyhow::Error {
+fn nothing_recorded(processes: u32, unseen: &Unseen) -> anyhow::Error {
+    if let Some(why) = unseen.unrecorded() {
+        return anyhow!("nothing was recorded: {why}");
+    }
     if processes > 0 {
         return anyhow!(
             "nothing was recorded: a .NET process connected and ended before it sent anything"

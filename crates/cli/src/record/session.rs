@@ -5,9 +5,11 @@
 //! and the loop ends a bounded time after recording should end. A connection is at its end when its
 //! process is: a child that was forked and never execs holds the socket open, and says nothing on it.
 
+use std::collections::HashSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -20,9 +22,12 @@ use nix::unistd::Pid;
 use recording::BlockSplitter;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::descendants::Descendants;
+use super::init::{self, Init};
 use super::signals::{Received, Signals};
 use super::sink::Sink;
 use crate::console::Console;
+use crate::memory;
 use crate::top::Top;
 use crate::units;
 
@@ -94,6 +99,12 @@ pub(super) struct Session<'s> {
     patience: Option<Duration>,
     /// What shows the recording while it is made.
     pub(super) top: Option<Top>,
+    /// The first process of a container has more to do.
+    init: Option<Init>,
+    /// What the command starts, where all of it is to be recorded.
+    descendants: Option<Descendants>,
+    /// Who has connected, by their numbers here.
+    connected: HashSet<u32>,
 }
 
 impl<'s> Session<'s> {
@@ -120,6 +131,9 @@ impl<'s> Session<'s> {
             is_interrupted_twice: false,
             patience: None,
             top: None,
+            init: Init::here(),
+            descendants: None,
+            connected: HashSet::new(),
         }
     }
 
@@ -147,6 +161,9 @@ impl<'s> Session<'s> {
             is_interrupted_twice: false,
             patience: None,
             top: None,
+            init: Init::here(),
+            descendants: None,
+            connected: HashSet::new(),
         };
         for (stream, pid) in streams {
             let pid = pid.cast_signed();
@@ -155,10 +172,33 @@ impl<'s> Session<'s> {
         Ok(session)
     }
 
+    /// Looks for processes of the command that do not connect to `socket`.
+    pub(super) fn watch(&mut self, socket: &Path) {
+        if let Some(child) = self.child.as_ref().filter(|_| !self.only_first) {
+            self.descendants = Some(Descendants::of(child.id(), socket));
+        }
+    }
+
+    /// Which .NET processes of the command were not recorded, and why.
+    pub(super) fn unrecorded(&self) -> Vec<String> {
+        let has_connected = |pid| self.connected.contains(&pid);
+        let descendants = self.descendants.iter();
+        descendants
+            .flat_map(|descendants| descendants.unrecorded(&has_connected))
+            .collect()
+    }
+
+    /// Which build servers have worked for the command, and were there before.
+    pub(super) fn busy_servers(&self) -> Vec<String> {
+        let descendants = self.descendants.iter();
+        descendants.flat_map(Descendants::busy_servers).collect()
+    }
+
     /// A process whose agent has been told to go.
     fn add(&mut self, stream: UnixStream, pid: i32, process: Option<OwnedFd>) -> Result<()> {
         stream.set_nonblocking(true)?;
         self.processes += 1;
+        self.connected.extend(u32::try_from(pid));
         self.connections.push(Connection {
             stream,
             splitter: BlockSplitter::new(),
@@ -208,6 +248,12 @@ impl<'s> Session<'s> {
                     next_progress = now + PROGRESS_EVERY;
                 }
                 wake = Some(wake.map_or(next_progress, |end| end.min(next_progress)));
+            }
+            if let Some(descendants) = &mut self.descendants {
+                let connected = &self.connected;
+                descendants.look(now, &|pid| connected.contains(&pid));
+                let due = descendants.due();
+                wake = Some(wake.map_or(due, |end| end.min(due)));
             }
             self.turn(sink, wake)?;
         };
@@ -356,6 +402,14 @@ impl<'s> Session<'s> {
             && self.status.is_none()
         {
             self.status = child.try_wait().context("cannot wait for the program")?;
+            if let Some(status) = self.status {
+                memory::program_ended(super::code_of(status));
+            }
+        }
+        if let Some(init) = &self.init {
+            // Until its status is known, the program's own is `Child`'s to take.
+            let own = self.child.as_ref().filter(|_| self.status.is_none());
+            init.reap(own.map(Child::id));
         }
         Ok(())
     }
@@ -374,8 +428,13 @@ impl<'s> Session<'s> {
         if self.status.is_some() {
             return;
         }
-        let child = self.child.as_ref().map(Child::id);
-        if let Some(pid) = child.and_then(|id| i32::try_from(id).ok()) {
+        let Some(child) = self.child.as_ref().map(Child::id) else {
+            return;
+        };
+        if self.init.is_some() && !init::catches(child, signal) {
+            return;
+        }
+        if let Ok(pid) = i32::try_from(child) {
             // It may have ended just now.
             let _ = kill(Pid::from_raw(pid), signal);
         }

@@ -19,6 +19,8 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::init::Init;
+
 /// Signals that a user or the system sends to end a program.
 const ENDING: [Signal; 4] = [
     Signal::SIGINT,
@@ -38,6 +40,16 @@ const PASSED: [Signal; 8] = [
     Signal::SIGIO,
     Signal::SIGPWR,
     Signal::SIGSTKFLT,
+];
+
+/// More of them for the first process of a container: they end nobody there, so who sends one means a
+/// program that catches it.
+const PASSED_BY_INIT: [Signal; 5] = [
+    Signal::SIGABRT,
+    Signal::SIGCONT,
+    Signal::SIGURG,
+    Signal::SIGWINCH,
+    Signal::SIGXCPU,
 ];
 
 /// Signals whose disposition is another in the tool than in its parent, whatever the parent's:
@@ -99,7 +111,7 @@ pub(super) enum Received {
         /// the end of a terminal's shell).
         to_all: bool,
     },
-    /// One of [`PASSED`], sent to the tool alone, whoever sent it.
+    /// One of [`PASSED`] or [`PASSED_BY_INIT`], whoever sent it.
     Passed(Signal),
 }
 
@@ -121,7 +133,10 @@ impl Signals {
         let mut taken = SigSet::empty();
         let missed = Arc::new(AtomicUsize::new(0));
         let released = Arc::new(AtomicBool::new(false));
-        for signal in ENDING.into_iter().chain(PASSED) {
+        let of_init = PASSED_BY_INIT
+            .into_iter()
+            .filter(|_| Init::here().is_some());
+        for signal in ENDING.into_iter().chain(PASSED).chain(of_init) {
             let number = signal as i32;
             if ignored & 1 << (number - 1) != 0 {
                 continue;
@@ -213,7 +228,7 @@ impl Signals {
                 .ok()
                 .and_then(|number| Signal::try_from(number).ok())
         {
-            if PASSED.contains(&signal) {
+            if !ENDING.contains(&signal) {
                 return Ok(Some(Received::Passed(signal)));
             }
             // Who sent it is not known; most likely a key, in the moment of starting.
@@ -232,7 +247,7 @@ impl Signals {
             let number = i32::try_from(info.ssi_signo).unwrap_or_default();
             let received = match Signal::try_from(number) {
                 Ok(Signal::SIGCHLD) => Received::ChildChanged,
-                Ok(signal) if PASSED.contains(&signal) => Received::Passed(signal),
+                Ok(signal) if !ENDING.contains(&signal) => Received::Passed(signal),
                 Ok(signal) => Received::Ending {
                     signal,
                     to_all: info.ssi_code == libc::SI_KERNEL
@@ -304,7 +319,7 @@ fn ignored_signals() -> io::Result<u64> {
 }
 
 /// The mask on the line of `/proc/PID/status` that begins with `label`.
-fn mask_in(status: &str, label: &str) -> u64 {
+pub(super) fn mask_in(status: &str, label: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(label));
     let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.unwrap_or_default()

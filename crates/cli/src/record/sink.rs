@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use recording::{Block, ProcessKey, Writer, file_header};
+use recording::{Block, ProcessKey, Record, Writer, file_header};
 use tempfile::TempPath;
 
 use crate::console::shown;
@@ -134,6 +134,21 @@ impl Sink {
     pub(super) fn writer(&self, process: ProcessKey) -> Writer {
         let next = self.next.get(&process).copied().unwrap_or_default();
         Writer::resume(process, next)
+    }
+
+    /// Appends a note of the tool's, as one of the process that came first.
+    pub(super) fn note(&mut self, text: &str) {
+        let Some(process) = self.next.keys().min().copied() else {
+            return;
+        };
+        let mut writer = self.writer(process);
+        let _ = writer.push(&Record::Note { text: text.into() });
+        if let Some(block) = writer.take_block() {
+            self.next
+                .entry(process)
+                .and_modify(|next| *next = next.wrapping_add(1));
+            self.append(&block);
+        }
     }
 
     /// Appends whole blocks that the tool made.

@@ -4,6 +4,7 @@
 //! `--play ACTION…`, which speaks the agents' side of the protocol through `recording::Writer`.
 //! It has its own `main` for that.
 
+mod first_process;
 mod player;
 mod servers;
 mod terminal;

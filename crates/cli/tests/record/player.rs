@@ -145,6 +145,9 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
             // A child that goes on in the same program and holds what we hold, as pre-forking
             // servers do. It says its number, and lets go of our output, which a test reads.
             "fork" => fork(),
+            "orphan" => orphan(),
+            "tell-parent" => tell_parent(value.parse().unwrap()),
+            "ask-parent" => ask_parent(value.parse().unwrap()),
             "exit" => return ExitCode::from(value.parse::<u8>().unwrap()),
             _ => panic!("what is {action}?"),
         }
@@ -180,6 +183,37 @@ fn print_signals() {
             return;
         }
     }
+}
+
+/// Makes an orphan, lets it end, and waits until nobody has to ask for its end any more.
+fn orphan() {
+    let (reader, writer) = io::pipe().unwrap();
+    let shell = Command::new("sh")
+        .args(["-c", "exec 3<&0; cat <&3 >/dev/null & echo $!"])
+        .stdin(reader)
+        // What is captured would be waited for until the orphan has ended, too.
+        .stderr(std::process::Stdio::inherit())
+        .output();
+    let pid = String::from_utf8(shell.unwrap().stdout).unwrap();
+    let pid = std::path::Path::new("/proc").join(pid.trim());
+    assert!(pid.exists());
+    drop(writer);
+    while pid.exists() {
+        std::thread::yield_now();
+    }
+    say("it is gone");
+}
+
+fn tell_parent(signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::getppid(), signal).unwrap();
+}
+
+/// Sends the signal to the parent, and waits for it.
+fn ask_parent(signal: nix::sys::signal::Signal) {
+    let mut signals = signal_hook::iterator::Signals::new([signal as i32]).unwrap();
+    tell_parent(signal);
+    let got = signals.forever().next().unwrap();
+    say(nix::sys::signal::Signal::try_from(got).unwrap().as_str());
 }
 
 fn fork() {

@@ -14,6 +14,7 @@ use profile::Profile;
 use tempfile::TempDir;
 use testkit::{Deadline, output_in_time, start_in_time};
 
+use crate::first_process;
 use crate::player::PLAY;
 use crate::terminal;
 
@@ -49,6 +50,9 @@ pub(crate) fn all() -> Vec<Trial> {
         signals_to_the_tool_reach_the_program,
         a_signal_after_the_programs_end_does_not_replace_its_exit_code,
         an_alarm_set_before_the_tool_reaches_the_program,
+        without_memory_the_recording_and_the_exit_code_stay,
+        first_process::orphans_are_reaped,
+        first_process::only_signals_that_the_program_catches_reach_it,
         killed_agent_leaves_whole_blocks,
         garbage_on_the_socket,
         several_processes,
@@ -231,7 +235,7 @@ impl Running {
 
 impl Ran {
     #[track_caller]
-    fn code(&self, expected: i32) -> &Self {
+    pub(crate) fn code(&self, expected: i32) -> &Self {
         assert_eq!(
             self.status.code(),
             Some(expected),
@@ -264,7 +268,7 @@ impl Ran {
         self.folder.path().join(name)
     }
 
-    fn profile(&self, name: &str) -> Profile {
+    pub(crate) fn profile(&self, name: &str) -> Profile {
         read(&self.path(name))
     }
 
@@ -621,6 +625,49 @@ fn a_child_that_never_execs_does_not_delay_the_end() {
     // It is there still, or the test would prove nothing.
     let pid = ran.stdout.trim().parse().unwrap();
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+/// The tool may have as much memory as it has when it starts, and some.
+fn without_memory_the_recording_and_the_exit_code_stay() {
+    const LIMITED: &str = "
+import os, resource, sys
+limit = int(sys.argv[1]) << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+os.execv(sys.argv[2], sys.argv[2:])
+";
+    let mut actions = vec!["connect"];
+    actions.extend(["samples=50000"; 40]);
+    actions.extend(["end", "exit=5"]);
+    // What is only kept is not read into memory.
+    for (options, is_enough) in [
+        (&["-q", "-o", "x.swk"][..], true),
+        (&["-q", "-o", "x.swk", "-o", "x.collapsed"], false),
+    ] {
+        let mut command = by_python(LIMITED, scene(options, &actions));
+        let Scene { folder, .. } = &command;
+        let tool = std::fs::metadata(env!("CARGO_BIN_EXE_sidewalk")).unwrap();
+        // Its own file, and 2,000,000 samples of 48 bytes are more than the rest.
+        let limit = (tool.len() >> 20) + 80;
+        let words: Vec<_> = command.command.get_args().map(ToOwned::to_owned).collect();
+        let mut python = Command::new("python3");
+        python
+            .args(&words[..2])
+            .arg(limit.to_string())
+            .args(&words[2..])
+            .current_dir(folder.path());
+        for (name, value) in command.command.get_envs() {
+            match value {
+                Some(value) => python.env(name, value),
+                None => python.env_remove(name),
+            };
+        }
+        command.command = python;
+        let ran = command.run();
+        ran.code(5);
+        let says_so = ran.stderr.contains("not enough memory");
+        assert_eq!(says_so, !is_enough, "{}", ran.stderr);
+        assert_eq!(ran.profile("x.swk").samples.len(), 2_000_000);
+    }
 }
 
 fn signals_to_the_tool_reach_the_program() {

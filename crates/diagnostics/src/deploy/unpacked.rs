@@ -35,19 +35,19 @@ pub struct UnpackError {
 }
 
 impl Unpacked {
-    /// Puts a library where programs of this user can load it, unless it is there, and removes other
-    /// versions that nobody needs.
+    /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless it is
+    /// there, and removes other versions that nobody needs.
     ///
     /// # Errors
     /// There is no folder that it could be loaded from and that is this user's alone.
-    pub fn new(content: &[u8]) -> Result<Self, UnpackError> {
-        Self::in_one_of(&places(|name| std::env::var_os(name)), content)
+    pub fn new(content: &[u8], hash: &str) -> Result<Self, UnpackError> {
+        Self::in_one_of(&places(|name| std::env::var_os(name)), content, hash)
     }
 
-    fn in_one_of(places: &[PathBuf], content: &[u8]) -> Result<Self, UnpackError> {
+    fn in_one_of(places: &[PathBuf], content: &[u8], hash: &str) -> Result<Self, UnpackError> {
         let mut tried = Vec::new();
         for place in places {
-            match Self::below(place, content) {
+            match Self::below(place, content, hash) {
                 Ok(unpacked) => return Ok(unpacked),
                 Err(why) => tried.push((place.clone(), why)),
             }
@@ -55,12 +55,12 @@ impl Unpacked {
         Err(UnpackError { tried })
     }
 
-    fn below(place: &Path, content: &[u8]) -> Result<Self, &'static str> {
+    fn below(place: &Path, content: &[u8], hash: &str) -> Result<Self, &'static str> {
         let (path, folder) = private(place)?;
         let loader = Loader::us().ok_or("cannot be judged without /proc")?;
         loader.check(&folder)?;
-        let name = name_by(content);
-        let lock = put(&folder, &name, content, &loader)?;
+        let name = name_by(hash);
+        let lock = put(&folder, &name, content, &loader, Kept::Private)?;
         sweep(&folder, Some(&name));
         Ok(Self {
             library: path.join(name),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn unpack(place: &Path, content: &[u8]) -> Result<Unpacked, &'static str> {
-        Unpacked::below(place, content)
+        Unpacked::below(place, content, &hash_of(content))
     }
 
     fn names(path: &Path) -> Vec<String> {
@@ -200,6 +200,24 @@ mod tests {
         let mut text = String::new();
         (&held).read_to_string(&mut text).unwrap();
         assert_eq!(text, "contents");
+    }
+
+    #[test]
+    fn what_a_crash_of_the_machine_has_left_out_is_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("agents");
+        let content: Vec<u8> = (0..1u32 << 20).map(|at| (at % 251) as u8 + 1).collect();
+        let library = unpack(&place, &content).unwrap().library().to_owned();
+        for missing in [0..4096, 300_000..400_000, (1 << 20) - 4096..1 << 20] {
+            let mut lost = content.clone();
+            lost[missing].fill(0);
+            fs::write(&library, &lost).unwrap();
+            unpack(&place, &content).unwrap();
+            assert!(fs::read(&library).unwrap() == content);
+        }
+        fs::write(&library, &content[..9000]).unwrap();
+        unpack(&place, &content).unwrap();
+        assert!(fs::read(&library).unwrap() == content);
     }
 
     #[test]
@@ -281,12 +299,12 @@ mod tests {
             file.join("sidewalk"),
             shared.path().join("sidewalk-0"),
         ];
-        let unpacked = Unpacked::in_one_of(&places, b"x").unwrap();
+        let unpacked = Unpacked::in_one_of(&places, b"x", &hash_of(b"x")).unwrap();
         assert_eq!(
             unpacked.library().parent(),
             Some(&*fs::canonicalize(&places[2]).unwrap())
         );
-        let none = Unpacked::in_one_of(&places[..2], b"x").unwrap_err();
+        let none = Unpacked::in_one_of(&places[..2], b"x", &hash_of(b"x")).unwrap_err();
         let text = none.to_string();
         assert!(
             text.starts_with(

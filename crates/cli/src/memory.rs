@@ -1,0 +1,112 @@
+//! What happens where there is no memory left: the tool ends with a message, and with the recorded
+//! program's exit code.
+//!
+//! Rust would abort, and the exit code 134 would be taken for the program's. Invariants: the recorded
+//! program is waited for, as it may go on for long; from here on nothing is allocated.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use nix::libc;
+
+/// The recorded program while it runs, else 0.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// What the tool is to end with: the recorded program's code, once it has one.
+static CODE: AtomicI32 = AtomicI32::new(NONE);
+const NONE: i32 = -1;
+/// The program has ended, and what is left to do is ours.
+const WRITTEN: &[u8] =
+    b"sidewalk: error: there is not enough memory to read the recording back and make \
+    what was asked for of it; it is written, and can be read where there is more\n";
+const PLAIN: &[u8] = b"sidewalk: error: there is not enough memory\n";
+
+/// The recorded program has been started.
+pub(crate) fn program_runs(pid: u32) {
+    PROGRAM.store(pid.cast_signed(), Ordering::Relaxed);
+}
+
+/// It has ended, and the tool is to end with this code.
+pub(crate) fn program_ended(code: i32) {
+    CODE.store(code, Ordering::Relaxed);
+    PROGRAM.store(0, Ordering::Relaxed);
+}
+
+/// The system's allocator, which never says that it has nothing.
+struct Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+#[expect(
+    unsafe_code,
+    reason = "the trait is unsafe; all is handed to the system's"
+)]
+// SAFETY: each call is the system allocator's, with the arguments that were given; it keeps the contract.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that it asks for.
+        there(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        there(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above; what it has given came from the same allocator.
+        there(unsafe { System.realloc(pointer, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn there(pointer: *mut u8) -> *mut u8 {
+    if pointer.is_null() {
+        end();
+    }
+    pointer
+}
+
+#[cold]
+#[expect(unsafe_code, reason = "what is safe may allocate")]
+fn end() -> ! {
+    let program = PROGRAM.load(Ordering::Relaxed);
+    let mut code = CODE.load(Ordering::Relaxed);
+    let text = if code == NONE { PLAIN } else { WRITTEN };
+    if code == NONE {
+        code = 1;
+    }
+    // SAFETY: the text is a constant of that length; the rest are numbers, or a variable on our stack that
+    // is as large as what is written to it. None of these calls allocates.
+    unsafe {
+        libc::write(2, text.as_ptr().cast(), text.len());
+        if program != 0 {
+            // Agents see that nobody reads any more.
+            libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+            let mut status = 0;
+            loop {
+                if libc::waitpid(program, &raw mut status, 0) == program {
+                    code = code_of(status);
+                    break;
+                }
+                if *libc::__errno_location() != libc::EINTR {
+                    break;
+                }
+            }
+        }
+        // As where the outputs fail in another way: a program that ended well has not been recorded so.
+        libc::_exit(code.max(1))
+    }
+}
+
+fn code_of(status: i32) -> i32 {
+    if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    }
+}

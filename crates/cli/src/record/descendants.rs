@@ -1,0 +1,421 @@
+//! What the command starts and is not recorded: seen from outside, and named with the reason.
+//!
+//! Nobody tells of such a process: its agent was never loaded. So `/proc` is looked at, but only when a
+//! process or thread has begun since the last look (`/proc/loadavg` has the newest number), and what is
+//! no .NET after some time is looked at ever less. The invariants: nothing is changed in any process,
+//! none is asked anything, and a look costs nothing where nothing was started.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use diagnostics::{Libc, Survey, Target, release};
+use procfs::process::Stat;
+
+use super::environment;
+use crate::console::shown;
+use crate::running;
+
+/// How soon the first look at a process is repeated; each time it takes twice as long …
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+/// … up to this: a runtime may be loaded late.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+/// How often it is asked whether anything was started.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// The processes below the command.
+pub(super) struct Descendants {
+    loadavg: Option<File>,
+    /// The number that was given out last.
+    newest: Option<u32>,
+    /// The socket that our agents connect to.
+    socket: OsString,
+    /// Processes that were there before, or are not the command's.
+    strangers: BTreeSet<u32>,
+    known: HashMap<u32, Known>,
+    /// Those that load a runtime, and that have not connected.
+    unrecorded: Vec<Unrecorded>,
+    servers: Option<Vec<Server>>,
+    due: Instant,
+}
+
+/// A process of the command's.
+struct Known {
+    /// Until it is clear what it is.
+    watched: Option<Watched>,
+}
+
+struct Watched {
+    again: Duration,
+    at: Instant,
+}
+
+/// A .NET process that no agent has connected from yet.
+struct Unrecorded {
+    pid: u32,
+    command: String,
+    why: String,
+}
+
+/// A build server that was there before the command.
+struct Server {
+    pid: u32,
+    started: u64,
+    command: String,
+    /// Of CPU, in the system's ticks.
+    used: u64,
+}
+
+impl Descendants {
+    /// Those of `root`, whose agents are to connect to `socket`.
+    pub(super) fn of(root: u32, socket: &Path) -> Self {
+        let now = Instant::now();
+        let mut found = Self {
+            loadavg: File::open("/proc/loadavg").ok(),
+            newest: None,
+            socket: socket.into(),
+            strangers: BTreeSet::new(),
+            known: HashMap::new(),
+            unrecorded: Vec::new(),
+            servers: None,
+            due: now,
+        };
+        found.know(root, now);
+        found
+    }
+
+    /// When [`Descendants::look`] is to be called at the latest.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, now: Instant, has_connected: &dyn Fn(u32) -> bool) {
+        if now < self.due {
+            return;
+        }
+        let newest = self.read_newest();
+        if newest.is_none() || newest != self.newest {
+            self.newest = newest;
+            self.find_new(now);
+        }
+        let pids: Vec<u32> = self.known.keys().copied().collect();
+        for pid in pids {
+            self.examine(pid, now, has_connected);
+        }
+        let watched = self
+            .known
+            .values()
+            .filter_map(|known| known.watched.as_ref());
+        let next = watched.map(|watched| watched.at).min();
+        let ask = now + ASK_EVERY;
+        self.due = next.map_or(ask, |next| next.max(now + FIRST_LOOK).min(ask));
+    }
+
+    /// The processes that no agent has connected from, each with the reason.
+    pub(super) fn unrecorded(&self, has_connected: &dyn Fn(u32) -> bool) -> Vec<String> {
+        let missing = self.unrecorded.iter();
+        let missing = missing.filter(|found| !has_connected(found.pid));
+        missing
+            .map(|found| format!("{} ({}): {}", found.pid, found.command, found.why))
+            .collect()
+    }
+
+    /// The build servers that ran already and have worked meanwhile.
+    pub(super) fn busy_servers(&self) -> Vec<String> {
+        let per_second = procfs::ticks_per_second() as f64;
+        let busy = self.servers.iter().flatten().filter_map(|server| {
+            let stat = stat_of(server.pid)?;
+            let used = used(&stat).saturating_sub(server.used);
+            (stat.starttime == server.started && used > 0).then(|| {
+                let seconds = used as f64 / per_second;
+                format!("{} ({}): {seconds:.2} s of CPU", server.pid, server.command)
+            })
+        });
+        busy.collect()
+    }
+
+    fn read_newest(&self) -> Option<u32> {
+        let mut text = [0; 128];
+        let length = self.loadavg.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..length)?).ok()?;
+        text.split_whitespace().last()?.parse().ok()
+    }
+
+    fn know(&mut self, pid: u32, now: Instant) {
+        let watched = Some(Watched {
+            again: FIRST_LOOK,
+            at: now,
+        });
+        self.known.insert(pid, Known { watched });
+    }
+
+    fn find_new(&mut self, now: Instant) {
+        let Ok(entries) = std::fs::read_dir("/proc") else {
+            return;
+        };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let there: BTreeSet<u32> = names
+            .filter_map(|name| name.to_str()?.parse().ok())
+            .collect();
+        // Numbers are given out again.
+        self.known.retain(|pid, _| there.contains(pid));
+        self.strangers.retain(|pid| there.contains(pid));
+        let is_first = self.strangers.is_empty();
+        // In order: who starts another one has the lower number, mostly.
+        for pid in there {
+            if self.known.contains_key(&pid) || self.strangers.contains(&pid) {
+                continue;
+            }
+            let parent = stat_of(pid).and_then(|stat| u32::try_from(stat.ppid).ok());
+            let is_ours = parent.is_some_and(|parent| self.known.contains_key(&parent))
+                // Orphans have another parent; those who were there before the command are not asked.
+                || (!is_first && self.has_our_socket(pid));
+            if is_ours {
+                self.know(pid, now);
+            } else {
+                self.strangers.insert(pid);
+            }
+        }
+    }
+
+    fn has_our_socket(&self, pid: u32) -> bool {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| {
+            variable.strip_prefix(b"SIDEWALK_SOCKET=") == Some(self.socket.as_bytes())
+        })
+    }
+
+    fn examine(&mut self, pid: u32, now: Instant, has_connected: &dyn Fn(u32) -> bool) {
+        let Some(known) = self.known.get_mut(&pid) else {
+            return;
+        };
+        let Some(watched) = known.watched.as_mut().filter(|watched| watched.at <= now) else {
+            return;
+        };
+        watched.at = now + watched.again;
+        watched.again = (watched.again * 2).min(LAST_LOOK);
+        let connected = has_connected(pid);
+        // A runtime never runs on one thread.
+        if !connected && stat_of(pid).is_none_or(|stat| stat.num_threads < 2) {
+            return;
+        }
+        let Ok(target) = Target::new(pid) else {
+            return;
+        };
+        let command = running::command(&target);
+        if self.servers.is_none() && builds(&command) {
+            let known = &self.known;
+            let others = build_servers().filter(|server| !known.contains_key(&server.pid));
+            self.servers = Some(others.collect());
+        }
+        let why = if connected {
+            None
+        } else {
+            match Survey::of(&target) {
+                Ok(survey) if survey.is_native_aot => None,
+                Ok(survey) if survey.runtimes.is_empty() => return,
+                Ok(survey) => Some(self.why(&target, &survey)),
+                Err(_) => return,
+            }
+        };
+        if let Some(why) = why {
+            let command = short(command);
+            self.unrecorded.push(Unrecorded { pid, command, why });
+        }
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.watched = None;
+        }
+    }
+
+    /// Why no agent connects from a process, should that be so in the end.
+    fn why(&self, target: &Target, survey: &Survey) -> String {
+        let variable = |name: &str| target.variable(name);
+        if survey.libc == Some(Libc::Musl) {
+            return "it runs on musl (Alpine), and the agent is built for glibc".to_owned();
+        }
+        let version = survey.version().unwrap_or_default();
+        let number = release(version);
+        if number.is_some_and(|number| number < (3, 1)) {
+            return format!(".NET {version} is too old: .NET Core 3.1 is the first one that works");
+        }
+        if let Some(reason) = environment::why_not_loaded(&variable, number) {
+            return reason;
+        }
+        if variable("SIDEWALK_SOCKET").is_none() {
+            return "its environment was cleared, and with it the variables by which the runtime \
+                    finds the agent"
+                .to_owned();
+        }
+        let named = variable("SIDEWALK_SOCKET").unwrap_or_default();
+        if named != self.socket {
+            return "it is another sidewalk record's".to_owned();
+        }
+        if !target.seen(Path::new(&named)).exists() {
+            return format!(
+                "it has other files, and cannot reach {} there (a root or a /tmp of its own)",
+                shown(&named)
+            );
+        }
+        "its runtime did not load the agent, or it ended before; sidewalk doctor tries that"
+            .to_owned()
+    }
+}
+
+/// Whether a command line is one of the SDK's that hands work to build servers.
+fn builds(command: &[String]) -> bool {
+    const VERBS: [&str; 11] = [
+        "build",
+        "build-server",
+        "format",
+        "msbuild",
+        "pack",
+        "publish",
+        "restore",
+        "run",
+        "test",
+        "vstest",
+        "watch",
+    ];
+    let [program, arguments @ ..] = command else {
+        return false;
+    };
+    match file_name(program) {
+        "dotnet" => arguments.first().is_some_and(|first| {
+            VERBS.contains(&first.as_str())
+                || file_name(first) == "MSBuild.dll"
+                // A file-based app.
+                || first.ends_with(".cs")
+        }),
+        name => name == "MSBuild",
+    }
+}
+
+/// The build servers that run.
+fn build_servers() -> impl Iterator<Item = Server> {
+    let processes = procfs::process::all_processes().into_iter().flatten();
+    processes.flatten().filter_map(|process| {
+        let words = process.cmdline().ok()?;
+        let is_server = words.iter().any(|word| {
+            matches!(file_name(word), "VBCSCompiler" | "VBCSCompiler.dll")
+                || word.to_ascii_lowercase().contains("nodemode:")
+        });
+        let stat = process.stat().ok().filter(|_| is_server)?;
+        Some(Server {
+            pid: u32::try_from(process.pid()).ok()?,
+            started: stat.starttime,
+            command: short(words),
+            used: used(&stat),
+        })
+    })
+}
+
+/// A command line, of the program its name alone.
+fn short(mut words: Vec<String>) -> String {
+    if let Some(program) = words.first_mut() {
+        *program = file_name(program).to_owned();
+    }
+    formats::command_line(&words)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn stat_of(pid: u32) -> Option<Stat> {
+    let process = procfs::process::Process::new(i32::try_from(pid).ok()?).ok()?;
+    process.stat().ok()
+}
+
+fn used(stat: &Stat) -> u64 {
+    stat.utime + stat.stime
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Looks like a program on .NET from outside, until its input ends: a mapping of that name, and a thread.
+    const LIKE_DOTNET: &str = "
+import mmap, sys, threading
+runtime = open('libcoreclr.so', 'r+b')
+mapped = mmap.mmap(runtime.fileno(), 0, access=mmap.ACCESS_READ)
+thread = threading.Thread(target=sys.stdin.read)
+thread.start()
+print('ready', flush=True)
+thread.join()
+";
+
+    #[test]
+    fn a_process_without_an_agent_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libcoreclr.so"), "x").unwrap();
+        let socket = folder.path().join("agents");
+        let mut found = Descendants::of(std::process::id(), &socket);
+        found.look(Instant::now(), &|_| false);
+        let mut said = Vec::new();
+        for variables in [
+            &[
+                ("CORECLR_PROFILER", "{X}"),
+                ("CORECLR_ENABLE_PROFILING", "1"),
+            ][..],
+            &[],
+        ] {
+            let mut python = Command::new("/usr/bin/env");
+            let mut child = python
+                .args(["python3", "-c", LIKE_DOTNET])
+                .current_dir(folder.path())
+                .env_clear()
+                .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+                .envs(variables.iter().copied())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap())
+                .read_line(&mut line)
+                .unwrap();
+            // Later than it has to be looked at.
+            let now = found.due() + LAST_LOOK;
+            found.look(now, &|_| false);
+            let all = found.unrecorded(&|pid| pid != child.id());
+            assert_eq!(found.unrecorded(&|pid| pid == child.id()).len(), said.len());
+            said.extend(all);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
+        assert!(
+            said[0].ends_with("it has another profiler (CORECLR_PROFILER={X})"),
+            "{said:?}"
+        );
+        assert!(said[0].contains("(python3 -c "), "{said:?}");
+        assert!(said[1].contains("its environment was cleared"), "{said:?}");
+    }
+
+    #[test]
+    fn commands_that_hand_work_to_build_servers() {
+        for (words, expected) in [
+            (&["dotnet", "build", "x.sln"][..], true),
+            (
+                &["/usr/bin/dotnet", "/sdk/10.0.1/MSBuild.dll", "x.proj"],
+                true,
+            ),
+            (&["dotnet", "app.cs"], true),
+            (&["dotnet", "app.dll", "build"], false),
+            (&["dotnet"], false),
+            (&["./build"], false),
+            (&[], false),
+        ] {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(builds(&words), expected, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a recording lacks, in words: for the user when it ends, and for who reads it later.
+
+/// Processes that are named on the console, before the rest are counted only.
+const MOST_NAMED: usize = 5;
+
+/// What a recording lacks: each process as `4711 (dotnet app.dll): why`.
+#[derive(Default)]
+pub(super) struct Unseen {
+    /// .NET processes of the command that did not connect.
+    pub(super) processes: Vec<String>,
+    /// Build servers that ran before the command, and have worked meanwhile.
+    pub(super) servers: Vec<String>,
+}
+
+impl Unseen {
+    /// Of the processes, if there are any.
+    pub(super) fn unrecorded(&self) -> Option<String> {
+        Some(match &self.processes[..] {
+            [] => return None,
+            [one] => format!("1 .NET process was not recorded: {one}"),
+            many => format!(
+                "{} .NET processes were not recorded:{}",
+                many.len(),
+                listed(many)
+            ),
+        })
+    }
+
+    /// For the console.
+    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+        let servers = (!self.servers.is_empty()).then(|| {
+            format!(
+                "build servers that ran before the command have worked meanwhile, and were not \
+                 recorded; after dotnet build-server shutdown the command starts its own:{}",
+                listed(&self.servers)
+            )
+        });
+        self.unrecorded().into_iter().chain(servers)
+    }
+
+    /// For the recording, a line each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let processes = self.processes.iter().take(MOST_NAMED);
+        let processes = processes.map(|one| format!(".NET process not recorded: {one}"));
+        let more = self.processes.len().saturating_sub(MOST_NAMED);
+        let more = (more > 0).then(|| format!("{more} more .NET processes were not recorded"));
+        let servers = self.servers.iter().take(MOST_NAMED);
+        let servers = servers.map(|one| format!("build server not recorded: {one}"));
+        processes.chain(more).chain(servers).collect()
+    }
+}
+
+fn listed(lines: &[String]) -> String {
+    let mut text = String::new();
+    for line in lines.iter().take(MOST_NAMED) {
+        text.push_str("\n  ");
+        text.push_str(line);
+    }
+    match lines.len().saturating_sub(MOST_NAMED) {
+        0 => text,
+        more => text + &format!("\n  and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_named_and_the_rest_counted() {
+        let unseen = |count| Unseen {
+            processes: (0..count).map(|n| format!("{n} (x): y")).collect(),
+            servers: Vec::new(),
+        };
+        assert_eq!(unseen(0).texts().count() + unseen(0).notes().len(), 0);
+        let one: Vec<String> = unseen(1).texts().collect();
+        assert_eq!(one, ["1 .NET process was not recorded: 0 (x): y"]);
+        let many: Vec<String> = unseen(7).texts().collect();
+        assert!(many[0].starts_with("7 .NET processes were not recorded:\n  0 (x): y\n"));
+        assert!(many[0].ends_with("\n  4 (x): y\n  and 2 more"), "{many:?}");
+        assert_eq!(unseen(7).notes().len(), 6);
+    }
+}
