@@ -23,9 +23,9 @@ static PROCESS: OnceLock<Process> = OnceLock::new();
 /// Whether the tool that the environment names records this process. It is asked once.
 static STARTED: OnceLock<bool> = OnceLock::new();
 
-/// A CLR of this process has asked for us as its main profiler. The environment of a recorded command has us beside
-/// that one, too, for programs that put another one in our place; who asks for both asks for the main one first
-/// (`InitializeProfiling`, src/coreclr/vm/profilinghelper.cpp), on one thread.
+/// A CLR of this process has asked for us as its main profiler. The environment of a recorded
+/// command has us beside that one, too, for programs that put another one in our place; a CLR asks
+/// for the main one first (`InitializeProfiling`, src/coreclr/vm/profilinghelper.cpp).
 static IS_MAIN: AtomicBool = AtomicBool::new(false);
 
 /// Sidewalk.

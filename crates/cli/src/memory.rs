@@ -1,8 +1,7 @@
-//! What happens where there is no memory left: the tool ends with a message, and with the recorded
-//! program's exit code.
+//! The end of a tool that has no memory left: a message, and the recorded program's exit code.
 //!
-//! Rust would abort, and the exit code 134 would be taken for the program's. Invariants: the recorded
-//! program is waited for, as it may go on for long; from here on nothing is allocated.
+//! Rust would abort, and the exit code 134 would be taken for the program's. Invariants: the
+//! recorded program is waited for, as it may go on for long; from here on nothing is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,7 +10,7 @@ use nix::libc;
 
 /// The recorded program while it runs, else 0.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// What the tool is to end with: the recorded program's code, once it has one.
+/// Exit code for the tool: the recorded program's, once it has one.
 static CODE: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 /// The program has ended, and what is left to do is ours.
@@ -41,7 +40,8 @@ static ALLOCATOR: Allocator = Allocator;
     unsafe_code,
     reason = "the trait is unsafe; all is handed to the system's"
 )]
-// SAFETY: each call is the system allocator's, with the arguments that were given; it keeps the contract.
+// SAFETY: each call is the system allocator's, with the arguments that were given; it keeps the
+// contract.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that it asks for.
@@ -80,8 +80,8 @@ fn end() -> ! {
     if code == NONE {
         code = 1;
     }
-    // SAFETY: the text is a constant of that length; the rest are numbers, or a variable on our stack that
-    // is as large as what is written to it. None of these calls allocates.
+    // SAFETY: the text is a constant of that length; the rest are numbers, or a variable on our
+    // stack that is as large as what is written to it. None of these calls allocates.
     unsafe {
         libc::write(2, text.as_ptr().cast(), text.len());
         if program != 0 {
@@ -98,7 +98,7 @@ fn end() -> ! {
                 }
             }
         }
-        // As where the outputs fail in another way: a program that ended well has not been recorded so.
+        // As where outputs fail in another way: not 0, although the program ended well.
         libc::_exit(code.max(1))
     }
 }

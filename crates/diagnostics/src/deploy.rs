@@ -186,7 +186,7 @@ fn name_by(hash: &str) -> String {
     format!("{PREFIX}{hash}.so")
 }
 
-/// Who may put files into a folder.
+/// Kind of a folder, by the users that may put files into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
     /// This user and root.

@@ -73,7 +73,7 @@ const SWITCHES: [&str; 4] = [
     "DOTNET_EnableDiagnostics_IPC",
     "COMPlus_EnableDiagnostics_IPC",
 ];
-/// What the agent calls its thread.
+/// Name of the agent's thread.
 const AGENT_THREAD: &[u8] = b"sidewalk";
 /// A program with a CLR linked in exports this (src/native/corehost/apphost/static of dotnet/runtime).
 const SINGLE_FILE: &[u8] = b"DotNetRuntimeInfo";

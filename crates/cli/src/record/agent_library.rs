@@ -22,8 +22,8 @@ pub(crate) struct Carried(pub(crate) Option<CarriedAgent>);
 pub struct CarriedAgent {
     /// `libsidewalk.so`.
     pub content: &'static [u8],
-    /// The hash of it, as [`diagnostics::hash_of`] has it: it is made with the binary, as making it takes longer
-    /// than all else before the command starts.
+    /// Its [`diagnostics::hash_of`], made with the binary: making it takes longer than all else
+    /// before the command starts.
     pub hash: &'static str,
 }
 

@@ -1,6 +1,6 @@
-//! What the command starts and is not recorded: seen from outside, and named with the reason.
+//! .NET processes of the command that are not recorded: seen from outside, named with the reason.
 //!
-//! Nobody tells of such a process: its agent was never loaded. So `/proc` is looked at, but only when a
+//! Their agent was never loaded, so nothing announces them. So `/proc` is looked at, but only when a
 //! process or thread has begun since the last look (`/proc/loadavg` has the newest number), and what is
 //! no .NET after some time is looked at ever less. The invariants: nothing is changed in any process,
 //! none is asked anything, and a look costs nothing where nothing was started.
@@ -20,11 +20,11 @@ use super::environment;
 use crate::console::shown;
 use crate::running;
 
-/// How soon the first look at a process is repeated; each time it takes twice as long …
+/// Time until the second look at a process; each time it takes twice as long …
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// … up to this: a runtime may be loaded late.
 const LAST_LOOK: Duration = Duration::from_secs(2);
-/// How often it is asked whether anything was started.
+/// Time between two questions whether anything was started.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// The processes below the command.
 pub(super) struct Descendants {
@@ -36,7 +36,7 @@ pub(super) struct Descendants {
     /// Processes that were there before, or are not the command's.
     strangers: BTreeSet<u32>,
     known: HashMap<u32, Known>,
-    /// Those that load a runtime, and that have not connected.
+    /// Processes with a runtime that had not connected when they were looked at.
     unrecorded: Vec<Unrecorded>,
     servers: Option<Vec<Server>>,
     due: Instant,
@@ -70,7 +70,7 @@ struct Server {
 }
 
 impl Descendants {
-    /// Those of `root`, whose agents are to connect to `socket`.
+    /// Begins with `root`, whose agents are to connect to `socket`.
     pub(super) fn of(root: u32, socket: &Path) -> Self {
         let now = Instant::now();
         let mut found = Self {
@@ -87,7 +87,7 @@ impl Descendants {
         found
     }
 
-    /// When [`Descendants::look`] is to be called at the latest.
+    /// Time at which [`Descendants::look`] is to be called at the latest.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
@@ -232,7 +232,7 @@ impl Descendants {
         }
     }
 
-    /// Why no agent connects from a process, should that be so in the end.
+    /// Reason why no agent connects from a process, should that be so in the end.
     fn why(&self, target: &Target, survey: &Survey) -> String {
         let variable = |name: &str| target.variable(name);
         if survey.libc == Some(Libc::Musl) {

@@ -245,7 +245,7 @@ fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Opt
     command.env(name, list).env(BESIDE_ENABLED, "1");
 }
 
-/// Why a runtime with this environment does not load the agent, though [`prepare`] has prepared the command:
+/// Reason why a runtime with this environment does not load the agent, though [`prepare`] has prepared the command:
 /// somebody has changed it since. `None`: that is not the reason. `version` is the runtime's, where it is known.
 pub(super) fn why_not_loaded(
     variable: &dyn Fn(&str) -> Option<OsString>,

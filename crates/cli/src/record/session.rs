@@ -101,9 +101,9 @@ pub(super) struct Session<'s> {
     pub(super) top: Option<Top>,
     /// The first process of a container has more to do.
     init: Option<Init>,
-    /// What the command starts, where all of it is to be recorded.
+    /// Processes of the command, where all of them are to be recorded.
     descendants: Option<Descendants>,
-    /// Who has connected, by their numbers here.
+    /// Processes that have connected, by their numbers here.
     connected: HashSet<u32>,
 }
 
@@ -179,7 +179,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Which .NET processes of the command were not recorded, and why.
+    /// .NET processes of the command that were not recorded, with the reason.
     pub(super) fn unrecorded(&self) -> Vec<String> {
         let has_connected = |pid| self.connected.contains(&pid);
         let descendants = self.descendants.iter();
@@ -188,7 +188,7 @@ impl<'s> Session<'s> {
             .collect()
     }
 
-    /// Which build servers have worked for the command, and were there before.
+    /// Build servers that were there before the command and have worked meanwhile.
     pub(super) fn busy_servers(&self) -> Vec<String> {
         let descendants = self.descendants.iter();
         descendants.flat_map(Descendants::busy_servers).collect()

@@ -111,7 +111,7 @@ pub(super) enum Received {
         /// the end of a terminal's shell).
         to_all: bool,
     },
-    /// One of [`PASSED`] or [`PASSED_BY_INIT`], whoever sent it.
+    /// One of [`PASSED`] or [`PASSED_BY_INIT`], of any sender.
     Passed(Signal),
 }
 

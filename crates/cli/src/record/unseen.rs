@@ -1,9 +1,9 @@
-//! What a recording lacks, in words: for the user when it ends, and for who reads it later.
+//! Processes that a recording lacks, in words: for the user when it ends, and for a later reader.
 
 /// Processes that are named on the console, before the rest are counted only.
 const MOST_NAMED: usize = 5;
 
-/// What a recording lacks: each process as `4711 (dotnet app.dll): why`.
+/// Processes that a recording lacks, each as `4711 (dotnet app.dll): why`.
 #[derive(Default)]
 pub(super) struct Unseen {
     /// .NET processes of the command that did not connect.

@@ -68,7 +68,7 @@ pub struct Import {
     /// Of frames that are not [`Role::Plain`].
     roles: HashMap<FrameId, Role>,
     collected: Vec<Collected>,
-    /// What the honest line says of samples.
+    /// Sums over samples for the honest line.
     walked: Walked,
     /// Stacks and samples are not kept.
     counting: Option<Counting>,

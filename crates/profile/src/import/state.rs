@@ -243,7 +243,7 @@ impl State {
         (sample, stack.lost)
     }
 
-    /// The same where no stacks are kept: what it has for stacks are the recording's numbers.
+    /// A sample where no stacks are kept: it has the recording's numbers for them.
     pub(super) fn bare_sample(
         &mut self,
         builder: &mut Builder,

@@ -18,13 +18,13 @@ use crate::ops::{Counts, RuntimeSets, Weight, add, most_first};
 /// A profile without stacks and samples, and how many there were.
 #[derive(Debug)]
 pub struct Totals {
-    /// All else that a recording holds.
+    /// The recording without them.
     pub profile: Profile,
-    /// What the samples would have told.
+    /// Numbers of samples.
     pub counts: Counts,
 }
 
-/// What sums need of a stack.
+/// The part of a stack that sums need.
 #[derive(Clone, Copy)]
 pub(super) struct Node {
     pub(super) frames: u16,
@@ -62,7 +62,7 @@ pub(super) struct Walked {
     pub(super) broken: HashMap<FrameId, u64>,
     /// Chains by their roots, whole ones too.
     pub(super) chains: HashMap<FrameId, u64>,
-    /// What CPU samples stand for.
+    /// Values of CPU samples.
     pub(super) cpu: Vec<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Walked {
     }
 }
 
-/// What is counted while samples are not kept.
+/// Counts of samples that are not kept.
 pub(super) struct Counting {
     counts: Counts,
     /// By code.
@@ -219,7 +219,7 @@ impl Import {
         Ok(Totals { profile, counts })
     }
 
-    /// What is alive at the end is counted, too.
+    /// Counts an object that is alive at the end.
     pub(super) fn count_live(
         &mut self,
         index: usize,

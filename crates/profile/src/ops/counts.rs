@@ -1,5 +1,4 @@
-//! How many samples processes, runtimes and events have: what can be told of a recording without its
-//! stacks.
+//! Numbers of samples of processes, runtimes and events: they need no stacks.
 //!
 //! The invariant: a sample counts once for each runtime that has a frame in its stack, and once for its
 //! process and its event.

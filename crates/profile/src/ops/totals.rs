@@ -104,7 +104,7 @@ pub fn main_event(profile: &Profile) -> Option<Event> {
     main_of(&profile.health, &events(profile))
 }
 
-/// The same of events as [`events`] has them.
+/// [`main_event`] of events as [`events`] has them.
 #[must_use]
 pub fn main_of(health: &Health, events: &[(Event, Weight)]) -> Option<Event> {
     let sources = &health.sources;
