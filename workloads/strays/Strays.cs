@@ -3,6 +3,7 @@ using System.Collections.Generic;
 using System.IO;
 using System.Linq;
 using System.Reflection;
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 
 namespace Workloads
@@ -12,8 +13,10 @@ namespace Workloads
     /// takes the next word of the stack for the return address. It is in the
     /// first method of a precompiled library that is loaded and of which no
     /// method has ever run; with `anywhere` it is by chance anywhere in what
-    /// may run but precompiled code. Its last argument is
-    /// libnative_threads.so of crates/native-threads.
+    /// may run but precompiled code. With `untabled` the function has no table,
+    /// and old return addresses lie in its buffer; then it burns in code that
+    /// it has made itself. Its last argument is libnative_threads.so of
+    /// crates/native-threads.
     /// </summary>
     public static class Strays
     {
@@ -25,6 +28,12 @@ namespace Workloads
             var run = new Run(args);
             var check = new Checked("checksum");
             IntPtr library = NativeLibrary.Load(args[args.Length - 1]);
+            if (args.Contains("untabled"))
+            {
+                Untabled(run, library);
+                run.End();
+                return 0;
+            }
             IntPtr function = NativeLibrary.GetExport(library, "burn_over");
             var burn = Marshal.GetDelegateForFunctionPointer<BurnOver>(function);
             IntPtr word = InFirstMethod(Assembly.Load("System.Private.Xml").Location);
@@ -47,6 +56,52 @@ namespace Workloads
             run.End();
             return 0;
         }
+
+        private static void Untabled(Run run, IntPtr library)
+        {
+            IntPtr function = NativeLibrary.GetExport(library, "burn_in_buffer");
+            var burn = Marshal.GetDelegateForFunctionPointer<BurnOver>(function);
+            var generated = Marshal.GetDelegateForFunctionPointer<BurnOver>(Generate());
+            while (run.More())
+            {
+                for (int i = 0; i < 64; i++)
+                {
+                    Decoy(300);
+                    CallNative(burn, i % 8);
+                    CallGenerated(generated);
+                }
+            }
+        }
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static int Decoy(int depth) => depth == 0 ? 1 : Decoy(depth - 1) + 1;
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void CallNative(BurnOver burn, int words) => burn((IntPtr)words, 200_000);
+
+        [MethodImpl(MethodImplOptions.NoInlining)]
+        private static void CallGenerated(BurnOver generated) => generated(IntPtr.Zero, 200_000);
+
+        /// <summary>A loop in memory of its own, between pages that are not code.</summary>
+        private static IntPtr Generate()
+        {
+            const int Page = 4096;
+            IntPtr memory = mmap(IntPtr.Zero, (IntPtr)(3 * Page), 3, 0x22, -1, IntPtr.Zero) + Page;
+            // lea rax, [rax + rax * 2 + 1]; dec rsi; jnz; ret
+            byte[] code = { 0x48, 0x8d, 0x44, 0x40, 0x01, 0x48, 0xff, 0xce, 0x75, 0xf6, 0xc3 };
+            Marshal.Copy(code, 0, memory, code.Length);
+            if (mprotect(memory, (IntPtr)Page, 5) != 0)
+            {
+                throw new InvalidOperationException("mprotect");
+            }
+            return memory;
+        }
+
+        [DllImport("libc")]
+        private static extern IntPtr mmap(IntPtr at, IntPtr length, int rights, int flags, int file, IntPtr offset);
+
+        [DllImport("libc")]
+        private static extern int mprotect(IntPtr at, IntPtr length, int rights);
 
         /// <summary>Starts and lengths of native libraries and of memory that are mapped to run.</summary>
         private static List<long[]> Code()

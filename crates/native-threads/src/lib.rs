@@ -64,6 +64,29 @@ pub extern "C" fn burn_over(word: usize, rounds: u64) -> u64 {
     )
 }
 
+/// Burns for so many rounds above a buffer of 2 KiB and `words` words that it does not write, with
+/// no unwind table and another use for the frame pointer, as compiled code has it.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub extern "C" fn burn_in_buffer(words: usize, rounds: u64) -> u64 {
+    std::arch::naked_asm!(
+        "push rbp",
+        "push rbx",
+        "mov rbx, rsp",
+        "shl rdi, 3",
+        "sub rsp, 2048",
+        "sub rsp, rdi",
+        "mov rbp, rsi",
+        "2: lea rax, [rax + rax * 2 + 1]",
+        "dec rbp",
+        "jnz 2b",
+        "mov rsp, rbx",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Calls back, from a frame of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn call_back(function: extern "C" fn()) -> i32 {

@@ -28,8 +28,8 @@ pub fn lookup_address(word: u64) -> u64 {
 /// The frame was found by the frame pointer because its callee's code has no unwind rule: a frame
 /// between the two may be missing.
 pub const BY_FRAME_POINTER: u64 = 1 << 62;
-/// The frame was found by a look at the top of the stack: its callee was interrupted in code that
-/// belongs to nothing we know.
+/// The frame was found by a look at the top of the stack: its callee was interrupted in code
+/// without an unwind rule.
 pub const HEURISTIC: u64 = 1 << 61;
 
 /// The registers that a walk needs.
@@ -525,9 +525,9 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// How a walk ends at a return address of 0. Native code may have no caller: a thread or a
-    /// coroutine may begin so. Managed code always has one; there it is memory that nobody has
-    /// written yet, or none of a frame.
+    /// How a walk ends at a return address of 0 that an unwind rule led to. Native code may have no
+    /// caller: a thread or a coroutine may begin so. Managed code always has one; there it is memory
+    /// that nobody has written yet, or none of a frame.
     #[cold]
     #[inline(never)]
     fn end_at_zero(&self, lookup: u64) -> End {
@@ -766,14 +766,19 @@ impl<'a, M: Load> Walker<'a, M> {
         ip.is_some_and(|ip| self.map.is_behind_call(ip))
     }
 
-    /// The caller of code without a rule.
+    /// The caller of code without a rule. Every caller found here is marked, by [`HEURISTIC`] or
+    /// [`BY_FRAME_POINTER`].
     fn guess(&mut self, here: Here, reason: Reason) -> Step {
         if here.exact {
             // Stubs push at most two words, and most none: the return address is at the top.
-            for pushed in 0..3u64 {
-                let slot = here.sp.wrapping_add(pushed * 8);
+            // Compiled functions have frames, in which old return addresses may lie: there it
+            // must be that of a call to this very function, which has pushed nothing yet.
+            let is_compiled = self.is_native(here.ip);
+            let pushed = if is_compiled { 0..1 } else { 0..3u64 };
+            for slot in pushed.map(|pushed| here.sp.wrapping_add(pushed * 8)) {
                 if let Some(ip) = self.window.word(self.memory, slot)
                     && self.map.is_behind_call(ip)
+                    && (!is_compiled || self.map.is_behind_call_of(ip, here.ip))
                 {
                     let cfa = slot.checked_add(8);
                     return self
@@ -801,9 +806,17 @@ impl<'a, M: Load> Walker<'a, M> {
             }
         }
         match self.apply(FRAME_POINTER, here) {
-            Step::Broken(_) => Step::Broken(reason),
+            // A zero that was guessed is no root.
+            Step::Broken(_) | Step::Zero => Step::Broken(reason),
             step => step,
         }
+    }
+
+    /// Whether `ip` lies in native code that is known.
+    fn is_native(&self, ip: u64) -> bool {
+        let reader = self.map.grace.enter();
+        let entry = self.map.find(&reader, ip);
+        entry.is_some_and(|entry| matches!(entry.code, Code::Native(..)))
     }
 
     /// From the kernel's signal frame to the interrupted registers.
@@ -913,7 +926,27 @@ impl CodeMap {
         };
         !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address))
     }
+
+    /// Whether the instruction before `address`, in known code, is a direct call of the function
+    /// that `ip` lies in, as far as that can be told without its bounds. Async-signal-safe, as
+    /// [`CodeMap::is_behind_call`].
+    fn is_behind_call_of(&self, address: u64, ip: u64) -> bool {
+        let reader = self.grace.enter();
+        let entry = address
+            .checked_sub(1)
+            .and_then(|before| self.find(&reader, before))
+            .filter(|entry| !entry.code.is_cut_short());
+        let target =
+            entry.and_then(|entry| x86::direct_call_target(entry.code_before(address), address));
+        target.is_some_and(|target| {
+            ip.checked_sub(target)
+                .is_some_and(|into| into < LONGEST_LEAF)
+        })
+    }
 }
+
+/// How far into a function without a frame an instruction is believed to lie. Bytes.
+const LONGEST_LEAF: u64 = 4096;
 
 /// As [`CodeMap::is_behind_call`], in code that is not known: it may be gone, and is read by the kernel. Async-signal-safe.
 pub fn is_behind_unknown_call(address: u64) -> bool {

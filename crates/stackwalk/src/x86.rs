@@ -41,6 +41,16 @@ pub(crate) fn ends_in_call(before: &[u8]) -> bool {
     })
 }
 
+/// The target of the direct call that ends where a return address points; `before` are the bytes
+/// that end there.
+pub(crate) fn direct_call_target(before: &[u8], return_address: u64) -> Option<u64> {
+    let [.., 0xe8, a, b, c, d] = before else {
+        return None;
+    };
+    let offset = i32::from_le_bytes([*a, *b, *c, *d]);
+    return_address.checked_add_signed(offset.into())
+}
+
 /// Longest epilogue that is followed: eight registers and what comes before and after.
 const EPILOGUE_LIMIT: usize = 16;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use corprof::context::AgentThread;
 use corprof::{Cx, FunctionId, FunctionKey, RejitId};
 use recording::{Event, Frame, MethodKind, ModuleKind, Record, Tier};
-use stackwalk::{ADDRESS, BY_FRAME_POINTER, Kind, Region, lookup_address};
+use stackwalk::{ADDRESS, BY_FRAME_POINTER, HEURISTIC, Kind, Region, lookup_address};
 
 use super::Recorder;
 use super::il_maps::IlMaps;
@@ -296,7 +296,8 @@ impl Recorder {
             stack = Some(self.called(None, Frame::Pseudo { text }));
         }
         let mut all_known = true;
-        for word in words.iter().rev().skip(same) {
+        let callees = words.iter().rev().skip(same + 1).map(Some).chain([None]);
+        for (word, callee) in words.iter().rev().skip(same).zip(callees) {
             if word & NATIVE_RUN != 0 {
                 let text = Cow::Borrowed("native");
                 stack = Some(self.called(stack, Frame::Pseudo { text }));
@@ -304,9 +305,19 @@ impl Recorder {
                 let (frame, is_known) = self.address(look, *word, sample.time_ns);
                 all_known &= is_known;
                 stack = Some(self.stack_of(stack, frame));
-                if word & BY_FRAME_POINTER != 0 {
+                let mark = if word & BY_FRAME_POINTER != 0 {
                     // The next frame's code had no rule, so one between the two may be missing.
-                    let text = Cow::Borrowed("by frame pointer");
+                    Some("by frame pointer")
+                } else if word & HEURISTIC != 0 {
+                    // The callee, which decides, may be another one in the next sample.
+                    all_known = false;
+                    let is_stub = callee.is_none_or(|callee| self.is_stub(look, *callee));
+                    (!is_stub).then_some("guess")
+                } else {
+                    None
+                };
+                if let Some(text) = mark {
+                    let text = Cow::Borrowed(text);
                     stack = Some(self.called(stack, Frame::Pseudo { text }));
                 }
             }
@@ -370,6 +381,7 @@ impl Recorder {
             Frame::Stub { name, .. } => {
                 name == STRAY || name == STUB && self.written.is_young(lookup, time_ns)
             }
+            Frame::Pseudo { .. } => self.written.is_young(lookup, time_ns),
             _ => false,
         };
         let keep = !contested && !may_change;
@@ -735,7 +747,12 @@ impl Recorder {
         let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
         let runtime = match self.stubs.of(lookup, &runtime_in) {
             Generated::By(runtime) => Some(runtime),
-            Generated::BySomebody => look.runtimes.only(),
+            Generated::ByARuntime => look.runtimes.only(),
+            Generated::ByAnother => {
+                return Frame::Pseudo {
+                    text: Cow::Borrowed("generated code"),
+                };
+            }
             Generated::No => None,
         };
         match runtime {
@@ -744,6 +761,19 @@ impl Recorder {
                 name: Cow::Borrowed(STUB),
             },
             None => Frame::Unknown { address: lookup },
+        }
+    }
+
+    /// Whether the frame of a word is in code that a runtime makes between methods. Such code keeps
+    /// the return address on top of the stack, so that its caller is certain.
+    fn is_stub(&mut self, look: &Lookup<'_, '_>, word: u64) -> bool {
+        let lookup = lookup_address(word);
+        match look.target.code.map().lookup(lookup) {
+            Some(region) => region.kind != Kind::Native,
+            None => {
+                let runtime_in = |range: &Range<u64>| look.target.code.runtime_in(range);
+                self.stubs.of(lookup, &runtime_in).is_runtimes()
+            }
         }
     }
 

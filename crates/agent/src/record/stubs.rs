@@ -1,9 +1,10 @@
 //! Which runtime made code that is no method: precode, dispatch stubs, write barriers.
 //!
-//! No callback tells of such code, so its memory is asked: a runtime keeps its stubs in the memory
-//! that it keeps its JITted code in, a file of its own (a memfd that it maps twice, .NET 7 on) or
-//! anonymous memory that it reserves in one piece. Agent thread only. Invariant: where several CLRs
-//! live in the process and the memory does not tell, nobody is named.
+//! No callback reports such code, so its memory is asked. A runtime keeps its stubs in the memory
+//! that it keeps its JITted code in: a file of its own (a memfd that it maps twice, .NET 7 on), or
+//! anonymous memory that it reserves in one piece. Other anonymous code was made by another JIT in
+//! the process. Agent thread only. Invariant: where several CLRs live in the process and the memory
+//! does not say which, none is named.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +28,8 @@ pub(crate) struct Stubs {
     by_file: HashMap<u64, u8>,
     /// Anonymous mappings with a body: start and runtime, by address.
     anonymous: Vec<(u64, u8)>,
+    /// Anonymous memory without gaps, executable or reserved, by address.
+    runs: Vec<Range<u64>>,
     read_ns: u64,
 }
 
@@ -35,10 +38,19 @@ pub(crate) struct Stubs {
 pub(crate) enum Generated {
     /// Code that this runtime made.
     By(u8),
-    /// Code that somebody made.
-    BySomebody,
-    /// None that a runtime made.
+    /// Code that one of the runtimes made.
+    ByARuntime,
+    /// Code that something other than a runtime made.
+    ByAnother,
+    /// No generated code.
     No,
+}
+
+impl Generated {
+    /// Whether a runtime made it.
+    pub(crate) fn is_runtimes(self) -> bool {
+        matches!(self, Generated::By(_) | Generated::ByARuntime)
+    }
 }
 
 impl Stubs {
@@ -74,6 +86,10 @@ impl Stubs {
     fn take(&mut self, mappings: Vec<Mapping>, runtime_in: RuntimeIn<'_>) {
         self.by_file.clear();
         self.anonymous.clear();
+        self.runs.clear();
+        for mapping in &mappings {
+            self.join(mapping);
+        }
         let wanted = mappings.into_iter().filter(is_wanted);
         self.mappings = wanted
             .inspect(|mapping| self.learn_owner(mapping, runtime_in))
@@ -102,31 +118,46 @@ impl Stubs {
         self.anonymous
             .retain(|(known, _)| !(start..end).contains(known));
         self.learn_owner(&mapping, runtime_in);
+        self.join(&mapping);
         let at = self
             .mappings
             .partition_point(|known| known.range.start < start);
         self.mappings.insert(at, mapping);
     }
 
+    /// Adds anonymous memory that is or may become code to the run that it adjoins.
+    fn join(&mut self, mapping: &Mapping) {
+        let is_data = mapping.readable && !mapping.executable;
+        if mapping.inode != 0 || !mapping.name.is_empty() || is_data {
+            return;
+        }
+        let Range { mut start, mut end } = mapping.range;
+        let first = self.runs.partition_point(|run| run.end < start);
+        let last = self.runs.partition_point(|run| run.start <= end);
+        for run in self.runs.drain(first..last) {
+            start = start.min(run.start);
+            end = end.max(run.end);
+        }
+        self.runs.insert(first, start..end);
+    }
+
     fn look(&self, address: u64) -> Generated {
         let Some(mapping) = proc::mapping_of(&self.mappings, address) else {
             return Generated::No;
         };
-        let owner = if mapping.inode == 0 {
-            // A runtime's reservation is one range of addresses, so the nearest neighbour's is ours.
-            let next = self
-                .anonymous
-                .partition_point(|(start, _)| *start <= address);
-            let nearest = [next.checked_sub(1), Some(next)]
-                .into_iter()
-                .flatten()
-                .filter_map(|at| self.anonymous.get(at))
-                .min_by_key(|(start, _)| start.abs_diff(address));
-            nearest.map(|(_, runtime)| *runtime)
-        } else {
-            self.by_file.get(&mapping.inode).copied()
-        };
-        owner.map_or(Generated::BySomebody, Generated::By)
+        if mapping.inode != 0 {
+            let owner = self.by_file.get(&mapping.inode).copied();
+            return owner.map_or(Generated::ByARuntime, Generated::By);
+        }
+        // A runtime's reservation is one range of addresses: the nearest body in it decides.
+        let next = self.runs.partition_point(|run| run.end <= address);
+        let run = self.runs.get(next).filter(|run| run.contains(&address));
+        let bodies = self.anonymous.iter().filter(|(start, _)| {
+            let run = run.unwrap_or(&mapping.range);
+            run.contains(start)
+        });
+        let nearest = bodies.min_by_key(|(start, _)| start.abs_diff(address));
+        nearest.map_or(Generated::ByAnother, |(_, runtime)| Generated::By(*runtime))
     }
 }
 
@@ -157,7 +188,17 @@ mod tests {
         let mut stubs = Stubs::default();
         let mappings = vec![
             mapping(0x1000, 0, ""),
+            Mapping {
+                readable: false,
+                executable: false,
+                ..mapping(0x2000, 0, "")
+            },
             mapping(0x3000, 0, ""),
+            Mapping {
+                executable: false,
+                ..mapping(0x4000, 0, "")
+            },
+            mapping(0x5000, 0, ""),
             mapping(0x7000, 0, ""),
             mapping(0x8000, 0, ""),
             mapping(0x20000, 71, memfd),
@@ -168,10 +209,12 @@ mod tests {
         stubs.take(mappings, runtime_in);
         for (address, found) in [
             (0x1800, Generated::By(0)),
+            (0x2800, Generated::No),
             (0x3800, Generated::By(0)),
+            (0x5800, Generated::ByAnother),
             (0x7800, Generated::By(1)),
             (0x30010, Generated::By(2)),
-            (0x40010, Generated::BySomebody),
+            (0x40010, Generated::ByARuntime),
             (0x50010, Generated::No),
             (0x60010, Generated::No),
         ] {

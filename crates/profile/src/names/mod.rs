@@ -164,6 +164,8 @@ pub fn pseudo(text: &str) -> String {
     match text {
         // The code of the frame above had no unwind rule, so a caller may be missing here.
         "by frame pointer" => "[callers may be missing here]".to_owned(),
+        // The code of the frame above had no unwind rule, and its caller was read off the stack.
+        "guess" => "[caller guessed]".to_owned(),
         _ => bracketed(text),
     }
 }

@@ -283,6 +283,56 @@ fn unknown_code_is_left_by_the_return_address_on_top() {
     assert_eq!(end, End::Root);
 }
 
+/// Old return addresses lie in the buffers of compiled functions.
+#[test]
+fn compiled_code_without_rows_is_left_only_by_a_call_of_it() {
+    // A direct call of what lies 64 KiB behind it.
+    const RETURN: u64 = 13;
+    let bytes: &'static [u8] = &[
+        0x55, 0x48, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10, 0xe8, 0, 0, 1, 0, 0x48, 0x83, 0xc4, 0x10,
+        0x5d, 0xc3,
+    ];
+    let start = bytes.as_ptr() as u64;
+    // SAFETY: the bytes live for ever.
+    let body = unsafe { jit::body_from_code(start, bytes.len() as u32) };
+    let caller = start + RETURN;
+    let called = caller + 0x1_0000;
+    let map = map_with(&[body], vec![0; 64]);
+    let native = NativeCode::of_bytes(vec![0; 64], called);
+    assert!(map.add_native(called..called + 0x1000, native));
+    let at = |ip, words: &[u64], bp| {
+        let regs = Regs {
+            ip,
+            sp: STACK,
+            bp,
+            all: 0,
+        };
+        let (mut frames, end) = walk_words(&map, regs, words);
+        frames.remove(0);
+        (frames, end)
+    };
+    let bp = STACK + 5 * 8;
+    let none = STACK + 7 * 8;
+    let no_rule = End::Broken(Reason::NoRule);
+    let top = [caller, 0, 0, 0, 0, 0, ROOT];
+    assert_eq!(
+        at(called + 8, &top, bp),
+        (vec![caller | HEURISTIC], End::Root)
+    );
+    // Another function; and one that has a frame.
+    assert_eq!(at(NATIVE.start + 8, &top, none), (vec![], no_rule));
+    let in_a_buffer = [7, caller, 0, 0, 0, 0, ROOT];
+    assert_eq!(at(called + 8, &in_a_buffer, none), (vec![], no_rule));
+    // The frame pointer leads on, and its frame is marked; a zero is not the root.
+    let framed = [7, 7, 0, bp, caller, 0, ROOT];
+    assert_eq!(
+        at(called + 8, &framed, STACK + 24),
+        (vec![caller | BY_FRAME_POINTER], End::Root)
+    );
+    let zero = [7, 7, 0, bp, 0, 0, ROOT];
+    assert_eq!(at(called + 8, &zero, STACK + 24), (vec![], no_rule));
+}
+
 #[test]
 fn every_way_to_break_has_its_name() {
     let (start, body) = framed();

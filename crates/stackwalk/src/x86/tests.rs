@@ -5,6 +5,14 @@ use crate::rule::{Bp, Cfa};
 use proptest::prelude::*;
 
 #[test]
+fn only_a_direct_call_has_a_target() {
+    let code = [0x90, 0xe8, 0xf0, 0xff, 0xff, 0xff];
+    assert_eq!(direct_call_target(&code, 0x1000), Some(0xff0));
+    assert_eq!(direct_call_target(&code[2..], 0x1000), None);
+    assert_eq!(direct_call_target(&[0, 0, 0, 0xff, 0xd0], 0x1000), None);
+}
+
+#[test]
 fn calls_are_recognised_by_their_whole_length() {
     let calls: &[&[u8]] = &[
         &[0xe8, 1, 2, 3, 4],

@@ -5,6 +5,7 @@ use testkit::{Record, Runtime, native_threads};
 on_each_runtime!(
     a_wrong_table_leads_into_precompiled_code_that_never_ran,
     a_wrong_table_leads_anywhere,
+    a_caller_of_code_without_a_table_is_marked_or_missing,
 );
 
 /// How the recording calls what is there.
@@ -49,5 +50,41 @@ fn a_wrong_table_leads_anywhere(runtime: &Runtime) {
         let program = program.clone().options(["--frequency", "2999"]);
         let recorded = program.options(way.iter().copied()).run_as(&bare);
         assert!(recorded.inspect().number("samples") > 100.0);
+    }
+}
+
+/// Decoy has returned; its return addresses lie in the buffer of a native function without a table.
+fn a_caller_of_code_without_a_table_is_marked_or_missing(runtime: &Runtime) {
+    let library = native_threads();
+    let program = Record::workload(
+        runtime,
+        "strays",
+        &["1", "untabled", &library.to_string_lossy()],
+    );
+    let recorded = program.options(["--frequency", "499"]).run();
+    let stacks = recorded.stacks();
+    let of = |leaf: &str| {
+        let of_leaf = stacks.stacks.iter().map(|(frames, _)| frames);
+        let of_leaf = of_leaf.filter(|frames| frames[0].contains(leaf));
+        of_leaf.collect::<Vec<_>>()
+    };
+    let native = of("burn_in_buffer");
+    assert!(!native.is_empty(), "{}", stacks.show(10));
+    for frames in native {
+        assert!(
+            !frames.iter().any(|frame| frame.contains("Decoy")),
+            "{frames:?}"
+        );
+    }
+    let generated = of("[generated code]");
+    assert!(!generated.is_empty(), "{}", stacks.show(10));
+    for frames in generated {
+        assert_eq!(frames[1], "[caller guessed]", "{frames:?}");
+        assert!(
+            frames
+                .iter()
+                .any(|frame| frame.ends_with("Strays.CallGenerated")),
+            "{frames:?}"
+        );
     }
 }
