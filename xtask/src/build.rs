@@ -13,12 +13,13 @@ const RELEASED: [&str; 3] = ["sidewalk", "libsidewalk", "runsxs"];
 
 /// Libraries that only tests load: an old profiler, the oracle, and doubles of other machines and
 /// programs.
-const DOUBLES: [&str; 5] = [
+const DOUBLES: [&str; 6] = [
     "v2-agent",
     "oracle",
     "tight-stacks",
     "fast-clocks",
     "native-threads",
+    "watched-malloc",
 ];
 
 /// Build of commands and agent to run (`SIDEWALK_PROFILE`, see `testkit::profile_dir`).

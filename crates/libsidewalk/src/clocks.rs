@@ -2,31 +2,14 @@
 //!
 //! A program may run with others before the C library's (libfaketime, to test what it does on another
 //! day, or in a hurry), and then they are the agent's too: its CPU times, pauses and waits were those of
-//! another world. A symbol that is defined in this library and hidden takes every reference to it, that
-//! of Rust's library too, before the dynamic linker is asked. So what is here must do all that the C
-//! library's does for us; it ends no waits by `pthread_cancel`, which nobody asks of our threads.
+//! another world. So what is here must do all that the C library's does for us; it ends no waits by `pthread_cancel`, which nobody asks of our threads.
 //! Invariant: nothing here allocates, locks or waits for others, as handlers read clocks.
 
-use std::arch::global_asm;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, clockid_t, nfds_t, pollfd, sigset_t, timespec};
 
-/// A function of ours under the name of one of the C library's, seen by this library alone. Not
-/// `no_mangle`, as such symbols are exported, and then those before it come first again.
-macro_rules! in_place_of {
-    ($name:literal, $own:path) => {
-        global_asm!(
-            concat!(".globl ", $name),
-            concat!(".hidden ", $name),
-            concat!(".type ", $name, ", @function"),
-            concat!($name, ":"),
-            "jmp {own}",
-            concat!(".size ", $name, ", . - ", $name),
-            own = sym $own,
-        );
-    };
-}
+use crate::in_place::in_place_of;
 
 in_place_of!("clock_gettime", own_clock_gettime);
 in_place_of!("clock_nanosleep", own_clock_nanosleep);

@@ -101,6 +101,14 @@ pub fn fast_clocks() -> PathBuf {
     built("libfast_clocks.so")
 }
 
+/// The allocator before the C library's, `libwatched_malloc.so`.
+///
+/// # Panics
+/// When it has not been built.
+pub fn watched_malloc() -> PathBuf {
+    built("libwatched_malloc.so")
+}
+
 /// The library that makes threads of its own, `libnative_threads.so`.
 ///
 /// # Panics

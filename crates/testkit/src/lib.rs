@@ -26,7 +26,7 @@ pub use agree::{
 };
 pub use layout::{
     agent, cache_dir, chromium, fast_clocks, find_chromium, native_threads, profile_dir,
-    repository, runsxs, sidewalk, target_dir, v2_agent,
+    repository, runsxs, sidewalk, target_dir, v2_agent, watched_malloc,
 };
 pub use load::{Client, Loaded, SERVING, load};
 pub use oracle::{Bodies, Body};

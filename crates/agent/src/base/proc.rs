@@ -4,41 +4,49 @@
 //! than fail: a missing fact is a thread without a name, not an error.
 
 use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 
-/// Thread ids of this process.
+/// Thread ids of this process. By the kernel's own call: the C library's `opendir` has its room of the program's `malloc`.
 pub fn thread_ids(into: &mut Vec<u32>) {
     into.clear();
-    if let Ok(folder) = std::fs::read_dir("/proc/self/task") {
-        into.extend(
-            folder
-                .flatten()
-                .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()),
-        );
+    let Ok(folder) = std::fs::File::open("/proc/self/task") else {
+        return;
+    };
+    let mut room = [0u8; 8192];
+    loop {
+        // SAFETY: writes at most as many bytes as `room` has.
+        let filled = unsafe {
+            let (at, size) = (room.as_mut_ptr(), room.len());
+            libc::syscall(libc::SYS_getdents64, folder.as_raw_fd(), at, size)
+        };
+        let filled = usize::try_from(filled).unwrap_or(0);
+        let Some(mut entries) = room.get(..filled).filter(|entries| !entries.is_empty()) else {
+            return;
+        };
+        while let Some((name, rest)) = next_entry(entries) {
+            into.extend(
+                std::str::from_utf8(name)
+                    .iter()
+                    .flat_map(|name| name.parse::<u32>()),
+            );
+            entries = rest;
+        }
     }
+}
+
+/// The name of the first entry (`struct linux_dirent64`: its length in bytes 16 and 17, the name from byte 19 to a zero), and
+/// the entries behind it.
+fn next_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u16::from_ne_bytes(*entries.get(16..)?.first_chunk()?);
+    let (entry, rest) = entries.split_at_checked(length.into())?;
+    let name = entry.get(19..)?;
+    Some((name.split(|byte| *byte == 0).next()?, rest))
 }
 
 /// How many threads this process has: the link count of their folder, which costs no list of them.
 pub fn thread_count() -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink())
-}
-
-/// Memory of its own up to which a process is looked through for memory that nobody uses: that takes a lock of the C library
-/// for as long as some tens of thousands of pages take at most.
-const SMALL: u64 = 256 << 20;
-
-/// Gives back to the kernel what the C library keeps of memory that is not used any more. Each agent thread of a process may have got
-/// another of its arenas (up to eight for a processor), and leaves half a megabyte in it. Nothing in a process that is so large that this does not matter.
-pub fn give_back_memory() {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut numbers = pages.split(' ').skip(1).map(str::parse::<u64>);
-    let (Some(Ok(resident)), Some(Ok(of_files))) = (numbers.next(), numbers.next()) else {
-        return;
-    };
-    if resident.saturating_sub(of_files) * 4096 <= SMALL {
-        // SAFETY: may be called by any thread at any time but in a signal handler, and this is the agent thread.
-        unsafe { libc::malloc_trim(0) };
-    }
 }
 
 /// The name of a thread as the kernel has it (at most 15 bytes).

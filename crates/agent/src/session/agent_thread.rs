@@ -42,7 +42,6 @@ pub fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut Age
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
     let Err(panic) = ran else {
         drop(agent);
-        proc::give_back_memory();
         return End::Away;
     };
     // Dropping a panic's payload may panic again.

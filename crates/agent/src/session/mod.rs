@@ -65,15 +65,6 @@ const LAST_TIMERS_NS: u64 = 100_000_000;
 /// What a CLR calls about a method that it compiles: when it begins and when it has ended. When a dynamic one goes is a third.
 const CALLS_OF_A_METHOD: u64 = 2;
 
-/// What a round is likely to keep, bytes. Below the 64 KiB from which malloc tidies up when they are freed.
-const PIECE: usize = 60 * 1024;
-
-/// Sees to it that malloc has memory for this round: glibc's arena of a thread that is not the main one grows by the page,
-/// each by a system call (`grow_heap`, `mprotect`), and what is freed at its end stays until it is 128 KiB.
-fn ask_for_memory_in_one_piece() {
-    std::hint::black_box(Vec::<u8>::with_capacity(PIECE));
-}
-
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
     parts: &'static Parts,
@@ -304,7 +295,6 @@ impl<'a> Session<'a> {
     fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
         let now = proc::now_ns();
         self.round_ns = now;
-        ask_for_memory_in_one_piece();
         let written = self.recorder.written();
         self.announce();
         wake::hear_call();
