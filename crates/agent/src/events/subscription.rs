@@ -186,6 +186,19 @@ pub(crate) fn apply(
     trouble
 }
 
+/// Asks a CLR that runs to tell no more when it stops. Answers whether it did.
+pub(crate) fn ask_for_no_stops(cx: &mut Cx<'_, AgentThread>) -> bool {
+    let info = cx.info();
+    let Ok((low, high)) = info.get_event_mask2(cx) else {
+        return false;
+    };
+    // One that refuses goes on calling.
+    low.contains(EventMaskLow::MONITOR_SUSPENDS)
+        && info
+            .set_event_mask2(cx, low - EventMaskLow::MONITOR_SUSPENDS, high)
+            .is_ok()
+}
+
 /// Why none of these CLRs, which run already, can be asked for some of `events`, in the words of its source. `None`: each
 /// can be had of one of them at least, or there is no CLR yet.
 pub(crate) fn refusal(

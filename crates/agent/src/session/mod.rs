@@ -12,6 +12,7 @@ pub mod agent_thread;
 pub(crate) mod arrival;
 pub mod begin;
 mod change;
+mod crowds;
 mod door;
 mod dump;
 pub mod guest;
@@ -37,6 +38,7 @@ pub use self::begin::{Begun, NotBegun};
 pub use self::library::{End, Library, Watch};
 pub use self::parts::Parts;
 
+use self::crowds::Crowds;
 use self::pace::{Found, Pace};
 use self::totals::Totals;
 use self::visitors::{Request, Visitors};
@@ -80,6 +82,7 @@ pub(crate) struct Session<'a> {
     walker: Box<dyn Walker>,
     events: EventWriter,
     turns: Turns,
+    crowds: Crowds,
     trace: TraceWriter,
     /// Collections on their way to the recording.
     collected: Vec<Collected>,
@@ -143,6 +146,7 @@ impl<'a> Session<'a> {
             walker,
             events: EventWriter::default(),
             turns: Turns::new(now),
+            crowds: Crowds::default(),
             trace: TraceWriter::default(),
             collected: Vec::new(),
             changed: false,
@@ -324,6 +328,7 @@ impl<'a> Session<'a> {
             if now_and_then {
                 target.threads.look_at_names();
             }
+            self.look_at_crowds(cx, count);
         }
         target.threads.take_hellos(&mut self.reader);
         let has_code = self.drain(cx, false);
@@ -614,6 +619,28 @@ impl<'a> Session<'a> {
         let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());
     }
 
+    /// Runtimes with so many threads that it is dear to know when they stop are asked no more.
+    fn look_at_crowds(&mut self, cx: &mut AgentCx, threads: u64) {
+        let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
+        for number in self.crowds.look(threads, runtimes.recorded()) {
+            let asked = runtimes.with(number, |clr, cx| {
+                // First: nobody closes it from then on.
+                if let Some(gate) = clr.heap_gate() {
+                    gate.ignore();
+                }
+                subscription::ask_for_no_stops(cx)
+            });
+            let Some((own, true)) = self.parts.events.of(number).zip(asked) else {
+                continue;
+            };
+            self.parts.events.tell(EventNews::Note(format!(
+                "callers of resumed async methods of .NET {}, its collections and which objects live are left out from here on: the \
+                 process has {threads} threads, and to know when it collects costs a call for each of them",
+                own.facts.version
+            )));
+        }
+    }
+
     /// Asks each of these CLRs for what is `wanted` of it. Answers what could not be had.
     fn subscribe(
         &mut self,
@@ -629,7 +656,10 @@ impl<'a> Session<'a> {
             let Some(own) = self.parts.events.of(number) else {
                 continue;
             };
-            let wanted = wanted(&own.facts);
+            let mut wanted = wanted(&own.facts);
+            if self.crowds.has(number) {
+                wanted.low = wanted.low - EventMaskLow::MONITOR_SUSPENDS;
+            }
             self.parts.events.tell_all(&wanted);
             let tells = wanted.low.contains(EventMaskLow::MONITOR_SUSPENDS);
             let minds = self.settings.minds_collections() && tells;

@@ -154,3 +154,41 @@ fn event_pipe_sessions_start_and_stop_on_their_own_thread() {
     program.finish_detach(&[&shop.clr]);
     shop.assert_no_violations();
 }
+
+/// To be told when a runtime stops takes two calls for each of its threads.
+#[test]
+fn a_runtime_of_a_process_with_many_threads_is_not_asked_when_it_stops() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    program.attach(&shop.clr);
+    let mut recording = program.record("event=gc");
+    let is_asked = || {
+        let (low, _) = shop.clr.event_mask();
+        low.contains(EventMaskLow::MONITOR_SUSPENDS)
+    };
+    until("it is asked", is_asked);
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let ends = std::sync::Mutex::new(ends);
+    std::thread::scope(|scope| {
+        for _ in 0..1001 {
+            let waits = std::thread::Builder::new().stack_size(64 << 10);
+            waits
+                .spawn_scoped(scope, || ends.lock().unwrap().recv().is_err())
+                .unwrap();
+        }
+        until("it is not asked", || !is_asked());
+        recording.until(|told| !told.notes.is_empty());
+        // Nor when it is asked for other events.
+        let changed = program.ask(&request(ask::CHANGE).with(keys::EVENTS, "gc,class-load"));
+        assert_eq!(changed.verb, answer::OK);
+        assert!(!is_asked());
+        drop(end);
+    });
+    let recorded = recording.stop();
+    assert!(
+        recorded.notes[0].contains("are left out from here on: the process has 10"),
+        "{:?}",
+        recorded.notes
+    );
+    program.finish_detach(&[&shop.clr]);
+    shop.assert_no_violations();
+}
