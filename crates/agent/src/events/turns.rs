@@ -4,8 +4,8 @@
 //! type's name), whoever listens, so what a thread that allocates pays for can only be had less often by not listening. A session
 //! of its own is begun and ended in turn, by a thread that lives for that: the runtime makes it one of its own. Invariants: each
 //! sample stands for as many times more as the time is less; by which part that is changes only while there is no session, so no
-//! object is counted by another; when a turn is, is chance's, and how long it was is made up for by the time up to the next; a
-//! runtime that is asked for something else, or that ends, has no such thread any more.
+//! object is counted by another; none is taken of a runtime whose sessions may not begin and end at any time; when a turn is,
+//! is chance's, and how long it was is made up for by the time up to the next; a runtime that is asked for something else, or that ends, has no such thread any more.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,6 +29,9 @@ use crate::target::threads::Threads;
 const MANY: u64 = 1_500;
 /// And for so many seconds in a row: a program that is short, or has a moment at which it allocates, is listened to all the time.
 const STEADY: u32 = 2;
+/// The first major version of which sessions may begin and end at any time: before it, one that does as the program ends may end it
+/// with an exception, as the runtime calls back into event sources that have been disposed of (dotnet/runtime#80666).
+const SAFE: u16 = 9;
 /// Turns are for the sake of samples that would not be taken anyway, and of no more of them than this.
 const MOST_PARTS: u64 = 8;
 /// How long a turn is: to begin and to end one costs some 0.5 ms.
@@ -129,7 +132,7 @@ impl Turns {
             let Some(own) = events.of(number) else {
                 continue;
             };
-            if parts < 2 || own.told.now().is_none() {
+            if parts < 2 || own.facts.major < SAFE || own.told.now().is_none() {
                 continue;
             }
             if !self.clrs.iter().any(|(other, ..)| *other == number) {

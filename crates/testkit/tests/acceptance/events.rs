@@ -306,7 +306,7 @@ fn gc_allocation_by_type(runtime: &Runtime) {
 }
 
 /// Some GB of objects a second: a runtime that tells of an object for each 100 KiB, whoever listens, is listened to for a fifth of
-/// the time from the third second on, which is said. Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the
+/// the time from the third second on, which is said (.NET 9 and later). Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the
 /// time in which it is listened to, are less by that.
 fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let recorded = record(runtime, "alloc", &["14"], &["-e", "alloc"]);
@@ -314,7 +314,9 @@ fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let inspected = recorded.inspect();
     let json = inspected.json.to_string();
     let in_turns = json.contains("listened to for one of 5 parts of the time");
-    assert_eq!(in_turns, !runtime.is_core31(), "{json}");
+    // Before .NET 9 a turn that meets the program's end may end it with an exception.
+    let is_old = ["3.1.", "8."].map(|old| runtime.version.starts_with(old));
+    assert_eq!(in_turns, !is_old.contains(&true), "{json}");
     for words in recorded.answer.lines("allocated") {
         let counted: f64 = words[1].parse().unwrap();
         let (found, samples) = value_of(&rows, words[0]);
