@@ -28,7 +28,7 @@ use crate::events::{
 use crate::hooks;
 use crate::session::{Library, Parts, arrival, signal};
 use crate::target::threads::{OwnThread, Started};
-use crate::trace::{self, ClrTrace, ModuleAge};
+use crate::trace::{self, ClrTrace};
 
 /// How long `ThreadDestroyed` waits for the walk of its thread (rule 2 of the articles): a stop
 /// takes milliseconds, and a program that ends a thread is not to hang for us whatever happens.
@@ -272,8 +272,7 @@ impl Callbacks for ClrCallbacks {
             self.clr.module_loaded(&self.parts.target, cx, module);
             let parts = self.parts;
             let trace = &parts.trace;
-            let new = (module, ModuleAge::New);
-            let _can_be_traced = trace.module(&self.clr, &self.trace, &parts.events, cx, new);
+            trace.module(&self.clr, &self.trace, &parts.events, cx, module);
             if let Some(facts) = self.clr.module(module.raw())
                 && let Some(origin) = self.origin()
             {

@@ -227,6 +227,12 @@ impl PreparedBodies {
         bodies.remove(&(module, method));
     }
 
+    /// Whether there is one for a method.
+    pub fn contains(&self, module: ModuleKey, method: Token) -> bool {
+        let bodies = self.bodies.read().unwrap_or_else(PoisonError::into_inner);
+        bodies.contains_key(&(module, method))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         let bodies = self.bodies.read().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use control::Arrival;
 use corprof::context::AgentThread;
-use corprof::{Cx, FunctionId, FunctionKey, RejitId};
+use corprof::{Cx, FunctionId, FunctionKey, ModuleId, RejitId};
 use recording::MethodKind;
 
 use super::Clr;
@@ -88,10 +88,11 @@ impl Gate {
     }
 
     /// A module is about to go.
-    pub(super) fn unloading(&self) {
+    pub(super) fn unloading(&self) -> impl Drop + '_ {
         let mut unloads = self.hold();
         unloads.modules += 1;
         unloads.last_ns = proc::now_ns();
+        unloads
     }
 
     /// None goes while this is held, and none has gone since `time_ns`; else `None`.
@@ -131,6 +132,13 @@ impl Clr {
         if self.gate.is_catching_up() {
             unloads.threads.insert(thread);
         }
+    }
+
+    /// Runs `f` while a module that can be unloaded is held, or `None` where it has gone. What stays needs no hold.
+    pub(crate) fn while_loaded<R>(&self, module: ModuleId<'_>, f: impl FnOnce() -> R) -> Option<R> {
+        let collectible = self.module(module.raw())?.collectible;
+        let _held = collectible.then(|| self.gate.hold());
+        self.module(module.raw()).map(|_| f())
     }
 
     /// We are about to be let in: what ends from here on is noted.
@@ -349,7 +357,7 @@ mod tests {
         let gate = Gate::default();
         assert!(gate.hold_if_none_since(0).is_some(), "none has ever gone");
         let before_ns = proc::now_ns();
-        gate.unloading();
+        drop(gate.unloading());
         assert!(gate.hold_if_none_since(before_ns).is_none());
         assert!(gate.hold_if_none_since(proc::now_ns() + 1).is_some());
     }

@@ -116,10 +116,12 @@ impl Clr {
 
     /// A module is being unloaded: its code goes, before the callback returns.
     pub(crate) fn module_unloaded(&self, target: &Target, module: ModuleId<'_>) {
-        self.gate.unloading();
+        let facts = {
+            let _held = self.gate.unloading();
+            lock(&self.modules).remove(&module.raw())
+        };
         let ranges = lock(&self.unloadable).remove(&module.raw());
         target.code.removed(ranges.unwrap_or_default());
-        let facts = lock(&self.modules).remove(&module.raw());
         self.forget(facts.as_deref());
         if let Some(code) = facts.and_then(|facts| facts.precompiled.clone()) {
             target.code.image_removed(code);

@@ -52,7 +52,7 @@ use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
 use crate::target::threads::{Scan, ThreadNews};
-use crate::trace::{self, ModuleAge, TraceWriter};
+use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
 
 /// Between two looks at /proc/self/task.
@@ -335,6 +335,11 @@ impl<'a> Session<'a> {
         target.code.map().reclaim();
         target.code.map().age_untold();
         self.be_silent_or_tell(cx);
+        if self.parts.trace.take_settled() {
+            // Whoever reads the recording while it is made knows from when on calls are counted.
+            self.trace.write(&self.parts.trace, self.recorder);
+            self.flush_due = now;
+        }
         let found = if self.events.is_waiting() {
             Found::Search
         } else if has_code || self.recorder.written() != written {
@@ -592,17 +597,9 @@ impl<'a> Session<'a> {
             };
             runtimes.with(*number, |clr, cx| {
                 trace::enable(&own, clr, &parts.events, cx);
-                let modules = cx.info().enum_modules(cx).unwrap_or_default();
-                let modules = modules.into_iter().filter_map(|module| {
-                    let loaded = (module, ModuleAge::Loaded);
-                    parts.trace.module(clr, &own, &parts.events, cx, loaded)
-                });
-                own.recompile_callers(&parts.events, modules.collect());
+                parts.trace.running(clr, &own, &parts.events, cx);
             });
         }
-        // Whoever reads the recording while it is made knows from when on calls are counted.
-        self.trace.write(&parts.trace, self.recorder);
-        self.recorder.flush();
     }
 
     /// Before threads that run already are sampled, which the first round sees to: code that was compiled before the session.

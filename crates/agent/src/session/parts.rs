@@ -59,7 +59,7 @@ impl Parts {
             target: Target::new(phase, wake),
             registry: Registry::new(phase),
             events: Events::new(phase, wake),
-            trace: Trace::default(),
+            trace: Trace::new(wake),
             shadow,
             phase,
             phases,

@@ -11,13 +11,13 @@ use corprof::il::{
     Body, Caution, LocalSignature, MethodSignature, Probe, ProbeCall, Probes, Type, probe_signature,
 };
 use corprof::{
-    Cx, Hresult, Info, MetadataEmit, MetadataImport, ModuleId, ModuleKey, PreparedBodies,
-    PreparedBody, Token,
+    Cx, Hresult, Info, MetadataEmit, MetadataImport, ModuleFlags, ModuleId, ModuleKey,
+    PreparedBodies, PreparedBody, Token,
 };
 
 use super::asyncs::{self, Kickoff};
 use super::table::{self, NEVER};
-use super::{ModuleAge, Trace, Wanted, answered, callers, probes};
+use super::{ModuleAge, Place, Trace, Wanted, answered, callers, probes};
 use crate::clr::Clr;
 use crate::clr::async_types::IS_RUNTIME_ASYNC;
 
@@ -65,7 +65,7 @@ impl<'a> Bodies<'a> {
 pub(super) struct Asked {
     pub(super) token: Token,
     /// Among the session's methods, and its number; nothing for one that only tells the end of another one.
-    pub(super) counts: Option<(usize, i32)>,
+    pub(super) counts: Option<(Place, i32)>,
 }
 
 /// A body as the module has it.
@@ -88,15 +88,21 @@ struct Second {
 /// A module whose methods are prepared.
 pub(super) struct Module<'rt> {
     info: Info<'rt>,
-    key: ModuleKey,
+    pub(super) key: ModuleKey,
     pub(super) id: ModuleId<'rt>,
     import: MetadataImport<'rt>,
     emit: MetadataEmit<'rt>,
     signatures: Signatures,
     runtime: u16,
     age: ModuleAge,
-    /// A method that returns a task was prepared, and callers may have been compiled before.
-    may_be_inlined: bool,
+    is_precompiled: bool,
+    /// State machines that tell the ends of these numbers' methods.
+    halves: BTreeMap<Token, i32>,
+    /// Runtime-async methods here that hold inlined copies of what is traced; whether any of them may.
+    callers: BTreeSet<Token>,
+    any_may_call: bool,
+    /// Methods whose inlined copies are not asked for.
+    pub(super) without_inliners: usize,
     /// Methods that return a task of which nobody sees the end, by why.
     to_first_await: BTreeMap<String, Vec<String>>,
 }
@@ -149,7 +155,13 @@ impl<'rt> Module<'rt> {
             emit,
             runtime: info.get_runtime_information(cx)?.major,
             age,
-            may_be_inlined: false,
+            is_precompiled: info
+                .get_module_info2(cx, id)?
+                .is_some_and(|about| about.flags.contains(ModuleFlags::NGEN)),
+            halves: BTreeMap::new(),
+            callers: BTreeSet::new(),
+            any_may_call: false,
+            without_inliners: 0,
             to_first_await: BTreeMap::new(),
         })
     }
@@ -161,8 +173,14 @@ impl<'rt> Module<'rt> {
         }
     }
 
-    /// What users should know of methods that were prepared.
+    /// What users should know of methods that were asked for.
     pub(super) fn notes(&self) -> Vec<String> {
+        let copies = (self.is_precompiled && self.without_inliners > 0).then(|| {
+            format!(
+                "{} of them may have copies inlined into precompiled code, whose calls are not counted (.NET before 7)",
+                self.without_inliners
+            )
+        });
         let note = |(why, methods): (&String, &Vec<String>)| {
             let mut named = methods.get(..MAX_NAMED).unwrap_or(methods).join(", ");
             if let more @ 1.. = methods.len().saturating_sub(MAX_NAMED) {
@@ -170,7 +188,7 @@ impl<'rt> Module<'rt> {
             }
             format!("timed to where they return, which need not be their end: {named} ({why})")
         };
-        self.to_first_await.iter().map(note).collect()
+        self.to_first_await.iter().map(note).chain(copies).collect()
     }
 
     /// Has bodies with probes ready for methods, and for those that tell the ends of async ones. What is not prepared becomes what it is
@@ -180,7 +198,7 @@ impl<'rt> Module<'rt> {
         cx: &mut Cx<'rt, RejitThread>,
         (trace, clr): (&Trace, &Clr),
         bodies: &mut Bodies<'_>,
-        methods: Vec<(usize, Wanted)>,
+        methods: Vec<(Place, Wanted)>,
     ) -> Vec<Asked> {
         let mut seconds: BTreeMap<Token, Second> = BTreeMap::new();
         let mut firsts = Vec::new();
@@ -194,7 +212,12 @@ impl<'rt> Module<'rt> {
         let mut asked = Vec::new();
         let mut own = Vec::new();
         for (index, wanted, number, read) in firsts {
-            let second = seconds.remove(&wanted.token);
+            let known = self.halves.get(&wanted.token);
+            let known = known.map(|number| Second {
+                number: *number,
+                made: None,
+            });
+            let second = seconds.remove(&wanted.token).or(known);
             match self.own(cx, clr, bodies, &wanted, number, (read, second)) {
                 Ok(body) => {
                     bodies.asked.insert(self.key, wanted.token, body);
@@ -202,7 +225,7 @@ impl<'rt> Module<'rt> {
                         method.min_ns.store(wanted.min_ns.min(NEVER - 1), Relaxed);
                     }
                     if self.may_be_inlined(&wanted.signature) {
-                        self.may_be_inlined = true;
+                        self.any_may_call = true;
                         bodies.may_be_inlined.insert(self.key);
                         trace.may_be_inlined(&wanted);
                     }
@@ -215,8 +238,10 @@ impl<'rt> Module<'rt> {
             }
         }
         for (token, second) in seconds {
+            let number = second.number;
             if let Ok(body) = self.second(cx, clr, bodies, token, second) {
                 bodies.asked.insert(self.key, token, body);
+                self.halves.insert(token, number);
                 asked.push(Asked {
                     token,
                     counts: None,
@@ -296,32 +321,30 @@ impl<'rt> Module<'rt> {
                 .is_ok_and(|signature| asyncs::is_task(&self.import, &signature.return_type))
     }
 
-    /// The runtime-async methods of this module that may hold inlined copies of what is traced, and which
-    /// ReJIT does not find by itself: precompiled ones, and see [`Module::may_be_inlined`].
-    pub(super) fn async_callers(
-        &self,
-        cx: &mut Cx<'rt, RejitThread>,
-        asked: &[Asked],
-        precompiled: bool,
-    ) -> BTreeSet<Token> {
-        let mut callers = BTreeSet::new();
-        if self.runtime < ASYNC_VERSIONS {
-            return callers;
+    /// Looks for runtime-async methods of this module that hold inlined copies of what is asked for, and which ReJIT
+    /// does not find by itself: precompiled ones, and see [`Module::may_be_inlined`].
+    pub(super) fn look_for_callers(&mut self, cx: &mut Cx<'rt, RejitThread>, asked: &[Asked]) {
+        if self.runtime < ASYNC_VERSIONS || !self.is_precompiled {
+            return;
         }
         let (info, id) = (self.info, self.id);
-        let mut any_may_be = self.may_be_inlined;
-        for method in asked.iter().filter(|_| precompiled) {
+        for method in asked {
             let found =
                 info.enum_ngen_module_methods_inlining_this_method(cx, id, id, method.token);
             match found {
-                Ok(Some((inliners, true))) => {
-                    callers.extend(inliners.iter().map(|inliner| Token(inliner.method_id)));
-                }
+                Ok(Some((inliners, true))) => self
+                    .callers
+                    .extend(inliners.iter().map(|inliner| Token(inliner.method_id))),
                 // An attached profiler is refused.
-                _ => any_may_be = true,
+                _ => self.any_may_call = true,
             }
         }
-        match any_may_be {
+    }
+
+    /// Those, of all methods that were asked for.
+    pub(super) fn async_callers(&mut self) -> BTreeSet<Token> {
+        let mut callers = std::mem::take(&mut self.callers);
+        match self.any_may_call {
             true => callers::runtime_async(&self.import).collect(),
             false => {
                 callers.retain(|token| callers::is_runtime_async(&self.import, *token));

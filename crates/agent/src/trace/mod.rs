@@ -9,6 +9,7 @@
 mod asyncs;
 mod bodies;
 mod callers;
+mod pace;
 mod pattern;
 mod pending;
 mod probes;
@@ -17,6 +18,7 @@ mod table;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::context::{Context, MayTriggerGc};
@@ -28,7 +30,9 @@ pub(crate) use self::requests::ClrTrace;
 pub(crate) use self::writer::TraceWriter;
 
 use self::pattern::Pattern;
+use self::requests::{Meant, Task};
 use self::table::Method;
+use crate::base::wake::Wake;
 use crate::clr::{Clr, names};
 use crate::events::{EventNews, Events};
 use crate::model::Settings;
@@ -51,17 +55,22 @@ fn answered(error: Hresult) -> String {
 }
 
 /// Tracing in a process: what the session in force wants, and what has become of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Trace {
+    wake: &'static Wake,
     /// None without a session that traces.
     patterns: Mutex<Arc<Vec<Pattern>>>,
     state: Mutex<State>,
     clrs: Mutex<Vec<(u8, Arc<ClrTrace>)>>,
+    /// All methods that were there when the session began have become what they are.
+    has_settled: AtomicBool,
 }
 
 /// The session's methods.
 #[derive(Debug, Default)]
 struct State {
+    /// Changes with each begin and end of a session.
+    session: u32,
     limit: usize,
     /// In the order in which they are told.
     traced: Vec<Traced>,
@@ -71,6 +80,8 @@ struct State {
     known: HashMap<(ModuleKey, Token), (i32, &'static Method)>,
     /// How many methods each pattern has met.
     met: Vec<u64>,
+    /// Files of modules that cannot be traced, once one of it was looked at: a plugin's may be loaded a thousand times.
+    cannot: BTreeSet<Arc<str>>,
     /// Modules that have been looked at.
     modules: u64,
     is_summed_up: bool,
@@ -92,6 +103,13 @@ pub(crate) enum ModuleAge {
     New,
     /// It was loaded before the session.
     Loaded,
+}
+
+/// Where a method is among those of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    session: u32,
+    index: usize,
 }
 
 /// A method that was meant.
@@ -125,7 +143,25 @@ struct Wanted {
     refused: Option<&'static str>,
 }
 
+impl Wanted {
+    /// Whether it is what goes on with an async method.
+    fn is_state_machine(&self) -> bool {
+        self.name.ends_with(asyncs::MOVE_NEXT)
+    }
+}
+
 impl Trace {
+    /// Of a process whose agent thread is woken by this.
+    pub(crate) fn new(wake: &'static Wake) -> Trace {
+        Trace {
+            wake,
+            patterns: Mutex::default(),
+            state: Mutex::default(),
+            clrs: Mutex::default(),
+            has_settled: AtomicBool::new(false),
+        }
+    }
+
     /// A session begins.
     pub(crate) fn begin(
         &self,
@@ -140,7 +176,10 @@ impl Trace {
                 Err(why) => events.tell(EventNews::Note(format!("--trace {why}"))),
             }
         }
+        self.has_settled.store(false, Relaxed);
         let mut state = lock(&self.state);
+        state.session = state.session.wrapping_add(1);
+        state.cannot.clear();
         state.traced.clear();
         state.admitted.clear();
         state.met = vec![0; patterns.len()];
@@ -177,6 +216,24 @@ impl Trace {
         }
         probes::end();
         self.say(&had, events);
+        let mut state = lock(&self.state);
+        state.session = state.session.wrapping_add(1);
+    }
+
+    /// The session in force.
+    fn session(&self) -> u32 {
+        lock(&self.state).session
+    }
+
+    /// Has the agent thread write what has become of methods.
+    fn settled(&self) {
+        self.has_settled.store(true, Relaxed);
+        self.wake.ring();
+    }
+
+    /// Whether that is to be written now. Once.
+    pub(crate) fn take_settled(&self) -> bool {
+        self.has_settled.swap(false, Relaxed)
     }
 
     /// The last CLR ends, and nothing may be said after that: what a user must know of what was asked for.
@@ -201,9 +258,17 @@ impl Trace {
                 )));
             }
         }
+        let waits = |one: &&Traced| one.number.is_none() && one.refused.is_empty();
+        let waiting = state.traced.iter().filter(waits).count();
+        if waiting > 0 {
+            events.tell(EventNews::Note(format!(
+                "{waiting} methods that --trace means were not traced yet when the recording ended: the runtime needs \
+                 its time for each, and the program runs on meanwhile; record for longer, or name fewer methods"
+            )));
+        }
         if state.over_limit > 0 {
             events.tell(EventNews::Note(format!(
-                "{} methods that --trace means were not traced: {} are, and --trace-limit is {}",
+                "{} methods that --trace means were not traced: {} come first, and --trace-limit is {}",
                 state.over_limit, state.count, state.limit
             )));
         }
@@ -249,50 +314,113 @@ impl Trace {
         found.map(|(_, own)| Arc::clone(own))
     }
 
-    /// A module is there: its methods that are meant are traced when this returns, or the reason is kept. Nothing waits
-    /// for the agent thread. Returns the module where its methods can be compiled again.
+    /// A module is being loaded: its methods that are meant are traced when this returns, or the reason is kept. Nothing
+    /// waits for the agent thread.
     pub(crate) fn module<'rt, C: MayTriggerGc>(
         &'static self,
         clr: &Arc<Clr>,
         own: &ClrTrace,
-        events: &Events,
+        events: &'static Events,
         cx: &mut Cx<'rt, C>,
-        (module, age): (ModuleId<'rt>, ModuleAge),
-    ) -> Option<ModuleKey> {
-        let patterns = Arc::clone(&lock(&self.patterns));
-        if patterns.is_empty() || !own.can_trace() || !clr.is_recorded() {
-            return None;
+        module: ModuleId<'rt>,
+    ) {
+        if !self.is_wanted() || !own.can_trace() || !clr.is_recorded() {
+            return;
+        }
+        let Some(facts) = clr.module(module.raw()) else {
+            return;
+        };
+        let task = self.task(clr, events);
+        let path = facts.path.as_str().into();
+        if let Some(meant) = self.meant(&task, cx, (module, ModuleAge::New), path) {
+            own.trace(meant);
+        }
+    }
+
+    /// The session begins in a CLR that runs: modules that are there are traced, one after the other.
+    pub(crate) fn running<C: MayTriggerGc>(
+        &'static self,
+        clr: &Arc<Clr>,
+        own: &ClrTrace,
+        events: &'static Events,
+        cx: &mut Cx<'_, C>,
+    ) {
+        if !own.can_trace() || !clr.is_recorded() {
+            return;
         }
         let info = cx.info();
-        let Ok(Some(about)) = info.get_module_info2(cx, module) else {
-            return None;
+        let modules = info.enum_modules(cx).unwrap_or_default().into_iter();
+        let modules = modules.filter_map(|module| {
+            let facts = clr.module(module.raw())?;
+            Some((info.key(module), facts.path.as_str().into()))
+        });
+        own.begin(self.task(clr, events), modules.collect());
+    }
+
+    fn task(&'static self, clr: &Arc<Clr>, events: &'static Events) -> Task {
+        Task {
+            trace: self,
+            events,
+            clr: Arc::clone(clr),
+            session: self.session(),
+        }
+    }
+
+    /// The methods of a module that are to be traced; the others are counted with their reasons.
+    fn meant<'rt, C: MayTriggerGc>(
+        &self,
+        task: &Task,
+        cx: &mut Cx<'rt, C>,
+        (module, age): (ModuleId<'rt>, ModuleAge),
+        path: Arc<str>,
+    ) -> Option<Meant> {
+        let patterns = Arc::clone(&lock(&self.patterns));
+        let look = |cx: &mut Cx<'rt, C>| {
+            let facts = task.clr.module(module.raw())?;
+            if facts.is_cut_short() {
+                // The runtime would read what is not there any more.
+                return None;
+            }
+            let about = cx.info().get_module_info2(cx, module).ok()??;
+            let why = why_not(&path, about.flags);
+            if why.is_some() && !path.is_empty() && !lock(&self.state).cannot.insert(path.clone()) {
+                return None;
+            }
+            let mut met = vec![0; patterns.len()];
+            let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
+            Some((met, wanted))
         };
-        let facts = clr.module(module.raw());
-        if facts.is_some_and(|facts| facts.is_cut_short()) {
-            // The runtime would read what is not there any more.
-            return None;
-        }
-        let path: Arc<str> = about.path.as_str().into();
-        let mut met = vec![0; patterns.len()];
-        let why = why_not(&path, about.flags);
-        let wanted = find(cx, module, &patterns, &mut met, why).unwrap_or_default();
-        let wanted = self.admit(clr.number(), info.key(module), &path, &met, wanted);
-        if !wanted.is_empty() {
-            own.trace((self, clr), events, (info.key(module), age), path, wanted);
-        }
-        why.is_none().then(|| info.key(module))
+        let (met, wanted) = match age {
+            // Its load is under way.
+            ModuleAge::New => look(cx),
+            ModuleAge::Loaded => task.clr.while_loaded(module, || look(cx))?,
+        }?;
+        let key = cx.info().key(module);
+        let methods = self.admit(task, key, &path, &met, wanted);
+        (!methods.is_empty()).then(|| Meant {
+            task: task.clone(),
+            module: key,
+            age,
+            path,
+            methods,
+        })
     }
 
     /// Counts what was found, and leaves out what is not to be traced. The rest has its place among the session's methods.
     fn admit(
         &self,
-        runtime: u8,
+        task: &Task,
         module: ModuleKey,
         path: &Arc<str>,
         met: &[u64],
         wanted: Vec<Wanted>,
-    ) -> Vec<(usize, Wanted)> {
+    ) -> Vec<(Place, Wanted)> {
+        let session = task.session;
+        let runtime = task.clr.number();
         let mut state = lock(&self.state);
+        if state.session != session {
+            return Vec::new();
+        }
         state.modules += 1;
         for (all, met) in state.met.iter_mut().zip(met) {
             *all += met;
@@ -308,7 +436,7 @@ impl Trace {
             {
                 if traced.number.is_none() {
                     // The other thread's request is under way. This one waits for a request of its own.
-                    admitted.push((index, wanted));
+                    admitted.push((Place { session, index }, wanted));
                 }
                 continue;
             }
@@ -346,7 +474,7 @@ impl Trace {
             });
             if wanted.refused.is_none() {
                 state.admitted.insert((module, wanted.token), index);
-                admitted.push((index, wanted));
+                admitted.push((Place { session, index }, wanted));
             }
         }
         admitted
@@ -365,11 +493,13 @@ impl Trace {
     }
 
     /// What has become of one of the session's methods.
-    fn became(&self, index: usize, outcome: Result<i32, String>) {
+    fn became(&self, place: Place, outcome: Result<i32, String>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
-        // Of a session that is over, where there is none.
-        let Some(traced) = state.traced.get_mut(index) else {
+        if state.session != place.session {
+            return;
+        }
+        let Some(traced) = state.traced.get_mut(place.index) else {
             return;
         };
         traced.fresh = true;

@@ -1,15 +1,20 @@
 //! The thread that asks a CLR for methods to be compiled again, with probes or as they were.
 //!
 //! One for each CLR in which something is traced, from the first session that traces to the CLR's end: a request makes its
-//! thread one of the runtime's, so it is neither the agent thread nor one of the program. It sleeps in between. Invariants:
-//! a body is ready before it is asked for; who waits for the thread does so for a bounded time, and holds no lock.
+//! thread one of the runtime's, so it is neither the agent thread nor one of the program. It sleeps in between. A request
+//! takes locks of the runtime that the program needs too, and may take long: for a method of a generic type the runtime
+//! looks through all types of all assemblies (`LoadedMethodDescIterator`, `src/coreclr/vm/loaderallocator.cpp`). So there
+//! are many small ones, with pauses (`pace`), beside sampling. Invariants: a body is ready before it is asked for; who waits
+//! for the thread does so for a bounded time, and holds no lock; what a module waits for that is being loaded comes first,
+//! methods get their own code back last.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use control::Arrival;
 use corprof::context::{Callback, Context, RejitThread};
 
 use corprof::{
@@ -17,16 +22,21 @@ use corprof::{
     enable_rejit,
 };
 
-use super::bodies::{Bodies, Module};
+use super::bodies::{Asked, Bodies, Module};
 use super::callers;
+use super::pace::{Kind, Pace};
 use super::table::{self, NEVER};
-use super::{ModuleAge, Trace, Wanted, answered, lock};
+use super::{ModuleAge, Place, Trace, Wanted, answered, lock};
 use crate::clr::Clr;
 use crate::events::{EventNews, Events};
 
-/// How long a program's thread waits until the methods of a module that it loads are traced, and the agent thread until they
-/// are as they were. It takes milliseconds.
+/// How long a thread of a program that was started with us waits until the methods of a module that it loads are
+/// traced. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same, where others rely on a program that ran before we came.
+const PATIENCE_OF_A_SERVER: Duration = Duration::from_secs(1);
+/// How long the agent thread waits, at the end of a session, until methods are as they were.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// The same, for the end of the thread in a CLR's shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -38,19 +48,37 @@ pub(crate) struct ClrTrace {
 }
 
 enum Command {
-    Trace {
-        trace: &'static Trace,
-        clr: Arc<Clr>,
-        module: (ModuleKey, ModuleAge),
-        methods: Vec<(usize, Wanted)>,
-        done: SyncSender<Option<String>>,
-    },
-    RecompileCallers {
-        modules: Vec<ModuleKey>,
-        done: SyncSender<Option<String>>,
-    },
+    /// A module is being loaded, and its thread waits.
+    Trace(Box<Meant>, SyncSender<()>),
+    /// A session begins, and these modules are there, with their files.
+    Begin(Task, Vec<(ModuleKey, Arc<str>)>),
+    /// A session ends.
     Revert(SyncSender<Option<String>>),
-    End(SyncSender<Option<String>>),
+    End(SyncSender<()>),
+}
+
+/// For whom something is done.
+#[derive(Clone)]
+pub(super) struct Task {
+    pub(super) trace: &'static Trace,
+    pub(super) events: &'static Events,
+    pub(super) clr: Arc<Clr>,
+    pub(super) session: u32,
+}
+
+/// Methods of a module that are to be traced.
+pub(super) struct Meant {
+    pub(super) task: Task,
+    pub(super) module: ModuleKey,
+    pub(super) age: ModuleAge,
+    pub(super) path: Arc<str>,
+    pub(super) methods: Vec<(Place, Wanted)>,
+}
+
+impl Meant {
+    fn file(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
 }
 
 impl ClrTrace {
@@ -87,46 +115,28 @@ impl ClrTrace {
         lock(&self.commands).is_some()
     }
 
-    /// Waits until these methods are traced.
-    pub(super) fn trace(
-        &self,
-        (trace, clr): (&'static Trace, &Arc<Clr>),
-        events: &Events,
-        module: (ModuleKey, ModuleAge),
-        path: Arc<str>,
-        methods: Vec<(usize, Wanted)>,
-    ) {
-        let told = self.tell(PATIENCE, |done| Command::Trace {
-            trace,
-            clr: Arc::clone(clr),
-            module,
-            methods,
-            done,
-        });
-        let file = path.rsplit('/').next().unwrap_or_default();
-        match told {
-            Some(Some(note)) => events.tell(EventNews::Note(format!("methods of {file}: {note}"))),
-            Some(None) => {}
-            None => events.tell(EventNews::Note(format!(
+    /// Waits until the methods of a module that is being loaded are traced.
+    pub(super) fn trace(&self, meant: Meant) {
+        let patience = match meant.task.clr.arrival() {
+            Arrival::Attached => PATIENCE_OF_A_SERVER,
+            _ => PATIENCE,
+        };
+        let events = meant.task.events;
+        let file = meant.file().to_owned();
+        let told = self.tell(patience, |done| Command::Trace(Box::new(meant), done));
+        if told.is_none() {
+            events.tell(EventNews::Note(format!(
                 "methods of {file} were not traced from their first call on: that took more than {} s",
-                PATIENCE.as_secs()
-            ))),
+                patience.as_secs()
+            )));
         }
     }
 
-    /// Waits until callers in these modules, which were loaded before the session, hold no inlined copies of
-    /// what is traced.
-    pub(crate) fn recompile_callers(&self, events: &Events, modules: Vec<ModuleKey>) {
-        if !self.can_trace() {
-            return;
-        }
-        match self.tell(PATIENCE, |done| Command::RecompileCallers { modules, done }) {
-            Some(Some(note)) => events.tell(EventNews::Note(note)),
-            Some(None) => {}
-            None => events.tell(EventNews::Note(format!(
-                "callers of traced methods were not compiled again within {} s",
-                PATIENCE.as_secs()
-            ))),
+    /// Has the methods of modules traced that were loaded before the session. Nothing waits for that.
+    pub(super) fn begin(&self, task: Task, modules: Vec<(ModuleKey, Arc<str>)>) {
+        if let Some(commands) = lock(&self.commands).as_ref() {
+            // Without the thread the runtime ends.
+            let _sent = commands.send(Command::Begin(task, modules));
         }
     }
 
@@ -135,13 +145,14 @@ impl ClrTrace {
         if !self.can_trace() {
             return;
         }
-        match self.tell(PATIENCE, Command::Revert) {
+        match self.tell(LAST_PATIENCE, Command::Revert) {
             Some(Some(note)) => events.tell(EventNews::Note(note)),
             Some(None) => {}
-            None => events.tell(EventNews::Note(format!(
-                "traced methods did not get their code back within {} s; they count nothing any more",
-                PATIENCE.as_secs()
-            ))),
+            None => events.tell(EventNews::Note(
+                "traced methods have not all got their code back yet, which goes on after the recording; they \
+                 count nothing any more"
+                    .to_owned(),
+            )),
         }
     }
 
@@ -154,11 +165,11 @@ impl ClrTrace {
     }
 
     /// Says something to the thread, and waits for its answer.
-    fn tell(
+    fn tell<T>(
         &self,
         patience: Duration,
-        command: impl FnOnce(SyncSender<Option<String>>) -> Command,
-    ) -> Option<Option<String>> {
+        command: impl FnOnce(SyncSender<T>) -> Command,
+    ) -> Option<T> {
         let (done, answer) = sync_channel(1);
         lock(&self.commands).as_ref()?.send(command(done)).ok()?;
         answer.recv_timeout(patience).ok()
@@ -178,173 +189,404 @@ impl ClrTrace {
 
 /// The thread.
 fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command>) {
-    let mut bodies = Bodies::new(bodies);
-    // What has probes now, and the numbers of those that count.
-    let mut traced: Vec<(ModuleKey, Token, Option<i32>)> = Vec::new();
-    for command in commands {
-        match command {
-            Command::Trace {
-                trace,
-                clr,
-                module,
-                methods,
-                done,
-            } => {
-                let note = rejit.enter(|cx| {
-                    let indices: Vec<_> = methods.iter().map(|(index, _)| *index).collect();
-                    let asked =
-                        request(cx, (trace, &clr), &mut bodies, module, methods, &mut traced);
-                    asked.unwrap_or_else(|error| {
-                        for index in indices {
-                            trace.became(index, Err(answered(error)));
-                        }
-                        Some(answered(error))
-                    })
-                });
-                let _nobody_waits = done.send(note);
+    rejit.enter(|cx| {
+        let mut work = Work::new(bodies);
+        loop {
+            let pause = work.step(cx);
+            let command = match pause {
+                Some(pause) => commands.recv_timeout(pause),
+                None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match command {
+                Ok(Command::End(done)) => {
+                    // What it holds of the runtime goes first.
+                    drop(work);
+                    let _nobody_waits = done.send(());
+                    return;
+                }
+                Ok(command) => work.take(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            Command::RecompileCallers { modules, done } => {
-                let note = rejit.enter(|cx| {
-                    let asked = recompile_callers(cx, &mut bodies, &modules, &mut traced);
-                    asked
-                        .err()
-                        .map(|error| format!("callers of traced methods: {}", answered(error)))
-                });
-                let _nobody_waits = done.send(note);
+        }
+    });
+}
+
+/// A method that was asked for, and its number if it counts.
+type Changed = (ModuleKey, Token, Kind, Option<i32>);
+
+/// What is to be done, and what has probes.
+struct Work<'a, 'rt> {
+    bodies: Bodies<'a>,
+    /// Of modules that are being loaded.
+    urgent: VecDeque<Job<'rt>>,
+    calm: VecDeque<Calm<'rt>>,
+    changed: Vec<Changed>,
+    reverts: VecDeque<Changed>,
+    /// How many did not get their own code back, and who waits for that.
+    not_reverted: usize,
+    reverted: Option<SyncSender<Option<String>>>,
+    pace: Pace,
+}
+
+/// What nobody waits for.
+enum Calm<'rt> {
+    /// A module whose methods are held against the patterns.
+    Look(Task, ModuleKey, Arc<str>),
+    Trace(Job<'rt>),
+    /// Callers in these modules, which were loaded before the session, may hold inlined copies of what is traced.
+    FindCallers(Task, Vec<ModuleKey>),
+    Recompile(Task, Callers),
+}
+
+type Callers = VecDeque<(ModuleKey, Token)>;
+
+/// A module whose methods are being traced.
+struct Job<'rt> {
+    meant: Meant,
+    /// Those that are left; first what is asked for fast, and state machines behind what they are of.
+    left: VecDeque<(Place, Wanted)>,
+    module: Option<Module<'rt>>,
+    /// Found when nothing else is left.
+    callers: Option<Callers>,
+    done: Option<SyncSender<()>>,
+}
+
+impl<'rt> Job<'rt> {
+    fn new(mut meant: Meant, done: Option<SyncSender<()>>) -> Job<'rt> {
+        let mut left = std::mem::take(&mut meant.methods);
+        left.sort_by_key(|(_, wanted)| (Kind::of(wanted), wanted.is_state_machine()));
+        Job {
+            meant,
+            left: left.into(),
+            module: None,
+            callers: None,
+            done,
+        }
+    }
+}
+
+impl<'a, 'rt> Work<'a, 'rt> {
+    fn new(bodies: &'a PreparedBodies) -> Work<'a, 'rt> {
+        Work {
+            bodies: Bodies::new(bodies),
+            urgent: VecDeque::new(),
+            calm: VecDeque::new(),
+            changed: Vec::new(),
+            reverts: VecDeque::new(),
+            not_reverted: 0,
+            reverted: None,
+            pace: Pace::default(),
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Trace(meant, done) => self.urgent.push_back(Job::new(*meant, Some(done))),
+            Command::Begin(task, modules) => {
+                let keys = modules.iter().map(|(key, _)| *key).collect();
+                let looks = modules.into_iter();
+                self.calm
+                    .extend(looks.map(|(key, path)| Calm::Look(task.clone(), key, path)));
+                self.calm.push_back(Calm::FindCallers(task, keys));
             }
             Command::Revert(done) => {
-                let note = rejit.enter(|cx| revert(cx, &bodies, &std::mem::take(&mut traced)));
-                let _nobody_waits = done.send(note);
+                // Who waited goes on.
+                self.urgent.clear();
+                self.calm.clear();
+                self.bodies.may_be_inlined.clear();
+                for (_, _, _, number) in &self.changed {
+                    if let Some(method) = number.and_then(table::method) {
+                        method.min_ns.store(NEVER, Relaxed);
+                    }
+                }
+                // A module that was reported twice is asked for twice, and reverted once.
+                let waiting = self
+                    .reverts
+                    .iter()
+                    .map(|(module, token, ..)| (*module, *token));
+                let mut seen: HashSet<_> = waiting.collect();
+                self.changed.sort_by_key(|(_, _, kind, _)| *kind);
+                let changed = self.changed.drain(..);
+                self.reverts
+                    .extend(changed.filter(|(module, token, ..)| seen.insert((*module, *token))));
+                self.not_reverted = 0;
+                self.reverted = Some(done);
+                self.settle_reverts();
             }
-            Command::End(done) => {
-                let _nobody_waits = done.send(None);
-                return;
+            // The loop sees to it.
+            Command::End(_) => {}
+        }
+    }
+
+    /// Does the next small piece of work. How long to pause then; `None`: until there is a command.
+    fn step(&mut self, cx: &mut Cx<'rt, RejitThread>) -> Option<Duration> {
+        if let Some(mut job) = self.urgent.pop_front() {
+            match self.trace(cx, &mut job) {
+                false => self.urgent.push_front(job),
+                // Dropped: who waits goes on.
+                true => drop(job.done.take().map(|done| done.send(()))),
+            }
+            return Some(Duration::ZERO);
+        }
+        if let Some(calm) = self.calm.pop_front() {
+            let trace = calm.task().trace;
+            if let Some(rest) = self.go_on(cx, calm) {
+                self.calm.push_front(rest);
+            }
+            if self.calm.is_empty() {
+                trace.settled();
+            }
+        } else if !self.reverts.is_empty() {
+            self.revert(cx);
+        } else {
+            return None;
+        }
+        Some(self.pace.pause())
+    }
+
+    /// A piece of what nobody waits for. What is left of it.
+    fn go_on(&mut self, cx: &mut Cx<'rt, RejitThread>, calm: Calm<'rt>) -> Option<Calm<'rt>> {
+        match calm {
+            Calm::Look(task, key, path) => {
+                let module = cx.info().id(key)?;
+                let age = ModuleAge::Loaded;
+                let meant = task.trace.meant(&task, cx, (module, age), path)?;
+                Some(Calm::Trace(Job::new(meant, None)))
+            }
+            Calm::Trace(mut job) => match self.trace(cx, &mut job) {
+                false => Some(Calm::Trace(job)),
+                true => None,
+            },
+            Calm::FindCallers(task, modules) => {
+                let inlined = std::mem::take(&mut self.bodies.may_be_inlined);
+                match callers::of(cx, &inlined, &modules) {
+                    Ok(found) => Some(Calm::Recompile(task, found.into())),
+                    Err(error) => {
+                        task.say(format!("callers of traced methods: {}", answered(error)));
+                        None
+                    }
+                }
+            }
+            Calm::Recompile(task, mut callers) => {
+                if let Err(error) = self.recompile(cx, &mut callers) {
+                    task.say(format!("callers of traced methods: {}", answered(error)));
+                    return None;
+                }
+                (!callers.is_empty()).then_some(Calm::Recompile(task, callers))
             }
         }
     }
-}
 
-/// Takes probes out of all that has them. What did not go, for users.
-fn revert<'rt>(
-    cx: &mut Cx<'rt, RejitThread>,
-    bodies: &Bodies<'_>,
-    traced: &[(ModuleKey, Token, Option<i32>)],
-) -> Option<String> {
-    let info = cx.info();
-    let mut methods = Vec::with_capacity(traced.len());
-    let mut seen = HashSet::with_capacity(traced.len());
-    for (module, token, number) in traced {
-        if let Some(method) = number.and_then(table::method) {
-            method.min_ns.store(NEVER, Relaxed);
+    /// Traces some methods of a module. True: all is done.
+    fn trace(&mut self, cx: &mut Cx<'rt, RejitThread>, job: &mut Job<'rt>) -> bool {
+        if !job.meant.task.is_in_force() {
+            return true;
         }
-        // A module that was reported twice is requested twice, and reverted once.
-        if !seen.insert((*module, *token)) {
-            continue;
+        match self.try_trace(cx, job) {
+            Ok(false) => false,
+            Ok(true) => {
+                let notes = job.module.as_ref().map(Module::notes);
+                let notes = notes.unwrap_or_default().join("; ");
+                if !notes.is_empty() {
+                    let note = format!("methods of {}: {notes}", job.meant.file());
+                    job.meant.task.say(note);
+                }
+                true
+            }
+            Err(error) => {
+                for (place, _) in job.left.drain(..) {
+                    let trace = job.meant.task.trace;
+                    trace.became(place, Err(answered(error)));
+                }
+                let note = format!("methods of {}: {}", job.meant.file(), answered(error));
+                job.meant.task.say(note);
+                true
+            }
         }
-        bodies.asked.remove(*module, *token);
-        methods.extend(info.id(*module).map(|module| (module, *token)));
     }
-    if methods.is_empty() {
-        return None;
-    }
-    let failed = match info.request_revert(cx, &methods) {
-        Ok(answers) => answers.iter().filter(|answer| answer.is_err()).count(),
-        Err(_) => methods.len(),
-    };
-    (failed > 0).then(|| {
-        format!("{failed} traced methods did not get their code back; they count nothing any more")
-    })
-}
 
-/// Asks for callers in other modules than those of the traced methods, as they are: see [`callers`].
-fn recompile_callers<'rt>(
-    cx: &mut Cx<'rt, RejitThread>,
-    bodies: &mut Bodies<'_>,
-    modules: &[ModuleKey],
-    traced: &mut Vec<(ModuleKey, Token, Option<i32>)>,
-) -> corprof::Result<()> {
-    let inlined = std::mem::take(&mut bodies.may_be_inlined);
-    let mut found = callers::of(cx, &inlined, modules)?;
-    // What has probes has been compiled again.
-    let has_probes: HashSet<_> = traced
-        .iter()
-        .map(|(module, token, _)| (*module, *token))
-        .collect();
-    found.retain(|caller| !has_probes.contains(caller));
-    let info = cx.info();
-    let methods: Vec<_> = found
-        .iter()
-        .filter_map(|(module, token)| Some((info.id(*module)?, *token)))
-        .collect();
-    if !methods.is_empty() {
-        info.request_rejit(cx, &methods)?;
-        traced.extend(
-            found
-                .into_iter()
-                .map(|(module, token)| (module, token, None)),
-        );
+    fn try_trace(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        job: &mut Job<'rt>,
+    ) -> corprof::Result<bool> {
+        let module = match &mut job.module {
+            Some(module) => module,
+            none => none.insert(Module::open(cx, job.meant.module, job.meant.age)?),
+        };
+        if let Some((_, first)) = job.left.front() {
+            let kind = Kind::of(first);
+            let is_one = |(_, wanted): &&(Place, Wanted)| Kind::of(wanted) == kind;
+            let some = job.left.iter().take(self.pace.size(kind));
+            let count = some.take_while(is_one).count();
+            let some: Vec<_> = job.left.drain(..count).collect();
+            let places: Vec<_> = some.iter().map(|(place, _)| *place).collect();
+            let began = Instant::now();
+            let trace = job.meant.task.trace;
+            let requested = self.request(cx, &job.meant.task, module, kind, some);
+            self.pace.after(kind, count, began.elapsed());
+            if let Err(error) = requested {
+                for place in places {
+                    trace.became(place, Err(answered(error)));
+                }
+                return Err(error);
+            }
+            return Ok(false);
+        }
+        let callers = match &mut job.callers {
+            Some(callers) => callers,
+            none => {
+                let found = module.async_callers().into_iter();
+                none.insert(found.map(|token| (job.meant.module, token)).collect())
+            }
+        };
+        self.recompile(cx, callers)?;
+        Ok(callers.is_empty())
     }
-    Ok(())
-}
 
-/// Prepares each method and asks for all of them at once. What else a user should know.
-///
-/// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose tokens
-/// code may use at once, and on .NET 11.0.0 the call makes precompiled code of the module fail.
-fn request<'rt>(
-    cx: &mut Cx<'rt, RejitThread>,
-    (trace, clr): (&Trace, &Clr),
-    bodies: &mut Bodies<'_>,
-    (key, age): (ModuleKey, ModuleAge),
-    methods: Vec<(usize, Wanted)>,
-    traced: &mut Vec<(ModuleKey, Token, Option<i32>)>,
-) -> corprof::Result<Option<String>> {
-    let info = cx.info();
-    let mut module = Module::open(cx, key, age)?;
-    let asked = module.prepare(cx, (trace, clr), bodies, methods);
-    let about = info.get_module_info2(cx, module.id)?;
-    let precompiled = about.is_some_and(|about| about.flags.contains(corprof::ModuleFlags::NGEN));
-    let async_callers = module.async_callers(cx, &asked, precompiled);
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for asked in &asked {
-        let id = (module.id, asked.token);
-        match info.inliners_are_safe(cx, module.id, asked.token) {
-            Ok(true) => with.push(id),
-            _ => without.push(id),
+    /// Prepares some methods and asks for them.
+    ///
+    /// `ApplyMetaData` is not called: bodies need signatures and references to members only, whose tokens
+    /// code may use at once, and on .NET 11.0.0 the call makes precompiled code of the module fail.
+    fn request(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        task: &Task,
+        module: &mut Module<'rt>,
+        kind: Kind,
+        methods: Vec<(Place, Wanted)>,
+    ) -> corprof::Result<()> {
+        let info = cx.info();
+        let asked = module.prepare(cx, (task.trace, &task.clr), &mut self.bodies, methods);
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for asked in &asked {
+            let id = (module.id, asked.token);
+            match info.inliners_are_safe(cx, module.id, asked.token) {
+                Ok(true) => with.push(id),
+                _ => without.push(id),
+            }
         }
-    }
-    let requested: corprof::Result<()> = (|| {
-        if !with.is_empty() {
-            // A method that is itself one of those that another one was inlined into is bound twice in one request, and the
-            // second time counts: so the runtime is to ask for the bodies of inliners too.
-            let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
-            info.request_rejit_with_inliners(cx, flags, &with)?;
-        }
-        if !without.is_empty() {
-            info.request_rejit(cx, &without)?;
-        }
-        if !async_callers.is_empty() {
-            // With their own IL, as nothing is prepared for them: what is traced is not inlined again.
-            let callers = async_callers.iter().map(|token| (module.id, *token));
-            info.request_rejit(cx, &callers.collect::<Vec<_>>())?;
+        // Their bodies are new again.
+        let tokens: HashSet<Token> = asked.iter().map(|asked| asked.token).collect();
+        let key = module.key;
+        self.reverts
+            .retain(|(module, token, ..)| *module != key || !tokens.contains(token));
+        let requested: corprof::Result<()> = (|| {
+            if !with.is_empty() {
+                // A method that is itself one of those that another one was inlined into is bound twice in one request, and
+                // the second time counts: so the runtime is to ask for the bodies of inliners too.
+                let flags = RejitFlags::BLOCK_INLINING | RejitFlags::INLINING_CALLBACKS;
+                info.request_rejit_with_inliners(cx, flags, &with)?;
+            }
+            if !without.is_empty() {
+                info.request_rejit(cx, &without)?;
+            }
+            Ok(())
+        })();
+        module.look_for_callers(cx, &asked);
+        module.without_inliners += without.len();
+        for Asked { token, counts } in asked {
+            let number = counts.map(|(_, number)| number);
+            self.changed.push((module.key, token, kind, number));
+            if let Some((place, number)) = counts {
+                let answer = requested.map(|()| number);
+                task.trace.became(place, answer.map_err(answered));
+            }
         }
         Ok(())
-    })();
-    traced.extend(async_callers.into_iter().map(|token| (key, token, None)));
-    for asked in asked {
-        let number = asked.counts.map(|(_, number)| number);
-        traced.push((key, asked.token, number));
-        if let Some((index, number)) = asked.counts {
-            let answer = requested.map(|()| number);
-            trace.became(index, answer.map_err(answered));
+    }
+
+    /// Asks for some callers of what is traced, with their own IL, as nothing is prepared for them: what is traced is not
+    /// inlined again.
+    fn recompile(
+        &mut self,
+        cx: &mut Cx<'rt, RejitThread>,
+        callers: &mut Callers,
+    ) -> corprof::Result<()> {
+        let kind = Kind::Plain;
+        let count = callers.len().min(self.pace.size(kind));
+        // What has probes has been compiled again.
+        let asked = self.bodies.asked;
+        let some = callers.drain(..count);
+        let some: Vec<_> = some
+            .filter(|(module, token)| !asked.contains(*module, *token))
+            .collect();
+        let info = cx.info();
+        let methods = some.iter();
+        let methods = methods.filter_map(|(module, token)| Some((info.id(*module)?, *token)));
+        let methods: Vec<_> = methods.collect();
+        if methods.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        info.request_rejit(cx, &methods)?;
+        self.pace.after(kind, count, began.elapsed());
+        let some = some.into_iter();
+        self.changed
+            .extend(some.map(|(module, token)| (module, token, kind, None)));
+        Ok(())
+    }
+
+    /// Takes probes out of some of those that have them.
+    fn revert(&mut self, cx: &mut Cx<'rt, RejitThread>) {
+        let Some((_, _, kind, _)) = self.reverts.front().copied() else {
+            return;
+        };
+        let is_one = |(_, _, other, _): &&Changed| *other == kind;
+        let some = self.reverts.iter().take(self.pace.size(kind));
+        let count = some.take_while(is_one).count();
+        let info = cx.info();
+        let mut methods = Vec::with_capacity(count);
+        for (module, token, ..) in self.reverts.drain(..count) {
+            self.bodies.asked.remove(module, token);
+            methods.extend(info.id(module).map(|module| (module, token)));
+        }
+        if !methods.is_empty() {
+            let began = Instant::now();
+            self.not_reverted += match info.request_revert(cx, &methods) {
+                Ok(answers) => answers.iter().filter(|answer| answer.is_err()).count(),
+                Err(_) => methods.len(),
+            };
+            self.pace.after(kind, count, began.elapsed());
+        }
+        self.settle_reverts();
+    }
+
+    /// Answers who waits, where all have their own code back.
+    fn settle_reverts(&mut self) {
+        if !self.reverts.is_empty() {
+            return;
+        }
+        let failed = std::mem::take(&mut self.not_reverted);
+        if let Some(done) = self.reverted.take() {
+            let _nobody_waits = done.send((failed > 0).then(|| {
+                format!(
+                    "{failed} traced methods did not get their code back; they count nothing any more"
+                )
+            }));
         }
     }
-    let mut notes = module.notes();
-    if precompiled && !without.is_empty() {
-        notes.push(format!(
-            "{} of them may have copies inlined into precompiled code, whose calls are not counted (.NET before 7)",
-            without.len()
-        ));
+}
+
+impl Calm<'_> {
+    fn task(&self) -> &Task {
+        match self {
+            Calm::Trace(job) => &job.meant.task,
+            Calm::Look(task, ..) | Calm::FindCallers(task, _) | Calm::Recompile(task, _) => task,
+        }
     }
-    Ok((!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+impl Task {
+    /// Whether its session is there.
+    fn is_in_force(&self) -> bool {
+        self.trace.session() == self.session
+    }
+
+    fn say(&self, note: String) {
+        if self.is_in_force() {
+            self.events.tell(EventNews::Note(note));
+        }
+    }
 }

@@ -214,6 +214,122 @@ fn no_lock_is_held_during_rejit_calls() {
     shop.assert_no_violations();
 }
 
+/// A module with so many methods `Many.Plain.M`, and so many of a generic type.
+fn add_many(clr: &FakeClr, plain: usize, generic: usize) -> (Vec<u64>, Vec<u64>) {
+    let module = clr.add_module("/app/many.dll");
+    let tokens = |class: &str, count: usize| {
+        let class = clr.add_named_class(module, class);
+        let functions = (0..count).map(|_| clr.add_named_function(class, "M"));
+        functions.map(|function| token(clr, function)).collect()
+    };
+    // In metadata the generic ones come first.
+    let generic = tokens("Many.Generic`1", generic);
+    (tokens("Many.Plain", plain), generic)
+}
+
+#[test]
+fn methods_are_asked_for_in_small_requests() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    let (plain, generic) = add_many(clr, 200, 5);
+    program.attach(clr);
+    let mut recording = program.record("event=class-load;trace=1000000000:Many.*");
+    recording.until(|told| told.traced.len() == 205);
+    recording.stop().assert_complete();
+    let changes = changes(clr);
+    for kind in [REQUEST, "RequestRevert"] {
+        let of_kind = changes.iter().filter(|(method, _)| *method == kind);
+        let requests: Vec<_> = of_kind.map(|(_, tokens)| tokens.clone()).collect();
+        // Those come last of which the runtime looks for instances everywhere, and never with others.
+        assert_eq!(requests.concat(), [plain.clone(), generic.clone()].concat());
+        assert!(
+            requests.iter().all(|tokens| tokens.len() <= 64),
+            "{requests:?}"
+        );
+        let first = requests.iter().find(|tokens| tokens.contains(&generic[0]));
+        assert_eq!(first.unwrap()[0], generic[0]);
+    }
+    let of = |kind| changes.iter().find(|(method, _)| *method == kind).unwrap();
+    assert_eq!(of(REQUEST).1, plain[..8]);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_recording_goes_on_while_a_request_takes_long() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let (go_on, waits) = channel::<()>();
+    let (tell, begun) = channel();
+    clr.meanwhile(REQUEST, move || {
+        tell.send(()).unwrap();
+        drop(waits.recv());
+    });
+    let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
+    begun.recv_timeout(END).unwrap();
+    shop.until_subscribed();
+    shop.load_class();
+    recording.until(|told| !told.stacks().is_empty());
+    let recorded = recording.stop();
+    // The request is still under way.
+    drop(go_on);
+    recorded.assert_complete();
+    let notes = recorded.notes.join("\n");
+    for told in [
+        "2 methods that --trace means were not traced yet when the recording ended",
+        "traced methods have not all got their code back yet",
+    ] {
+        assert!(notes.contains(told), "{notes}");
+    }
+    assert!(!notes.contains("from their first call on"), "{notes}");
+    let both = vec![token(clr, shop.main), token(clr, shop.add)];
+    // One by one, as a request took so long.
+    clr.wait_for_calls("RequestRevert", 2);
+    let [main, add] = both[..] else { panic!() };
+    let reverts = [main, add].map(|token| ("RequestRevert", vec![token]));
+    assert_eq!(changes(clr)[0], (REQUEST, both));
+    assert_eq!(changes(clr)[1..], reverts);
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
+#[test]
+fn a_module_that_is_loaded_does_not_wait_for_others() {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    add_many(clr, 2000, 0);
+    program.attach(clr);
+    let (tell, told) = channel();
+    let (other, thread) = (clr.clone(), clr.add_thread());
+    clr.meanwhile(REQUEST, move || {
+        let before = other.calls_of("GetModuleMetaData").len();
+        std::thread::spawn({
+            let other = other.clone();
+            move || {
+                let module = other.add_module("/app/late.dll");
+                let class = other.add_named_class(module, "Many.Late");
+                let run = other.add_named_function(class, "Run");
+                let answer = other.on_thread(thread, || other.module_load_finished(module));
+                tell.send((answer, token(&other, run))).unwrap();
+            }
+        });
+        other.wait_for_calls("GetModuleMetaData", before + 1);
+    });
+    let mut recording =
+        program.record("event=class-load;trace=1000000000:Many.*;trace_limit=10000");
+    let (answer, late) = told.recv_timeout(END).unwrap();
+    assert_eq!(answer, Hresult::S_OK);
+    recording.until(|told| told.traced.len() == 2001);
+    recording.stop().assert_complete();
+    let requests = clr.calls_of(REQUEST);
+    // Tokens of both modules may be equal, and no other request is for one method.
+    let of_late = requests.iter().position(|call| call.arguments == [late]);
+    assert!(of_late.unwrap() + 1 < requests.len());
+    clr.shutdown();
+    shop.assert_no_violations();
+}
+
 #[test]
 fn methods_of_a_module_are_traced_before_it_runs() {
     let (program, shop) = (Program::new(), Shop::net8());
@@ -338,7 +454,7 @@ fn methods_that_cannot_be_traced_are_reported() {
         [
             "--trace Nowhere.*: no method of this name in the 3 modules that were looked at (names are \
              Namespace.Type.Method, * stands for anything)",
-            "1 methods that --trace means were not traced: 1 are, and --trace-limit is 1",
+            "1 methods that --trace means were not traced: 1 come first, and --trace-limit is 1",
             "1 methods of plugin.dll that --trace means were not traced: its assembly can be unloaded, and the \
              runtime does not compile such code again",
         ]
@@ -360,8 +476,11 @@ fn methods_of_two_runtimes_are_counted_apart() {
     call(&ten, ten.add, 8, 0);
     let recorded = recording.stop();
     recorded.assert_complete();
+    let mut traced = traced(&recorded);
+    // Each runtime has a thread of its own for its requests.
+    traced.sort_by_key(|one| one.calls);
     assert_eq!(
-        traced(&recorded),
+        traced,
         [
             counted("Shop.Cart.Add", 3, 0),
             counted("Shop.Cart.Add", 8, 0)

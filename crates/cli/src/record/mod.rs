@@ -244,6 +244,7 @@ fn run_attached(
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
+    let has_all = session.unfinished == 0;
     // Gives the terminal back.
     let top = session.top.take().map(|top| top.keeps());
     // Closes what is left of the streams.
@@ -280,7 +281,7 @@ fn run_attached(
     }
     signals.release();
     written.map(|()| {
-        if targets.len() == processes as usize {
+        if has_all && targets.len() == processes as usize {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

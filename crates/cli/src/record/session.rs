@@ -90,6 +90,8 @@ pub(super) struct Session<'s> {
     buffer: Vec<u8>,
     /// Processes that were told to go.
     pub(super) processes: u32,
+    /// Those of them that had not sent all when they were waited for no longer.
+    pub(super) unfinished: u32,
     only_first: bool,
     started: Instant,
     status: Option<ExitStatus>,
@@ -124,6 +126,7 @@ impl<'s> Session<'s> {
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
+            unfinished: 0,
             only_first,
             started: Instant::now(),
             status: None,
@@ -154,6 +157,7 @@ impl<'s> Session<'s> {
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
+            unfinished: 0,
             only_first: false,
             started: Instant::now(),
             status: None,
@@ -472,6 +476,7 @@ impl<'s> Session<'s> {
             self.turn(sink, Some(deadline))?;
         }
         for connection in self.connections.drain(..) {
+            self.unfinished += 1;
             self.console.warning(format_args!(
                 "process {} did not finish its recording within {}; its last samples may be missing",
                 connection.pid,

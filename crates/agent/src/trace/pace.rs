@@ -1,0 +1,111 @@
+//! How many methods are asked for at once, and the pauses in between.
+//!
+//! Invariant: one request takes about [`BUDGET`] at most, or is for a single method.
+
+use std::time::Duration;
+
+use super::Wanted;
+
+/// How long a request may take: the program waits meanwhile for locks that the runtime holds.
+const BUDGET: Duration = Duration::from_millis(20);
+/// Most methods of a request: one that was inlined into others takes longer than most.
+const MOST: usize = 64;
+/// The program has as long for itself as a request took, and this at most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a method's request costs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    /// There is one body of it.
+    Plain,
+    /// The runtime looks for its instances in all assemblies.
+    Generic,
+}
+
+impl Kind {
+    pub(super) fn of(method: &Wanted) -> Kind {
+        /// `IMAGE_CEE_CS_CALLCONV_GENERIC`.
+        const GENERIC: u8 = 0x10;
+        let is_generic = method.signature.first().is_some_and(|by| by & GENERIC != 0);
+        match is_generic || method.type_name.contains('`') {
+            true => Kind::Generic,
+            false => Kind::Plain,
+        }
+    }
+}
+
+/// The sizes of requests that take about the budget, learned from those before.
+#[derive(Debug)]
+pub(super) struct Pace {
+    plain: usize,
+    generic: usize,
+    /// The pause that the program is owed.
+    owed: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            plain: 8,
+            generic: 1,
+            owed: Duration::ZERO,
+        }
+    }
+}
+
+impl Pace {
+    pub(super) fn size(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Plain => self.plain,
+            Kind::Generic => self.generic,
+        }
+    }
+
+    /// A request for so many took so long.
+    pub(super) fn after(&mut self, kind: Kind, count: usize, took: Duration) {
+        let size = match kind {
+            Kind::Plain => &mut self.plain,
+            Kind::Generic => &mut self.generic,
+        };
+        self.owed = (self.owed + took).min(LONGEST_PAUSE);
+        if took > BUDGET {
+            let fits = count as u128 * BUDGET.as_nanos() / took.as_nanos();
+            *size = usize::try_from(fits).unwrap_or(MOST).clamp(1, MOST);
+        } else if took < BUDGET / 2 && count == *size {
+            *size = (*size * 2).min(MOST);
+        }
+    }
+
+    /// The pause that is due now.
+    pub(super) fn pause(&mut self) -> Duration {
+        std::mem::take(&mut self.owed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn requests_grow_while_they_are_fast_and_shrink_to_the_budget() {
+        let mut pace = Pace::default();
+        for expected in [16, 32, MOST, MOST] {
+            pace.after(Kind::Plain, pace.size(Kind::Plain), MS);
+            assert_eq!(pace.size(Kind::Plain), expected);
+        }
+        pace.after(Kind::Plain, MOST, 80 * MS);
+        assert_eq!(pace.size(Kind::Plain), MOST / 4);
+        // The rest of a module says nothing of more at once.
+        pace.after(Kind::Plain, 1, MS);
+        assert_eq!(pace.size(Kind::Plain), MOST / 4);
+        assert_eq!(pace.size(Kind::Generic), 1);
+        pace.after(Kind::Generic, 1, 3000 * MS);
+        assert_eq!(pace.size(Kind::Generic), 1);
+        assert_eq!(pace.pause(), LONGEST_PAUSE);
+        assert_eq!(pace.pause(), Duration::ZERO);
+        pace.after(Kind::Plain, 1, 3 * MS);
+        assert_eq!(pace.pause(), 3 * MS);
+    }
+}
