@@ -17,6 +17,8 @@ pub(crate) struct Cost {
     /// `None` where the recording is older than this count.
     callbacks_ns: Option<u64>,
     ticks_ns: Option<u64>,
+    /// `None` where no method was traced, or the recording is older than this count.
+    probes_ns: Option<u64>,
     /// Parts that were reckoned, not measured.
     modelled: Vec<CostPart>,
     /// Call hooks cost much, and are not in any part.
@@ -48,6 +50,7 @@ impl Cost {
             handlers_ns: sum(CostPart::Handlers).unwrap_or(health.handler_ns),
             callbacks_ns: ticks_ns.map(|_| sum(CostPart::Callbacks).unwrap_or(0)),
             ticks_ns,
+            probes_ns: sum(CostPart::Probes),
             modelled,
             has_hooks: health.walker.contains("shadow"),
             ended_abruptly: !health.abrupt.is_empty(),
@@ -63,6 +66,7 @@ impl Cost {
             self.callbacks_ns,
             Some(self.handlers_ns),
             self.ticks_ns,
+            self.probes_ns,
         ]
         .into_iter()
         .flatten()
@@ -108,6 +112,7 @@ impl Cost {
             part("callbacks", self.callbacks_ns, Some(CostPart::Callbacks)),
             part("handlers", Some(self.handlers_ns), Some(CostPart::Handlers)),
             part("ticks", self.ticks_ns, Some(CostPart::Ticks)),
+            part("probes", self.probes_ns, Some(CostPart::Probes)),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let mut text = format!("cost {}", amount(self.total_ns()));
@@ -137,6 +142,8 @@ pub(crate) struct CostJson {
     callbacks_s: Option<f64>,
     handlers_s: f64,
     ticks_s: Option<f64>,
+    /// Null where no method was traced.
+    probes_s: Option<f64>,
     total_s: f64,
     /// Of what the program used without us; null where that is not known.
     percent: Option<f64>,
@@ -167,6 +174,7 @@ impl CostJson {
             callbacks_s: cost.callbacks_ns.map(seconds),
             handlers_s: seconds(cost.handlers_ns),
             ticks_s: cost.ticks_ns.map(seconds),
+            probes_s: cost.probes_ns.map(seconds),
             total_s: seconds(total_ns),
             percent: (program > 0).then(|| total_ns as f64 * 100.0 / program as f64),
             modelled: cost
@@ -176,6 +184,7 @@ impl CostJson {
                     CostPart::Callbacks => "callbacks_s",
                     CostPart::Handlers => "handlers_s",
                     CostPart::Ticks => "ticks_s",
+                    CostPart::Probes => "probes_s",
                 })
                 .collect(),
             not_counted: match (cost.ticks_ns.is_none(), cost.has_hooks) {
@@ -232,6 +241,24 @@ mod tests {
             "cost 1.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
              0.10 modelled)"
         );
+    }
+
+    #[test]
+    fn probes_are_a_part_where_methods_were_traced() {
+        let mut traced = health();
+        traced.target_cpu_ns += 5_000_000_000;
+        traced.cost.push(OfPart {
+            modelled: true,
+            ..of(CostPart::Probes, "", 5_000)
+        });
+        assert_eq!(
+            Cost::of(&traced).said(),
+            "cost 51.30 % of the program's 10.000 s (agent 0.40, callbacks 0.50, handlers 0.30, ticks \
+             0.10 modelled, probes 50.00 modelled)"
+        );
+        let json = CostJson::new(&traced);
+        assert_eq!(json.probes_s, Some(5.0));
+        assert_eq!(json.modelled, ["ticks_s", "probes_s"]);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub enum CostPart {
     Handlers = 1,
     /// The kernel's cost of a tick: the interrupt, and the signal's way to the handler and back.
     Ticks = 2,
+    /// Probes of traced methods, on the program's threads.
+    Probes = 3,
 }
 
 /// One frame, as the agent resolved it.
@@ -619,6 +621,7 @@ impl CostPart {
             0 => Some(CostPart::Callbacks),
             1 => Some(CostPart::Handlers),
             2 => Some(CostPart::Ticks),
+            3 => Some(CostPart::Probes),
             _ => None,
         }
     }

@@ -140,14 +140,17 @@ impl Session<'_> {
                 });
             }
         }
-        for (part, modelled, cpu_ns) in [
-            (CostPart::Handlers, false, totals.handler_ns),
-            (CostPart::Ticks, true, totals.ticks_ns),
-        ] {
+        let probes = self.trace.cost();
+        let probes = probes.map(|(calls, cpu_ns)| (CostPart::Probes, true, calls, cpu_ns));
+        let others = [
+            (CostPart::Handlers, false, totals.ticks, totals.handler_ns),
+            (CostPart::Ticks, true, totals.ticks, totals.ticks_ns),
+        ];
+        for (part, modelled, count, cpu_ns) in others.into_iter().chain(probes) {
             self.recorder.record(&Record::Cost {
                 part,
                 modelled,
-                count: totals.ticks,
+                count,
                 cpu_ns,
                 name: Cow::Borrowed(""),
             });

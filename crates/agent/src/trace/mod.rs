@@ -120,6 +120,8 @@ struct Traced {
     runtime: u8,
     token: Token,
     min_ns: u64,
+    /// It was named, not met by a pattern for many.
+    is_exact: bool,
     module: Arc<str>,
     type_name: String,
     name: String,
@@ -466,6 +468,7 @@ impl Trace {
                 runtime,
                 token: wanted.token,
                 min_ns: wanted.min_ns,
+                is_exact: wanted.is_exact,
                 module: Arc::clone(path),
                 type_name: wanted.type_name.clone(),
                 name: wanted.name.clone(),
@@ -516,6 +519,22 @@ impl Trace {
     fn may_be_inlined(&self, wanted: &Wanted) {
         let name = format!("{}.{}", pattern::plain(&wanted.type_name), wanted.name);
         lock(&self.state).may_be_inlined.insert(name);
+    }
+
+    /// Has a method take its own code back, where nobody has named it. Answers whether that was so.
+    fn leave_out(&self, index: usize) -> bool {
+        let state = lock(&self.state);
+        let Some(traced) = state.traced.get(index).filter(|traced| !traced.is_exact) else {
+            return false;
+        };
+        let runtime = traced.runtime;
+        let mut known = state.known.iter();
+        let found = known.find(|(_, (number, _))| traced.number == Some(*number));
+        let Some(key) = found.map(|(key, _)| *key) else {
+            return false;
+        };
+        drop(state);
+        self.of(runtime).is_some_and(|own| own.leave_out(key))
     }
 
     /// The runtime cannot compile one of them.

@@ -37,6 +37,11 @@ static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// The same, and what it was of the last one without one.
 static LAST_BEGAN: AtomicU64 = AtomicU64::new(0);
+/// What the probes of a call cost, measured as the session began; picoseconds.
+static COST_PS: AtomicU64 = AtomicU64::new(0);
+/// What the two calls of them cost besides, which only managed code can measure (`cargo xtask bench --only traced`: calls
+/// "as any native function").
+const CALLS_PS: u64 = 8_000;
 /// Nanoseconds of 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
 
@@ -64,6 +69,7 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
         // What came in while the last session ended.
         keeper.pending.clear(0);
         table::take_open();
+        COST_PS.store(keeper.cost_ps() + CALLS_PS, Relaxed);
         let now = keeper.clock.now().max(1);
         LAST_BEGAN.store(now, Relaxed);
         BEGAN.store(now, Release);
@@ -82,6 +88,11 @@ pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
         *open.entry(number).or_default() += count;
     }
     (open, no_room)
+}
+
+/// What the probes of a call cost, about; picoseconds.
+pub(super) fn cost_ps() -> u64 {
+    COST_PS.load(Relaxed)
 }
 
 /// It is over: nothing is counted from here on.
@@ -134,6 +145,27 @@ impl Keeper {
             return (ticks, processor & 0xfff);
         }
         (self.clock.now(), 0)
+    }
+}
+
+impl Keeper {
+    /// What counting a call costs, at best: others have the processor too.
+    fn cost_ps(&'static self) -> u64 {
+        const ROUNDS: u64 = 8;
+        const CALLS: u64 = 256;
+        let Some(method) = table::unlisted() else {
+            return 0;
+        };
+        let round = |_| {
+            let began = self.clock.now();
+            for _ in 0..CALLS {
+                let began = self.clock.now();
+                let (now, processor) = self.now();
+                count(self, method, processor, now.saturating_sub(began), false);
+            }
+            nanoseconds(self.clock.now().saturating_sub(began))
+        };
+        (0..ROUNDS).map(round).min().unwrap_or(0) * 1_000 / CALLS
     }
 }
 

@@ -52,6 +52,8 @@ enum Command {
     Trace(Box<Meant>, SyncSender<()>),
     /// A session begins, and these modules are there, with their files.
     Begin(Task, Vec<(ModuleKey, Arc<str>)>),
+    /// A method is called too often.
+    LeaveOut(ModuleKey, Token),
     /// A session ends.
     Revert(SyncSender<Option<String>>),
     End(SyncSender<()>),
@@ -140,6 +142,15 @@ impl ClrTrace {
         }
     }
 
+    /// Has a method take its own code back. False: nobody is there to see to it.
+    pub(super) fn leave_out(&self, (module, method): (ModuleKey, Token)) -> bool {
+        let commands = lock(&self.commands);
+        let sent = |commands: &Sender<_>| commands.send(Command::LeaveOut(module, method));
+        commands
+            .as_ref()
+            .is_some_and(|commands| sent(commands).is_ok())
+    }
+
     /// Waits until nothing is traced any more.
     pub(super) fn revert(&self, events: &Events) {
         if !self.can_trace() {
@@ -222,6 +233,8 @@ struct Work<'a, 'rt> {
     urgent: VecDeque<Job<'rt>>,
     calm: VecDeque<Calm<'rt>>,
     changed: Vec<Changed>,
+    /// What is to have its own code back soon, and what has time for it.
+    leaving: VecDeque<Changed>,
     reverts: VecDeque<Changed>,
     /// How many did not get their own code back, and who waits for that.
     not_reverted: usize,
@@ -273,6 +286,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
             urgent: VecDeque::new(),
             calm: VecDeque::new(),
             changed: Vec::new(),
+            leaving: VecDeque::new(),
             reverts: VecDeque::new(),
             not_reverted: 0,
             reverted: None,
@@ -289,6 +303,20 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 self.calm
                     .extend(looks.map(|(key, path)| Calm::Look(task.clone(), key, path)));
                 self.calm.push_back(Calm::FindCallers(task, keys));
+            }
+            Command::LeaveOut(module, token) => {
+                let (leaving, stays) = self
+                    .changed
+                    .drain(..)
+                    .partition(|changed| (changed.0, changed.1) == (module, token));
+                self.changed = stays;
+                let leaving: Vec<Changed> = leaving;
+                for (_, _, _, number) in &leaving {
+                    if let Some(method) = number.and_then(table::method) {
+                        method.min_ns.store(NEVER, Relaxed);
+                    }
+                }
+                self.leaving.extend(leaving.first());
             }
             Command::Revert(done) => {
                 // Who waited goes on.
@@ -329,7 +357,9 @@ impl<'a, 'rt> Work<'a, 'rt> {
             }
             return Some(Duration::ZERO);
         }
-        if let Some(calm) = self.calm.pop_front() {
+        if !self.leaving.is_empty() {
+            self.revert(cx);
+        } else if let Some(calm) = self.calm.pop_front() {
             let trace = calm.task().trace;
             if let Some(rest) = self.go_on(cx, calm) {
                 self.calm.push_front(rest);
@@ -530,15 +560,19 @@ impl<'a, 'rt> Work<'a, 'rt> {
 
     /// Takes probes out of some of those that have them.
     fn revert(&mut self, cx: &mut Cx<'rt, RejitThread>) {
-        let Some((_, _, kind, _)) = self.reverts.front().copied() else {
+        let queue = match self.leaving.is_empty() {
+            false => &mut self.leaving,
+            true => &mut self.reverts,
+        };
+        let Some((_, _, kind, _)) = queue.front().copied() else {
             return;
         };
         let is_one = |(_, _, other, _): &&Changed| *other == kind;
-        let some = self.reverts.iter().take(self.pace.size(kind));
+        let some = queue.iter().take(self.pace.size(kind));
         let count = some.take_while(is_one).count();
         let info = cx.info();
         let mut methods = Vec::with_capacity(count);
-        for (module, token, ..) in self.reverts.drain(..count) {
+        for (module, token, ..) in queue.drain(..count) {
             self.bodies.asked.remove(module, token);
             methods.extend(info.id(module).map(|module| (module, token)));
         }

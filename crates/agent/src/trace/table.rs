@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use recording::histogram::{BUCKETS, bucket};
 
@@ -94,18 +94,28 @@ pub(super) fn method(number: i32) -> Option<&'static Method> {
     unsafe { method.as_ref() }
 }
 
-/// A new method, not traced yet, and its number. `None` where there are too many, or no memory.
-pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
-    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = METHODS.get(*count)?;
-    let number = i32::try_from(*count).ok()?;
-    let method: &'static Method = Box::leak(Box::new(Method {
+/// A method without a number, on which counting is measured. `None` where there is no memory.
+pub(super) fn unlisted() -> Option<&'static Method> {
+    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
+    METHOD.get_or_init(|| new("".into())).as_ref()
+}
+
+fn new(name: Arc<str>) -> Option<Method> {
+    Some(Method {
         name,
         min_ns: AtomicU64::new(NEVER),
         offered: AtomicU64::new(0),
         offered_ns: AtomicU64::new(0),
         shards: new_shards()?,
-    }));
+    })
+}
+
+/// A new method, not traced yet, and its number. `None` where there are too many, or no memory.
+pub(super) fn add(name: Arc<str>) -> Option<(i32, &'static Method)> {
+    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = METHODS.get(*count)?;
+    let number = i32::try_from(*count).ok()?;
+    let method: &'static Method = Box::leak(Box::new(new(name)?));
     place.store(std::ptr::from_ref(method).cast_mut(), Release); // pairs with `method`
     *count += 1;
     Some((number, method))

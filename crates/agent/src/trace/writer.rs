@@ -3,7 +3,7 @@
 //! Invariant: a method is told before its calls; each count is told once.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use recording::{Event, Record};
 
@@ -17,6 +17,12 @@ use crate::record::Recorder;
 pub(crate) struct TraceWriter {
     /// Index among the session's methods, and where they count.
     counting: Vec<(u32, i32)>,
+    /// Calls so far.
+    calls: u64,
+    /// CPU time of the process when calls were last looked at.
+    cpu_ns: u64,
+    /// Methods whose calls were found distorted.
+    distorted: HashSet<i32>,
     by_number: HashMap<i32, Slow>,
 }
 
@@ -31,6 +37,12 @@ struct Slow {
 }
 
 impl TraceWriter {
+    /// Calls that were counted, and what their probes cost, nanoseconds. None where nothing was traced.
+    pub(crate) fn cost(&self) -> Option<(u64, u64)> {
+        let cost_ns = self.calls.saturating_mul(probes::cost_ps()) / 1_000;
+        (!self.counting.is_empty()).then_some((self.calls, cost_ns))
+    }
+
     /// Writes what is new.
     pub(crate) fn write(&mut self, trace: &Trace, recorder: &mut Recorder) {
         let fresh = {
@@ -65,6 +77,8 @@ impl TraceWriter {
             return;
         }
         probes::adjust();
+        let cpu_ns = proc::process_cpu_ns();
+        let used_ns = cpu_ns.saturating_sub(std::mem::replace(&mut self.cpu_ns, cpu_ns));
         let time_ns = proc::now_ns();
         let (mut limited, mut limited_ns) = (0u64, 0u64);
         for (index, number) in &self.counting {
@@ -77,6 +91,13 @@ impl TraceWriter {
                 let (calls, ns) = slow.not_kept(&batch, all_are, method);
                 limited += calls;
                 limited_ns += ns;
+            }
+            let calls = batch.calls();
+            self.calls += calls;
+            if is_distorted(calls, probes::cost_ps(), used_ns)
+                && self.distorted.insert(*number)
+            {
+                recorder.note(&distorted_note(trace, *index, method, calls));
             }
             if batch.buckets.is_empty() && batch.sum_ns == 0 && batch.errors == 0 {
                 continue;
@@ -100,6 +121,30 @@ impl TraceWriter {
     }
 }
 
+/// Whether the probes of a method's calls are much of what the program did.
+fn is_distorted(calls: u64, cost_ps: u64, used_ns: u64) -> bool {
+    /// Fewer in a second are no trouble.
+    const MANY: u64 = 100_000;
+    /// The share that is too much.
+    const SHARE: u64 = 10;
+    let cost_ns = calls.saturating_mul(cost_ps) / 1_000;
+    calls > MANY && cost_ns.saturating_mul(SHARE) > used_ns
+}
+
+/// Leaves it out where it was not named, and says so.
+fn distorted_note(trace: &Trace, index: u32, method: &table::Method, calls: u64) -> String {
+    let name = &method.name;
+    let often = format!(
+        "{name} was called {calls} times in about a second, and counting takes much of the program's time"
+    );
+    match trace.leave_out(index as usize) {
+        true => format!(
+            "{often}: it was left out from then on, its calls are those before (a pattern without * counts on)"
+        ),
+        false => format!("{often}; trace what calls it instead"),
+    }
+}
+
 impl Slow {
     /// Slow calls of this batch that were not even looked at.
     fn not_kept(&mut self, batch: &Batch, all_are: bool, method: &table::Method) -> (u64, u64) {
@@ -117,5 +162,21 @@ impl Slow {
         self.told += calls;
         self.told_ns = self.told_ns.wrapping_add(ns);
         (calls, ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_distorted;
+
+    #[test]
+    fn tiny_methods_that_are_called_all_the_time_are_distorted() {
+        const SECOND: u64 = 1_000_000_000;
+        const COST_PS: u64 = 25_000;
+        // A loop around a method of some instructions.
+        assert!(is_distorted(20_000_000, COST_PS, SECOND));
+        // Fewer beside much else, and few in a program that does nothing else.
+        assert!(!is_distorted(1_000_000, COST_PS, SECOND));
+        assert!(!is_distorted(90_000, COST_PS, 10_000_000));
     }
 }

@@ -1,6 +1,7 @@
 //! Method tracing: ReJIT requests, exact call counts, reverts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use control::{answer, ask, keys};
@@ -264,7 +265,7 @@ fn a_recording_goes_on_while_a_request_takes_long() {
     let (tell, begun) = channel();
     clr.meanwhile(REQUEST, move || {
         tell.send(()).unwrap();
-        drop(waits.recv());
+        let _dropped = waits.recv();
     });
     let mut recording = program.record("event=class-load;trace=1000000000:Shop.Cart.*");
     begun.recv_timeout(END).unwrap();
@@ -328,6 +329,51 @@ fn a_module_that_is_loaded_does_not_wait_for_others() {
     assert!(of_late.unwrap() + 1 < requests.len());
     clr.shutdown();
     shop.assert_no_violations();
+}
+
+/// Calls `Add` until something is said of it, and what that is.
+fn call_without_end(pattern: &str) -> (String, Vec<(&'static str, Vec<u64>)>, u64) {
+    let (program, shop) = (Program::new(), Shop::net8());
+    let clr = &shop.clr;
+    program.attach(clr);
+    let mut recording = program.record(&format!("event=class-load;trace=1000000000:{pattern}"));
+    recording.until(|told| !told.traced.is_empty());
+    let probes = shop.in_main(|| Probes::of(&clr.prepare_call(shop.add)).unwrap());
+    let is_said = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_said.load(Ordering::Relaxed) {
+                probes.call(false);
+            }
+        });
+        recording.until(|told| !told.notes.is_empty());
+        is_said.store(true, Ordering::Relaxed);
+    });
+    if pattern.contains('*') {
+        clr.wait_for_calls("RequestRevert", 1);
+    }
+    let changes = changes(clr);
+    let add = token(clr, shop.add);
+    let recorded = recording.stop();
+    recorded.assert_complete();
+    clr.shutdown();
+    shop.assert_no_violations();
+    (recorded.notes.concat(), changes, add)
+}
+
+#[test]
+fn a_method_that_is_called_all_the_time_is_left_out() {
+    let (note, changes, add) = call_without_end("Shop.*");
+    assert!(note.starts_with("Shop.Cart.Add was called "), "{note}");
+    assert!(note.contains("it was left out from then on"), "{note}");
+    assert_eq!(changes[1..], [("RequestRevert", vec![add])]);
+}
+
+#[test]
+fn a_method_that_was_named_is_traced_however_often_it_is_called() {
+    let (note, changes, _) = call_without_end("Shop.Cart.Add");
+    assert!(note.contains("trace what calls it instead"), "{note}");
+    assert_eq!(changes.len(), 1);
 }
 
 #[test]
