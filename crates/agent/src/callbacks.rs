@@ -104,6 +104,7 @@ impl ClrCallbacks {
         let major = found.as_ref().map_or(0, |found| found.major);
         self.clr.set_tiering(tiers::tiering(major));
         self.clr.set_major(major);
+        self.clr.set_modifiable(tiers::is_modifiable());
         RuntimeFacts {
             version: found
                 .map(|found| version::of_runtime(info, major, found.minor, found.build))

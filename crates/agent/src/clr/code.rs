@@ -319,6 +319,8 @@ impl Clr {
             };
             if rejit != RejitId::ORIGINAL {
                 self.compiled_again(cx, function, start);
+            } else if kind == MethodKind::Il && self.modifiable.load(Ordering::Relaxed) {
+                self.compiled_once_more(cx, function, start);
             }
             let (facts, keeper) = self.collectible_facts(cx, function, kind, start);
             let of_this = self.tier(target, &unwind, kind, &regions);

@@ -57,6 +57,7 @@ pub struct Clr {
     unloadable: Mutex<Unloadable>,
     named_dynamics: Mutex<NamedDynamics>,
     rewritten: Mutex<Rewritten>,
+    modifiable: AtomicBool,
     /// What it does with hot code: [`Tiering`].
     tiering: AtomicU8,
     /// Code headers that have been read and believed since the last that was not.
@@ -118,6 +119,7 @@ impl Clr {
             unloadable: Mutex::default(),
             named_dynamics: Mutex::default(),
             rewritten: Mutex::default(),
+            modifiable: AtomicBool::new(false),
             tiering: AtomicU8::new(Tiering::default() as u8),
             headers_read: AtomicU32::new(0),
             il_maps: IlMapTrust::default(),
@@ -160,6 +162,11 @@ impl Clr {
     /// How we came to it.
     pub fn arrival(&self) -> Arrival {
         self.arrival
+    }
+
+    /// Whether its methods may get other IL by hot reload.
+    pub(crate) fn set_modifiable(&self, modifiable: bool) {
+        self.modifiable.store(modifiable, Ordering::Relaxed);
     }
 
     /// What it does with hot code.

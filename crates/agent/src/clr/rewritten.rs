@@ -3,7 +3,8 @@
 //! The runtime tells lines of such code by the new IL; debug information and other bodies of the method speak of the old
 //! one. Invariant: a body that is not known here is as its file has it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use corprof::context::Synchronous;
@@ -11,6 +12,7 @@ use corprof::sys::CorIlMap;
 use corprof::{Cx, FunctionId};
 
 use super::{Clr, lock};
+use crate::base::proc::{self, Mapping};
 use crate::model::IlMap;
 
 /// New offsets with the old ones, by the new ones.
@@ -25,6 +27,10 @@ pub(super) struct Rewritten {
     methods: HashMap<(usize, u32), Offsets>,
     /// By the address at which the runtime knows the body.
     bodies: HashMap<u64, Offsets>,
+    /// Bodies of IL that came by hot reload, which no debug information of the file speaks of.
+    updated: HashSet<u64>,
+    /// Where files of modules are in memory, by the module's serial number.
+    files: HashMap<u64, Arc<[Range<u64>]>>,
 }
 
 impl Clr {
@@ -61,14 +67,52 @@ impl Clr {
         }
     }
 
+    /// A body was compiled in a runtime with hot reload: its IL may be that of an update, which the runtime keeps
+    /// outside of the file (`EditAndContinueModule::UpdateMethod`, src/coreclr/vm/encee.cpp).
+    pub(super) fn compiled_once_more<'rt, C: Synchronous>(
+        &self,
+        cx: &Cx<'rt, C>,
+        function: FunctionId<'rt>,
+        code_start: u64,
+    ) {
+        let info = cx.info();
+        let Ok(Some(found)) = info.get_function_info2(cx, function) else {
+            return;
+        };
+        let Some(module) = found.module else {
+            return;
+        };
+        let Some(facts) = self.module(module.raw()) else {
+            return;
+        };
+        let Ok(Some(il)) = info.get_il_function_body_address(cx, module, found.token) else {
+            return;
+        };
+        let known = lock(&self.rewritten).files.get(&facts.serial).cloned();
+        let file = known.unwrap_or_else(|| mapped(&proc::mappings(), facts.base));
+        let mut rewritten = lock(&self.rewritten);
+        // Its place may have been that of another body before.
+        rewritten.updated.remove(&code_start);
+        if is_elsewhere(&file, il as u64) && rewritten.updated.len() < MAX_BODIES {
+            rewritten.updated.insert(code_start);
+        }
+        rewritten.files.insert(facts.serial, file);
+    }
+
     /// Whether a body is of other IL than its file's.
     pub(super) fn is_rewritten(&self, code_start: u64) -> bool {
-        lock(&self.rewritten).bodies.contains_key(&code_start)
+        let rewritten = lock(&self.rewritten);
+        rewritten.bodies.contains_key(&code_start) || rewritten.updated.contains(&code_start)
     }
 
     /// A body's map with the offsets of the file's IL.
     pub(crate) fn in_own_il(&self, code_start: u64, mut map: IlMap) -> IlMap {
-        let offsets = lock(&self.rewritten).bodies.get(&code_start).cloned();
+        let rewritten = lock(&self.rewritten);
+        if rewritten.updated.contains(&code_start) {
+            return IlMap::default();
+        }
+        let offsets = rewritten.bodies.get(&code_start).cloned();
+        drop(rewritten);
         if let Some(offsets) = offsets {
             for (_, il) in &mut map {
                 *il = old_offset(&offsets, *il);
@@ -76,6 +120,20 @@ impl Clr {
         }
         map
     }
+}
+
+/// Where the file that is at `base` is in memory; nowhere, where no file is there.
+fn mapped(mappings: &[Mapping], base: u64) -> Arc<[Range<u64>]> {
+    let inode = proc::mapping_of(mappings, base).map_or(0, |mapping| mapping.inode);
+    let of_file = mappings
+        .iter()
+        .filter(|one| inode != 0 && one.inode == inode);
+    of_file.map(|mapping| mapping.range.clone()).collect()
+}
+
+/// Whether IL is in none of these places. Where there is none, nobody knows.
+fn is_elsewhere(file: &[Range<u64>], il: u64) -> bool {
+    !file.is_empty() && !file.iter().any(|range| range.contains(&il))
 }
 
 /// The offset of what stands at a new one, or of the last before it that was there; 0 for what was put before the first.
@@ -88,6 +146,36 @@ fn old_offset(offsets: &[(u32, u32)], new: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn il_of_an_update_is_not_in_the_file() {
+        let mapping = |start: u64, inode| Mapping {
+            range: start..start + 0x1000,
+            readable: true,
+            executable: false,
+            inode,
+            name: String::new(),
+        };
+        // Sections of a file, what is between them, and a heap.
+        let mappings = [
+            mapping(0x1000, 7),
+            mapping(0x2000, 0),
+            mapping(0x3000, 7),
+            mapping(0x9000, 0),
+        ];
+        let file = mapped(&mappings, 0x1000);
+        assert!(!is_elsewhere(&file, 0x1800) && !is_elsewhere(&file, 0x3fff));
+        assert!(is_elsewhere(&file, 0x9010));
+        // An image that was made in memory.
+        assert!(!is_elsewhere(&mapped(&mappings, 0x9000), 0x9010));
+
+        let clr = Clr::new(0);
+        lock(&clr.rewritten).updated.insert(0x1000);
+        assert!(clr.is_rewritten(0x1000));
+        let map: IlMap = vec![(0, 0), (8, 20)].into();
+        assert!(clr.in_own_il(0x1000, map.clone()).is_empty());
+        assert_eq!(clr.in_own_il(0x2000, map.clone()), map);
+    }
 
     #[test]
     fn offsets_are_those_of_the_file() {

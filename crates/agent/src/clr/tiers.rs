@@ -104,6 +104,19 @@ pub fn tiering(major: u16) -> Tiering {
     }
 }
 
+/// Whether this process's environment lets hot reload change methods (`MODIFIABLE_ASSEMBLIES`,
+/// src/coreclr/inc/clrconfignames.h; without it `MetadataUpdater.ApplyUpdate` refuses).
+pub fn is_modifiable() -> bool {
+    let names = [
+        "DOTNET_MODIFIABLE_ASSEMBLIES",
+        "COMPlus_MODIFIABLE_ASSEMBLIES",
+    ];
+    let is_debug = |value: String| value.eq_ignore_ascii_case("debug");
+    names
+        .iter()
+        .any(|name| std::env::var(name).is_ok_and(is_debug))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
     Unoptimized,

@@ -94,9 +94,7 @@ impl TraceWriter {
             }
             let calls = batch.calls();
             self.calls += calls;
-            if is_distorted(calls, probes::cost_ps(), used_ns)
-                && self.distorted.insert(*number)
-            {
+            if is_distorted(calls, probes::cost_ps(), used_ns) && self.distorted.insert(*number) {
                 recorder.note(&distorted_note(trace, *index, method, calls));
             }
             if batch.buckets.is_empty() && batch.sum_ns == 0 && batch.errors == 0 {

@@ -90,6 +90,25 @@ impl<'rt> Info<'rt> {
         complete(answer.ok().map(|()| unsafe { bytes(start, length) }))
     }
 
+    /// Address of the body of [`Info::get_il_function_body`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_il_function_body_address<C: Synchronous>(
+        self,
+        _: &Cx<'rt, C>,
+        module: ModuleId<'rt>,
+        method: Token,
+    ) -> Result<Option<usize>> {
+        let mut start: *const u8 = core::ptr::null();
+        let mut length = 0;
+        let answer = call!(
+            self,
+            get_il_function_body(module.raw(), method.0, &mut start, &mut length)
+        );
+        complete(answer.ok().map(|()| start.addr()))
+    }
+
     /// Allocator of a module's IL bodies (`GetILFunctionBodyAllocator`, synchronous, may trigger
     /// a GC). `None`: the runtime has not got so far yet.
     ///
