@@ -246,7 +246,7 @@ struct Work<'a, 'rt> {
 enum Calm<'rt> {
     /// A module whose methods are held against the patterns.
     Look(Task, ModuleKey, Arc<str>),
-    Trace(Job<'rt>),
+    Trace(Box<Job<'rt>>),
     /// Callers in these modules, which were loaded before the session, may hold inlined copies of what is traced.
     FindCallers(Task, Vec<ModuleKey>),
     Recompile(Task, Callers),
@@ -382,7 +382,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 let module = cx.info().id(key)?;
                 let age = ModuleAge::Loaded;
                 let meant = task.trace.meant(&task, cx, (module, age), path)?;
-                Some(Calm::Trace(Job::new(meant, None)))
+                Some(Calm::Trace(Box::new(Job::new(meant, None))))
             }
             Calm::Trace(mut job) => match self.trace(cx, &mut job) {
                 false => Some(Calm::Trace(job)),
