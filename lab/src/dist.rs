@@ -54,6 +54,8 @@ pub(crate) fn run() -> Result<()> {
             ("zsh", say(&["completions", "zsh"])?),
             ("fish", say(&["completions", "fish"])?),
         ],
+        commit: of_commit("--format=%H")?,
+        project: project(repository),
         readme: fs::read_to_string(repository.join("docs/install.md"))?,
         licence: fs::read_to_string(repository.join("LICENSE-MIT"))?,
         licences: parts::licences(&parts),
@@ -81,6 +83,32 @@ pub(crate) fn run() -> Result<()> {
     print!("{sums}");
     eprintln!("wrote {}", shown(&folder));
     Ok(())
+}
+
+/// Where the project lives: `SIDEWALK_PROJECT_URL`, else the repository from which this one was cloned,
+/// if a browser can open it.
+fn project(repository: &Path) -> Option<String> {
+    let given = std::env::var("SIDEWALK_PROJECT_URL").ok();
+    let url = given.or_else(|| {
+        let mut git = Command::new("git");
+        let git = git
+            .current_dir(repository)
+            .args(["remote", "get-url", "origin"]);
+        Some(
+            run_quietly(git)
+                .ok()?
+                .trim()
+                .trim_end_matches(".git")
+                .to_owned(),
+        )
+    });
+    let is_plain =
+        |url: &String| url.starts_with("https://") && !url.contains(['<', '&', '"', '@']);
+    let url = url.filter(is_plain);
+    if url.is_none() {
+        eprintln!("note: packages name no project page: set SIDEWALK_PROJECT_URL");
+    }
+    url
 }
 
 /// Installs what has been packed, and records a program with each.

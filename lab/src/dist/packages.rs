@@ -12,6 +12,16 @@ use sha2::{Digest, Sha256};
 use super::archive::{Tree, ar, tar_gz, zip};
 
 const SUMMARY: &str = "A sampling profiler for .NET programs on Linux";
+/// What a package manager shows of it.
+const DESCRIPTION: &str = "Shows where the time of .NET programs goes: stacks of managed, native and \
+    runtime frames, from the leaf to the root, with who awaits async methods. Records programs that \
+    are started or that run already, without a change to them: CPU, wall clock, allocations, \
+    exceptions, locks, collections, the live heap. Flame graphs, pprof, speedscope, Firefox Profiler.";
+/// The same at more length, in Markdown.
+const ABOUT: &str = include_str!("about.md");
+/// What runs in place of the tool where it cannot.
+const NO_MUSL: &str = "#!/bin/sh\necho 'sidewalk: error: musl (Alpine) is not supported yet; use an image \
+    that is based on glibc (Debian, Ubuntu, RHEL)' >&2\nexit 1\n";
 
 /// Contents of a package.
 pub(super) struct Release {
@@ -24,6 +34,11 @@ pub(super) struct Release {
     pub(super) pages: Vec<(String, Vec<u8>)>,
     /// Shells and their scripts.
     pub(super) completions: Vec<(&'static str, Vec<u8>)>,
+    /// The commit of which it was built.
+    pub(super) commit: String,
+    /// Where the project lives, if that is known.
+    pub(super) project: Option<String>,
+    /// How it is installed, for those who unpack an archive.
     pub(super) readme: String,
     pub(super) licence: String,
     pub(super) licences: String,
@@ -137,8 +152,7 @@ pub(super) fn wheel(release: &Release) -> Result<(String, Vec<u8>)> {
         format!(
             "Metadata-Version: 2.1\nName: sidewalk\nVersion: {version}\nSummary: {SUMMARY}\nLicense: MIT\nClassifier: License :: OSI Approved :: MIT License\nClassifier: \
              Operating System :: POSIX :: Linux\nRequires-Python: >=3.6\nDescription-Content-Type: \
-             text/markdown\n\n{}",
-            release.readme
+             text/markdown\n\n{ABOUT}"
         ),
     );
     let mut wheel =
@@ -170,36 +184,46 @@ pub(super) fn wheel(release: &Release) -> Result<(String, Vec<u8>)> {
     Ok((name, zip(&tree)?))
 }
 
-/// NuGet's: one that says which package is for which platform, and the one for Linux on x86-64.
-pub(super) fn nuget(release: &Release) -> Result<[(String, Vec<u8>); 2]> {
+/// NuGet's: one that says which package is for which platform, the one for Linux on x86-64, and one
+/// for musl, for which NuGet would take that one too: it says that musl is not supported.
+pub(super) fn nuget(release: &Release) -> Result<[(String, Vec<u8>); 3]> {
     let version = &release.version;
     let pointer = {
         let settings = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<DotNetCliTool Version=\"2\">\n  \
              <Commands>\n    <Command Name=\"sidewalk\" />\n  </Commands>\n  <RuntimeIdentifierPackages>\n    \
-             <RuntimeIdentifierPackage RuntimeIdentifier=\"linux-x64\" Id=\"sidewalk.linux-x64\" />\n  \
+             <RuntimeIdentifierPackage RuntimeIdentifier=\"linux-x64\" Id=\"sidewalk.linux-x64\" />\n    \
+             <RuntimeIdentifierPackage RuntimeIdentifier=\"linux-musl-x64\" Id=\"sidewalk.linux-musl-x64\" />\n  \
              </RuntimeIdentifierPackages>\n</DotNetCliTool>\n";
         let mut tree = nuget_tree(release, "sidewalk", "DotnetTool");
         tree.add("tools/net10.0/any/DotnetToolSettings.xml", settings);
         zip(&tree)?
     };
-    let tool = {
+    let tool = |rid: &str, program: Vec<u8>| {
         let settings = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<DotNetCliTool Version=\"2\">\n  \
              <Commands>\n    <Command Name=\"sidewalk\" EntryPoint=\"sidewalk\" Runner=\"executable\" />\n  \
              </Commands>\n</DotNetCliTool>\n";
-        let mut tree = nuget_tree(release, "sidewalk.linux-x64", "DotnetToolRidPackage");
-        tree.add("tools/any/linux-x64/DotnetToolSettings.xml", settings);
-        tree.add_program("tools/any/linux-x64/sidewalk", release.sidewalk.clone());
+        let id = format!("sidewalk.{rid}");
+        let mut tree = nuget_tree(release, &id, "DotnetToolRidPackage");
+        tree.add(format!("tools/any/{rid}/DotnetToolSettings.xml"), settings);
+        tree.add_program(format!("tools/any/{rid}/sidewalk"), program);
         tree.add("LICENCES.txt", release.licences.clone());
-        zip(&tree)?
+        anyhow::Ok((format!("{id}.{version}.nupkg"), zip(&tree)?))
     };
     Ok([
         (format!("sidewalk.{version}.nupkg"), pointer),
-        (format!("sidewalk.linux-x64.{version}.nupkg"), tool),
+        tool("linux-x64", release.sidewalk.clone())?,
+        tool("linux-musl-x64", NO_MUSL.into())?,
     ])
 }
 
 fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
-    let version = &release.version;
+    let (version, commit) = (&release.version, &release.commit);
+    let project = release.project.as_ref().map_or(String::new(), |url| {
+        format!(
+            "<projectUrl>{url}</projectUrl>\n    <repository type=\"git\" url=\"{url}\" \
+             commit=\"{commit}\" />\n    "
+        )
+    });
     let mut tree = Tree::default();
     tree.add(
         format!("{id}.nuspec"),
@@ -207,10 +231,11 @@ fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
             "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<package \
              xmlns=\"http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd\">\n  <metadata>\n    \
              <id>{id}</id>\n    <version>{version}</version>\n    <authors>The Sidewalk \
-             developers</authors>\n    <description>{SUMMARY}</description>\n    <license \
+             developers</authors>\n    <description>{DESCRIPTION}</description>\n    \
+             {project}<license \
              type=\"expression\">MIT</license>\n    <readme>README.md</readme>\n    \
-             <icon>icon.png</icon>\n    <tags>profiler dotnet linux \
-             flamegraph</tags>\n    <packageTypes>\n      <packageType name=\"{kind}\" />\n    \
+             <icon>icon.png</icon>\n    <tags>profiler profiling performance sampling dotnet coreclr linux \
+             flamegraph pprof async tracing</tags>\n    <packageTypes>\n      <packageType name=\"{kind}\" />\n    \
              </packageTypes>\n  </metadata>\n</package>\n"
         ),
     );
@@ -223,7 +248,8 @@ fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
          />\n  <Default Extension=\"txt\" ContentType=\"text/plain\" />\n  <Default Extension=\"png\" \
          ContentType=\"image/png\" />\n  <Default Extension=\"rels\" \
          ContentType=\"application/vnd.openxmlformats-package.relationships+xml\" />\n  <Override \
-         PartName=\"/tools/any/linux-x64/sidewalk\" ContentType=\"application/octet\" />\n</Types>\n",
+         PartName=\"/tools/any/linux-x64/sidewalk\" ContentType=\"application/octet\" />\n  <Override \
+         PartName=\"/tools/any/linux-musl-x64/sidewalk\" ContentType=\"application/octet\" />\n</Types>\n",
     );
     tree.add(
         "_rels/.rels",
@@ -234,7 +260,7 @@ fn nuget_tree(release: &Release, id: &str, kind: &str) -> Tree {
              Id=\"R1\" />\n</Relationships>\n"
         ),
     );
-    tree.add("README.md", release.readme.clone());
+    tree.add("README.md", ABOUT);
     tree.add("icon.png", include_bytes!("icon.png").to_vec());
     tree
 }

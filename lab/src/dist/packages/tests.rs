@@ -20,6 +20,8 @@ fn release() -> Release {
         completions: ["bash", "zsh", "fish"]
             .map(|shell| (shell, shell.into()))
             .into(),
+        commit: "0123abcd".into(),
+        project: Some("https://example.org/sidewalk".into()),
         readme: "# Readme\n".into(),
         licence: "MIT\n".into(),
         licences: "others\n".into(),
@@ -42,13 +44,14 @@ fn written(folder: &Path, (name, content): (String, Vec<u8>)) -> std::path::Path
 #[test]
 fn the_same_release_makes_the_same_bytes() {
     let all = |release: &Release| {
-        let [pointer, tool] = nuget(release).unwrap();
+        let [pointer, tool, musl] = nuget(release).unwrap();
         [
             tarball(release).unwrap(),
             deb(release).unwrap(),
             wheel(release).unwrap(),
             pointer,
             tool,
+            musl,
         ]
     };
     assert!(all(&release()) == all(&release()));
@@ -127,21 +130,23 @@ fn pip_installs_the_wheel() {
 #[test]
 fn nugets_packages_have_the_parts_of_a_tool() {
     let packages = nuget(&release()).unwrap();
-    let [(pointer, in_pointer), (tool, in_tool)] = packages.map(|(name, content)| {
-        let mut zip = ::zip::ZipArchive::new(Cursor::new(content)).unwrap();
-        let parts: BTreeMap<String, (String, Option<u32>)> = (0..zip.len())
-            .map(|at| {
-                let mut file = zip.by_index(at).unwrap();
-                let mut text = Vec::new();
-                file.read_to_end(&mut text).unwrap();
-                let text = String::from_utf8_lossy(&text).into_owned();
-                (file.name().to_owned(), (text, file.unix_mode()))
-            })
-            .collect();
-        (name, parts)
-    });
+    let [(pointer, in_pointer), (tool, in_tool), (musl, in_musl)] =
+        packages.map(|(name, content)| {
+            let mut zip = ::zip::ZipArchive::new(Cursor::new(content)).unwrap();
+            let parts: BTreeMap<String, (String, Option<u32>)> = (0..zip.len())
+                .map(|at| {
+                    let mut file = zip.by_index(at).unwrap();
+                    let mut text = Vec::new();
+                    file.read_to_end(&mut text).unwrap();
+                    let text = String::from_utf8_lossy(&text).into_owned();
+                    (file.name().to_owned(), (text, file.unix_mode()))
+                })
+                .collect();
+            (name, parts)
+        });
     assert_eq!(pointer, "sidewalk.1.2.3.nupkg");
     assert_eq!(tool, "sidewalk.linux-x64.1.2.3.nupkg");
+    assert_eq!(musl, "sidewalk.linux-musl-x64.1.2.3.nupkg");
     let text = |parts: &BTreeMap<String, (String, Option<u32>)>, name: &str| {
         parts
             .get(name)
@@ -157,9 +162,13 @@ fn nugets_packages_have_the_parts_of_a_tool() {
     let (program, mode) = &in_tool["tools/any/linux-x64/sidewalk"];
     assert!(program.contains("echo sidewalk"));
     assert_eq!(mode.unwrap() & 0o777, 0o755);
+    let (program, mode) = &in_musl["tools/any/linux-musl-x64/sidewalk"];
+    assert!(program.contains("musl (Alpine) is not supported yet"));
+    assert_eq!(mode.unwrap() & 0o777, 0o755);
     for (parts, id, kind) in [
         (&in_pointer, "sidewalk", "DotnetTool"),
         (&in_tool, "sidewalk.linux-x64", "DotnetToolRidPackage"),
+        (&in_musl, "sidewalk.linux-musl-x64", "DotnetToolRidPackage"),
     ] {
         let nuspec = text(parts, &format!("{id}.nuspec"));
         for part in [
@@ -168,6 +177,8 @@ fn nugets_packages_have_the_parts_of_a_tool() {
             "<license type=\"expression\">MIT</license>".into(),
             "<readme>README.md</readme>".into(),
             "<icon>icon.png</icon>".into(),
+            "<projectUrl>https://example.org/sidewalk</projectUrl>".into(),
+            "commit=\"0123abcd\"".into(),
         ] {
             assert!(nuspec.contains(&part), "{part}: {nuspec}");
         }
