@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod command;
 mod ids;
 mod import;
 mod merge;

@@ -741,23 +741,10 @@ impl Module {
 }
 
 impl Process {
-    /// What to call it: the program of its command line without folders, for `dotnet app.dll` the
-    /// app; `process 1234` where there is no command line.
+    /// What to call it, by its command line ([`crate::names::process`]); `process 1234` where there is
+    /// none.
     #[must_use]
     pub fn name(&self) -> String {
-        let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
-        let Some(first) = self
-            .command
-            .first()
-            .map(base)
-            .filter(|name| !name.is_empty())
-        else {
-            return format!("process {}", self.pid);
-        };
-        if first != "dotnet" {
-            return first;
-        }
-        let app = self.command[1..].iter().find(|word| word.ends_with(".dll"));
-        app.map_or(first, base)
+        crate::command::process(&self.command).unwrap_or_else(|| format!("process {}", self.pid))
     }
 }

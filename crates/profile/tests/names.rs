@@ -1,6 +1,6 @@
 //! Names as metadata has them, and as they are shown.
 
-use profile::names::method;
+use profile::names::{method, process};
 use proptest::prelude::*;
 use recording::MethodKind::{self, Dynamic, Il, IlStub};
 
@@ -474,4 +474,74 @@ fn deep_nesting_neither_overflows_nor_takes_long() {
         assert!(!method(Il, &text, "M").is_empty());
         assert!(!method(Il, "T", &text).is_empty());
     }
+}
+
+#[test]
+fn processes() {
+    let testhost = "dotnet exec --runtimeconfig /p/bin/Shop.Tests.runtimeconfig.json --depsfile \
+                    /p/bin/Shop.Tests.deps.json /n/testhost.dll --port 1 --parentprocessid 2";
+    let benchmark =
+        "dotnet 5f0c-1.dll --anonymousPipes 1 2 --benchmarkName B.SortCopy --job Default";
+    for (line, expected) in [
+        ("/opt/server --port 80 plugin.dll", "server"),
+        ("/usr/bin/dotnet bin/App.dll x.dll", "App.dll"),
+        ("dotnet --roll-forward Major App.dll", "App.dll"),
+        ("dotnet exec --fx-version 8.0.4 bin/App.DLL", "App.DLL"),
+        ("corerun App.dll", "App.dll"),
+        ("dotnet build -p:Out=x.dll", "dotnet build"),
+        ("dotnet test bin/Tests.dll", "dotnet test"),
+        ("dotnet -d run --project x -- y.dll", "dotnet run"),
+        ("dotnet script.cs", "dotnet script.cs"),
+        ("dotnet --info", "dotnet"),
+        ("dotnet", "dotnet"),
+        ("dotnet --depsfile", "dotnet"),
+        (
+            "dotnet exec /s/sdk/9/Roslyn/bincore/VBCSCompiler.dll -pipename:x",
+            "VBCSCompiler",
+        ),
+        (
+            "/s/sdk/10/Roslyn/bincore/VBCSCompiler -pipename:x",
+            "VBCSCompiler",
+        ),
+        (
+            "dotnet /s/sdk/9/Roslyn/bincore/csc.dll /noconfig @x.rsp",
+            "csc",
+        ),
+        (
+            "/s/dotnet /s/sdk/9/MSBuild.dll /nologo /nodemode:1 /nodeReuse:true",
+            "MSBuild node",
+        ),
+        (
+            "/s/dotnet /s/sdk/9/MSBuild.dll -nodeMode:8",
+            "MSBuild server",
+        ),
+        ("/s/dotnet /s/sdk/9/MSBuild.dll -maxcpucount", "MSBuild"),
+        (
+            "/s/dotnet /s/DotnetTools/dotnet-watch.dll run",
+            "dotnet watch",
+        ),
+        (testhost, "testhost: Shop.Tests"),
+        (
+            "/n/testhost --port 1 --testsourcepath /p/Shop.Tests.dll",
+            "testhost: Shop.Tests",
+        ),
+        ("dotnet /n/testhost.dll --port 1", "testhost"),
+        (
+            "dotnet exec /s/vstest.console.dll -maxcpucount:0 /p/Shop.Tests.dll",
+            "vstest.console: Shop.Tests",
+        ),
+        (benchmark, "bdn: B.SortCopy"),
+        (
+            "/p/bin/5f0c-1 --benchmarkName B.SortCopy",
+            "bdn: B.SortCopy",
+        ),
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(process(&words).as_deref(), Some(expected), "{line}");
+    }
+    assert_eq!(process::<&str>(&[]), None);
+    assert_eq!(process(&[""]), None);
+    // An argument may be of any length.
+    let long = "x".repeat(100_000);
+    assert!(process(&["dotnet", &long]).unwrap().len() < 100);
 }

@@ -13,6 +13,7 @@ mod types;
 
 use recording::{Event, MethodKind};
 
+pub use crate::command::process;
 pub use native::{AGENT_FRAME, is_agent, native_kind};
 
 use compiler::Written;
