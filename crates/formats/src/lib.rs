@@ -32,11 +32,11 @@ pub use dump::{dump_json, dump_text, has_dump};
 pub use health::honest_line;
 pub use inspect::{inspect_json, inspect_text};
 pub use labels::command_line;
-pub use options::{Options, Sides, Weight};
+pub use options::{Options, Sides, Sort, Weight};
 pub use profile::Profile;
 pub use profile::ops::{By, Stacks};
 pub use visible::{visible, visible_lines, write_json};
-pub use wording::percent;
+pub use wording::{percent, plural};
 
 /// An output, named by the ending of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -15,6 +15,36 @@ pub enum Weight {
     Value,
 }
 
+/// The order of the rows of a table, most first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sort {
+    /// By what has the row for its leaf.
+    #[default]
+    Own,
+    /// By what has the row anywhere in its stack.
+    Total,
+}
+
+impl Sort {
+    /// Both, in the order in which help texts name them.
+    pub const ALL: [Sort; 2] = [Sort::Own, Sort::Total];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Sort::Own => "self",
+            Sort::Total => "total",
+        }
+    }
+
+    /// The order with that [`name`](Sort::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Sort> {
+        Sort::ALL.into_iter().find(|sort| sort.name() == name)
+    }
+}
+
 /// Choices for all formats; [`Default`] is what `sidewalk` does unasked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -39,6 +69,8 @@ pub struct Options {
     /// `text`: what a row is; `None`: what the event is about, where it is about something, else
     /// methods.
     pub by: Option<By>,
+    /// `text`: the order of the rows.
+    pub sort: Sort,
     /// `html`, `speedscope`, `firefox`, `collapsed`: what an event is about is the leaf of its stack,
     /// above the method that it happened in. The page can turn that off and on.
     pub details: bool,
@@ -77,6 +109,7 @@ impl Default for Options {
             top: 20,
             tree: false,
             by: None,
+            sort: Sort::Own,
             details: true,
             stacks: Stacks::Logical,
             json: false,

@@ -14,7 +14,8 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// `1 sample`, `2 samples`.
-pub(crate) fn plural(count: u64, what: &str) -> String {
+#[must_use]
+pub fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -449,6 +449,56 @@ pub fn tiny() -> Scene {
     scene
 }
 
+/// What `dotnet run` starts: the SDK's command, its compiler server, and the app. 60, 30 and 10
+/// samples, each process with a thread of its own and a pause; all of them have a `Tools.Step`.
+#[must_use]
+pub fn tree() -> Scene {
+    let commands: [(u32, &[&str], &'static str, u32); 3] = [
+        (
+            10,
+            &["/opt/dotnet/dotnet", "run", "--project", "App"],
+            "build",
+            60,
+        ),
+        (
+            11,
+            &["/opt/dotnet/dotnet", "exec", "/sdk/VBCSCompiler.dll"],
+            "compile",
+            30,
+        ),
+        (12, &["/srv/app/bin/App"], "Worker", 10),
+    ];
+    let mut scene = Scene {
+        clock: START,
+        ..Scene::default()
+    };
+    for (pid, command, name, samples) in commands {
+        scene.process(pid, 1, command);
+        let runtime = scene.runtime("8.0.4");
+        let module = scene.managed_module(runtime, "/srv/x/Tools.dll");
+        let idle = scene.thread(pid, ".NET Main", true);
+        let thread = scene.thread(pid + 100, name, true);
+        let main = scene.method(runtime, module, "Program", "Main");
+        let step = scene.method(runtime, module, "Tools", "Step");
+        let own = scene.method(runtime, module, "Tools", name);
+        let main = scene.managed(main, Tier::Tier0, 1);
+        let step = scene.managed(step, Tier::Tier1, 2);
+        let own = scene.managed(own, Tier::Tier1, 3);
+        let short = scene.stack(&[main, step]);
+        let long = scene.stack(&[main, own, step]);
+        scene.samples(idle, short, samples / 2);
+        scene.samples(thread, long, samples / 2);
+        let time_ns = scene.clock;
+        scene.push(Record::Pause {
+            time_ns,
+            stopping_ns: 1,
+            stopped_ns: 2,
+        });
+        scene.end();
+    }
+    scene
+}
+
 /// One process with two CLRs: a method of 8.0.4 calls through native code into one of 3.1.23,
 /// which calls back; both have a `Shared.Step`. 40 samples, and 10 exceptions thrown.
 #[must_use]

@@ -333,7 +333,7 @@ fn filters() {
         (
             "pid",
             Filter {
-                pid: Some(4242),
+                process: regex("^4242$"),
                 ..Filter::default()
             },
             100,
@@ -341,7 +341,7 @@ fn filters() {
         (
             "no such pid",
             Filter {
-                pid: Some(1),
+                process: regex("^1$"),
                 ..Filter::default()
             },
             0,
@@ -400,6 +400,149 @@ fn filters() {
         ..Filter::default()
     };
     assert_eq!(filter.apply(profile).samples.len(), 20);
+}
+
+/// What is left of `testing::tree`: processes, threads, runtimes, pauses, samples.
+#[test]
+fn filters_of_a_tree_of_processes() {
+    let regex = |text: &str| Some(Regex::new(text).unwrap());
+    let whole = Filter::default;
+    let table: [(&str, Filter, [usize; 5]); 9] = [
+        ("nothing set", whole(), [3, 6, 3, 3, 100]),
+        (
+            "a command of the SDK",
+            Filter {
+                process: regex("^dotnet run$"),
+                ..whole()
+            },
+            [1, 2, 1, 1, 60],
+        ),
+        (
+            "two by pid",
+            Filter {
+                process: regex("^1[12]$"),
+                ..whole()
+            },
+            [2, 4, 2, 2, 40],
+        ),
+        (
+            "threads of all processes",
+            Filter {
+                thread: regex("Main"),
+                ..whole()
+            },
+            [3, 3, 3, 3, 50],
+        ),
+        (
+            "a thread of one process",
+            Filter {
+                process: regex("^App$"),
+                thread: regex("^112$"),
+                ..whole()
+            },
+            [1, 1, 1, 1, 5],
+        ),
+        (
+            "a thread of another process",
+            Filter {
+                process: regex("^App$"),
+                thread: regex("^111$"),
+                ..whole()
+            },
+            [1, 0, 1, 1, 0],
+        ),
+        (
+            "threads without such a frame",
+            Filter {
+                frame: regex("^Tools.build$"),
+                ..whole()
+            },
+            [3, 1, 3, 3, 30],
+        ),
+        (
+            "stacks without a frame",
+            Filter {
+                no_frame: regex("^Tools.(build|compile)$"),
+                ..whole()
+            },
+            [3, 4, 3, 3, 55],
+        ),
+        (
+            "with one and without another",
+            Filter {
+                frame: regex("Step"),
+                no_frame: regex("build|compile|Worker"),
+                ..whole()
+            },
+            [3, 3, 3, 3, 50],
+        ),
+    ];
+    for (name, filter, expected) in table {
+        let profile = filter.apply(testing::tree().profile());
+        let left = [
+            profile.processes.len(),
+            profile.threads.len(),
+            profile.runtimes.len(),
+            profile.pauses.len(),
+            profile.samples.len(),
+        ];
+        assert_eq!(left, expected, "{name}");
+        assert_eq!(profile.health.samples, 100, "{name}");
+        // Each index is still that of the same thing.
+        for sample in &profile.samples {
+            let thread = profile.thread(sample.thread);
+            let process = profile.process(thread.process);
+            assert!(
+                [process.pid, process.pid + 100].contains(&thread.tid),
+                "{name}"
+            );
+            for frame in profile.frames_of(sample.stack) {
+                let runtime = profile.frame(frame).runtime.unwrap();
+                assert_eq!(profile.runtime(runtime).process, thread.process, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_are_looked_for_in_the_stacks_that_are_shown_and_in_details() {
+    let count = |profile: Profile, frame: &str, stacks| {
+        let frame = Some(Regex::new(frame).unwrap());
+        let filter = Filter {
+            frame,
+            stacks,
+            ..Filter::default()
+        };
+        filter.apply(profile).samples.len()
+    };
+    let awaits = || testing::awaits().profile();
+    // What only the logical stack of some sample has.
+    let profile = awaits();
+    let only_there = profile.samples.iter().find_map(|sample| {
+        let names = |stack| profile.frames_of(stack).map(|frame| profile.name(frame));
+        let physical: Vec<&str> = names(sample.stack).collect();
+        names(sample.logical?).find(|name| !physical.contains(name))
+    });
+    let only_there = format!("^{}$", regex::escape(only_there.unwrap()));
+    let with = |stacks| count(awaits(), &only_there, stacks);
+    assert!(with(Stacks::Logical) > with(Stacks::Physical));
+    let events = testing::events().profile();
+    let thrown = events
+        .samples
+        .iter()
+        .filter(|sample| sample.event == Event::Exception);
+    let detail = thrown.filter_map(|sample| sample.detail).next().unwrap();
+    let name = regex::escape(events.string(events.detail(detail).name));
+    let same = events.samples.iter().filter(|sample| {
+        let of =
+            |id| events.string(events.detail(id).name) == events.string(events.detail(detail).name);
+        sample.detail.is_some_and(of)
+    });
+    let same = same.count();
+    assert_eq!(
+        count(events.clone(), &format!("^{name}$"), Stacks::Logical),
+        same
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use profile::model::{Event, FrameId, FrameKind, Sample};
 use profile::ops::{self, By, Weight as Sum};
 
 use crate::labels::kind_name;
-use crate::options::Options;
+use crate::options::{Options, Sort};
 use crate::select::{Selection, events, unit_name};
 use crate::visible::visible;
 
@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) texts: Vec<(String, u64)>,
 }
 
-/// Rows by self, most first, none without a sample.
+/// Rows in the order that was asked for, most first, none without a sample.
 pub(super) struct Report {
     pub(super) by: By,
     pub(super) selection: Selection,
@@ -107,7 +107,12 @@ impl Report {
             } else {
                 Ordering::Equal
             };
-            by_calls.then_with(|| ops::order(weighed(a), weighed(b), &a.name, &b.name))
+            let by_total = match options.sort {
+                Sort::Own => Ordering::Equal,
+                Sort::Total => weighed(b).1.cmp(&weighed(a).1),
+            };
+            let by_own = || ops::order(weighed(a), weighed(b), &a.name, &b.name);
+            by_total.then(by_calls).then_with(by_own)
         });
         report.rows = rows;
         report

@@ -1,15 +1,18 @@
 //! Profiles with less in them.
 //!
 //! The invariant: samples are left out, never changed (but for the frames that
-//! [`without_native`] takes out, and for long ones of which a part is in a range of time). `health` stays what the recording said: the honest line is about
-//! the recording, not about what one looks at.
+//! [`without_native`] takes out, and for long ones of which a part is in a range of time). `health`
+//! stays what the recording said: the honest line is about the recording, not about what one looks at.
 
 use std::collections::HashMap;
 
 use regex::Regex;
 
 use super::group::runtime_labels;
-use crate::model::{Event, FrameId, FrameKind, Profile, RuntimeId, Sample, StackId};
+use super::seen::Stacks;
+use crate::model::{
+    Event, FrameId, FrameKind, ProcessId, Profile, RuntimeId, Sample, StackId, ThreadId,
+};
 use crate::rewrite::{Replacement, replace_frames};
 
 /// Which samples to keep: those to which everything that is set applies.
@@ -17,17 +20,19 @@ use crate::rewrite::{Replacement, replace_frames};
 pub struct Filter {
     /// Taken for this event.
     pub event: Option<Event>,
-    /// Of the process with this pid.
-    pub pid: Option<u32>,
+    /// Of a process whose name or pid matches.
+    pub process: Option<Regex>,
     /// Of a thread whose name or tid matches.
     pub thread: Option<Regex>,
     /// With a frame of this runtime: a version (`8.0.4`), or the beginning of one up to a dot
     /// (`8`, `8.0`).
     pub runtime: Option<String>,
-    /// With a frame whose name matches.
+    /// With a frame whose name matches, or about something whose name does ([`Sample::detail`]).
     pub frame: Option<Regex>,
-    /// Without any frame whose name matches.
+    /// Without any such frame, and about nothing of such a name.
     pub no_frame: Option<Regex>,
+    /// The stack of a sample in which frames are looked for.
+    pub stacks: Stacks,
     /// Taken at or after this time, nanoseconds of CLOCK_MONOTONIC. A sample of a thread that waits stands for
     /// the time before it ([`lasts_from`]): what of that is in the range stays, and is its value.
     pub from_ns: Option<u64>,
@@ -36,22 +41,57 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The profile with only the samples that pass. Tables stay, so ids do.
+    /// The profile with only the samples that pass.
+    ///
+    /// Processes and threads that do not match are left out of their tables too. With
+    /// [`Filter::frame`] or [`Filter::no_frame`] so are threads of which no sample is left; other
+    /// tables stay.
     #[must_use]
     pub fn apply(&self, mut profile: Profile) -> Profile {
-        let threads: Vec<bool> = profile
-            .threads
+        let (processes, threads) = self.processes_and_threads(&profile);
+        let frames = self.frame.is_some() || self.no_frame.is_some();
+        let had_samples = frames.then(|| sampled_threads(&profile));
+        self.retain_samples(&mut profile, &threads);
+        let (from, until) = self.times();
+        for heap in &mut profile.live {
+            heap.moments
+                .retain(|moment| (from..until).contains(&moment.time_ns));
+        }
+        let mut threads = threads;
+        if let Some(had_samples) = had_samples {
+            let has_samples = sampled_threads(&profile);
+            for (at, keep) in threads.iter_mut().enumerate() {
+                let never_had = self.frame.is_none() && !had_samples[at];
+                *keep &= has_samples[at] || never_had;
+            }
+        }
+        if threads.iter().all(|keep| *keep) && processes.iter().all(|keep| *keep) {
+            return profile;
+        }
+        only(profile, &processes, &threads)
+    }
+
+    /// For each process and each thread whether it matches. A thread does only if its process does.
+    fn processes_and_threads(&self, profile: &Profile) -> (Vec<bool>, Vec<bool>) {
+        let matches = |wanted: &Option<Regex>, name: &str, number: u32| {
+            wanted
+                .as_ref()
+                .is_none_or(|regex| regex.is_match(name) || regex.is_match(&number.to_string()))
+        };
+        let processes: Vec<bool> = profile
+            .processes
             .iter()
-            .map(|thread| {
-                let pid = profile.process(thread.process).pid;
-                let matches = |regex: &Regex| {
-                    regex.is_match(&thread.name) || regex.is_match(&thread.tid.to_string())
-                };
-                self.pid.is_none_or(|wanted| wanted == pid)
-                    && self.thread.as_ref().is_none_or(matches)
-            })
+            .map(|process| matches(&self.process, &process.name(), process.pid))
             .collect();
-        let runtimes: Vec<bool> = runtime_labels(&profile)
+        let threads = profile.threads.iter().map(|thread| {
+            processes[thread.process.0 as usize] && matches(&self.thread, &thread.name, thread.tid)
+        });
+        let threads = threads.collect();
+        (processes, threads)
+    }
+
+    fn retain_samples(&self, profile: &mut Profile, threads: &[bool]) {
+        let runtimes: Vec<bool> = runtime_labels(profile)
             .iter()
             .map(|label| {
                 self.runtime
@@ -61,45 +101,43 @@ impl Filter {
             .collect();
         let of_runtime = |runtime: RuntimeId| runtimes[runtime.0 as usize];
         let with_runtime = self.runtime.as_ref().map(|_| {
-            stacks_with(&profile, |frame| {
+            stacks_with(profile, |frame| {
                 profile.frame(frame).runtime.is_some_and(of_runtime)
             })
         });
-        let stacks_matching = |regex: &Regex| {
-            let names: Vec<bool> = profile
-                .strings
-                .iter()
-                .map(|name| regex.is_match(name))
+        let matching = |regex: &Regex| {
+            let names = profile.strings.iter().map(|name| regex.is_match(name));
+            let names: Vec<bool> = names.collect();
+            let stacks = stacks_with(profile, |frame| names[profile.frame(frame).name.0 as usize]);
+            let details = profile.details.iter();
+            let details: Vec<bool> = details
+                .map(|detail| names[detail.name.0 as usize])
                 .collect();
-            stacks_with(&profile, |frame| {
-                names[profile.frame(frame).name.0 as usize]
-            })
+            (stacks, details)
         };
-        let with_frame = self.frame.as_ref().map(stacks_matching);
-        let without = self.no_frame.as_ref().map(stacks_matching);
-
-        let has = |stacks: &Option<Vec<bool>>, stack: StackId| {
-            stacks
-                .as_ref()
-                .is_none_or(|stacks| stacks[stack.0 as usize])
-        };
-        let lasts = lasts_from(&profile, Event::Wall);
-        let mut samples = std::mem::take(&mut profile.samples);
-        samples.retain_mut(|sample| {
+        let wanted = self.frame.as_ref().map(matching);
+        let unwanted = self.no_frame.as_ref().map(matching);
+        let lasts = lasts_from(profile, Event::Wall);
+        let is_one =
+            |(stacks, details): &(Vec<bool>, Vec<bool>), sample: &Sample, stack: StackId| {
+                stacks[stack.0 as usize] || sample.detail.is_some_and(|id| details[id.0 as usize])
+            };
+        profile.samples.retain_mut(|sample| {
+            let stack = match self.stacks {
+                Stacks::Logical => sample.logical.unwrap_or(sample.stack),
+                Stacks::Physical => sample.stack,
+            };
             self.event.is_none_or(|event| event == sample.event)
                 && self.takes_time_of(sample, lasts)
                 && threads[sample.thread.0 as usize]
-                && has(&with_runtime, sample.stack)
-                && has(&with_frame, sample.stack)
-                && !(without.is_some() && has(&without, sample.stack))
+                && with_runtime
+                    .as_ref()
+                    .is_none_or(|stacks| stacks[stack.0 as usize])
+                && wanted.as_ref().is_none_or(|of| is_one(of, sample, stack))
+                && !unwanted
+                    .as_ref()
+                    .is_some_and(|of| is_one(of, sample, stack))
         });
-        profile.samples = samples;
-        let (from, until) = self.times();
-        for heap in &mut profile.live {
-            heap.moments
-                .retain(|moment| (from..until).contains(&moment.time_ns));
-        }
-        profile
     }
 
     fn times(&self) -> (u64, u64) {
@@ -163,6 +201,73 @@ fn is_version(label: &str, wanted: &str) -> bool {
     label
         .strip_prefix(wanted)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ']))
+}
+
+/// For each thread whether there is a sample of it.
+fn sampled_threads(profile: &Profile) -> Vec<bool> {
+    let mut sampled = vec![false; profile.threads.len()];
+    for sample in &profile.samples {
+        sampled[sample.thread.0 as usize] = true;
+    }
+    sampled
+}
+
+/// For each of a table that is kept, its new index.
+fn indices(keep: &[bool]) -> Vec<Option<u32>> {
+    let mut next = 0;
+    let each = keep.iter().map(|keep| {
+        keep.then(|| {
+            next += 1;
+            next - 1
+        })
+    });
+    each.collect()
+}
+
+/// Removes what is not kept from a table.
+fn retain<T>(table: &mut Vec<T>, keep: impl IntoIterator<Item = bool>) {
+    let mut keep = keep.into_iter();
+    table.retain(|_| keep.next().unwrap_or(false));
+}
+
+/// The profile with only these processes and threads in its tables. Samples of others must have
+/// been left out. A thread that is kept is of a process that is.
+fn only(mut profile: Profile, processes: &[bool], threads: &[bool]) -> Profile {
+    let new_process = indices(processes);
+    let process = |id: ProcessId| new_process[id.0 as usize].map(ProcessId);
+    let runtimes = profile.runtimes.iter();
+    let runtimes: Vec<bool> = runtimes.map(|of| process(of.process).is_some()).collect();
+    let new_runtime = indices(&runtimes);
+    let runtime = |id: RuntimeId| new_runtime[id.0 as usize].map(RuntimeId);
+    let new_thread = indices(threads);
+    retain(&mut profile.processes, processes.iter().copied());
+    retain(&mut profile.threads, threads.iter().copied());
+    retain(&mut profile.runtimes, runtimes);
+    for sample in &mut profile.samples {
+        sample.thread = new_thread[sample.thread.0 as usize].map_or(sample.thread, ThreadId);
+    }
+    for frame in &mut profile.frames {
+        frame.runtime = frame.runtime.and_then(runtime);
+    }
+    let move_to = |of: &mut ProcessId| process(*of).map(|new| *of = new).is_some();
+    for thread in &mut profile.threads {
+        move_to(&mut thread.process);
+    }
+    for runtime in &mut profile.runtimes {
+        move_to(&mut runtime.process);
+    }
+    profile
+        .pauses
+        .retain_mut(|pause| move_to(&mut pause.process));
+    profile.live.retain_mut(|heap| move_to(&mut heap.process));
+    let partial = &mut profile.health.partial;
+    partial.retain_mut(|partial| move_to(&mut partial.process));
+    profile.traced.retain_mut(|method| {
+        let new = runtime(method.runtime);
+        method.runtime = new.unwrap_or(method.runtime);
+        new.is_some() && move_to(&mut method.process)
+    });
+    profile
 }
 
 /// For each stack whether any of its frames is one.
