@@ -457,17 +457,21 @@ pub fn inspect_text(profile: &Profile, counts: &Counts) -> String {
     line(
         "frames",
         format!(
-            "{}, of which {} unknown ({}); cut at {}",
+            "{}, of which {} unknown ({}){}",
             h.frames,
             h.unknown_frames,
             percent(h.unknown_frames, h.frames),
-            h.max_depth,
+            // Recordings of events alone do not say.
+            match h.max_depth {
+                0 => String::new(),
+                depth => format!("; cut at {depth}"),
+            },
         ),
     );
     line(
         "agent",
         format!(
-            "at most {}, {} in signal handlers",
+            "at most {} reserved, {} in signal handlers",
             amount(h.agent_memory, "bytes"),
             amount(h.handler_ns, "nanoseconds"),
         ),

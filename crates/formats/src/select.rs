@@ -63,7 +63,11 @@ impl Selection {
         let event = options
             .event
             .or_else(|| all.first().map(|(event, _)| *event));
-        let event = event.unwrap_or(Event::Cpu);
+        // Of a recording without samples, the event that was to be sampled.
+        let sources = &profile.health.sources;
+        let meant = profile.health.event;
+        let meant = meant.or_else(|| sources.first().map(|source| source.event));
+        let event = event.or(meant).unwrap_or(Event::Cpu);
         let found = all.into_iter().find(|(e, _)| *e == event);
         let sum = found.map(|(_, sum)| sum).unwrap_or_default();
         Self::of(event, sum, options, counts)

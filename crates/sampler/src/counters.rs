@@ -65,7 +65,7 @@ impl DiscardReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::RingFull => "ring full",
-            Self::UnknownThread => "unknown thread",
+            Self::UnknownThread => "after the runtime had released the thread",
             Self::NoStackBounds => "no stack bounds",
             Self::Nested => "nested signal",
             Self::StackNearlyFull => "stack nearly full",

@@ -576,8 +576,8 @@ impl<'a> Session<'a> {
                 && reach.is_some_and(|(clr, _)| clr.gave_up_on_code())
             {
                 self.parts.events.tell(EventNews::Note(format!(
-                    "methods that .NET {} compiled before it was attached to are known from their first sample on: it \
-                     took code down all the time",
+                    "methods that .NET {} compiled before the attach are named from their first sample on: \
+                     the program discarded compiled code each time its methods were to be listed",
                     known.version
                 )));
             }

@@ -262,5 +262,19 @@ pub(super) fn of(
         let known = BY_CALL.iter().find(|(number, _)| *number == call);
         known.map(|(_, what)| *what)
     });
-    by_call.unwrap_or_default().to_owned()
+    match by_call {
+        Some(what) => what.to_owned(),
+        None if is_unreadable(profile, thread) => "what it waits for cannot be read".to_owned(),
+        None => String::new(),
+    }
+}
+
+/// Whether the kernel told of no thread of the process in which system call it was: it does not where
+/// the process has privileges of its own.
+fn is_unreadable(profile: &Profile, thread: &Thread) -> bool {
+    let told = |other: &Thread| {
+        let call = other.state.as_ref().and_then(|state| state.syscall);
+        other.process == thread.process && call.is_some()
+    };
+    !profile.threads.iter().any(told)
 }

@@ -196,10 +196,10 @@ impl Import {
             }
         }
         if self.lost_samples > 0 {
-            let text = format!(
-                "{} samples have frames that lay in a damaged block",
-                self.lost_samples
-            );
+            let text = match self.lost_samples {
+                1 => "1 sample has frames that lay in a damaged block".to_owned(),
+                many => format!("{many} samples have frames that lay in a damaged block"),
+            };
             note(&mut health.notes, text);
         }
         if self.newer_records > 0 {

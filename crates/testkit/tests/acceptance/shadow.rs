@@ -50,7 +50,7 @@ fn record(runtime: &Runtime, event: &str, options: &[&str], arguments: &[&str]) 
 /// Only a tick that was on its way when its thread ended may be missing: it is no call.
 pub(crate) fn assert_no_call_lost(recorded: &Recorded) {
     let inspected = recorded.inspect();
-    let late = inspected.json["lost_reasons"]["unknown thread"]
+    let late = inspected.json["lost_reasons"]["after the runtime had released the thread"]
         .as_f64()
         .unwrap_or(0.0);
     assert_eq!(inspected.number("lost"), late, "{}", inspected.json);
