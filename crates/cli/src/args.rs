@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use formats::{By, Format, Stacks};
+use formats::{By, Format, Sort, Stacks};
+use nix::sys::signal::Signal;
 use recording::Event;
 
 use crate::candidates;
+use crate::choice::{Choice, Name};
 use crate::console::Color;
 use crate::output::{Destination, Kind};
 use crate::units::{self, FindCode};
@@ -79,6 +81,8 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Record(RecordArgs),
+    Start(StartArgs),
+    Stop(StopArgs),
     Report(ReportArgs),
     Convert(ConvertArgs),
     Open(OpenArgs),
@@ -154,8 +158,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = RECORDED)]
     pub(crate) live_interval: Option<Duration>,
 
-    /// Samples a second kept of each event but cpu and wall, chosen at random; those left out are
-    /// counted; 0: all [default: 1000]
+    /// Samples a second kept of each event but cpu and wall; 0: no limit. What it, or a full queue,
+    /// leaves out is counted [default: 1000]
     #[arg(long, value_name = "N", help_heading = RECORDED)]
     pub(crate) event_limit: Option<u32>,
 
@@ -227,6 +231,22 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
     pub(crate) duration: Option<Duration>,
 
+    /// Begin to record after TIME: a program that is started runs until then without the agent, and
+    /// all its .NET processes are attached to then
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = KEPT)]
+    pub(crate) start_after: Option<Duration>,
+
+    /// Stop recording when sidewalk gets this signal, USR1 or USR2; the program goes on and does not get it
+    #[arg(
+        long,
+        value_name = "SIGNAL",
+        num_args = 0..=1,
+        default_missing_value = "USR1",
+        value_parser = units::end_signal,
+        help_heading = KEPT
+    )]
+    pub(crate) until_signal: Option<Signal>,
+
     /// Get debug files and PDBs that are not here from symbol servers when it is over: see sidewalk
     /// symbols fetch
     #[arg(long, help_heading = KEPT)]
@@ -241,7 +261,7 @@ pub(crate) struct RecordArgs {
         short,
         long = "pid",
         value_name = "PID|NAME",
-        conflicts_with_all = ["no_children", "replace_profiler", "command"],
+        conflicts_with_all = ["no_children", "only", "replace_profiler", "command"],
         add = candidates::processes(),
         help_heading = RUNNING
     )]
@@ -257,7 +277,7 @@ pub(crate) struct RecordArgs {
         long,
         requires_all = ["pids", "events"],
         conflicts_with_all = [
-            "outputs", "format", "open", "duration", "frequency", "interval", "engine", "walker",
+            "outputs", "format", "open", "duration", "start_after", "until_signal", "frequency", "interval", "engine", "walker",
             "alloc_interval", "live_interval", "event_limit", "runtimes", "max_depth", "stay", "dump", "no_async_stacks",
             "find_code",
             "symbols", "trace",
@@ -274,6 +294,11 @@ pub(crate) struct RecordArgs {
     /// Record only the first .NET process, not those that it starts
     #[arg(long, help_heading = STARTED)]
     pub(crate) no_children: bool,
+
+    /// Record only processes of this name (as report --by process shows it; * stands for anything); may
+    /// be given several times
+    #[arg(long, value_name = "NAME", value_parser = Name::parse, help_heading = STARTED)]
+    pub(crate) only: Vec<Name>,
 
     /// Record although the environment asks for another profiler or forbids profilers; both are
     /// overridden for the command
@@ -392,6 +417,40 @@ impl RecordArgs {
     }
 }
 
+/// Begin to record a program that runs, and come back; sidewalk stop ends it
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  sidewalk start 4711 -e cpu,alloc -o app.swk
+  sidewalk stop 4711
+
+Comes back when the recording has begun; sidewalk record --pid goes on in the background and writes
+the outputs when it is stopped, the program ends, or a --duration is over.")]
+pub(crate) struct StartArgs {
+    /// The process: its number, or the name of its program or .dll
+    #[arg(value_name = "PID|NAME", add = candidates::processes())]
+    pub(crate) what: String,
+
+    /// Options of sidewalk record
+    #[arg(
+        value_name = "OPTIONS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) options: Vec<OsString>,
+}
+
+/// End the recording of a program that runs, and wait until it is written
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  sidewalk stop 4711
+
+The program goes on. Ends what sidewalk start or record --pid records, and record --until-signal.")]
+pub(crate) struct StopArgs {
+    /// The process: its number, or the name of its program or .dll
+    #[arg(value_name = "PID|NAME", add = candidates::processes())]
+    pub(crate) what: String,
+}
+
 /// Print the hottest methods of a recording
 #[derive(Args, Debug)]
 #[command(after_help = "Example:
@@ -418,6 +477,10 @@ pub(crate) struct ReportArgs {
     /// them, else method]
     #[arg(long, value_name = "WHAT", value_parser = by, add = candidates::rows(), help_heading = SHOWN)]
     pub(crate) by: Option<By>,
+
+    /// Order of the rows: self (what has the row for its leaf), total (what has it anywhere)
+    #[arg(long, value_name = "ORDER", default_value = "self", value_parser = sort, add = candidates::orders(), help_heading = SHOWN)]
+    pub(crate) sort: Sort,
 
     /// Print JSON
     #[arg(long)]
@@ -504,6 +567,9 @@ pub(crate) struct View {
 
     #[command(flatten)]
     pub(crate) range: Range,
+
+    #[command(flatten)]
+    pub(crate) choice: Choice,
 }
 
 /// What a page has beside the profile.
@@ -700,6 +766,9 @@ pub(crate) struct DumpArgs {
     pub(crate) native: Native,
 
     #[command(flatten)]
+    pub(crate) choice: Choice,
+
+    #[command(flatten)]
     pub(crate) size: Size,
 }
 
@@ -832,6 +901,13 @@ fn by(text: &str) -> Result<By, String> {
 fn stacks(text: &str) -> Result<Stacks, String> {
     Stacks::from_name(text).ok_or_else(|| {
         let names: Vec<_> = Stacks::ALL.iter().map(|stacks| stacks.name()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn sort(text: &str) -> Result<Sort, String> {
+    Sort::from_name(text).ok_or_else(|| {
+        let names: Vec<_> = Sort::ALL.iter().map(|sort| sort.name()).collect();
         format!("expected one of {}", names.join(", "))
     })
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
 };
-use formats::{By, Format, Stacks};
+use formats::{By, Format, Sort, Stacks};
 
 use crate::topics::TOPICS;
 use crate::{running, units};
@@ -82,6 +82,11 @@ pub(crate) fn formats() -> ArgValueCandidates {
 /// What rows of a report may be.
 pub(crate) fn rows() -> ArgValueCandidates {
     some(|| By::ALL.iter().map(|by| by.name().to_owned()))
+}
+
+/// Orders of the rows of a report.
+pub(crate) fn orders() -> ArgValueCandidates {
+    some(|| Sort::ALL.iter().map(|sort| sort.name().to_owned()))
 }
 
 /// Both stacks of async methods.

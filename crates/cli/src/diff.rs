@@ -25,18 +25,26 @@ pub(crate) fn run(args: &DiffArgs, console: &Console) -> Result<ExitCode> {
         [before, after] => (Some(before), Some(after)),
         _ => (None, None),
     };
-    let side = |first: Option<&PathBuf>, more: &[PathBuf]| -> Result<Vec<(String, Profile)>> {
+    // A method that is new is in one side only: it is enough that something is left in one recording.
+    let (mut is_left, mut nothing) = (false, None);
+    let mut side = |first: Option<&PathBuf>, more: &[PathBuf]| -> Result<Vec<(String, Profile)>> {
         let all = first.into_iter().chain(more);
         all.map(|path| {
             let size = args.view.limits.size.max_size;
             let profile = saved::load(path, size, args.view.names.signatures)?;
             let profile = ops::seen_by(profile, args.view.stacks.stacks);
-            Ok((shown(path), saved::viewed(profile, &args.view)?))
+            let chosen = saved::chosen(profile, &args.view)?;
+            is_left |= chosen.nothing.is_none();
+            nothing = nothing.take().or(chosen.nothing);
+            Ok((shown(path), saved::trimmed(chosen.profile, &args.view)?))
         })
         .collect()
     };
     let (profile, first_after) = ops::both(side(before, &args.before)?, side(after, &args.after)?);
-    saved::check_event(&profile, args.event)?;
+    if let Some(why) = nothing.filter(|_| !is_left) {
+        bail!("{why}");
+    }
+    saved::check_event(&profile, args.event, saved::THIS)?;
     let Some(event) = args.event.or_else(|| ops::main_event(&profile)) else {
         bail!("there are no samples in these recordings");
     };

@@ -2,9 +2,12 @@
 //!
 //! Composition only: the dump itself is a recording like any other, made by `record::dump` and told by `formats`.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use profile::ops::Stacks;
 
 use crate::args::DumpArgs;
 use crate::console::{Console, shown};
@@ -35,6 +38,7 @@ pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Resul
             shown(file)
         );
     }
+    let profile = args.choice.apply(profile, Stacks::Logical).some()?;
     let profile = saved::with_or_without(profile, &args.native);
     saved::print(&if args.json {
         formats::dump_json(&profile) + "\n"
@@ -43,9 +47,17 @@ pub(crate) fn run(args: &DumpArgs, carried: Carried, console: &Console) -> Resul
     })
 }
 
-/// A number is a process, whatever files there are.
+/// A number is a process, whatever files there are; a name too, if the file of that name is the
+/// program itself.
 fn is_recording(what: &Path) -> bool {
     let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let is_program = || {
+        let mut begin = [0; 4];
+        let file = File::open(what);
+        file.and_then(|mut file| file.read_exact(&mut begin))
+            .is_ok()
+            && begin == *b"\x7fELF"
+    };
     !what.to_str().is_some_and(is_number)
-        && (what.is_file() || what.extension().is_some_and(|ending| ending == "swk"))
+        && (what.is_file() && !is_program() || what.extension().is_some_and(|of| of == "swk"))
 }

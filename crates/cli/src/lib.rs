@@ -8,6 +8,7 @@
 
 mod args;
 mod candidates;
+mod choice;
 mod console;
 mod diff;
 mod doctor;
@@ -83,6 +84,8 @@ pub fn run(
     let console = Console::new(cli.quiet, cli.color);
     let result = match cli.command {
         Command::Record(args) => record::run(&args, carried, &console),
+        Command::Start(args) => record::start(&args, &console),
+        Command::Stop(args) => record::stop(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Report(args) => saved::report(&args).map(|()| ExitCode::SUCCESS),
         Command::Convert(args) => saved::convert(&args, &console).map(|()| ExitCode::SUCCESS),
         Command::Open(args) => open::run(&args, &console).map(|()| ExitCode::SUCCESS),

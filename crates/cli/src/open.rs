@@ -24,9 +24,10 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     let size = args.view.limits.size.max_size;
     // The page has a switch for signatures.
     let profile = saved::load_all(&args.files, size, true)?;
-    saved::check_event(&profile, args.event)?;
+    saved::check_event(&profile, args.event, saved::THIS)?;
     saved::tell_notes(&profile, console);
-    let profile = saved::viewed(profile, &args.view)?;
+    let profile = saved::viewed(profile, &args.view, args.event)?;
+    saved::tell_choice(&profile, &args.view, console);
     let options = Options {
         event: args.event,
         stacks: args.view.stacks.stacks,

@@ -44,7 +44,7 @@ pub(crate) fn targets() -> Result<Vec<Target>> {
         let is_dotnet = match Survey::of(&target) {
             Ok(found) => found.is_native_aot || !found.runtimes.is_empty(),
             // Another user's, which has left a socket.
-            Err(Error::Denied { .. }) => {
+            Err(Error::Denied { .. } | Error::Privileged { .. }) => {
                 let started = process.stat().map(|stat| stat.starttime);
                 started.is_ok_and(|started| named.contains(&(pid, started)))
             }

@@ -12,6 +12,7 @@ use recording::{Event, Reader};
 use symbolize::SymbolSource;
 
 use crate::args::{ConvertArgs, InspectArgs, Native, Range, ReportArgs, View};
+use crate::choice::Chosen;
 use crate::console::{Console, shown};
 use crate::names;
 use crate::output::{Destination, Kind, Old, write_whole};
@@ -106,15 +107,34 @@ pub(crate) fn with_or_without(profile: Profile, native: &Native) -> Profile {
     }
 }
 
-/// With signatures in names where they are wanted there, and without what is not wanted: native frames, what is too far from
-/// the leaf.
-pub(crate) fn viewed(profile: Profile, view: &View) -> Result<Profile> {
+/// With signatures in names where they are wanted there, and without what is not wanted: other times,
+/// processes, threads and stacks than those that were chosen, native frames, what is too far from the
+/// leaf.
+///
+/// # Errors
+/// The range of time is empty, or nothing is left; or stacks cannot be cut.
+pub(crate) fn viewed(profile: Profile, view: &View, event: Option<Event>) -> Result<Profile> {
+    let profile = trimmed(chosen(profile, view)?.some()?, view)?;
+    if view.choice.is_made() {
+        check_event(&profile, event, "what is left of this recording")?;
+    }
+    Ok(profile)
+}
+
+/// The first part of [`viewed`]: which samples.
+pub(crate) fn chosen(profile: Profile, view: &View) -> Result<Chosen> {
     let profile = match view.names.signatures {
         true => profile::ops::with_signatures(profile),
         false => profile,
     };
     let profile = in_range(profile, &view.range)?;
-    let profile = with_or_without(profile::ops::with_runtime_work(profile), &view.native);
+    let profile = profile::ops::with_runtime_work(profile);
+    Ok(view.choice.apply(profile, view.stacks.stacks))
+}
+
+/// The second part of [`viewed`]: which frames.
+pub(crate) fn trimmed(profile: Profile, view: &View) -> Result<Profile> {
+    let profile = with_or_without(profile, &view.native);
     match view.limits.max_depth {
         Some(depth) => profile::ops::cut(profile, depth).map_err(anyhow::Error::msg),
         None => Ok(profile),
@@ -158,6 +178,14 @@ pub(crate) fn tell_notes(profile: &Profile, console: &Console) {
     }
 }
 
+/// Says how much of a recording was chosen, where that is not all.
+pub(crate) fn tell_choice(profile: &Profile, view: &View, console: &Console) {
+    let made = view.choice.is_made();
+    if let Some(note) = profile.health.notes.first().filter(|_| made) {
+        console.note(formats::visible(note));
+    }
+}
+
 /// `sidewalk report`.
 pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     let view = &args.view;
@@ -166,14 +194,15 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
         view.limits.size.max_size,
         view.names.signatures,
     )?;
-    check_event(&profile, args.event)?;
+    check_event(&profile, args.event, THIS)?;
     // Its notes are in the report itself.
-    let profile = viewed(profile, view)?;
+    let profile = viewed(profile, view, args.event)?;
     let options = Options {
         event: args.event,
         top: args.top,
         tree: args.tree,
         by: args.by,
+        sort: args.sort,
         stacks: view.stacks.stacks,
         json: args.json,
         ..Options::default()
@@ -181,11 +210,14 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     print_report(&profile, &options)
 }
 
+/// What [`check_event`] looks into.
+pub(crate) const THIS: &str = "this recording";
+
 /// Whether there is anything to show of an event that was asked for.
 ///
 /// # Errors
-/// The recording has no samples of it.
-pub(crate) fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()> {
+/// The recording, or what `of` says, has no samples of it.
+pub(crate) fn check_event(profile: &Profile, asked: Option<Event>, of: &str) -> Result<()> {
     let Some(asked) = asked else { return Ok(()) };
     let events = profile::ops::events(profile);
     if events.iter().any(|(event, _)| *event == asked) {
@@ -197,7 +229,7 @@ pub(crate) fn check_event(profile: &Profile, asked: Option<Event>) -> Result<()>
         names => format!("samples of {}", names.join(", ")),
     };
     bail!(
-        "there are no {} samples in this recording; it has {has}",
+        "there are no {} samples in {of}; it has {has}",
         asked.name()
     )
 }
@@ -239,9 +271,10 @@ pub(crate) fn convert(args: &ConvertArgs, console: &Console) -> Result<()> {
         view.limits.size.max_size,
         has_page || view.names.signatures,
     )?;
-    check_event(&profile, args.event)?;
+    check_event(&profile, args.event, THIS)?;
     tell_notes(&profile, console);
-    let profile = viewed(profile, view)?;
+    let profile = viewed(profile, view, args.event)?;
+    tell_choice(&profile, view, console);
     let options = Options {
         event: args.event,
         stacks: view.stacks.stacks,
@@ -334,9 +367,10 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
             }
             _ => "not in its symbols".to_owned(),
         };
-        let what = if module.managed { "lines" } else { "places" };
+        let what = if module.managed { "line" } else { "place" };
+        let what = formats::plural(missing, what);
         text.push_str(&format!(
-            "unnamed     {missing} {what} in {}: {}\n",
+            "unnamed     {what} in {}: {}\n",
             formats::visible(&module.path),
             formats::visible(&why)
         ));
@@ -347,8 +381,12 @@ fn unnamed(looked_up: &symbolize::Report) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        let what = match missing {
+            1 => "1 place or line".to_owned(),
+            many => format!("{many} places or lines"),
+        };
         text.push_str(&format!(
-            "unnamed     {missing} places or lines in {}{more}: there is no such file here\n",
+            "unnamed     {what} in {}{more}: there is no such file here\n",
             formats::visible(first)
         ));
     }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use recording::Event;
 
 /// Nanoseconds and the units that a time may have, longest name first.
@@ -31,6 +32,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// A time since some begin, such as `0`, `30s` or `500ms`; a bare number is seconds.
 pub(crate) fn offset(text: &str) -> Result<Duration, String> {
     nanoseconds(text, Some(1_000_000_000)).map(Duration::from_nanos)
+}
+
+/// A signal that may end a recording: USR1 or USR2, with `SIG` before it or without.
+pub(crate) fn end_signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_ascii_uppercase();
+    match name.strip_prefix("SIG").unwrap_or(&name) {
+        "USR1" => Ok(Signal::SIGUSR1),
+        "USR2" => Ok(Signal::SIGUSR2),
+        _ => Err("expected USR1 or USR2".into()),
+    }
 }
 
 /// The time between two samples, nanoseconds.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profile::testing::{Scene, tiny};
+use profile::testing::{Scene, tiny, tree};
 use tempfile::TempDir;
 
 /// A folder with `tiny.swk`.
@@ -107,6 +107,60 @@ fn bad_input() {
     insta::assert_snapshot!(all_shown(folder.path(), &cases));
     // Nothing is left behind.
     assert!(!folder.path().join("x.html").exists());
+}
+
+#[test]
+fn a_part_of_a_recording_is_chosen() {
+    let folder = folder();
+    std::fs::write(folder.path().join("tree.swk"), tree().file()).unwrap();
+    let cases: [&[&str]; 13] = [
+        &["report", "tree.swk", "--by", "process"],
+        &["report", "tree.swk", "--process", "app"],
+        &[
+            "report",
+            "tree.swk",
+            "--process",
+            "dotnet*",
+            "--process",
+            "12",
+            "--by",
+            "thread",
+        ],
+        &[
+            "report", "tree.swk", "--thread", "worker", "--sort", "total",
+        ],
+        &[
+            "report",
+            "tree.swk",
+            "--focus",
+            "Tools\\.compile|Worker",
+            "--ignore",
+            "Worker",
+        ],
+        &[
+            "convert",
+            "tree.swk",
+            "-o",
+            "-",
+            "--process",
+            "VBCSCompiler",
+        ],
+        &["diff", "tree.swk", "tree.swk", "--process", "App"],
+        &["report", "tree.swk", "--process", "Ap"],
+        &[
+            "report",
+            "tree.swk",
+            "--process",
+            "App",
+            "--thread",
+            "build",
+        ],
+        &["report", "tree.swk", "--focus", "Nowhere"],
+        &["convert", "tree.swk", "-o", "-", "--ignore", "Main"],
+        &["report", "tree.swk", "--focus", "a(b"],
+        &["diff", "tree.swk", "tree.swk", "--focus", "Nowhere"],
+    ];
+    insta::assert_snapshot!(all_shown(folder.path(), &cases));
 }
 
 #[test]
@@ -284,7 +338,7 @@ fn inspect_says_which_files_have_no_names() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.contains(
-            "unnamed     1 places or lines in /gone/libgone.so: there is no such file here"
+            "unnamed     1 place or line in /gone/libgone.so: there is no such file here"
         ),
         "{text}"
     );

@@ -9,6 +9,9 @@ use crate::frame::{self, Command, Frame, put_text};
 use crate::socket::{Stream, connect_to};
 use crate::{Answer, Error, Generation, ProcessInfo, Target};
 
+/// So many bytes of a command line may be too many for an answer.
+const LONG_COMMAND: usize = 30_000;
+
 /// A runtime that answers on its diagnostics socket. A process with several CLRs has one: that of the
 /// first.
 pub struct Diagnostics<'a> {
@@ -58,7 +61,8 @@ impl<'a> Diagnostics<'a> {
         self.connect().map(drop)
     }
 
-    /// What the runtime says of the process: `None` of .NET Core 3.1, which has no such command.
+    /// What the runtime says of the process: `None` of .NET Core 3.1, which has no such command, and
+    /// where its command line is too long for an answer.
     ///
     /// # Errors
     /// It cannot be asked.
@@ -71,6 +75,8 @@ impl<'a> Diagnostics<'a> {
             match ProcessInfo::read(&self.ask(command, &[])?, generation)? {
                 Ok(info) => return Ok(Some(info)),
                 Err(Answer::UNKNOWN_COMMAND) => {}
+                // An answer is at most 64 KiB long, in UTF-16: the runtime fails instead (E_FAIL).
+                Err(_) if self.target.command_length() >= LONG_COMMAND => return Ok(None),
                 Err(answer) => return Err(self.refused(command, answer)),
             }
         }

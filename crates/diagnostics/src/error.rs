@@ -18,6 +18,23 @@ pub enum Error {
         /// The number.
         pid: u32,
     },
+    /// It is just ending: its memory is gone.
+    #[error("process {pid} is just ending")]
+    Ending {
+        /// The process.
+        pid: u32,
+    },
+    /// It is this user's, and the kernel shows it to root alone.
+    #[error(
+        "process {pid} is yours, but has privileges of its own (set-uid, file capabilities, \
+         PR_SET_DUMPABLE): only root can examine it ({what})"
+    )]
+    Privileged {
+        /// The process.
+        pid: u32,
+        /// What could not be done.
+        what: &'static str,
+    },
     /// It is another user's, or one that does not let itself be looked at.
     #[error(
         "process {pid} belongs to another user, or does not let itself be looked at ({what}); \
@@ -66,8 +83,9 @@ pub enum Error {
     },
     /// No answer in time.
     #[error(
-        "process {pid} did not answer {command} within {} s: it is stopped (SIGSTOP, a debugger), or \
-         its diagnostics thread is busy with another command",
+        "process {pid} did not answer {command} within {} s: it is stopped (SIGSTOP, a debugger) or \
+         frozen (a paused container), its diagnostics thread is busy with another command, or an \
+         agent is still leaving it after --trace",
         waited.as_secs_f64()
     )]
     NoAnswer {
@@ -79,12 +97,14 @@ pub enum Error {
         waited: Duration,
     },
     /// It hung up without an answer.
-    #[error("process {pid} ended while it was asked ({command})")]
+    #[error("process {pid} {} ({command})", hung_up(*goes_on))]
     Ended {
         /// The process.
         pid: u32,
         /// The command.
         command: &'static str,
+        /// It was still there then.
+        goes_on: bool,
     },
     /// It refuses.
     #[error("the runtime of process {pid} refused {command}: {answer}: {}", answer.advice())]
@@ -122,5 +142,15 @@ impl Error {
             Error::Refused { answer, .. } => Some(*answer),
             _ => None,
         }
+    }
+}
+
+fn hung_up(goes_on: bool) -> &'static str {
+    match goes_on {
+        true => {
+            "closed the connection without an answer: it may have no descriptor left (ulimit -n), or \
+             be about to end"
+        }
+        false => "ended while it was asked",
     }
 }

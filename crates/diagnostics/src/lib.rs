@@ -27,5 +27,5 @@ pub use error::Error;
 pub use info::{Generation, ProcessInfo};
 pub use reach::{Reach, Refusal, Way};
 pub use socket::connect_where;
-pub use survey::{Libc, Profiler, Runtime, Survey, newest_glibc, release};
+pub use survey::{Libc, Profiler, Runtime, Survey, is_native_aot, newest_glibc, release};
 pub use target::{Folder, Target};

@@ -71,6 +71,17 @@ pub enum Refusal {
         /// `NAME=VALUE`.
         setting: String,
     },
+    /// Its runtime has not begun to run.
+    #[error(
+        "the runtime of process {pid} waits to be resumed ({setting}): it runs nothing yet; resume it \
+         with the tool that was meant to connect to it, or start it without that"
+    )]
+    Suspended {
+        /// The process.
+        pid: u32,
+        /// `NAME=VALUE`.
+        setting: String,
+    },
     /// One profiler only.
     #[error(
         "the profiler {} is in process {pid}, and .NET before 6 takes no second one; start the \
@@ -105,11 +116,13 @@ impl Refusal {
             Refusal::Musl { .. } => "musl",
             Refusal::TooOld { .. } => "too old",
             Refusal::DiagnosticsOff { .. } => "diagnostics off",
+            Refusal::Suspended { .. } => "waits to be resumed",
             Refusal::ProfilerTaken { .. } => "another profiler",
             Refusal::AgentUnreachable { .. } => "agent does not listen",
             Refusal::Unreachable(error) => match error {
-                Error::NoProcess { .. } | Error::Ended { .. } => "ended",
-                Error::Denied { .. } => "not permitted",
+                Error::NoProcess { .. } | Error::Ending { .. } => "ended",
+                Error::Ended { goes_on: false, .. } => "ended",
+                Error::Denied { .. } | Error::Privileged { .. } => "not permitted",
                 Error::NoSocket { .. } | Error::Stale { .. } => "no socket",
                 Error::NoAnswer { .. } => "no answer",
                 _ => "unreachable",
@@ -193,6 +206,15 @@ fn way(
     }
     let said = info.as_ref().and_then(|info| info.version.as_deref());
     let version = said.or_else(|| survey.version());
+    if let Some(setting) = &survey.suspended_at_start
+        && version.and_then(release) >= Some((6, 0))
+        && !target.has_thread(FINALIZER)
+    {
+        return Err(Refusal::Suspended {
+            pid,
+            setting: setting.clone(),
+        });
+    }
     match &survey.profiler {
         Some(profiler) if version.and_then(release) < Some((6, 0)) => Err(Refusal::ProfilerTaken {
             pid,
@@ -224,6 +246,10 @@ fn refuse_early(pid: u32, survey: &Survey) -> Result<(), Refusal> {
         _ => Ok(()),
     }
 }
+
+/// The thread that a runtime starts right after the place where it waits to be resumed
+/// (`EEStartupHelper` in ceemain.cpp); named so from .NET 6 on.
+const FINALIZER: &str = ".NET Finalizer";
 
 /// Whether an agent listens on its control socket, `sidewalk-PID-START.sock` beside the runtime's.
 fn listens(target: &Target, wait: Duration) -> bool {

@@ -291,6 +291,7 @@ impl Stream {
         Error::Ended {
             pid: self.pid,
             command,
+            goes_on: Target::new(self.pid).is_ok(),
         }
     }
 }

@@ -13,7 +13,7 @@ use object::read::ReadCache;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use crate::target::failed;
+use crate::target::{denied, failed};
 use crate::{Error, Target};
 
 /// What was seen in a process.
@@ -34,6 +34,9 @@ pub struct Survey {
     pub is_recorded_from_its_start: bool,
     /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
+    /// The setting that makes its first runtime wait at its start until somebody resumes it, as
+    /// `NAME=VALUE`. Whether somebody has is not seen.
+    pub suspended_at_start: Option<String>,
 }
 
 /// A CLR in a process.
@@ -65,6 +68,8 @@ pub struct Profiler {
 
 /// .NET 11 also reads the variables with the prefix of its other settings.
 const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
+/// What names of other settings begin with.
+const PREFIXES_OF_SETTINGS: [&str; 2] = ["DOTNET", "COMPlus"];
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
 /// With one of these 0 there is no socket.
 const SWITCHES: [&str; 4] = [
@@ -94,6 +99,9 @@ impl Survey {
             .map_err(|error| failed(pid, error))?
             .read_to_end(&mut maps)
             .map_err(|error| read_failure(pid, error))?;
+        if maps.is_empty() && is_exiting(target) {
+            return Err(Error::Ending { pid });
+        }
         let files = mapped_files(&maps);
         let mut found = Self::from(&files, |name| target.variable(name));
         if found.runtimes.is_empty()
@@ -145,6 +153,7 @@ impl Survey {
             profiler: loaded.filter(|profiler| !is_own(profiler)),
             agents: named(&is_agent),
             diagnostics_off: switched_off(&variable),
+            suspended_at_start: suspended_at_start(&variable),
         }
     }
 
@@ -189,10 +198,7 @@ fn has_agent_thread(target: &Target) -> bool {
 
 fn read_failure(pid: u32, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Error::Denied {
-            pid,
-            what: "its mappings may not be read",
-        },
+        io::ErrorKind::PermissionDenied => denied(pid, "its mappings may not be read"),
         _ if error.raw_os_error() == Some(nix::libc::ESRCH) => Error::NoProcess { pid },
         _ => Error::Os {
             what: format!("cannot read the mappings of process {pid}"),
@@ -256,6 +262,34 @@ fn switched_off(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     })
 }
 
+/// As `ds-ipc.c` of dotnet/runtime reads the settings: ports given by `DiagnosticPorts` suspend the
+/// runtime unless they say `nosuspend`.
+fn suspended_at_start(variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let given = |setting: &str| {
+        PREFIXES_OF_SETTINGS.iter().find_map(|prefix| {
+            let name = format!("{prefix}_{setting}");
+            let value = variable(&name)?.to_string_lossy().into_owned();
+            Some((name, value))
+        })
+    };
+    let own = given("DefaultDiagnosticPortSuspend");
+    let own = own.filter(|(_, value)| number(value).is_some_and(|number| number != 0));
+    let ports = given("DiagnosticPorts").filter(|(_, value)| {
+        let mut ports = value.split(';').filter(|port| !port.trim().is_empty());
+        ports.any(|port| !port.split(',').any(|tag| tag.trim() == "nosuspend"))
+    });
+    let (name, value) = own.or(ports)?;
+    Some(format!("{name}={value}"))
+}
+
+/// Whether the kernel is taking a process down. Kernel threads have no memory either.
+fn is_exiting(target: &Target) -> bool {
+    /// `PF_EXITING` of include/linux/sched.h.
+    const EXITING: u32 = 0x4;
+    let flags = target.process().stat().map(|stat| stat.flags);
+    flags.map_or(true, |flags| flags & EXITING != 0)
+}
+
 /// Settings of the runtime are hexadecimal.
 fn number(value: &str) -> Option<u32> {
     let digits = value.trim();
@@ -271,6 +305,11 @@ enum Kind {
     SingleFile,
     NativeAot,
     Other,
+}
+
+/// Whether a program was compiled ahead of time, without a CLR that could load a profiler.
+pub fn is_native_aot(program: &Path) -> bool {
+    kind_of(program) == Kind::NativeAot
 }
 
 fn kind_of(program: &Path) -> Kind {
@@ -408,6 +447,26 @@ mod tests {
         ] {
             let found = survey(MAPS, environment).diagnostics_off;
             assert_eq!(found.is_some(), off, "{environment:?}");
+        }
+    }
+
+    #[test]
+    fn suspended_at_its_start() {
+        for (environment, is) in [
+            (&[("DOTNET_DefaultDiagnosticPortSuspend", "1")][..], true),
+            (&[("COMPlus_DefaultDiagnosticPortSuspend", "1")], true),
+            (&[("DOTNET_DefaultDiagnosticPortSuspend", "0")], false),
+            (&[("DOTNET_DiagnosticPorts", "/tmp/a.sock")], true),
+            (&[("DOTNET_DiagnosticPorts", "/tmp/a.sock,suspend")], true),
+            (
+                &[("DOTNET_DiagnosticPorts", "a,nosuspend;b,listen,nosuspend;")],
+                false,
+            ),
+            (&[("DOTNET_DiagnosticPorts", "a,nosuspend;b")], true),
+            (&[], false),
+        ] {
+            let found = survey(MAPS, environment).suspended_at_start;
+            assert_eq!(found.is_some(), is, "{environment:?}");
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -144,10 +144,50 @@ impl Target {
 
     /// An error for something that it did not let us do.
     pub(crate) fn denied(&self, what: &'static str) -> Error {
-        Error::Denied {
-            pid: self.pid,
-            what,
+        denied(self.pid, what)
+    }
+
+    /// Bytes of its command line.
+    pub(crate) fn command_length(&self) -> usize {
+        let mut bytes = Vec::new();
+        let file = self.process.open_relative("cmdline");
+        // What cannot be read has none.
+        let _ = file.map(|mut file| file.read_to_end(&mut bytes));
+        bytes.len()
+    }
+
+    /// Whether a thread has this name; the kernel keeps 15 bytes of one.
+    pub(crate) fn has_thread(&self, name: &str) -> bool {
+        let tasks = self.process.tasks().into_iter().flatten().flatten();
+        let mut names = tasks
+            .filter_map(|task| task.stat().ok())
+            .map(|stat| stat.comm);
+        names.any(|known| known == name)
+    }
+
+    /// Why it does not run just now, in words; `None` where it runs, or that cannot be seen.
+    pub fn standstill(&self) -> Option<&'static str> {
+        let state = self.process.stat().ok()?.state;
+        match state {
+            'T' => Some("stopped by a signal (SIGSTOP, Ctrl-Z); kill -CONT lets it go on"),
+            't' => Some("stopped by a debugger or tracer"),
+            _ => self
+                .is_frozen()
+                .then_some("frozen by its control group (a paused container)"),
         }
+    }
+
+    /// Whether its control group is frozen (cgroups(7), version 2).
+    fn is_frozen(&self) -> bool {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).unwrap_or_default();
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+        let Some(group) = group else { return false };
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        roots.iter().any(|root| {
+            let events = Path::new(root).join(group).join("cgroup.events");
+            let events = fs::read_to_string(events).unwrap_or_default();
+            events.lines().any(|line| line == "frozen 1")
+        })
     }
 }
 
@@ -174,14 +214,24 @@ impl AsFd for Folder {
     }
 }
 
+/// An error for something that a process did not let us do.
+pub(crate) fn denied(pid: u32, what: &'static str) -> Error {
+    // Of a process with privileges of its own the files belong to root, but `status` is for everyone.
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let real = users.and_then(|users| users.split_whitespace().next()?.parse().ok());
+    let ours = nix::unistd::getuid().as_raw();
+    match real == Some(ours) && ours != 0 {
+        true => Error::Privileged { pid, what },
+        false => Error::Denied { pid, what },
+    }
+}
+
 /// What reading of `/proc/PID` failed with.
 pub(crate) fn failed(pid: u32, error: ProcError) -> Error {
     match error {
         ProcError::NotFound(_) => Error::NoProcess { pid },
-        ProcError::PermissionDenied(_) => Error::Denied {
-            pid,
-            what: "its files in /proc may not be read",
-        },
+        ProcError::PermissionDenied(_) => denied(pid, "its files in /proc may not be read"),
         // What reading a file of a process that has ended gives.
         ProcError::Io(error, _) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             Error::NoProcess { pid }

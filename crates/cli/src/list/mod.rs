@@ -141,7 +141,9 @@ fn row(target: &Target) -> Option<Row> {
                 format!("beside {}", name.to_string_lossy()),
             )
         }
-        Err(Refusal::Unreachable(Error::NoProcess { .. } | Error::Ended { .. })) => return None,
+        Err(Refusal::Unreachable(
+            Error::NoProcess { .. } | Error::Ending { .. } | Error::Ended { goes_on: false, .. },
+        )) => return None,
         Err(refusal) => (
             None,
             None,
@@ -171,7 +173,7 @@ fn row(target: &Target) -> Option<Row> {
 }
 
 /// What the agent in a process says of itself.
-fn agent_state(target: &Target) -> Option<Message> {
+pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
     let deadline = Instant::now() + WAIT;

@@ -4,14 +4,17 @@
 //! the recording begins with a request on that socket, over which it then comes. The invariant: nothing is sent to
 //! a process that does not listen itself, and what cannot be done is said with what to do.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use control::{Arrival, Message, PROTOCOL, Slot, answer, ask, class_of, keys};
-use diagnostics::{Answer, Attach, Deployed, Diagnostics, Reach, Target, Way, connect_where};
+use diagnostics::{
+    Answer, Attach, Deployed, Diagnostics, Reach, Refusal, Survey, Target, Way, connect_where,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::session::process_of;
@@ -24,6 +27,12 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How long a runtime has to let the agent go.
 const LEAVE_TIME: Duration = Duration::from_secs(10);
 
+/// How long a runtime that was just born may take until it can be attached to.
+const BIRTH_TIME: Duration = Duration::from_secs(5);
+/// Time between two tries of that.
+const BIRTH_STEP: Duration = Duration::from_millis(50);
+/// For so long a process must stand still to be called stopped: a tracer stops it for moments.
+const STANDSTILL_TIME: Duration = Duration::from_secs(1);
 /// How long a process may be ending when nobody answers in it any more.
 const END_TIME: Duration = Duration::from_millis(500);
 
@@ -45,6 +54,18 @@ pub(super) struct Wish<'a> {
     pub(super) stay: bool,
     /// The heap will be walked.
     pub(super) walks_heap: bool,
+    /// What happens to the process, for messages: `recorded`, `dumped`.
+    pub(super) done: &'static str,
+}
+
+/// What an agent answers to a request for a recording.
+enum Begun {
+    /// Over the stream come the blocks.
+    Recording(UnixStream),
+    /// It says that it is leaving the process.
+    Leaving,
+    /// It hung up without an answer.
+    HungUp,
 }
 
 /// Begins to record a process: over the stream come its blocks from here on.
@@ -53,35 +74,58 @@ pub(super) struct Wish<'a> {
 /// It cannot be recorded, or somebody else does so.
 pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<UnixStream> {
     let pid = target.pid();
-    for _ in 0..2 {
-        let Some(stream) = knock(target)? else {
-            attach(target, agent, wish)?;
-            let stream = knock(target)?.ok_or_else(|| {
-                ended(pid).unwrap_or_else(|| {
-                    anyhow!("the agent was loaded into process {pid} and is not to be found there")
-                })
-            })?;
-            return begin(pid, stream, wish)?.ok_or_else(|| leaving(pid));
-        };
-        if let Some(stream) = begin(pid, stream, wish)? {
-            return Ok(stream);
+    refuse_standstill(target)?;
+    let begun = join_once(target, agent, wish).and_then(|begun| match begun {
+        Begun::Recording(stream) => Ok(Begun::Recording(stream)),
+        Begun::Leaving | Begun::HungUp => {
+            // It is on its way out.
+            let _gone = leave(target);
+            join_once(target, agent, wish)
         }
-        // It is on its way out.
-        let _gone = leave(target);
+    });
+    let error = match begun {
+        Ok(Begun::Recording(stream)) => return Ok(stream),
+        Ok(Begun::Leaving) => anyhow!(
+            "the agent of another recording is leaving process {pid}; try again in some seconds (after \
+             --trace it may take a minute)"
+        ),
+        Ok(Begun::HungUp) => anyhow!(
+            "the agent in process {pid} closed the connection: it accepts its own user and root, in \
+             its user namespace"
+        ),
+        Err(error) => error,
+    };
+    // Sockets go before the process does.
+    Err(ended(pid, wish.done).unwrap_or(error))
+}
+
+/// The agent that is there, or one that is loaded now, is asked once.
+fn join_once(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Begun> {
+    let pid = target.pid();
+    if let Some(stream) = knock(target)? {
+        return begin(pid, stream, wish);
     }
-    Err(leaving(pid))
+    attach(target, agent, wish)?;
+    let stream = knock(target)?.with_context(|| {
+        format!("the agent was loaded into process {pid} and is not to be found there")
+    })?;
+    begin(pid, stream, wish)
 }
 
-fn leaving(pid: u32) -> anyhow::Error {
-    ended(pid).unwrap_or_else(|| {
-        anyhow!(
-            "the agent of another recording is just leaving process {pid}; try again in some seconds"
-        )
-    })
+/// Nobody answers in a process that does not run.
+fn refuse_standstill(target: &Target) -> Result<()> {
+    let since = Instant::now();
+    while let Some(why) = target.standstill() {
+        if since.elapsed() >= STANDSTILL_TIME {
+            bail!("process {} does not answer: it is {why}", target.pid());
+        }
+        std::thread::sleep(BIRTH_STEP);
+    }
+    Ok(())
 }
 
-/// Why nobody answers in a process that ends: its sockets go before it does.
-fn ended(pid: u32) -> Option<anyhow::Error> {
+/// Why nobody answers in a process that has ended.
+fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
     if let Some(process) = process_of(pid.cast_signed()) {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         let wait = PollTimeout::try_from(END_TIME).unwrap_or(PollTimeout::ZERO);
@@ -89,9 +133,7 @@ fn ended(pid: u32) -> Option<anyhow::Error> {
     }
     let error = Target::new(pid).err()?;
     let is_gone = matches!(error, diagnostics::Error::NoProcess { .. });
-    is_gone.then(|| {
-        anyhow::Error::from(error).context("the program ended while it was being recorded")
-    })
+    is_gone.then(|| anyhow!("process {pid} ended while it was {done}"))
 }
 
 /// Somebody at the control socket, if there is one.
@@ -114,29 +156,35 @@ pub(super) fn request(verb: &str) -> Message {
     Message::new(verb).with(keys::PROTOCOL, PROTOCOL)
 }
 
-/// Asks for a recording. `None`: the agent is leaving.
-fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Option<UnixStream>> {
+/// Asks for a recording.
+fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Begun> {
     let message = request(ask::RECORD)
         .with(keys::CONFIG, wish.configuration)
         .with(keys::STAY, if wish.stay { "1" } else { "0" })
-        .with(keys::WHO, &format!("process {}", std::process::id()));
+        .with(keys::WHO, &own_name());
     let said = control::send(&stream, &message).and_then(|()| control::receive(&stream));
-    let Ok(said) = said else {
+    let said = match said {
+        Ok(said) => said,
+        Err(error) if is_timeout(&error) => bail!(
+            "process {pid} does not answer: the agent in it has had no turn for {} s (stopped, frozen, \
+             or very busy)",
+            ANSWER_TIME.as_secs()
+        ),
         // It had no time for us any more, or has failed: if it is still there, it is found again.
-        return Ok(None);
+        Err(_) => return Ok(Begun::HungUp),
     };
     let why = said.get(keys::WHY).unwrap_or_default();
     match &*said.verb {
         answer::OK => {
             stream.set_read_timeout(None)?;
-            Ok(Some(stream))
+            Ok(Begun::Recording(stream))
         }
         answer::BUSY => bail!(
             "process {pid} is being recorded already, by {}; wait for it, end it, or change its events \
              (--change)",
             formats::visible(said.get(keys::BY).unwrap_or("somebody"))
         ),
-        _ if said.get(keys::HOW) == Some("leaving") => Ok(None),
+        _ if said.get(keys::HOW) == Some("leaving") => Ok(Begun::Leaving),
         _ => bail!(
             "process {pid} cannot be recorded: {}",
             formats::visible(why)
@@ -144,8 +192,66 @@ fn begin(pid: u32, stream: UnixStream, wish: &Wish<'_>) -> Result<Option<UnixStr
     }
 }
 
-/// Has the runtime load the agent, from where it can.
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// By which others are told who records.
+fn own_name() -> String {
+    /// The number of the kernel's first namespace of processes (`PROC_PID_INIT_INO` of
+    /// include/linux/proc_ns.h).
+    const FIRST: &str = "pid:[4026531836]";
+    let pid = std::process::id();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    match namespace == Path::new(FIRST) || namespace.as_os_str().is_empty() {
+        true => format!("process {pid}"),
+        false => format!("process {pid} of its container"),
+    }
+}
+
+/// Has the runtime load the agent, from where it can. One that was just born is given some time.
 fn attach(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        let attached = attach_now(target, agent, wish);
+        let Err(error) = &attached else {
+            return attached;
+        };
+        // One that is no .NET is asked for as long as it may become one.
+        let is_young = || target.uptime().is_some_and(|uptime| uptime < BIRTH_TIME);
+        let may_change = is_starting(error) || (is_young() && is_not_there_yet(error));
+        if !may_change || since.elapsed() >= BIRTH_TIME {
+            return attached;
+        }
+        std::thread::sleep(BIRTH_STEP);
+    }
+}
+
+/// The runtime says that it is not ready.
+fn is_starting(error: &anyhow::Error) -> bool {
+    let answer = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<diagnostics::Error>()?.answer());
+    matches!(
+        answer,
+        Some(Answer::NOT_YET_AVAILABLE | Answer::RUNTIME_UNINITIALIZED)
+    )
+}
+
+/// There is no runtime, or none that listens.
+fn is_not_there_yet(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref::<Refusal>(),
+        Some(
+            Refusal::NoDotnet { .. }
+                | Refusal::Unreachable(
+                    diagnostics::Error::NoSocket { .. } | diagnostics::Error::Stale { .. }
+                )
+        )
+    )
+}
+
+fn attach_now(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<()> {
     let pid = target.pid();
     let reach = Reach::of(target, ATTACH_TIME);
     if reach.way? == Way::ControlSocket {
@@ -271,7 +377,7 @@ fn by_name(name: &str) -> Result<Target> {
     }
     found.sort_unstable();
     // What runs no .NET is not meant: a shell with the name in a script, an editor.
-    found.retain(|(pid, _)| runs_dotnet(*pid));
+    found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {
         [] => bail!("no .NET process is called {name}; sidewalk list shows those that there are"),
         [(pid, _)] => Ok(Target::new(*pid)?),
@@ -288,35 +394,52 @@ fn by_name(name: &str) -> Result<Target> {
     }
 }
 
-fn runs_dotnet(pid: u32) -> bool {
-    let maps = std::fs::read(target_folder(pid).join("maps")).unwrap_or_default();
-    let needle = b"libcoreclr.so";
-    maps.windows(needle.len()).any(|window| window == needle)
+/// Whether a CLR is in a process: a library of its own, or linked into the program.
+fn runs_dotnet(target: &Target) -> bool {
+    Survey::of(target).is_ok_and(|survey| !survey.runtimes.is_empty())
 }
 
-/// Whether a program, or the .dll that its host runs, has this name.
+/// A process and all that it has started, those with a CLR.
+pub(super) fn tree(root: u32) -> Vec<Target> {
+    let processes = procfs::process::all_processes().into_iter().flatten();
+    let stats = processes
+        .flatten()
+        .filter_map(|process| process.stat().ok());
+    let number = |pid: i32| u32::try_from(pid).unwrap_or_default();
+    let parents: Vec<(u32, u32)> = stats
+        .map(|stat| (number(stat.pid), number(stat.ppid)))
+        .collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        let new: Vec<u32> = children
+            .map(|(pid, _)| *pid)
+            .filter(|pid| !found.contains(pid))
+            .collect();
+        found.extend(new);
+        at += 1;
+    }
+    let targets = found.into_iter().filter_map(|pid| Target::new(pid).ok());
+    targets.filter(runs_dotnet).collect()
+}
+
+/// Whether a process has this name: its program, or what [`profile::names::process`] makes of its
+/// command line, with its ending or without.
 fn is_called(line: &[u8], name: &str) -> bool {
-    let mut words = line
+    let words = line
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty());
-    let stem = |word: &[u8]| {
-        let text = String::from_utf8_lossy(word);
-        let file = Path::new(&*text);
-        let plain = file
-            .file_name()
-            .map(|file| file.to_string_lossy().into_owned());
-        let stem = file
-            .file_stem()
-            .map(|file| file.to_string_lossy().into_owned());
-        [plain, stem]
-            .into_iter()
-            .flatten()
-            .any(|known| known == name)
-    };
-    let Some(program) = words.next() else {
-        return false;
-    };
-    stem(program) || words.find(|word| word.ends_with(b".dll")).is_some_and(stem)
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    let program = words.first().map(|word| {
+        let file = Path::new(&**word).file_name().unwrap_or_default();
+        file.to_string_lossy().into_owned()
+    });
+    let names = [program, profile::names::process(&words)];
+    names.into_iter().flatten().any(|known| {
+        let stem = Path::new(&known).file_stem().unwrap_or_default();
+        known == name || stem == name
+    })
 }
 
 fn command_of(line: &[u8]) -> String {
@@ -345,6 +468,8 @@ mod tests {
             (b"/usr/bin/dotnet\0bin/App.dll\0", "App.dll", true),
             (b"/usr/bin/dotnet\0bin/App.dll\0", "dotnet", true),
             (b"/opt/server\0--port\0", "server", true),
+            (b"dotnet\0build\0-p:A=x.dll\0", "dotnet build", true),
+            (b"dotnet\0build\0-p:A=x.dll\0", "x", false),
             (b"vi\0App.cs\0", "App", false),
             (b"", "App", false),
         ] {

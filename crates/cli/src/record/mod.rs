@@ -10,6 +10,7 @@ mod change;
 mod descendants;
 mod environment;
 mod init;
+mod outside;
 mod rendezvous;
 mod session;
 mod signals;
@@ -27,25 +28,28 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
+use diagnostics::Target;
 use nix::sys::signal::Signal;
 use profile::Profile;
 
 pub use agent_library::CarriedAgent;
 pub(crate) use agent_library::{Agent, Carried};
 pub use environment::AGENT_CLSID;
+pub(crate) use outside::{start, stop};
 pub(crate) use trials::{judge_environment, try_socket};
 
 use self::environment::Obstacles;
 use self::rendezvous::Rendezvous;
-use self::session::{Ended, Session};
+use self::session::{Ended, Session, Wanted};
 use self::signals::Signals;
 use self::sink::Sink;
 use self::unseen::Unseen;
 use crate::args::{Cli, Command as Verb, DumpArgs, RecordArgs, TopArgs};
+use crate::choice::Name;
 use crate::console::{self, Console, shown};
 use crate::is_broken_pipe;
 use crate::memory;
@@ -54,10 +58,13 @@ use crate::open;
 use crate::output::{Destination, Kind, Old, folder_of, write_whole};
 use crate::saved;
 use crate::symbols as servers;
-use crate::target::{self, Target};
+use crate::target::{self, Target as Place};
 use crate::tested::newer_than_tested;
 use crate::top::Top;
+use crate::units;
 
+/// How often it is looked at whether waiting is to end.
+const WAIT_STEP: Duration = Duration::from_millis(50);
 /// Rows of the table that is printed when no output is asked for.
 const ROWS: usize = 10;
 
@@ -95,7 +102,14 @@ fn run_command(
         output.check_writable()?;
     }
     let agent = Agent::find(carried)?;
-    check_program(program)?;
+    let file = check_program(program)?;
+    if diagnostics::is_native_aot(&file) {
+        console.warning(format_args!(
+            "{} is a native AOT program, which has no runtime to load the agent: only .NET processes \
+             that it starts are recorded; perf record can sample it",
+            shown(program)
+        ));
+    }
     let obstacles = Obstacles::find(|name| std::env::var_os(name));
     for warning in obstacles.judge(args.replace_profiler)? {
         console.warning(warning);
@@ -119,7 +133,9 @@ fn run_command(
     command.args(arguments);
     let configuration = environment::configuration(args);
     let beside = obstacles.is_beside(args.replace_profiler);
-    environment::prepare(&mut command, agent.path(), &socket, &configuration, beside);
+    if args.start_after.is_none() {
+        environment::prepare(&mut command, agent.path(), &socket, &configuration, beside);
+    }
     let child = signals
         .spawn(&mut command)
         .with_context(|| format!("cannot start {}{}", shown(program), dll_hint(program)))?;
@@ -131,11 +147,35 @@ fn run_command(
     {
         console.warning(format_args!("{error:#}"));
     }
-    let mut session = Session::new(child, listener, args.no_children, &signals, console);
+    let wanted = Wanted {
+        first: args.no_children,
+        only: &args.only,
+    };
+    let mut session = Session::new(child, listener, wanted, &signals, console);
+
     session.watch(&socket);
+    session.until = args.until_signal;
 
     // From here on the program runs: no `?` before it has ended.
-    let recorded = session.record(&mut sink, args.duration).and_then(|ended| {
+    let mut joined = Vec::new();
+    let begun = match args.start_after {
+        None => Ok(()),
+        Some(time) => {
+            let wish = attach::Wish {
+                configuration: &configuration,
+                stay: false,
+                walks_heap: false,
+                done: "recorded",
+            };
+            join_later(&mut session, time, (pid, agent.path(), &wish), console)
+                .map(|targets| joined = targets)
+        }
+    };
+    let recorded = begun.and_then(|()| session.record(&mut sink, args.duration));
+    for target in &joined {
+        attach::leave(target);
+    }
+    let recorded = recorded.and_then(|ended| {
         let unseen = Unseen {
             processes: session.unrecorded(),
             servers: session.busy_servers(),
@@ -152,7 +192,11 @@ fn run_command(
         written
     });
     if let Err(error) = &recorded {
-        console.error(error);
+        let unwanted = std::mem::take(&mut session.unwanted);
+        match unwanted.is_empty() || session.processes > 0 {
+            true => console.error(error),
+            false => console.error(&none_wanted(&args.only, unwanted)),
+        }
         if beside && session.processes == 0 {
             console.note(
                 "the environment asks for another profiler, and .NET before 6 takes no second \
@@ -165,6 +209,38 @@ fn run_command(
         console.warning(format_args!("the command was killed by {how}"));
     }
     Ok((status, recorded.is_ok()))
+}
+
+/// Begins to record a command and what it has started after it has run for some time.
+fn join_later(
+    session: &mut Session<'_>,
+    time: Duration,
+    (pid, agent, wish): (u32, &Path, &attach::Wish<'_>),
+    console: &Console,
+) -> Result<Vec<Target>> {
+    session.idle(time)?;
+    let (mut streams, mut joined) = (Vec::new(), Vec::new());
+    for target in attach::tree(pid) {
+        if !session.is_wanted(target.pid().cast_signed()) {
+            continue;
+        }
+        match attach::join(&target, agent, wish) {
+            Ok(stream) => {
+                streams.push((stream, target.pid()));
+                joined.push(target);
+            }
+            Err(error) => console.error(&error),
+        }
+    }
+    if joined.is_empty() {
+        bail!(
+            "nothing was recorded: {} after its start the command runs no .NET process that can be \
+             attached to",
+            units::seconds(time)
+        );
+    }
+    session.join(streams)?;
+    Ok(joined)
 }
 
 /// Records a program that runs and shows it meanwhile; what is recorded is kept if the user says so.
@@ -209,10 +285,20 @@ fn run_attached(
     let mut sink = make_sink(args)?;
     let signals = Signals::take().context("cannot take signals over")?;
     let configuration = environment::configuration(args);
+    if let Some(time) = args.start_after {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            if signals.wants_end() {
+                bail!("nothing was recorded: it ended before --start-after was over");
+            }
+            std::thread::sleep(WAIT_STEP.min(until.saturating_duration_since(Instant::now())));
+        }
+    }
     let wish = attach::Wish {
         configuration: &configuration,
         stay: args.stay,
         walks_heap: false,
+        done: "recorded",
     };
     let (mut streams, mut joined) = (Vec::new(), Vec::new());
     for target in &targets {
@@ -241,6 +327,7 @@ fn run_attached(
         console.warning(format_args!("{error:#}"));
     }
     let mut session = Session::of_running(streams, &signals, console)?;
+    session.until = args.until_signal;
     session.top = show.map(|open| open(name.clone())).transpose()?;
     session.record(&mut sink, args.duration)?;
     let processes = session.processes;
@@ -315,6 +402,7 @@ pub(crate) fn dump(
         },
         stay: args.stay,
         walks_heap: args.suspended,
+        done: "dumped",
     };
     if args.suspended {
         // The runtime must be prepared for walks of its heap when the agent comes: one that stays may be there already.
@@ -327,7 +415,6 @@ pub(crate) fn dump(
     }
     // The dump is taken when the agent is told to stop.
     let recorded = session.record(&mut sink, Some(Duration::ZERO));
-    let processes = session.processes;
     drop(session);
     if !args.stay {
         attach::tell(target.pid(), &attach::leave(target), console);
@@ -336,10 +423,17 @@ pub(crate) fn dump(
     recorded?;
     if !sink.has_blocks() {
         sink.discard();
-        return Err(nothing_recorded(processes, &Unseen::default()));
+        bail!("process {} ended while it was dumped", target.pid());
     }
     symbols::append(&mut sink).context("cannot name native frames")?;
     let profile = saved::read(sink.path(), Some(u64::MAX));
+    if profile
+        .as_ref()
+        .is_ok_and(|profile| !formats::has_dump(profile))
+    {
+        sink.discard();
+        bail!("process {} ended while it was dumped", target.pid());
+    }
     match wanted {
         Some(file) => {
             sink.keep_as(&file)?;
@@ -350,12 +444,12 @@ pub(crate) fn dump(
     profile
 }
 
-/// What a shell would say of a command that a signal has ended. As shells do, nothing of those by which somebody at the terminal, or
-/// the next in a pipe, ends it.
+/// What a shell would say of a command that a signal has ended; nothing of the one by which the next
+/// in a pipe ends it.
 fn killed_by(status: ExitStatus) -> Option<String> {
     let number = status.signal()?;
     let signal = Signal::try_from(number).ok();
-    if let Some(Signal::SIGINT | Signal::SIGPIPE) = signal {
+    if signal == Some(Signal::SIGPIPE) {
         return None;
     }
     let core = if status.core_dumped() {
@@ -408,11 +502,12 @@ fn tell_it_goes_on(pid: u32, ended: Ended, console: &Console) {
 fn make_sink(args: &RecordArgs) -> Result<Sink> {
     let Some(output) = recording_output(args) else {
         let temporary = std::env::temp_dir();
+        let default = default_folder(&args.command);
         let beside = match args.outputs.iter().find(|output| !output.is_stdout()) {
             Some(output) => folder_of(&output.path),
             // Nothing need be writable here for what goes to stdout.
             None if !args.outputs.is_empty() => &temporary,
-            None => Path::new("."),
+            None => default.as_deref().unwrap_or(Path::new(".")),
         };
         return Sink::temporary_in(beside);
     };
@@ -429,10 +524,10 @@ fn make_sink(args: &RecordArgs) -> Result<Sink> {
 fn file_at(path: &Path) -> Result<PathBuf> {
     match target::resolve(path)? {
         // Messages name it as the user did, where there is no link.
-        Target::File(target) if std::path::absolute(path).is_ok_and(|path| path == target) => {
+        Place::File(target) if std::path::absolute(path).is_ok_and(|path| path == target) => {
             Ok(path.to_owned())
         }
-        Target::File(target) => Ok(target),
+        Place::File(target) => Ok(target),
         _ => bail!("a recording is read back: it needs a file"),
     }
 }
@@ -441,9 +536,20 @@ fn file_at(path: &Path) -> Result<PathBuf> {
 fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
     match recording_output(args) {
         Some(output) => Some(file_at(&output.path)),
-        None if args.outputs.is_empty() => Some(Ok(PathBuf::from(name))),
+        None if args.outputs.is_empty() => {
+            let folder = default_folder(&args.command).unwrap_or_default();
+            Some(Ok(folder.join(name)))
+        }
         None => None,
     }
+}
+
+/// Where a recording goes whose place nobody gave; `None`: the working folder. `dotnet watch` looks at
+/// that one, and would build anew for each file.
+fn default_folder(command: &[std::ffi::OsString]) -> Option<PathBuf> {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let name = profile::names::process(&words);
+    (name.as_deref() == Some("dotnet watch")).then(std::env::temp_dir)
 }
 
 fn recording_output(args: &RecordArgs) -> Option<&Destination> {
@@ -616,6 +722,27 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
     }
 }
 
+/// All .NET processes had other names than those of `--only`.
+fn none_wanted(only: &[Name], mut others: Vec<String>) -> anyhow::Error {
+    const MOST: usize = 10;
+    others.sort();
+    others.dedup();
+    let more = match others.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    others.truncate(MOST);
+    let only: Vec<String> = only
+        .iter()
+        .map(|name| format!("'{}'", formats::visible(name.text())))
+        .collect();
+    anyhow!(
+        "nothing was recorded: no .NET process is called {} (--only); there were {}{more}",
+        only.join(" or "),
+        formats::visible(&others.join(", "))
+    )
+}
+
 fn nothing_recorded(processes: u32, unseen: &Unseen) -> anyhow::Error {
     if let Some(why) = unseen.unrecorded() {
         return anyhow!("nothing was recorded: {why}");
@@ -628,28 +755,20 @@ fn nothing_recorded(processes: u32, unseen: &Unseen) -> anyhow::Error {
     anyhow!(
         "nothing was recorded: no .NET runtime loaded the agent.\n\
          Either the command starts no .NET program (a native AOT program or Mono is none), or it \
-         clears its environment, or it runs as another user, who may not talk to us, or the runtime is \
-         older than .NET Core 3.1, or the agent does not load: sidewalk doctor tries that"
+         clears its environment, or asks for another profiler (CORECLR_PROFILER), or switches \
+         diagnostics off (DOTNET_EnableDiagnostics=0), or it runs as another user, who may not talk to \
+         us, or the runtime is older than .NET Core 3.1, or the agent does not load: sidewalk doctor \
+         tries that"
     )
 }
 
 /// `sidewalk-<name>-<pid>.swk`.
 fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -> String {
-    let is_dll = |argument: &&std::ffi::OsString| {
-        Path::new(argument)
-            .extension()
-            .is_some_and(|ending| ending.eq_ignore_ascii_case("dll"))
-    };
-    // `dotnet app.dll` is the program app.
-    let is_host = Path::new(program)
-        .file_name()
-        .is_some_and(|name| name == "dotnet" || name == "corerun");
-    let named = arguments
-        .iter()
-        .find(is_dll)
-        .filter(|_| is_host)
-        .map_or(Path::new(program), Path::new);
-    let name = named.file_stem().unwrap_or_default().to_string_lossy();
+    let words = [program].into_iter();
+    let words = words.chain(arguments.iter().map(std::ffi::OsString::as_os_str));
+    let words: Vec<_> = words.map(OsStr::to_string_lossy).collect();
+    let name = profile::names::process(&words).unwrap_or_default();
+    let name = name.strip_suffix(".dll").unwrap_or(&name);
     let name: String = name
         .chars()
         .map(|c| {
@@ -664,11 +783,11 @@ fn recording_name(program: &OsStr, arguments: &[std::ffi::OsString], pid: u32) -
     format!("sidewalk-{name}-{pid}.swk")
 }
 
-/// Looks for `program` as `execvp` will.
+/// Looks for `program` as `execvp` will. Answers which file it is.
 ///
 /// # Errors
 /// There is no such program, or it may not be run.
-fn check_program(program: &OsStr) -> Result<()> {
+fn check_program(program: &OsStr) -> Result<PathBuf> {
     let is_path = program.as_bytes().contains(&b'/');
     let candidates: Vec<PathBuf> = if is_path {
         vec![PathBuf::from(program)]
@@ -687,7 +806,7 @@ fn check_program(program: &OsStr) -> Result<()> {
             Ok(found) if found.permissions().mode() & 0o111 == 0 => {
                 refused = refused.or(Some((candidate, "is not executable")));
             }
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(candidate.clone()),
             Err(_) => {}
         }
     }
@@ -726,6 +845,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_watcher_is_not_woken_by_its_own_recording() {
+        let of = |words: &[&str]| default_folder(&words.iter().map(Into::into).collect::<Vec<_>>());
+        assert_eq!(of(&["dotnet", "watch", "run"]), Some(std::env::temp_dir()));
+        assert_eq!(of(&["dotnet", "run"]), None);
+        assert_eq!(of(&["./server"]), None);
+    }
+
+    #[test]
     fn names_of_recordings() {
         for (command, name) in [
             (
@@ -737,7 +864,8 @@ mod tests {
                 "sidewalk-a_b-7.swk",
             ),
             (&["./server", "plugin.dll"], "sidewalk-server-7.swk"),
-            (&["dotnet", "run"], "sidewalk-dotnet-7.swk"),
+            (&["dotnet", "run"], "sidewalk-dotnet_run-7.swk"),
+            (&["bin/My.Service"], "sidewalk-My.Service-7.swk"),
         ] {
             let (program, arguments) = command.split_first().unwrap();
             let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::from).collect();

@@ -6,14 +6,17 @@
 //! process is: a child that was forked and never execs holds the socket open, and says nothing on it.
 
 use std::collections::HashSet;
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use diagnostics::Target;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -22,10 +25,12 @@ use nix::unistd::Pid;
 use recording::BlockSplitter;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::attach;
 use super::descendants::Descendants;
 use super::init::{self, Init};
 use super::signals::{Received, Signals};
 use super::sink::Sink;
+use crate::choice::Name;
 use crate::console::Console;
 use crate::memory;
 use crate::top::Top;
@@ -41,6 +46,8 @@ const SHORT_FLUSH_TIME: Duration = Duration::from_secs(1);
 const SECOND_PRESS: Duration = Duration::from_secs(2);
 /// … but not if it comes with it: `timeout` and process groups deliver one signal twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
+/// As many control sockets are watched as belong to processes whose streams have closed.
+const MOST_DOORS: usize = 64;
 /// How often the progress line is renewed.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Read from one connection before the others have their turn, bytes.
@@ -75,6 +82,17 @@ struct Connection {
     /// It had ended when we last waited: all that it sent is there to be read.
     has_ended: bool,
     is_open: bool,
+    /// Where its agent listens, if we see the same files.
+    door: Option<PathBuf>,
+}
+
+/// Which of the processes that connect are recorded.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// The first one only.
+    pub(super) first: bool,
+    /// Those of these names; all where there is none.
+    pub(super) only: &'a [Name],
 }
 
 /// A recording that runs.
@@ -92,11 +110,18 @@ pub(super) struct Session<'s> {
     pub(super) processes: u32,
     /// Those of them that had not sent all when they were waited for no longer.
     pub(super) unfinished: u32,
-    only_first: bool,
+    wanted: Wanted<'s>,
+    /// .NET processes that were not wanted, by name.
+    pub(super) unwanted: Vec<String>,
     started: Instant,
     status: Option<ExitStatus>,
     last_interrupt: Option<Instant>,
     is_interrupted_twice: bool,
+    /// A signal that ends the recording, and whether it has come.
+    pub(super) until: Option<Signal>,
+    is_over: bool,
+    /// Control sockets of processes whose streams have closed and that had not ended then.
+    doors: Vec<(OwnedFd, PathBuf)>,
     /// How long agents have at the end, where that is longer than others have.
     patience: Option<Duration>,
     /// What shows the recording while it is made.
@@ -114,7 +139,7 @@ impl<'s> Session<'s> {
     pub(super) fn new(
         child: Child,
         listener: UnixListener,
-        only_first: bool,
+        wanted: Wanted<'s>,
         signals: &'s Signals,
         console: &'s Console,
     ) -> Self {
@@ -127,11 +152,15 @@ impl<'s> Session<'s> {
             buffer: vec![0; 1 << 16],
             processes: 0,
             unfinished: 0,
-            only_first,
+            wanted,
+            unwanted: Vec::new(),
             started: Instant::now(),
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            until: None,
+            is_over: false,
+            doors: Vec::new(),
             patience: None,
             top: None,
             init: Init::here(),
@@ -158,27 +187,28 @@ impl<'s> Session<'s> {
             buffer: vec![0; 1 << 16],
             processes: 0,
             unfinished: 0,
-            only_first: false,
+            wanted: Wanted::default(),
+            unwanted: Vec::new(),
             started: Instant::now(),
             status: None,
             last_interrupt: None,
             is_interrupted_twice: false,
+            until: None,
+            is_over: false,
+            doors: Vec::new(),
             patience: None,
             top: None,
             init: Init::here(),
             descendants: None,
             connected: HashSet::new(),
         };
-        for (stream, pid) in streams {
-            let pid = pid.cast_signed();
-            session.add(stream, pid, process_of(pid))?;
-        }
+        session.join(streams)?;
         Ok(session)
     }
 
     /// Looks for processes of the command that do not connect to `socket`.
     pub(super) fn watch(&mut self, socket: &Path) {
-        if let Some(child) = self.child.as_ref().filter(|_| !self.only_first) {
+        if let Some(child) = self.child.as_ref().filter(|_| !self.wanted.first) {
             self.descendants = Some(Descendants::of(child.id(), socket));
         }
     }
@@ -204,6 +234,7 @@ impl<'s> Session<'s> {
         self.processes += 1;
         self.connected.extend(u32::try_from(pid));
         self.connections.push(Connection {
+            door: door_of(pid),
             stream,
             splitter: BlockSplitter::new(),
             pid,
@@ -236,7 +267,7 @@ impl<'s> Session<'s> {
                 break Ended::Interrupted;
             }
             let now = Instant::now();
-            if end_at.is_some_and(|end| now >= end) {
+            if self.is_over || end_at.is_some_and(|end| now >= end) {
                 break Ended::Duration;
             }
             let mut wake = end_at;
@@ -279,6 +310,7 @@ impl<'s> Session<'s> {
             self.poll_once(None)?;
             self.handle_signals()?;
         }
+        self.remove_doors();
         Ok(self.status)
     }
 
@@ -350,11 +382,11 @@ impl<'s> Session<'s> {
                     }
                 },
             };
-            let is_wanted = !self.only_first || self.processes == 0;
             // A new connection has room for a byte; an agent that has gone already needs none.
             let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
             // Before it is answered: it waits, so the number is still its own.
             let process = process_of(pid);
+            let is_wanted = self.is_wanted(pid);
             let answered = (&stream).write_all(if is_wanted { GO } else { NO });
             if !is_wanted || answered.is_err() {
                 continue;
@@ -362,6 +394,20 @@ impl<'s> Session<'s> {
             self.add(stream, pid, process)?;
         }
         Ok(())
+    }
+
+    pub(super) fn is_wanted(&mut self, pid: i32) -> bool {
+        let Wanted { first, only } = self.wanted;
+        // What cannot be named is recorded: it may be the one.
+        let name = match only {
+            [] => None,
+            _ => name_of(pid),
+        };
+        if let Some(name) = name.filter(|name| !only.iter().any(|wanted| wanted.is_match(name))) {
+            self.unwanted.push(name);
+            return false;
+        }
+        !first || self.processes == 0
     }
 
     /// Reads what has come, and drops the connections that are at their end.
@@ -376,13 +422,61 @@ impl<'s> Session<'s> {
                 connection.is_open = false;
             }
         }
-        self.connections.retain(|connection| connection.is_open);
+        for connection in self.connections.extract_if(.., |one| !one.is_open) {
+            self.doors.extend(connection.process.zip(connection.door));
+        }
+        self.remove_doors();
+    }
+
+    /// Removes the control sockets of processes that have ended: those that are killed leave them
+    /// behind.
+    fn remove_doors(&mut self) {
+        self.doors.retain(|(process, door)| {
+            let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            let has_ended = poll(&mut end, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+            if has_ended && fs::symlink_metadata(door).is_ok_and(|it| it.file_type().is_socket()) {
+                // Another may have removed it.
+                let _gone = fs::remove_file(door);
+            }
+            !has_ended
+        });
+        // Each holds a descriptor. Those that are forgotten leave a file at most.
+        let more = self.doors.len().saturating_sub(MOST_DOORS);
+        self.doors.drain(..more);
+    }
+
+    /// Lets the program run unrecorded until then, or its end.
+    ///
+    /// # Errors
+    /// The system refuses to poll or to wait.
+    pub(super) fn idle(&mut self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        self.reap()?;
+        while self.status.is_none() && !self.is_interrupted_twice && Instant::now() < until {
+            self.poll_once(Some(until))?;
+            self.handle_signals()?;
+        }
+        Ok(())
+    }
+
+    /// Records these processes too, from now on: a duration counts from here.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn join(&mut self, streams: Vec<(UnixStream, u32)>) -> Result<()> {
+        self.started = Instant::now();
+        for (stream, pid) in streams {
+            let pid = pid.cast_signed();
+            self.add(stream, pid, process_of(pid))?;
+        }
+        Ok(())
     }
 
     fn handle_signals(&mut self) -> Result<()> {
         while let Some(received) = self.signals.next().context("cannot read signals")? {
             match received {
                 Received::ChildChanged => self.reap()?,
+                Received::Passed(signal) if Some(signal) == self.until => self.is_over = true,
                 Received::Passed(signal) => self.forward(signal),
                 Received::Ending { signal, to_all } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
@@ -477,11 +571,21 @@ impl<'s> Session<'s> {
         }
         for connection in self.connections.drain(..) {
             self.unfinished += 1;
-            self.console.warning(format_args!(
-                "process {} did not finish its recording within {}; its last samples may be missing",
-                connection.pid,
-                units::seconds(given)
-            ));
+            let pid = connection.pid;
+            let target = u32::try_from(pid)
+                .ok()
+                .and_then(|pid| Target::new(pid).ok());
+            let given = units::seconds(given);
+            match target.as_ref().and_then(Target::standstill) {
+                Some(why) => self.console.warning(format_args!(
+                    "process {pid} did not finish its recording within {given}: it is {why}; what it \
+                     had not sent yet is missing, and the agent is still in it"
+                )),
+                None => self.console.warning(format_args!(
+                    "process {pid} did not finish its recording within {given}; its last samples may \
+                     be missing"
+                )),
+            }
         }
         Ok(())
     }
@@ -504,6 +608,23 @@ impl<'s> Session<'s> {
 pub(super) fn process_of(pid: i32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Where the agent in a process listens; `None` where that is in another view of files.
+fn door_of(pid: i32) -> Option<PathBuf> {
+    let target = Target::new(u32::try_from(pid).ok()?).ok()?;
+    if !target.shares_our_files() {
+        return None;
+    }
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    control::path_of(&folder, target.pid_inside())
+}
+
+/// What a process is called; `None` where its command line cannot be read.
+fn name_of(pid: i32) -> Option<String> {
+    let words = attach::words_of(u32::try_from(pid).ok()?);
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    profile::names::process(&words)
 }
 
 impl Connection {

@@ -57,6 +57,9 @@ pub(crate) fn all() -> Vec<Trial> {
         garbage_on_the_socket,
         several_processes,
         first_process_only,
+        processes_by_name_only,
+        the_socket_of_a_killed_process_is_removed,
+        a_signal_stops_recording_not_the_program,
         a_process_that_outlives_the_command,
         duration_stops_recording_not_the_program,
         full_disk,
@@ -329,8 +332,8 @@ fn killed_by_a_signal() {
         .says("nothing was recorded")
         .says("the command was killed by SIGKILL");
     let ran = scene(&["-o", "x.swk"], &["die=SIGINT"]).run();
-    ran.killed_by(Signal::SIGINT);
-    assert!(!ran.stderr.contains("killed by"), "{}", ran.stderr);
+    ran.killed_by(Signal::SIGINT)
+        .says("the command was killed by SIGINT");
     // Nothing of ours stays behind.
     assert_eq!(ran.files().len(), 0);
 
@@ -838,6 +841,57 @@ fn duration_stops_recording_not_the_program() {
     running.signal(Signal::SIGTERM);
     running.expect_line("SIGTERM");
     assert_eq!(running.child.wait().unwrap().code(), Some(5));
+}
+
+fn a_signal_stops_recording_not_the_program() {
+    let mut running = scene(
+        &["--until-signal", "usr2", "-o", "x.swk"],
+        &[
+            "connect",
+            "samples=1",
+            "print=go",
+            "stopped",
+            "signal=SIGTERM",
+            "exit=5",
+        ],
+    )
+    .start();
+    running.expect_line("go");
+    running.signal(Signal::SIGUSR2);
+    running.expect_line("tool said \"S\"");
+    running.expect_line("ready");
+    // Which the program would have died of.
+    running.signal(Signal::SIGTERM);
+    running.expect_line("SIGTERM");
+    let ran = running.finish();
+    ran.code(5);
+    assert_eq!(ran.profile("x.swk").samples.len(), 2);
+}
+
+fn the_socket_of_a_killed_process_is_removed() {
+    let actions = ["connect", "samples=1", "door", "die=SIGKILL"];
+    let ran = scene(&["-o", "x.swk"], &actions).run();
+    ran.killed_by(Signal::SIGKILL);
+    let path = Path::new(ran.stdout.trim());
+    assert!(path.is_absolute(), "{path:?}");
+    assert!(!path.exists(), "{path:?}");
+}
+
+fn processes_by_name_only() {
+    let name = this_program();
+    let name = name.file_name().unwrap().to_str().unwrap().to_owned();
+    let actions = ["connect", "samples=1", "end", "exit=3"];
+    let ran = scene(
+        &["--only", "other", "--only", &name, "-o", "x.swk"],
+        &actions,
+    )
+    .run();
+    ran.code(3);
+    assert_eq!(ran.profile("x.swk").samples.len(), 1);
+    let ran = scene(&["--only", "other", "-o", "x.swk"], &["connect", "exit=3"]).run();
+    ran.code(3)
+        .says("nothing was recorded: no .NET process is called 'other' (--only); there were")
+        .says(&name);
 }
 
 /// The limit is the tool's: the program's own is lifted again by `sh`.

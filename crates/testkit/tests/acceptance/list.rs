@@ -99,6 +99,52 @@ fn a_program_without_diagnostics_is_listed_with_why_not() {
     running.end_well();
 }
 
+/// The answer of the runtime would be longer than a message can be.
+#[test]
+fn a_program_with_very_long_arguments_is_listed_as_one_to_attach_to() {
+    let mut command = Runtime::net8().command(&workload("waits").dll);
+    command.arg("x".repeat(40_000));
+    let running = Running::start(command);
+    let row = listed(running.pid()).unwrap();
+    assert_eq!(row["record"], "attach", "{row}");
+    assert_eq!(row["runtimes"], serde_json::json!(["8.0.4"]), "{row}");
+    running.end_well();
+}
+
+/// It says nothing and runs nothing until somebody resumes it; only its socket says that it is there.
+#[test]
+fn a_suspended_runtime_is_listed_as_one_that_waits() {
+    let mut command = Runtime::net8().command(&workload("waits").dll);
+    command.env("DOTNET_DefaultDiagnosticPortSuspend", "1");
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    let row = loop {
+        match listed(child.id()) {
+            Some(row)
+                if row["why_not"]
+                    .as_str()
+                    .is_some_and(|why| why.contains("resumed")) =>
+            {
+                break row;
+            }
+            row => assert!(started.elapsed().as_secs() < 60, "{row:?}"),
+        }
+    };
+    assert_eq!(row["record"], Value::Null, "{row}");
+    let why = row["why_not"].as_str().unwrap();
+    assert!(
+        why.contains("DOTNET_DefaultDiagnosticPortSuspend=1"),
+        "{why}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_stopped_program_is_listed_and_not_waited_for() {
     let running = Running::waits(&Runtime::net8());

@@ -1,0 +1,242 @@
+//! Which part of a recording is shown: the processes, threads and stacks of `--process`, `--thread`,
+//! `--focus` and `--ignore`.
+//!
+//! One filter for all verbs that show a recording; what matches is `profile::ops::Filter`'s to say.
+//! The invariants: the result says what was left out, and if nothing is left, why, and what there is.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use profile::Profile;
+use profile::ops::{By, Filter, Stacks, totals};
+use regex::Regex;
+
+/// The heading of these options.
+const PART: &str = "Which part is shown";
+/// How many names an error lists.
+const MOST_NAMES: usize = 10;
+
+/// Which part of a recording is shown. Each option may be given several times: what any of them
+/// matches.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Choice {
+    /// Only processes of this name (as --by process shows it; * stands for anything) or number; may
+    /// be given several times, as the three below
+    #[arg(long, value_name = "NAME|PID", value_parser = Name::parse, help_heading = PART)]
+    pub(crate) process: Vec<Name>,
+
+    /// Only threads of this name (* stands for anything) or number
+    #[arg(long, value_name = "NAME|TID", value_parser = Name::parse, help_heading = PART)]
+    pub(crate) thread: Vec<Name>,
+
+    /// Only stacks with a frame whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = PART)]
+    pub(crate) focus: Vec<Regex>,
+
+    /// No stacks with a frame whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = PART)]
+    pub(crate) ignore: Vec<Regex>,
+}
+
+/// A process or thread by its name or number. `*` in a name stands for anything; `.dll` at its end
+/// may be left out.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    text: String,
+    regex: Regex,
+}
+
+impl Name {
+    /// Reads it from the command line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("expected a name or a number".into());
+        }
+        let parts: Vec<String> = text.split('*').map(regex::escape).collect();
+        let regex = Regex::new(&format!(r"^(?i:{})(?:\.dll)?$", parts.join(".*")));
+        Ok(Self {
+            text: text.to_owned(),
+            regex: regex.map_err(|error| error.to_string())?,
+        })
+    }
+
+    /// Whether a process or thread of this name is meant.
+    pub(crate) fn is_match(&self, name: &str) -> bool {
+        self.regex.is_match(name)
+    }
+
+    /// As it was typed.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A regular expression of the command line.
+pub(crate) fn regex(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| {
+        // The library draws where the error is, and says in the last line what it is.
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default().trim();
+        let what = last.strip_prefix("error: ").unwrap_or(last);
+        format!("not a regular expression: {what}")
+    })
+}
+
+/// The chosen part of a recording.
+pub(crate) struct Chosen {
+    pub(crate) profile: Profile,
+    /// Why nothing is left, if that is so.
+    pub(crate) nothing: Option<String>,
+}
+
+impl Chosen {
+    /// The profile.
+    ///
+    /// # Errors
+    /// Nothing is left in it.
+    pub(crate) fn some(self) -> Result<Profile> {
+        match self.nothing {
+            Some(why) => bail!("{why}"),
+            None => Ok(self.profile),
+        }
+    }
+}
+
+/// Options that choose by the same rule, and what to list if none of it is left.
+struct Stage {
+    said: String,
+    filter: Filter,
+    of: &'static str,
+    by: By,
+}
+
+impl Choice {
+    /// Leaves out what was not chosen, and puts into the profile's notes how much that was.
+    pub(crate) fn apply(&self, mut profile: Profile, stacks: Stacks) -> Chosen {
+        let stages = self.stages(stacks);
+        let whole = profile.samples.len();
+        let mut nothing = None;
+        for stage in &stages {
+            let there_is = stage.there_is(&profile);
+            profile = stage.filter.apply(profile);
+            // A dump has threads without a stack.
+            let has_threads = profile.threads.iter().any(|thread| thread.state.is_some());
+            if profile.samples.is_empty() && !has_threads && nothing.is_none() {
+                nothing = Some(format!("{} leaves nothing: {there_is}", stage.said));
+            }
+        }
+        if !stages.is_empty() {
+            let left = profile.samples.len();
+            let said: Vec<&str> = stages.iter().map(|stage| &*stage.said).collect();
+            let said = format!("{left} of {whole} samples are shown: {}", said.join(" "));
+            profile.health.notes.insert(0, said);
+        }
+        Chosen { profile, nothing }
+    }
+
+    /// Whether any option was given.
+    pub(crate) fn is_made(&self) -> bool {
+        !self.stages(Stacks::default()).is_empty()
+    }
+
+    /// One for each option that was given.
+    fn stages(&self, stacks: Stacks) -> Vec<Stage> {
+        let names = |names: &[Name]| of_any(names.iter().map(|name| name.regex.as_str()));
+        let regexes = |regexes: &[Regex]| of_any(regexes.iter().map(Regex::as_str));
+        let typed = |names: &[Name]| names.iter().map(|name| name.text.clone()).collect();
+        let written = |regexes: &[Regex]| regexes.iter().map(Regex::to_string).collect();
+        let whole = || Filter {
+            stacks,
+            ..Filter::default()
+        };
+        let rows: [(&str, Vec<String>, Filter, &'static str, By); 4] = [
+            (
+                "--process",
+                typed(&self.process),
+                Filter {
+                    process: names(&self.process),
+                    ..whole()
+                },
+                "processes",
+                By::Process,
+            ),
+            (
+                "--thread",
+                typed(&self.thread),
+                Filter {
+                    thread: names(&self.thread),
+                    ..whole()
+                },
+                "threads",
+                By::Thread,
+            ),
+            (
+                "--focus",
+                written(&self.focus),
+                Filter {
+                    frame: regexes(&self.focus),
+                    ..whole()
+                },
+                "methods",
+                By::Method,
+            ),
+            (
+                "--ignore",
+                written(&self.ignore),
+                Filter {
+                    no_frame: regexes(&self.ignore),
+                    ..whole()
+                },
+                "methods",
+                By::Method,
+            ),
+        ];
+        let given = rows.into_iter().filter(|row| !row.1.is_empty());
+        let stages = given.map(|(option, words, filter, of, by)| {
+            let said = words.iter().map(|word| format!("{option} '{word}'"));
+            Stage {
+                said: said.collect::<Vec<_>>().join(" "),
+                filter,
+                of,
+                by,
+            }
+        });
+        stages.collect()
+    }
+}
+
+impl Stage {
+    /// `there are samples of the processes a (1), b (2) and 3 more`.
+    fn there_is(&self, profile: &Profile) -> String {
+        let rows = totals(profile, self.by, |_| true);
+        if rows.is_empty() {
+            return "there were none before".to_owned();
+        }
+        let names: Vec<String> = rows
+            .iter()
+            .take(MOST_NAMES)
+            .map(|row| formats::visible(&row.group.label).into_owned())
+            .collect();
+        let more = match rows.len().saturating_sub(MOST_NAMES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!(
+            "there are samples of the {} {}{more}",
+            self.of,
+            names.join(", ")
+        )
+    }
+}
+
+/// What matches any of these.
+fn of_any<'a>(regexes: impl Iterator<Item = &'a str>) -> Option<Regex> {
+    let each: Vec<String> = regexes.map(|regex| format!("(?:{regex})")).collect();
+    if each.is_empty() {
+        return None;
+    }
+    // Each is one by itself; together they may be too large for the default limit.
+    let all = regex::RegexBuilder::new(&each.join("|"))
+        .size_limit(usize::MAX)
+        .build();
+    all.ok()
+}

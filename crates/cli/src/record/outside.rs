@@ -1,0 +1,174 @@
+//! `sidewalk start` and `sidewalk stop`: a recording of a program that runs, begun and ended by two
+//! commands.
+//!
+//! The recording itself is `sidewalk record --pid` in the background; the agent in the process says
+//! which process that is. The invariant: a signal is sent only to a `sidewalk` whose recording it ends.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use control::keys;
+use diagnostics::Target;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::attach::{targets, words_of};
+use super::session::process_of;
+use crate::args::{StartArgs, StopArgs};
+use crate::console::Console;
+use crate::list::agent_state;
+use crate::units;
+
+/// How often it is asked whether the recording has begun.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Begins a recording in the background, and comes back when it has begun.
+///
+/// # Errors
+/// There is no such process, or the tool cannot be started. What else goes wrong, the recording says.
+pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
+    let target = one(&args.what)?;
+    let pid = target.pid();
+    let own = std::env::current_exe().context("cannot find sidewalk itself")?;
+    let mut recorder = Command::new(own)
+        .args(["record", "--quiet", "--until-signal=USR1", "--pid"])
+        .arg(pid.to_string())
+        .args(&args.options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        // The terminal's Ctrl-C is not for it.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the recording")?;
+    let by = format!("process {}", recorder.id());
+    loop {
+        if let Some(status) = recorder.try_wait()? {
+            // It has said why, or has done all already.
+            return Ok(match status.success() {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            });
+        }
+        let state = agent_state(&target);
+        let recorded_by = state.as_ref().and_then(|state| state.get(keys::BY));
+        if recorded_by.is_some_and(|known| is_by(known, &by)) {
+            console.note(format_args!(
+                "recording process {pid}; sidewalk stop {pid} ends it"
+            ));
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Ends a recording, and waits until its outputs are written.
+///
+/// # Errors
+/// Nobody records the process, or the recording cannot be ended from here.
+pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
+    let target = one(&args.what)?;
+    let pid = target.pid();
+    let state = agent_state(&target);
+    let said = |key| state.as_ref().and_then(|state| state.get(key));
+    let is_recorded = said(keys::PHASE) == Some("recording");
+    let Some(by) = said(keys::BY).filter(|_| is_recorded) else {
+        bail!("nobody records process {pid}; sidewalk list says who is recorded");
+    };
+    let recorder = by.strip_prefix("process ").and_then(|n| n.parse().ok());
+    let recorder: u32 = recorder
+        .with_context(|| format!("process {pid} is recorded by {}", formats::visible(by)))?;
+    let signal = ending_signal(&words_of(recorder)).with_context(|| {
+        format!(
+            "process {pid} is recorded by process {recorder}, which started it or is no sidewalk \
+             record that can be ended from here; record --until-signal can"
+        )
+    })?;
+    let number = recorder.cast_signed();
+    let process = process_of(number);
+    kill(Pid::from_raw(number), signal)
+        .with_context(|| format!("cannot send {signal} to process {recorder}"))?;
+    if let Some(process) = process {
+        let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+        while poll(&mut end, PollTimeout::NONE).is_err() {}
+    }
+    console.note(format_args!("the recording of process {pid} has ended"));
+    Ok(())
+}
+
+fn one(word: &str) -> Result<Target> {
+    let mut found = targets(&[word.to_owned()])?;
+    found.pop().context("say which process")
+}
+
+/// Whether who records is this process; in a container it says so behind its number.
+fn is_by(known: &str, by: &str) -> bool {
+    known
+        .strip_prefix(by)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// The signal that ends the recording of a `sidewalk` with this command line, and not its program.
+fn ending_signal(words: &[OsString]) -> Option<Signal> {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let (program, rest) = words.split_first()?;
+    let is_ours = program.rsplit('/').next() == Some("sidewalk");
+    let options: Vec<&str> = rest.iter().map(AsRef::as_ref).collect();
+    let options = options.split(|word| *word == "--").next()?;
+    if !is_ours || !options.iter().any(|word| ["record", "top"].contains(word)) {
+        return None;
+    }
+    let until = options
+        .iter()
+        .position(|word| word.starts_with("--until-signal"));
+    if let Some(at) = until {
+        let given = options.get(at)?.split_once('=').map(|(_, name)| name);
+        let given = given.or_else(|| options.get(at + 1).copied());
+        return units::end_signal(given.unwrap_or("USR1"))
+            .ok()
+            .or(Some(Signal::SIGUSR1));
+    }
+    let is_attached = options.iter().any(|word| {
+        *word == "top"
+            || word.starts_with("--pid")
+            || (word.starts_with("-p") && !word.starts_with("--"))
+    });
+    is_attached.then_some(Signal::SIGINT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_is_ended_by_a_signal_that_its_program_does_not_get() {
+        for (line, expected) in [
+            ("sidewalk record --pid 7 -o x.swk", Some(Signal::SIGINT)),
+            ("/usr/bin/sidewalk record -p7", Some(Signal::SIGINT)),
+            (
+                "sidewalk record --quiet --until-signal=USR1 --pid 7",
+                Some(Signal::SIGUSR1),
+            ),
+            (
+                "sidewalk record --until-signal usr2 -- app",
+                Some(Signal::SIGUSR2),
+            ),
+            (
+                "sidewalk record --until-signal -- app",
+                Some(Signal::SIGUSR1),
+            ),
+            ("sidewalk record -- app --pid 7", None),
+            ("sidewalk top 7", Some(Signal::SIGINT)),
+            ("other record --pid 7", None),
+            ("sidewalk list", None),
+            ("", None),
+        ] {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            assert_eq!(ending_signal(&words), expected, "{line}");
+        }
+    }
+}
