@@ -10,6 +10,9 @@ namespace Workloads
     /// ones that live for half a millisecond, `taken` ignores the signal by
     /// which CoreCLR interrupts its threads, `shut` forbids itself timers and
     /// queued signals and then burns on a new thread, `plain` just burns there.
+    /// `moved` has SA_ONSTACK added to that signal, as Go's runtime does, and
+    /// makes null references since, `crashes` makes them beneath a crash
+    /// handler; `coroutine` burns natively on a stack of 2 KiB.
     /// Needs libnative_threads.so of crates/native-threads.
     /// </summary>
     public static class Unseen
@@ -23,6 +26,15 @@ namespace Workloads
 
         [DllImport(Library, EntryPoint = "shut_doors")]
         private static extern int ShutDoors();
+
+        [DllImport(Library, EntryPoint = "move_to_alternate_stack")]
+        private static extern int MoveToAlternateStack(int signal);
+
+        [DllImport(Library, EntryPoint = "handle_crashes")]
+        private static extern int HandleCrashes();
+
+        [DllImport(Library, EntryPoint = "burn_on_small_stack")]
+        private static extern int BurnOnSmallStack(int bytes, int microseconds);
 
         [DllImport("libc", EntryPoint = "signal")]
         private static extern IntPtr Signal(int number, IntPtr handler);
@@ -63,6 +75,23 @@ namespace Workloads
                     Run.Result("refused", ShutDoors());
                     OnThread(() => Work(run, check));
                     break;
+                case "moved":
+                    // What compiles methods anew would interrupt the thread by the same signal, and on the alternate
+                    // stack that ends the program without a profiler too.
+                    OnThread(() =>
+                    {
+                        Faults(milliseconds / 4);
+                        Run.Result("moved", MoveToAlternateStack(SigRtMin));
+                        Run.Result("missed", Faults(milliseconds));
+                    });
+                    break;
+                case "crashes":
+                    Run.Result("above", HandleCrashes());
+                    OnThread(() => Run.Result("missed", Faults(milliseconds)));
+                    break;
+                case "coroutine":
+                    Run.Result("hurt", BurnOnSmallStack(2048, milliseconds * 1000));
+                    break;
                 default:
                     OnThread(() => Work(run, check));
                     break;
@@ -70,6 +99,27 @@ namespace Workloads
             check.Print();
             run.End();
             return 0;
+        }
+
+        /// <summary>Null references for so long; how many were not caught.</summary>
+        private static long Faults(int milliseconds)
+        {
+            var watch = System.Diagnostics.Stopwatch.StartNew();
+            string nothing = null;
+            long missed = 0;
+            while (watch.ElapsedMilliseconds < milliseconds)
+            {
+                try
+                {
+                    missed += nothing.Length + 1;
+                }
+                catch (NullReferenceException)
+                {
+                    continue;
+                }
+                missed++;
+            }
+            return missed;
         }
 
         private static void OnThread(ThreadStart start)

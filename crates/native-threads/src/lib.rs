@@ -3,6 +3,8 @@
 //! It knows nothing of profilers. Invariant: each thread uses the CPU time it was asked for, no less, and
 //! is joined before the call returns.
 
+mod stacks;
+
 use std::thread::JoinHandle;
 
 fn cpu_ns() -> u64 {

@@ -71,6 +71,7 @@ mod shadow;
 mod shares;
 mod side_by_side;
 mod signals;
+mod stacks;
 mod stepper;
 mod steps;
 mod strays;

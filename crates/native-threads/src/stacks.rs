@@ -1,0 +1,106 @@
+//! What libraries do to signals and stacks: another runtime's flag, a crash handler above the CLR's, coroutines on small stacks.
+
+use std::ffi::c_void;
+use std::mem::zeroed;
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+
+use libc::{c_int, siginfo_t};
+
+/// Adds SA_ONSTACK to a signal's handler, as Go's runtime does to each that it finds. Answers 0, or -1 where there is none.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn move_to_alternate_stack(signal: c_int) -> c_int {
+    // SAFETY: all-zero is a valid sigaction; what is set is what was there, with a flag more.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        if libc::sigaction(signal, null(), &raw mut action) != 0
+            || matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+        {
+            return -1;
+        }
+        action.sa_flags |= libc::SA_ONSTACK;
+        libc::sigaction(signal, &raw const action, null_mut())
+    }
+}
+
+/// The CLR's handler of SIGSEGV.
+static BENEATH: Mutex<usize> = Mutex::new(0);
+
+/// Passes a fault on.
+///
+/// # Safety
+/// As a handler with SA_SIGINFO.
+unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // Nobody holds the lock: it was taken once, before this handler was there.
+    let beneath = BENEATH.try_lock().map_or(0, |beneath| *beneath);
+    if beneath != 0 {
+        type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+        // SAFETY: the handler that was there before, which takes SA_SIGINFO as all of a CLR do; it gets what the kernel gave.
+        unsafe { std::mem::transmute::<usize, Handler>(beneath)(signal, info, context) };
+    }
+}
+
+/// Puts a handler of SIGSEGV above that which is there, as crash handlers do: on the alternate stack, and with no signal held off
+/// but its own.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn handle_crashes() -> c_int {
+    // SAFETY: all-zero is a valid sigaction; the handler stays loaded, as the program has this library to its end.
+    unsafe {
+        let mut before: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGSEGV, null(), &raw mut before);
+        if let Ok(mut beneath) = BENEATH.lock() {
+            *beneath = before.sa_sigaction;
+        }
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSEGV, &raw const action, null_mut())
+    }
+}
+
+/// Of known content, below the stack of a coroutine.
+const BELOW: usize = 8192;
+const FILL: u8 = 0xa5;
+
+thread_local! {
+    static UNTIL: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+extern "C" fn coroutine() {
+    super::burn(UNTIL.get(), false);
+}
+
+/// A thread with an alternate stack burns for so long on a coroutine's stack of so many bytes. Answers how many were written below it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn burn_on_small_stack(bytes: c_int, microseconds: c_int) -> c_int {
+    let bytes = bytes.unsigned_abs() as usize;
+    let nanoseconds = u64::from(microseconds.unsigned_abs()) * 1000;
+    let thread = std::thread::spawn(move || {
+        let mut alternate = vec![0u8; 64 * 1024];
+        let mut block = vec![FILL; BELOW + bytes];
+        UNTIL.set(nanoseconds);
+        // SAFETY: both stacks and both contexts live until the coroutine has come back by `uc_link`, and the alternate stack is given
+        // up before it is freed.
+        unsafe {
+            let mut stack: libc::stack_t = zeroed();
+            let mut before: libc::stack_t = zeroed();
+            stack.ss_sp = alternate.as_mut_ptr().cast();
+            stack.ss_size = alternate.len();
+            libc::sigaltstack(&raw const stack, &raw mut before);
+            let mut main: libc::ucontext_t = zeroed();
+            let mut own: libc::ucontext_t = zeroed();
+            libc::getcontext(&raw mut own);
+            own.uc_stack.ss_sp = block.as_mut_ptr().add(BELOW).cast();
+            own.uc_stack.ss_size = bytes;
+            own.uc_link = &raw mut main;
+            libc::makecontext(&raw mut own, coroutine, 0);
+            libc::swapcontext(&raw mut main, &raw const own);
+            libc::sigaltstack(&raw const before, null_mut());
+        }
+        let written = block.iter().take(BELOW).position(|byte| *byte != FILL);
+        written.map_or(0, |lowest| BELOW - lowest)
+    });
+    thread
+        .join()
+        .map_or(-1, |bytes| c_int::try_from(bytes).unwrap_or(c_int::MAX))
+}
