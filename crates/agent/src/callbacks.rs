@@ -188,6 +188,7 @@ impl Callbacks for ClrCallbacks {
         cx: &mut Cx<'rt, Attach>,
         data: &[u8],
     ) -> corprof::Result<()> {
+        signal::make_safe();
         let refusal = Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION;
         // Freed when the command ends: what is kept of it is copied.
         let asked = Message::parse(data).filter(|asked| {

@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::config::Error;
 use crate::engine::Timer;
 use crate::global::GLOBAL;
 use crate::protocol::{CLOSING, KNOWN, LIVE};
@@ -191,8 +192,12 @@ impl Reader {
         slot.wait_asked
             .store(found == Seen::Elsewhere, Ordering::Relaxed);
         slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
-        if sampler::send(slot, sampler::wall_token(id)).is_err() {
+        if let Err(error) = sampler::send(slot, sampler::wall_token(id)) {
             slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
+            if let Error::Held(held) = error {
+                GLOBAL.discard(held.reason());
+                slot.wall_time.store(now_ns, Ordering::Relaxed);
+            }
         }
     }
 }

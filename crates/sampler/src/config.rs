@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::guard::Held;
+
 /// How CPU samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineChoice {
@@ -124,6 +126,8 @@ pub struct Config {
     pub wait: Option<WalkFn>,
     /// Bytes that must be left on the stack below the handler for the walk to be tried.
     pub min_stack_room: u32,
+    /// As many more on threads of a CLR ([`crate::Route::Shared`]): for what a walk reads of managed code alone.
+    pub shared_stack_room: u32,
 }
 
 impl Default for Config {
@@ -140,6 +144,7 @@ impl Default for Config {
             trace: None,
             wait: None,
             min_stack_room: 3072,
+            shared_stack_room: 0,
         }
     }
 }
@@ -157,6 +162,8 @@ pub enum Error {
     TooManyThreads,
     /// The slot was unregistered, or belongs to another thread by now.
     StaleSlot,
+    /// The thread may not be signalled.
+    Held(Held),
     /// The thread does not exist (any more).
     NoSuchThread,
     /// This engine cannot be had here: a system call and its errno.
@@ -176,6 +183,7 @@ impl fmt::Display for Error {
             Self::Stopped => f.write_str("the sampler was stopped"),
             Self::TooManyThreads => f.write_str("more threads than the sampler has slots"),
             Self::StaleSlot => f.write_str("the thread's slot has been given back"),
+            Self::Held(held) => f.write_str(held.reason().name()),
             Self::NoSuchThread => f.write_str("no such thread"),
             Self::Os { call, errno } => write!(f, "{call} failed with errno {errno}"),
         }

@@ -37,11 +37,20 @@ pub enum DiscardReason {
     /// The user's queue of signals was full: none could be sent to the thread, or, with perf, the kernel
     /// sent SIGIO in place of ours.
     QueueFull = 13,
+    /// The signal of the CLR's threads was put onto the alternate stack by somebody (SA_ONSTACK).
+    MovedSignal = 14,
+    /// A handler of faults lets that signal in on the alternate stack.
+    FaultHandler = 15,
+    /// The thread has run on a stack that is not its own, and has no alternate one.
+    LeftStack = 16,
+    /// The context is not that of the code that was interrupted: somebody has kept the signal back and
+    /// called our handler later.
+    StaleContext = 17,
 }
 
 impl DiscardReason {
     /// How many there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 18;
 
     /// All, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -59,6 +68,10 @@ impl DiscardReason {
         Self::RingDamaged,
         Self::SignalTaken,
         Self::QueueFull,
+        Self::MovedSignal,
+        Self::FaultHandler,
+        Self::LeftStack,
+        Self::StaleContext,
     ];
 
     /// The name for reports.
@@ -78,6 +91,10 @@ impl DiscardReason {
             Self::RingDamaged => "ring damaged",
             Self::SignalTaken => "signal taken by the program",
             Self::QueueFull => "signal queue full",
+            Self::MovedSignal => "another library put the runtime's signal on the alternate stack",
+            Self::FaultHandler => "a fault handler lets our signal in on the alternate stack",
+            Self::LeftStack => "the thread had left its stack before",
+            Self::StaleContext => "stale context: the signal was held back",
         }
     }
 

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{EngineKind, Error};
 use crate::global::{GLOBAL, Global};
+use crate::guard;
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
 
@@ -114,6 +115,10 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
     let kind = GLOBAL.engine();
     slot.token.store(token, Ordering::Relaxed);
+    guard::look_briefly(&GLOBAL);
+    if GLOBAL.signal_of(slot) == 0 {
+        return Err(Error::Held(guard::Held::Taken));
+    }
     // Where there is no descriptor, memory or place in a queue left for us, the thread gets what needs
     // less of it, not nothing.
     let perf = match kind {
@@ -123,7 +128,9 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
         EngineKind::PerfTaskClock => Some(false),
         EngineKind::PerfTaskClockUser => Some(true),
     };
-    if let Some(user_only) = perf {
+    if let Some(user_only) = perf
+        && guard::why_not(&GLOBAL, slot).is_none()
+    {
         match arm_perf(slot, token, tid, interval, user_only) {
             Err(Error::Os {
                 errno: libc::EMFILE | libc::ENFILE | libc::ENOMEM,
@@ -149,17 +156,21 @@ fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
     let cpu = sys::clock_ns(sys::cpu_clock_of(tid));
     slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     slot.timer.store(Timer::Clock.to_word(), Ordering::Release);
+    begin_clock();
+    Ok(())
+}
+
+fn begin_clock() {
     if GLOBAL.clocked.fetch_add(1, Ordering::Relaxed) == 0 {
         GLOBAL.wake(); // the reader sleeps as long as nobody needs it
     }
-    Ok(())
 }
 
 fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
     // SAFETY: all-zero is a valid sigevent.
     let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
-    event.sigev_signo = GLOBAL.signal.load(Ordering::Relaxed);
+    event.sigev_signo = GLOBAL.signal_of(slot);
     event.sigev_notify_thread_id = tid as i32;
     event.sigev_value = libc::sigval {
         sival_ptr: token as usize as *mut libc::c_void,
@@ -207,6 +218,10 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     // The kernel looks at the timer at its own tick only; `first_value` makes up for it.
     let tick = GLOBAL.tick_ns.load(Ordering::Relaxed);
     let phase = random_below(interval).saturating_sub(tick).max(1);
+    if guard::why_not(&GLOBAL, slot).is_some() {
+        slot.paused.store(true, Ordering::Relaxed);
+        return Ok(());
+    }
     if set_timer(id, phase, interval) {
         return Ok(());
     }
@@ -276,7 +291,7 @@ fn arm_perf(
     entry.store(token, Ordering::Release);
     slot.timer
         .store(Timer::Perf(fd).to_word(), Ordering::Release);
-    match perf::direct(fd, tid, perf::ONE_TICK) {
+    match perf::direct(fd, tid, GLOBAL.signal_of(slot), perf::ONE_TICK) {
         Ok(()) => Ok(()),
         Err(error) => {
             end_timer(slot);
@@ -297,6 +312,51 @@ pub(crate) fn go_on(slot: &Slot, fd: i32, period: Option<u64>) {
             libc::ioctl(fd, perf::IOC_PERIOD, core::ptr::from_ref(period));
         }
         libc::ioctl(fd, perf::IOC_REFRESH, perf::ONE_TICK);
+    }
+}
+
+/// The thread may not be signalled now: its timer stands still. Handler, inside the slot's gate.
+pub(crate) fn pause(slot: &Slot) {
+    slot.paused.store(true, Ordering::Relaxed);
+    // Acquire: pairs with the Release in `arm_*`. An event of perf's has stopped itself.
+    if let Some(Timer::Posix(id)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+        set_timer(id, 0, 0);
+    }
+}
+
+/// A thread that handles faults is sampled by its clock from here on, if it had a timer: the reader looks at [`guard`] right before it
+/// sends a signal, and the kernel does not. Handler, inside the slot's gate.
+pub(crate) fn trust_no_timer(slot: &Slot) {
+    // Acquire: pairs with the Release in `arm_posix`.
+    let word = slot.timer.load(Ordering::Acquire);
+    let Some(Timer::Posix(id)) = Timer::from_word(word) else {
+        return;
+    };
+    let cpu = sys::own_cpu_ns();
+    slot.accounted_cpu.store(cpu, Ordering::Relaxed);
+    let clock = Timer::Clock.to_word();
+    // Release: pairs with the Acquire of who finds the clock. Else somebody is ending the timer.
+    let changed = slot
+        .timer
+        .compare_exchange(word, clock, Ordering::Release, Ordering::Relaxed);
+    if changed.is_ok() {
+        begin_clock();
+        Timer::Posix(id).end(0, 0);
+    }
+}
+
+/// The thread may be signalled again, if it could not be.
+pub(crate) fn resume(slot: &Slot) {
+    if guard::why_not(&GLOBAL, slot).is_some() || !slot.paused.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+    // Acquire: pairs with the Release in `arm_*`. A number that is used again by now is another timer of ours, at worst, which
+    // has its next tick a part of an interval later.
+    match Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+        Some(Timer::Posix(id)) => drop(set_timer(id, interval, interval)),
+        Some(Timer::Perf(fd)) => go_on(slot, fd, None),
+        Some(Timer::Clock) | None => {}
     }
 }
 
@@ -489,8 +549,7 @@ mod perf {
     /// O_ASYNC alone gives one signal for each overflow (kernel/events/core.c,
     /// `__perf_event_overflow`: a wake-up with `pending_kill` for each when fasync is set).
     /// IOC_REFRESH adds the number after which the event stops with POLL_HUP.
-    pub(super) fn direct(fd: i32, tid: u32, ticks: i32) -> Result<(), Error> {
-        let signal = GLOBAL.signal.load(Ordering::Relaxed);
+    pub(super) fn direct(fd: i32, tid: u32, signal: i32, ticks: i32) -> Result<(), Error> {
         let owner = Owner {
             kind: F_OWNER_TID,
             pid: tid as i32,

@@ -51,12 +51,21 @@ pub(crate) struct Global {
     /// 0: no wall-clock samples.
     pub(crate) wall_interval_ns: AtomicU64,
     pub(crate) tick_ns: AtomicU64,
+    /// By which CLRs interrupt their threads, and we do.
     pub(crate) signal: AtomicI32,
+    /// Ours, for all other threads; 0: there was none.
+    pub(crate) own_signal: AtomicI32,
+    /// [`crate::Held`] as a number: why threads are not sent the one, or the other; 0: they are.
+    pub(crate) shared_held: AtomicU8,
+    pub(crate) own_held: AtomicU8,
+    /// Somebody has put the shared signal onto the alternate stack.
+    pub(crate) moved: AtomicBool,
     pub(crate) pid: AtomicI32,
     pub(crate) ring_words: AtomicU32,
     pub(crate) max_depth: AtomicU32,
     pub(crate) scratch_len: AtomicU32,
     pub(crate) min_stack_room: AtomicU32,
+    pub(crate) shared_stack_room: AtomicU32,
     pub(crate) walk_alternate: AtomicBool,
     pub(crate) seed: AtomicU64,
     pub(crate) fd_floor: AtomicI32,
@@ -121,11 +130,16 @@ pub(crate) static GLOBAL: Global = Global {
     wall_interval_ns: AtomicU64::new(0),
     tick_ns: AtomicU64::new(0),
     signal: AtomicI32::new(0),
+    own_signal: AtomicI32::new(0),
+    shared_held: AtomicU8::new(0),
+    own_held: AtomicU8::new(0),
+    moved: AtomicBool::new(false),
     pid: AtomicI32::new(0),
     ring_words: AtomicU32::new(0),
     max_depth: AtomicU32::new(0),
     scratch_len: AtomicU32::new(0),
     min_stack_room: AtomicU32::new(0),
+    shared_stack_room: AtomicU32::new(0),
     walk_alternate: AtomicBool::new(false),
     seed: AtomicU64::new(0),
     fd_floor: AtomicI32::new(0),
@@ -299,6 +313,25 @@ impl Global {
             traces: self.trace.load(Ordering::Relaxed) != 0,
             waits: self.wait.load(Ordering::Relaxed) != 0,
         }
+    }
+
+    /// The signal that a thread gets. Handler.
+    pub(crate) fn signal_of(&self, slot: &Slot) -> i32 {
+        if slot.on_own_signal.load(Ordering::Relaxed) {
+            self.own_signal.load(Ordering::Relaxed)
+        } else {
+            self.signal.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Bytes of stack that a walk of the thread needs. Handler.
+    pub(crate) fn room_for(&self, slot: &Slot) -> u64 {
+        let more = if slot.on_own_signal.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.shared_stack_room.load(Ordering::Relaxed)
+        };
+        u64::from(self.min_stack_room.load(Ordering::Relaxed)) + u64::from(more)
     }
 
     /// Counts one discarded signal. Handler.

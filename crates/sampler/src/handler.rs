@@ -7,12 +7,14 @@
 //! stack pointer agree.
 
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{WalkFn, WalkResult};
 use crate::counters::DiscardReason;
 use crate::engine::{self, Timer};
 use crate::global::{Ask, GLOBAL, Global, Token};
+use crate::guard;
 use crate::protocol::Enter;
 use crate::slot::{Slot, WallSignal};
 use crate::stack::{HEAD_WORDS, Head, shared_root};
@@ -64,6 +66,10 @@ pub(crate) unsafe extern "C" fn on_signal(
             }
         }
         Source::Priced => {}
+        // The one that is ours alone had nobody before.
+        Source::Foreign if signal != global.signal.load(Ordering::Relaxed) => {
+            global.discard(DiscardReason::Foreign);
+        }
         // SAFETY: the arguments are the kernel's own.
         Source::Foreign => unsafe { pass_on(global, signal, info, context) },
     }
@@ -187,6 +193,18 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
     cookie.lay_down(slot, started);
     // SAFETY: the caller's promise; we are inside the gate.
     unsafe { inside(global, slot, token, tick, context, started, known) };
+    // What has changed since the last tick is seen before the next.
+    if !slot.on_own_signal.load(Ordering::Relaxed) {
+        guard::look_briefly(global);
+        // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this field.
+        let held_off = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
+        if guard::handles_fault(held_off) {
+            engine::trust_no_timer(slot);
+        }
+    }
+    if guard::why_not(global, slot).is_some() {
+        engine::pause(slot);
+    }
     cookie.take_up();
     slot.gate.leave();
 }
@@ -524,25 +542,42 @@ pub(crate) unsafe fn run_walk(
     cap: usize,
 ) -> Result<WalkResult, DiscardReason> {
     // SAFETY: the caller's promise.
-    let sp = unsafe { stack_pointer(context) };
-    let low = slot.stack_low.load(Ordering::Relaxed);
-    let high = slot.stack_high.load(Ordering::Relaxed);
-    let here = MaybeUninit::<u64>::uninit();
-    let room_above = |floor: u64| (here.as_ptr() as u64).saturating_sub(floor);
-    let needed = u64::from(global.min_stack_room.load(Ordering::Relaxed));
-    if (low..high).contains(&sp) {
-        if room_above(low) < needed {
+    let (sp, alternate) = unsafe { (stack_pointer(context), alternate_stack(context)) };
+    let stack = slot.stack_low.load(Ordering::Relaxed)..slot.stack_high.load(Ordering::Relaxed);
+    let word = MaybeUninit::<u64>::uninit();
+    let here = word.as_ptr() as u64;
+    let place = Place {
+        here,
+        context: context as u64,
+        sp,
+    };
+    if place.is_stale(&alternate) {
+        return Err(DiscardReason::StaleContext);
+    }
+    let needed = global.room_for(slot);
+    if stack.contains(&sp) {
+        if alternate.contains(&here) {
+            // By the signal that is ours alone: nothing comes on top of it. The lowest page may be a guard, as it is in those of the CLR.
+            let is_whole =
+                sys::is_readable(alternate.start.next_multiple_of(size_of::<u64>() as u64));
+            let floor = alternate.start + if is_whole { 0 } else { GUARD };
+            if here.saturating_sub(floor) < needed {
+                return Err(DiscardReason::AlternateStack);
+            }
+        } else if here.saturating_sub(stack.start) < needed {
             return Err(DiscardReason::StackNearlyFull);
         }
-    } else {
-        // SAFETY: the caller's promise.
-        let floor = unsafe { alternate_stack_floor(context, sp) }.ok_or(DiscardReason::OffStack)?;
-        // Its lowest page may be a guard, as it is in those of the CLR; and who has made it has counted
-        // on his own handlers, and not on ours.
-        if !global.walk_alternate.load(Ordering::Relaxed) || room_above(floor) < GUARD + 2 * needed
-        {
+    } else if alternate.contains(&sp) {
+        // Its lowest page may be a guard; and who has made it has counted on his own handlers, and not on ours.
+        let room = here.saturating_sub(alternate.start);
+        if !global.walk_alternate.load(Ordering::Relaxed) || room < GUARD + 2 * needed {
             return Err(DiscardReason::AlternateStack);
         }
+    } else {
+        // On a coroutine's stack. There our frame was written, unless it has a place of its own.
+        let is_apart = alternate.contains(&here);
+        slot.strayed.fetch_or(!is_apart, Ordering::Relaxed);
+        return Err(DiscardReason::OffStack);
     }
     if walk == 0 {
         return Err(DiscardReason::Walker);
@@ -551,7 +586,7 @@ pub(crate) unsafe fn run_walk(
     let walk = unsafe { core::mem::transmute::<usize, WalkFn>(walk) };
     // SAFETY: the context is valid, `scratch` is the slot's own block, which only the handler
     // inside the gate touches; the rest is the caller's promise.
-    Ok(unsafe { walk(context, high, slot.scratch(), out, cap) })
+    Ok(unsafe { walk(context, stack.end, slot.scratch(), out, cap) })
 }
 
 /// Writes the stack that lies in the buffer which is not the last one's. True: the ring became
@@ -618,23 +653,42 @@ unsafe fn stack_pointer(context: *const libc::ucontext_t) -> u64 {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as u64 }
 }
 
-/// The low end of the alternate stack if `sp` lies on it.
+/// The thread's alternate stack; empty where it has none.
 ///
 /// # Safety
 /// `context` is valid.
-unsafe fn alternate_stack_floor(context: *const libc::ucontext_t, sp: u64) -> Option<u64> {
+unsafe fn alternate_stack(context: *const libc::ucontext_t) -> Range<u64> {
     // SAFETY: the caller's promise; the kernel saves the thread's sigaltstack there.
-    let stack = unsafe { &raw const (*context).uc_stack };
-    // SAFETY: as above.
-    let (flags, low, len) = unsafe {
-        (
-            (*stack).ss_flags,
-            (*stack).ss_sp as u64,
-            (*stack).ss_size as u64,
-        )
-    };
-    let on = flags & libc::SS_DISABLE == 0 && sp.wrapping_sub(low) < len;
-    on.then_some(low)
+    let stack = unsafe { (*context).uc_stack };
+    if stack.ss_flags & libc::SS_DISABLE != 0 {
+        return 0..0;
+    }
+    let low = stack.ss_sp as u64;
+    low..low.saturating_add(stack.ss_size as u64)
+}
+
+/// Where the handler runs, where the kernel's frame is, and where the interrupted code was.
+struct Place {
+    here: u64,
+    context: u64,
+    sp: u64,
+}
+
+/// No signal's frame is larger: 12 KiB with all of x86-64's state.
+const LARGEST_FRAME: u64 = 64 * 1024;
+
+impl Place {
+    /// Whether this cannot be what the kernel has made of the interrupted code just now. It writes the context below the
+    /// interrupted stack pointer, or to the top of the alternate stack, and our frames lie below it. A library that keeps signals
+    /// back calls the handler later with a copy; the stack that it describes is gone by then.
+    fn is_stale(&self, alternate: &Range<u64>) -> bool {
+        let top = if alternate.contains(&self.here) && !alternate.contains(&self.sp) {
+            alternate.end
+        } else {
+            self.sp
+        };
+        !(self.here < self.context && self.context < top && top - self.context <= LARGEST_FRAME)
+    }
 }
 
 /// The thread control block's address, which lies at the upper end of a pthread's stack (glibc
@@ -665,6 +719,26 @@ mod tests {
         assert_eq!((all.value, all.count), (6_000, 8));
         let most = stands(u64::MAX, Head::MAX_COUNT).times(2);
         assert_eq!((most.value, most.count), (u64::MAX, Head::MAX_COUNT));
+    }
+
+    #[test]
+    fn a_context_that_is_not_below_the_interrupted_code_is_stale() {
+        let alternate = 0x10_0000..0x10_4000;
+        let place = |here, context, sp| Place { here, context, sp };
+        for (place, is_stale) in [
+            // On the same stack, on the alternate one, on that one already.
+            (place(0x7000_0000, 0x7000_0200, 0x7000_1000), false),
+            (place(0x10_2000, 0x10_2200, 0x7000_1000), false),
+            (place(0x10_1000, 0x10_1200, 0x10_2000), false),
+            // The stack pointer is below our own frame: that code has returned.
+            (place(0x7000_2000, 0x7000_2200, 0x7000_1000), true),
+            // A copy elsewhere.
+            (place(0x7000_0000, 0x5000_0000, 0x7000_1000), true),
+            (place(0x7000_0000, 0x7100_0000, 0x7000_1000), true),
+            (place(0x6f00_0000, 0x6f00_0200, 0x7000_1000), true),
+        ] {
+            assert_eq!(place.is_stale(&alternate), is_stale, "{:#x}", place.sp);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod counters;
 mod due;
 mod engine;
 mod global;
+mod guard;
 mod handler;
 mod maps;
 mod price;
@@ -45,6 +46,7 @@ mod round_trip;
 
 pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkResult};
 pub use counters::{Counters, DiscardReason};
+pub use guard::Held;
 pub use reader::{Reader, SampleEvent, SampleView};
-pub use sampler::{Holder, Sampler, SlotId};
+pub use sampler::{Holder, Route, Sampler, SlotId};
 pub use trace::{TraceRefused, TraceView};

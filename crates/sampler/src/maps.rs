@@ -116,24 +116,38 @@ const fn hex(digit: u8) -> u64 {
     }
 }
 
-/// The bounds of the stack that holds `sp`, given its mapping and the thread's control block.
-///
-/// The kernel merges neighbouring mappings, so the mapping's end may lie beyond the stack's; the
-/// control block lies at the top of a pthread's stack and is then the better end. The main
-/// thread's mapping grows downwards on demand, so its low end is the mapping below.
-pub(crate) fn stack_in(mapping: &Mapping, sp: u64, thread_pointer: u64) -> Range<u64> {
-    let low = if mapping.grows {
-        mapping.below
-    } else {
-        mapping.range.start
+/// A thread whose stack is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Looking {
+    pub(crate) sp: u64,
+    /// Of its control block.
+    pub(crate) thread_pointer: u64,
+    pub(crate) is_main: bool,
+}
+
+impl Looking {
+    pub(crate) const NOBODY: Self = Self {
+        sp: 0,
+        thread_pointer: 0,
+        is_main: false,
     };
-    let inside = thread_pointer > sp && mapping.range.contains(&thread_pointer);
-    let high = if inside {
-        thread_pointer
-    } else {
-        mapping.range.end
-    };
-    low..high
+
+    /// The bounds of its stack, if this mapping has it.
+    ///
+    /// The control block lies at the top of a pthread's stack, wherever the stack pointer is: that may be on a coroutine's, and
+    /// the kernel merges neighbouring mappings. The main thread's control block is elsewhere, and its stack grows downwards on demand, so
+    /// that its low end is the mapping below.
+    pub(crate) fn stack_in(self, mapping: &Mapping) -> Option<Range<u64>> {
+        let has = |address| mapping.range.contains(&address);
+        if !self.is_main {
+            return has(self.thread_pointer).then_some(mapping.range.start..self.thread_pointer);
+        }
+        if mapping.grows {
+            return Some(mapping.below..mapping.range.end);
+        }
+        // Where the kernel does not name it; it comes before the one that is named.
+        has(self.sp).then(|| mapping.range.clone())
+    }
 }
 
 #[cfg(test)]
@@ -176,14 +190,27 @@ mod tests {
             below: 0x800,
             grows: false,
         };
-        assert_eq!(stack_in(&plain, 0x5000, 0x7000), 0x1000..0x7000);
-        assert_eq!(stack_in(&plain, 0x5000, 0x4000), 0x1000..0x9000);
-        assert_eq!(stack_in(&plain, 0x5000, 0xa000), 0x1000..0x9000);
+        let looking = |sp, thread_pointer, is_main| Looking {
+            sp,
+            thread_pointer,
+            is_main,
+        };
+        let stack = Some(0x1000..0x7000);
+        assert_eq!(looking(0x5000, 0x7000, false).stack_in(&plain), stack);
+        // On a coroutine's stack, above, below, and in another mapping.
+        for sp in [0x8000, 0x1800, 0xc000_0000] {
+            assert_eq!(looking(sp, 0x7000, false).stack_in(&plain), stack);
+        }
+        assert_eq!(looking(0x5000, 0xa000, false).stack_in(&plain), None);
         let main = Mapping {
             grows: true,
-            ..plain
+            ..plain.clone()
         };
-        assert_eq!(stack_in(&main, 0x5000, 0xffff_0000), 0x800..0x9000);
+        let stack = Some(0x800..0x9000);
+        assert_eq!(looking(0x5000, 0xffff_0000, true).stack_in(&main), stack);
+        assert_eq!(looking(0x5, 0xffff_0000, true).stack_in(&main), stack);
+        let unnamed = looking(0x5000, 0xffff_0000, true).stack_in(&plain);
+        assert_eq!(unnamed, Some(0x1000..0x9000));
     }
 
     #[test]

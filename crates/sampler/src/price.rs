@@ -44,8 +44,10 @@ impl Sampler {
     /// way to it and `rt_sigreturn`, nanoseconds. Takes some tens of microseconds. For the agent thread, which
     /// holds all signals off.
     pub fn delivery_ns(&self) -> u64 {
-        let signal = GLOBAL.signal.load(Ordering::Relaxed);
-        if !GLOBAL.running() || !matches!(self.holder(), Holder::Sampler) {
+        // To a thread that is no CLR's.
+        let signal = GLOBAL.own_signal.load(Ordering::Relaxed);
+        let is_held = GLOBAL.own_held.load(Ordering::Relaxed) != 0;
+        if !GLOBAL.running() || is_held || !matches!(self.holder(), Holder::Sampler) {
             return DELIVERY_NS;
         }
         let (pid, tid) = (GLOBAL.pid.load(Ordering::Relaxed), sys::own_tid());

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::counters::{Counters, DiscardReason};
 use crate::engine;
 use crate::global::{GLOBAL, MAX_SLOTS};
-use crate::maps;
+use crate::maps::{self, Looking};
 use crate::protocol::{CLOSING, LIVE};
 use crate::sampler::{self, SlotId};
 use crate::slot::{READER_BUFFER, Slot, WAIT_FRAMES};
@@ -188,16 +188,15 @@ impl Reader {
     /// Finds the stacks of the threads that have answered a [`crate::Sampler::hello`], and starts
     /// to sample them; `settled` is told which. Reads `/proc/self/maps` once if there are any.
     ///
-    /// The mapping that holds the stack pointer may reach beyond the stack (the kernel merges
-    /// neighbours), so the end is the thread's control block where that lies in the mapping; the
-    /// main thread's grows downwards, so its start is the end of the mapping below.
+    /// A thread's stack ends at its control block; where the stack pointer is somewhere else, that is a coroutine's, and the
+    /// thread's samples are refused ([`DiscardReason::OffStack`]) until it is back. The main thread's control block is elsewhere.
     pub fn settle_hellos(&mut self, mut settled: impl FnMut(SlotId)) {
         // AcqRel: pairs with the handler's store.
         if !GLOBAL.answered.swap(false, Ordering::AcqRel) {
             return;
         }
-        let mut waiting: [(u64, u64, u64, Range<u64>); HELLO_BATCH] =
-            [const { (0, 0, 0, 0..0) }; HELLO_BATCH];
+        const NOBODY: (u64, Looking, Range<u64>) = (0, Looking::NOBODY, 0..0);
+        let mut waiting = [NOBODY; HELLO_BATCH];
         let mut count = 0;
         for index in 0..GLOBAL.used() {
             let Some(slot) = GLOBAL.slot(index) else {
@@ -215,7 +214,13 @@ impl Reader {
             let sp = slot.hello_sp.swap(0, Ordering::Acquire);
             if sp != 0 {
                 let id = u64::from(generation) << 32 | index as u64;
-                *place = (id, sp, slot.hello_tp.load(Ordering::Relaxed), 0..0);
+                let tid = slot.tid.load(Ordering::Relaxed);
+                let looking = Looking {
+                    sp,
+                    thread_pointer: slot.hello_tp.load(Ordering::Relaxed),
+                    is_main: tid == GLOBAL.pid.load(Ordering::Relaxed) as u32,
+                };
+                *place = (id, looking, 0..0);
                 slot.reader.greeted.store(false, Ordering::Relaxed);
                 count += 1;
             }
@@ -227,16 +232,14 @@ impl Reader {
             return;
         };
         maps::for_each(|mapping| {
-            for (_, sp, tp, stack) in waiting.iter_mut() {
-                if mapping.range.contains(sp)
-                    || (mapping.grows && (mapping.below..mapping.range.end).contains(sp))
-                {
-                    *stack = maps::stack_in(mapping, *sp, *tp);
+            for (_, looking, stack) in waiting.iter_mut() {
+                if let Some(found) = looking.stack_in(mapping) {
+                    *stack = found;
                 }
             }
             true
         });
-        for (id, _, _, stack) in waiting.iter() {
+        for (id, _, stack) in waiting.iter() {
             let id = SlotId::new((id >> 32) as u32, (id & 0xffff) as usize);
             if !stack.is_empty() && sampler::set_stack(id, stack.clone()).is_ok() {
                 settled(id);

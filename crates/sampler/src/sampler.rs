@@ -12,6 +12,7 @@ use crate::counters::DiscardReason;
 use crate::due;
 use crate::engine;
 use crate::global::{self, Ask, GLOBAL, MAX_FDS, MAX_SLOTS, Token};
+use crate::guard::{self, Held};
 use crate::handler;
 use crate::protocol::{ARMING, BUSY, CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
@@ -60,6 +61,18 @@ impl SlotId {
         }
         .pack()
     }
+}
+
+/// By which signal a thread is sampled: [`Sampler::register_by`]. A signal's frame has to have room, and only who knows the thread
+/// can say where there is some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// By [`Config::signal`], on the stack where the thread is: for those that run a CLR's code. While a CLR handles a fault on the
+    /// thread's own stack, the alternate one is still in use, and where it is on that one, it holds this signal off.
+    Shared,
+    /// By a signal of our own, on the alternate stack of the thread if it has one: for all others. What they run on, a
+    /// coroutine's stack or a goroutine's, may be as small as they like.
+    Own,
 }
 
 /// Who handles the signal: [`Sampler::holder`].
@@ -151,14 +164,16 @@ impl Sampler {
     /// Without `stack` the thread is not sampled until [`Sampler::set_stack`]; see
     /// [`Sampler::hello`].
     pub fn register(&self, tid: u32, stack: Option<Range<u64>>) -> Result<SlotId, Error> {
-        self.register_by(tid, stack, false)
+        self.register_by(tid, stack, Route::Shared, false)
     }
 
-    /// As [`Sampler::register`]. `is_own` says that `tid` is the calling thread's: then there is less to ask of the kernel.
+    /// As [`Sampler::register`], which takes [`Route::Shared`]. `is_own` says that `tid` is the calling thread's: then there is less
+    /// to ask of the kernel.
     pub fn register_by(
         &self,
         tid: u32,
         stack: Option<Range<u64>>,
+        route: Route,
         is_own: bool,
     ) -> Result<SlotId, Error> {
         if !GLOBAL.running() {
@@ -174,6 +189,8 @@ impl Sampler {
             return Err(error);
         }
         slot.tid.store(tid, Ordering::Relaxed);
+        slot.on_own_signal
+            .store(route == Route::Own, Ordering::Relaxed);
         let id = SlotId::new(slot.gate.open(), index);
         if let Some(stack) = stack
             && let Err(error) = set_stack_by(id, stack, is_own)
@@ -306,9 +323,43 @@ impl Sampler {
             .filter(|clock| *clock > 0)
     }
 
-    /// The signal at work.
+    /// The signal of [`Route::Shared`].
     pub fn signal(&self) -> i32 {
         GLOBAL.signal.load(Ordering::Relaxed)
+    }
+
+    /// The signal that a thread gets.
+    pub fn signal_of(&self, id: SlotId) -> i32 {
+        id.slot()
+            .map_or_else(|| self.signal(), |slot| GLOBAL.signal_of(slot))
+    }
+
+    /// Why a thread is not signalled now; `None`: it is. To be asked while the slot is the thread's.
+    pub fn held(&self, id: SlotId) -> Option<Held> {
+        guard::why_not(&GLOBAL, id.slot()?)
+    }
+
+    /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where somebody has put it there, before
+    /// anything is done for which they do. It is not forgotten.
+    pub fn put_off_alternate_stack(signal: i32) {
+        guard::was_moved(&GLOBAL, signal);
+    }
+
+    /// Looks what others have made of our signals, and of the handlers of faults: threads that may not be signalled are
+    /// held, those that may again go on. To be called at regular intervals; some ten system calls.
+    pub fn look_around(&self) {
+        if guard::look(&GLOBAL) {
+            self.resume();
+        }
+    }
+
+    fn resume(&self) {
+        for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
+            let (_, flags) = slot.gate.peek();
+            if flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN {
+                engine::resume(slot);
+            }
+        }
     }
 
     /// CPU time between two ticks, as asked for or as the engine reaches it.
@@ -451,7 +502,11 @@ impl Sampler {
 pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
-    let signal = GLOBAL.signal.load(Ordering::Relaxed);
+    guard::look_briefly(&GLOBAL);
+    if let Some(held) = guard::why_not(&GLOBAL, slot) {
+        return Err(Error::Held(held));
+    }
+    let signal = GLOBAL.signal_of(slot);
     sys::queue_signal(pid, tid, signal, token).map_err(|errno| match errno {
         libc::ESRCH => Error::NoSuchThread,
         errno => {
@@ -475,7 +530,7 @@ pub(crate) fn trace_token(id: SlotId) -> u64 {
     id.token(Ask::Trace)
 }
 
-fn handler_address() -> usize {
+pub(crate) fn handler_address() -> usize {
     handler::on_signal as *const () as usize
 }
 
@@ -499,6 +554,7 @@ fn check(config: &Config) -> Result<(), Error> {
         ("ring_len", config.ring_len <= 1 << 28),
         ("scratch_len", config.scratch_len <= 1 << 20),
         ("min_stack_room", config.min_stack_room <= 1 << 20),
+        ("shared_stack_room", config.shared_stack_room <= 1 << 20),
     ];
     match checks.iter().find(|(_, good)| !good) {
         Some((field, _)) => Err(Error::Config(field)),
@@ -522,6 +578,9 @@ fn start(config: &Config, walk: WalkFn) -> Result<(), Error> {
     GLOBAL
         .min_stack_room
         .store(config.min_stack_room, Ordering::Relaxed);
+    GLOBAL
+        .shared_stack_room
+        .store(config.shared_stack_room, Ordering::Relaxed);
     GLOBAL
         .walk_alternate
         .store(config.walk_alternate_stack, Ordering::Relaxed);
@@ -659,7 +718,7 @@ fn catch_full_queue() {
 }
 
 /// What the kernel does on a signal.
-fn disposition(signal: i32) -> libc::sigaction {
+pub(crate) fn disposition(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction (default action, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: only asks; a valid out-pointer. It fails for numbers that are no signal, which `check`
@@ -687,7 +746,32 @@ fn install(signal: i32) -> Result<(), Error> {
     }
     GLOBAL.signal_taken.store(false, Ordering::Relaxed);
     GLOBAL.send_errno.store(0, Ordering::Relaxed);
-    put_on_top(signal)
+    put_on_top(signal)?;
+    let own = guard::choose_own_signal(signal);
+    GLOBAL.own_signal.store(own, Ordering::Relaxed);
+    if own != 0 {
+        install_own(own)?;
+    }
+    GLOBAL.own_held.store(0, Ordering::Relaxed);
+    GLOBAL.shared_held.store(0, Ordering::Relaxed);
+    guard::look(&GLOBAL);
+    Ok(())
+}
+
+/// Installs the handler of the signal that is ours alone. Its frame has a place of its own, where nothing else is to come on top
+/// of it: all else is held off while it runs, but for faults.
+fn install_own(signal: i32) -> Result<(), Error> {
+    let mut action = disposition(signal);
+    action.sa_sigaction = handler_address();
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+    // SAFETY: a valid set; changes to it alone.
+    unsafe {
+        libc::sigfillset(&raw mut action.sa_mask);
+        for fault in guard::FAULTS {
+            libc::sigdelset(&raw mut action.sa_mask, fault);
+        }
+    }
+    set_handler(signal, &action)
 }
 
 fn put_on_top(signal: i32) -> Result<(), Error> {
@@ -696,10 +780,15 @@ fn put_on_top(signal: i32) -> Result<(), Error> {
     let mut action = disposition(signal);
     action.sa_sigaction = handler_address();
     // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next to
-    // ours.
+    // ours. That somebody has set it is not forgotten.
+    guard::was_moved(&GLOBAL, signal);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    set_handler(signal, &action)
+}
+
+fn set_handler(signal: i32, action: &libc::sigaction) -> Result<(), Error> {
     // SAFETY: a valid action whose handler keeps the rules of a handler.
-    if unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) } != 0 {
+    if unsafe { libc::sigaction(signal, action, core::ptr::null_mut()) } != 0 {
         return Err(sys::last_error("sigaction"));
     }
     Ok(())

@@ -54,6 +54,12 @@ pub(crate) struct Slot {
     pub(crate) accounted_cpu: AtomicU64,
     /// Ticks that are let pass before the next walk, as the last one took so long.
     pub(crate) ticks_to_pass: AtomicU64,
+    /// [`crate::Route::Own`]. Written by `register` before `open`.
+    pub(crate) on_own_signal: AtomicBool,
+    /// It has run on a stack that is not its own, and has no alternate one: it is not signalled any more.
+    pub(crate) strayed: AtomicBool,
+    /// Its timer stands still until it may be signalled again.
+    pub(crate) paused: AtomicBool,
     /// How many threads' CPU time its ticks stand for. Written by who registers it.
     pub(crate) threads: AtomicU32,
     pub(crate) samples: AtomicU64,
@@ -354,6 +360,9 @@ impl Slot {
         }
         for flag in [
             &self.write_whole,
+            &self.on_own_signal,
+            &self.strayed,
+            &self.paused,
             &self.trace_sent,
             &self.hello_sent,
             &self.cpu_sent,
@@ -437,6 +446,9 @@ mod tests {
             wall_time,
             accounted_cpu,
             ticks_to_pass,
+            on_own_signal,
+            strayed,
+            paused,
             threads,
             samples,
             intervals,
@@ -549,6 +561,9 @@ mod tests {
             assert_eq!(byte.load(Ordering::Relaxed), 0, "number {at} of 8 bits");
         }
         let flags = [
+            on_own_signal,
+            strayed,
+            paused,
             write_whole,
             trace_sent,
             hello_sent,

@@ -40,7 +40,7 @@ pub(crate) fn hold_off(signal: i32) {
 
 /// True: the signal was in the mask.
 fn change_mask(how: c_int, signal: i32) -> bool {
-    let set: u64 = 1 << (signal - 1).clamp(0, 63);
+    let set = bit(signal);
     let mut before: u64 = 0;
     // SAFETY: reads the eight bytes of `set` and writes those of `before`, which are the kernel's sigset_t
     // on x86-64.
@@ -54,6 +54,102 @@ fn change_mask(how: c_int, signal: i32) -> bool {
         )
     };
     before & set != 0
+}
+
+/// What the kernel does on a signal, as it keeps it on x86-64 (arch/x86/include/uapi/asm/signal.h): its own words, where a
+/// library may stand before the C library's `sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Action {
+    pub(crate) handler: usize,
+    pub(crate) flags: u64,
+    pub(crate) restorer: usize,
+    pub(crate) mask: u64,
+}
+
+impl Action {
+    /// Whether somebody's code runs.
+    pub(crate) fn is_handled(&self) -> bool {
+        !matches!(self.handler, libc::SIG_DFL | libc::SIG_IGN)
+    }
+
+    pub(crate) fn has(&self, flag: c_int) -> bool {
+        self.flags & u64::from(flag as u32) != 0
+    }
+
+    pub(crate) fn holds_off(&self, signal: i32) -> bool {
+        self.mask & bit(signal) != 0
+    }
+
+    /// The same without a flag.
+    pub(crate) fn without(self, flag: c_int) -> Self {
+        Self {
+            flags: self.flags & !u64::from(flag as u32),
+            ..self
+        }
+    }
+
+    /// The same, which holds this signal off too.
+    pub(crate) fn holding_off(self, signal: i32) -> Self {
+        Self {
+            mask: self.mask | bit(signal),
+            ..self
+        }
+    }
+}
+
+/// A signal in the kernel's set.
+pub(crate) fn bit(signal: i32) -> u64 {
+    1 << (signal - 1).clamp(0, 63)
+}
+
+/// What the kernel does on a signal now. Handler.
+pub(crate) fn action(signal: i32) -> Option<Action> {
+    change_action(signal, core::ptr::null())
+}
+
+/// Changes it to an [`Action`] that was there before, or one that differs in mask and flags alone; answers what was there until then.
+/// Handler.
+pub(crate) fn set_action(signal: i32, action: &Action) -> Option<Action> {
+    change_action(signal, action)
+}
+
+fn change_action(signal: i32, new: *const Action) -> Option<Action> {
+    let mut old = Action {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+    // SAFETY: null or an action whose handler and restorer the kernel had before; a valid out-pointer; the length of the
+    // kernel's set.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            new,
+            &raw mut old,
+            size_of::<u64>(),
+        )
+    };
+    (done == 0).then_some(old)
+}
+
+/// Whether eight bytes of this process's memory can be read. Handler. `rt_sigprocmask` of an operation that there is none of
+/// copies the set before it looks what to do with it (kernel/signal.c): EFAULT or EINVAL, and nothing changes.
+pub(crate) fn is_readable(address: u64) -> bool {
+    const NO_OPERATION: c_int = -1;
+    // SAFETY: the kernel checks the address, and changes nothing for an operation that it does not know.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            NO_OPERATION,
+            address,
+            core::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
+    };
+    errno() == libc::EINVAL
 }
 
 /// Thread id of the caller.

@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use sampler::{Config, DiscardReason, EngineChoice, Error, Sampler, SlotId};
+use sampler::{Config, DiscardReason, EngineChoice, Error, Route, Sampler, SlotId};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,7 +100,9 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         let (sampler, mut reader) = start(EngineChoice::Timer, 1);
         let life = move || {
             let own = tid();
-            let slot = sampler.register_by(own, Some(stack()), true).unwrap();
+            let slot = sampler
+                .register_by(own, Some(stack()), Route::Shared, true)
+                .unwrap();
             (slot, sampler.unregister_by(slot, own))
         };
         let lives: Vec<(SlotId, bool)> = (0..200)
@@ -126,12 +128,16 @@ fn a_slot_without_a_signal_is_used_again_at_once() {
         // From outside, and with a sample.
         let other = std::thread::spawn(move || {
             let own = tid();
-            sampler.register_by(own, Some(stack()), true).unwrap()
+            sampler
+                .register_by(own, Some(stack()), Route::Shared, true)
+                .unwrap()
         });
         let slot = other.join().unwrap();
         assert!(!sampler.unregister_by(slot, tid()));
         let own = tid();
-        let sampled = sampler.register_by(own, Some(stack()), true).unwrap();
+        let sampled = sampler
+            .register_by(own, Some(stack()), Route::Shared, true)
+            .unwrap();
         burn_until_sampled(&mut reader);
         assert!(!sampler.unregister_by(sampled, own));
         let mut closed = HashSet::new();

@@ -154,7 +154,7 @@ fn sampling(settings: &Settings) -> sampler::Config {
         },
         max_depth: settings.max_depth + chain_words(settings),
         scratch_len: u32::try_from(handler::SCRATCH_LEN).unwrap_or(u32::MAX),
-        min_stack_room: sampler::Config::default().min_stack_room + chain_room(settings),
+        shared_stack_room: chain_room(settings),
         walk_alternate_stack: true,
         trace: (settings.walker == WalkerKind::Seeded).then_some(handler::trace as sampler::WalkFn),
         wait: (wall && settings.walker == WalkerKind::Signal)

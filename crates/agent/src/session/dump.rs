@@ -72,12 +72,21 @@ impl Session<'_> {
 
     /// Why there is no stack of a thread.
     fn why_none(&self, tid: u32, state: &ThreadState) -> Cow<'static, str> {
-        let sampler = self.parts.target.threads.sampler();
-        let blocks = sampler.is_some_and(|sampler| proc::blocks(tid, sampler.signal()));
+        let threads = &self.parts.target.threads;
+        let sampler = threads.sampler();
+        let slot = threads.slot_of(tid);
+        let held = sampler
+            .zip(slot)
+            .and_then(|(sampler, slot)| sampler.held(slot));
+        let blocks = sampler.is_some_and(|sampler| {
+            let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
+            proc::blocks(tid, signal)
+        });
         Cow::Borrowed(match state.code {
             b'D' => "it is in the kernel, where no signal reaches it",
             b'T' | b't' => "it is stopped",
             _ if blocks => "it blocks our signal",
+            _ if let Some(held) = held => held.reason().name(),
             _ => "it did not answer within half a second",
         })
     }

@@ -4,7 +4,7 @@
 //! itself when it starts; here the sampler's handler is put on top again, above a handler that serves them
 //! all. Not in a signal handler: it takes the loader's lock.
 
-use sampler::Holder;
+use sampler::{Holder, Sampler};
 
 use super::Parts;
 
@@ -28,12 +28,19 @@ pub fn settle(parts: &Parts) {
     }
 }
 
-/// As [`settle`], where something has changed. One system call where nothing has.
+/// Sees to it that a CLR can stop its threads although somebody has put the signal onto the alternate stack: from here on it does
+/// so for us.
+pub fn make_safe() {
+    Sampler::put_off_alternate_stack(activation::signal_number());
+}
+
+/// As [`settle`], where something has changed; and what others have made of our signals is seen.
 pub(super) fn look_after(parts: &Parts) {
-    if let Some(sampler) = parts.sampler()
-        && sampler.is_running()
-        && matches!(sampler.holder(), Holder::Other(_))
-    {
+    let Some(sampler) = parts.sampler().filter(|sampler| sampler.is_running()) else {
+        return;
+    };
+    if matches!(sampler.holder(), Holder::Other(_)) {
         settle(parts);
     }
+    sampler.look_around();
 }

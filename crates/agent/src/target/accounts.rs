@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use sampler::{Error, Sampler};
+use sampler::{Error, Held, Sampler};
 
 use crate::base::numbers::NumberMap;
 
@@ -24,6 +24,8 @@ pub enum Reason {
     Unsent(i32),
     /// The program has taken the signal.
     Taken,
+    /// No frame of a signal is sure to have room on the thread's stack.
+    Held(Held),
     /// Used before the thread was found and its stack known.
     Early,
     /// Used by threads after we had last seen them, or that were never seen.
@@ -49,7 +51,16 @@ impl Reason {
             Reason::Unsent(errno) => {
                 return format!("threads that we may not send signals to: errno {errno}").into();
             }
-            Reason::Taken => "signal taken by the program",
+            Reason::Taken | Reason::Held(Held::Taken) => "signal taken by the program",
+            Reason::Held(Held::Alternate) => {
+                "threads of the runtime, whose signal another library put on the alternate stack"
+            }
+            Reason::Held(Held::Fault) => {
+                "threads of the runtime, whose fault handler lets our signal in"
+            }
+            Reason::Held(Held::Strayed) => {
+                "threads that left their stack for a coroutine's and have no alternate stack"
+            }
             Reason::Early => "threads before they were sampled",
             Reason::Ended => "threads that ended before they were sampled",
             Reason::Short => "threads that ended between two ticks",
@@ -94,6 +105,8 @@ pub struct Account {
     owed_ns: i64,
     /// It was seen to block the signal.
     pub blocks: bool,
+    /// It is not signalled, or was not for some time.
+    pub held: Option<Held>,
     /// Why the sampler did not take it.
     pub refused: Option<Error>,
     /// When its signal mask was last looked at, CLOCK_MONOTONIC.
@@ -142,6 +155,7 @@ impl Account {
             (Some(error), _) if !armed => Reason::Refused(error),
             _ if !sampler.is_running() => Reason::Taken,
             _ if self.blocks => Reason::Blocks,
+            _ if let Some(held) = self.held => Reason::Held(held),
             (_, errno) if errno != 0 => Reason::Unsent(errno),
             _ if !armed => Reason::Early,
             _ => Reason::Unknown,

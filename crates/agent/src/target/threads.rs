@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use corprof::ThreadPins;
-use sampler::{EngineKind, Error, Sampler, SlotId};
+use sampler::{EngineKind, Error, Route, Sampler, SlotId};
 
 use self::cpu::MOST_SUSPECTS;
 use self::crowd::Crowd;
@@ -313,6 +313,19 @@ impl Threads {
         let Some(entry) = state.by_tid.get_mut(&tid).filter(|entry| !entry.busy) else {
             return;
         };
+        // From the first callback of a CLR on the thread may run its code.
+        let route = if entry.was_managed {
+            Route::Shared
+        } else {
+            Route::Own
+        };
+        let is_other = entry.slot.is_some() && entry.route != route;
+        if is_other {
+            state.release(tid, proc::now_ns(), false);
+        }
+        let Some(entry) = state.by_tid.get_mut(&tid) else {
+            return;
+        };
         let (thread, known) = (entry.thread, entry.slot);
         if known.is_some() && (entry.armed || stack.is_none()) {
             return;
@@ -322,7 +335,7 @@ impl Threads {
         let armed = stack.is_some();
         let done = match (known, stack) {
             // Where it fails the thread is not sampled; the scan tries again.
-            (None, stack) => sampler.register_by(tid, stack, is_own),
+            (None, stack) => sampler.register_by(tid, stack, route, is_own),
             (Some(slot), Some(stack)) => sampler.set_stack(slot, stack).map(|()| slot),
             (Some(_), None) => Err(Error::StaleSlot),
         };
@@ -351,6 +364,7 @@ impl Threads {
                 && entry.slot == known
             {
                 entry.slot = Some(slot);
+                entry.route = route;
                 if entry.stands_for > 1 {
                     sampler.stand_for(slot, entry.stands_for);
                 }
@@ -658,6 +672,11 @@ impl Threads {
     pub fn forget_former(&self, before_ns: u64) {
         let mut state = self.state();
         state.former.retain(|former| former.end_ns >= before_ns);
+    }
+
+    /// The slot of a kernel thread that lives.
+    pub fn slot_of(&self, tid: u32) -> Option<SlotId> {
+        self.state().by_tid.get(&tid).and_then(|entry| entry.slot)
     }
 
     /// The number of a kernel thread that lives.

@@ -108,6 +108,15 @@ fn limits(target: &Target) -> Vec<Check> {
             status.threads,
             "each thread with a timer takes one, the others are sampled by their clocks",
         ));
+        // Of a .NET program nothing else handles it.
+        const SIGURG: u32 = 23;
+        if status.sigcgt >> (SIGURG - 1) & 1 != 0 {
+            checks.push(Check::limited(
+                "its handlers",
+                "SIGURG is handled, as by Go's runtime: where that has put the runtime's signal on the alternate stack, managed threads \
+                 are not sampled, and the report says so",
+            ));
+        }
         if status.seccomp == Some(2) {
             checks.push(Check::limited(
                 "its system calls",

@@ -71,6 +71,8 @@ impl Threads {
                 continue;
             };
             let told = entry.slot.map_or(0, |slot| sampler.told_ns(slot));
+            let held = entry.slot.and_then(|slot| sampler.held(slot));
+            entry.account.held = held.or(entry.account.held);
             let used = entry.account.settle(Some(*clock), told);
             entry.ran |= used > 0;
             let owes = entry.account.owed_ns() >= if entry.armed { limit } else { 1 };
@@ -94,7 +96,9 @@ impl Threads {
     pub(super) fn look_at_masks(&self, suspects: &[u32], sampler: &Sampler) {
         let now = proc::now_ns();
         for &tid in suspects {
-            let blocks = proc::blocks(tid, sampler.signal());
+            let slot = self.state().by_tid.get(&tid).and_then(|entry| entry.slot);
+            let signal = slot.map_or_else(|| sampler.signal(), |slot| sampler.signal_of(slot));
+            let blocks = proc::blocks(tid, signal);
             if let Some(entry) = self.state().by_tid.get_mut(&tid) {
                 entry.account.looked_ns = now;
                 entry.account.blocks |= blocks;

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::ops::Range;
 use std::sync::Arc;
 
-use sampler::{Sampler, SlotId};
+use sampler::{Route, Sampler, SlotId};
 use smallvec::SmallVec;
 
 use super::crowd::Crowd;
@@ -29,6 +29,8 @@ pub(super) struct Managed {
 pub(super) struct Entry {
     pub(super) thread: u32,
     pub(super) slot: Option<SlotId>,
+    /// By which signal it is sampled, if it has a slot.
+    pub(super) route: Route,
     /// Somebody is talking to the sampler about it, outside the lock.
     pub(super) busy: bool,
     /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
@@ -170,6 +172,7 @@ impl State {
                 let entry = Entry {
                     thread,
                     slot: None,
+                    route: Route::Own,
                     busy: false,
                     managed: SmallVec::new(),
                     was_managed: false,

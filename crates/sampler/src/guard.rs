@@ -1,0 +1,226 @@
+//! Whether our signals may be sent: what others have made of them, and of the handlers of faults.
+//!
+//! A signal's frame may only be written where there is room for it, and the kernel writes it before any code of ours runs. So
+//! there are two signals ([`crate::Route`]): the one by which CLRs interrupt their threads, on the stack where the thread is, and
+//! one of our own, on the thread's alternate stack. The first is safe on a CLR's threads as long as it has no SA_ONSTACK, which would
+//! write over the alternate stack that a CLR still uses while it handles a fault, and as long as no handler of faults lets it in on
+//! that stack. Both can be changed by others at any time.
+//!
+//! It asks and judges; who is not signalled, the handler and the reader see to. The invariants: what it asks are the kernel's own words; no handler
+//! is changed, of others' masks and flags no more than that.
+
+use core::sync::atomic::Ordering;
+
+use crate::counters::DiscardReason;
+use crate::global::{GLOBAL, Global};
+use crate::slot::Slot;
+use crate::sys::{self, Action};
+
+/// Why a thread is not signalled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Held {
+    /// Somebody has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime does: there may be stacks on
+    /// these threads too on which no handler has room. Since then, to the end of the process.
+    Alternate = 1,
+    /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to hold it off: it may be left
+    /// for good (SA_NODEFER).
+    Fault = 2,
+    /// Somebody else has our own signal, or there was none left.
+    Taken = 3,
+    /// The thread ran on a stack that is not its own, and has no alternate one.
+    Strayed = 4,
+}
+
+impl Held {
+    const ALL: [Self; 4] = [Self::Alternate, Self::Fault, Self::Taken, Self::Strayed];
+
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|held| *held as u8 == number)
+    }
+
+    /// What a sample is counted as that was not taken for it.
+    pub const fn reason(self) -> DiscardReason {
+        match self {
+            Self::Alternate => DiscardReason::MovedSignal,
+            Self::Fault => DiscardReason::FaultHandler,
+            Self::Taken => DiscardReason::SignalTaken,
+            Self::Strayed => DiscardReason::LeftStack,
+        }
+    }
+}
+
+/// Faults of which CLRs make exceptions, and those that others handle on alternate stacks.
+pub(crate) const FAULTS: [i32; 5] = [
+    libc::SIGSEGV,
+    libc::SIGFPE,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
+/// Those of them that come again and again in programs that go on.
+const FREQUENT: usize = 2;
+
+/// Why the thread of a slot may not be signalled now. Handler.
+pub(crate) fn why_not(global: &Global, slot: &Slot) -> Option<Held> {
+    if slot.strayed.load(Ordering::Relaxed) {
+        return Some(Held::Strayed);
+    }
+    let held = if slot.on_own_signal.load(Ordering::Relaxed) {
+        &global.own_held
+    } else {
+        &global.shared_held
+    };
+    Held::of(held.load(Ordering::Relaxed))
+}
+
+/// Whether code that holds off these signals is in a handler of faults. Handler.
+pub(crate) fn handles_fault(held_off: u64) -> bool {
+    let frequent = FAULTS.iter().take(FREQUENT);
+    frequent.fold(0, |set, fault| set | sys::bit(*fault)) & held_off != 0
+}
+
+/// Looks at what most often changes, after or before a signal: cheap enough for each. Handler.
+pub(crate) fn look_briefly(global: &Global) {
+    look_at(global, FAULTS.get(..FREQUENT).unwrap_or(&[]));
+}
+
+/// Looks at all. True: threads that were held may be signalled again.
+pub(crate) fn look(global: &Global) -> bool {
+    let own = global.own_signal.load(Ordering::Relaxed);
+    let is_ours = own != 0
+        && crate::sampler::disposition(own).sa_sigaction == crate::sampler::handler_address();
+    let own_held = if is_ours { 0 } else { Held::Taken as u8 };
+    let was_own_held = global.own_held.swap(own_held, Ordering::Relaxed);
+    let was_shared_held = look_at(global, &FAULTS);
+    let is_free = |was: u8, held: u8| was != 0 && held == 0;
+    is_free(was_own_held, own_held)
+        || is_free(was_shared_held, global.shared_held.load(Ordering::Relaxed))
+}
+
+/// Answers what held the shared signal before.
+fn look_at(global: &Global, faults: &[i32]) -> u8 {
+    let shared = global.signal.load(Ordering::Relaxed);
+    let held = if was_moved(global, shared) {
+        Some(Held::Alternate)
+    } else {
+        let lets_in = faults.iter().any(|fault| !settles(*fault, shared));
+        lets_in.then_some(Held::Fault)
+    };
+    let held = held.map_or(0, |held| held as u8);
+    // What was found among all is not found among some.
+    if held == 0 && faults.len() < FAULTS.len() {
+        return 0;
+    }
+    global.shared_held.swap(held, Ordering::Relaxed)
+}
+
+/// Whether somebody has put the signal onto the alternate stack. Puts it back: where a CLR interrupts a thread that handles a fault, the
+/// frame would overwrite that stack, whether we send anything or not; and it interrupts none that runs native code, on whatever stack.
+pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
+    if let Some(found) = sys::action(shared).filter(|action| action.has(libc::SA_ONSTACK)) {
+        global.moved.store(true, Ordering::Relaxed);
+        let before = sys::set_action(shared, &found.without(libc::SA_ONSTACK));
+        // Somebody has changed it between the two: it is his again, and looked at next time.
+        if let Some(before) = before.filter(|before| *before != found) {
+            sys::set_action(shared, &before);
+        }
+    }
+    global.moved.load(Ordering::Relaxed)
+}
+
+/// What is to be done about a handler of faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Judgement {
+    /// The signal does not come on the alternate stack where the handler runs.
+    Safe,
+    /// It does, until the handler holds it off.
+    HoldOff,
+    /// It does. Where the handler is left for good, which the flag says, a mask would stay.
+    Leave,
+}
+
+fn judge(action: &Action, signal: i32) -> Judgement {
+    if !action.is_handled() || !action.has(libc::SA_ONSTACK) || action.holds_off(signal) {
+        Judgement::Safe
+    } else if action.has(libc::SA_NODEFER) {
+        Judgement::Leave
+    } else {
+        Judgement::HoldOff
+    }
+}
+
+/// Whether the handler of a fault holds the signal off by now.
+fn settles(fault: i32, signal: i32) -> bool {
+    let Some(found) = sys::action(fault) else {
+        return true;
+    };
+    match judge(&found, signal) {
+        Judgement::Safe => true,
+        Judgement::Leave => false,
+        Judgement::HoldOff => {
+            let before = sys::set_action(fault, &found.holding_off(signal));
+            // Somebody has changed it between the two: it is his again.
+            if let Some(before) = before.filter(|before| *before != found) {
+                sys::set_action(fault, &before);
+                return judge(&before, signal) == Judgement::Safe;
+            }
+            before.is_some()
+        }
+    }
+}
+
+/// A real-time signal that nobody has, the one of an earlier sampler first; 0 where there is none.
+pub(crate) fn choose_own_signal(shared: i32) -> i32 {
+    let known = GLOBAL.own_signal.load(Ordering::Relaxed);
+    let is_ours = |signal: i32| {
+        signal != 0
+            && crate::sampler::disposition(signal).sa_sigaction == crate::sampler::handler_address()
+    };
+    if is_ours(known) {
+        return known;
+    }
+    let is_free = |signal: &i32| {
+        *signal != shared
+            && crate::sampler::disposition(*signal).sa_sigaction == libc::SIG_DFL
+            && sys::action(*signal).is_some_and(|action| !action.is_handled())
+    };
+    // From the middle: the first and the last are those that programs take.
+    let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
+    let middle = first + (last - first) / 2;
+    (middle..=last)
+        .chain(first..middle)
+        .find(is_free)
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_of_faults_is_safe_where_it_holds_the_signal_off_or_has_no_stack_of_its_own() {
+        const SIGNAL: i32 = 34;
+        let action = |handler, flags: i32| Action {
+            handler,
+            flags: flags as u64,
+            restorer: 0,
+            mask: 0,
+        };
+        let on_alternate = action(0x1000, libc::SA_ONSTACK);
+        for (action, judgement) in [
+            (action(libc::SIG_DFL, libc::SA_ONSTACK), Judgement::Safe),
+            (action(libc::SIG_IGN, libc::SA_ONSTACK), Judgement::Safe),
+            (action(0x1000, libc::SA_SIGINFO), Judgement::Safe),
+            (on_alternate, Judgement::HoldOff),
+            (on_alternate.holding_off(SIGNAL), Judgement::Safe),
+            (on_alternate.holding_off(SIGNAL + 1), Judgement::HoldOff),
+            (
+                action(0x1000, libc::SA_ONSTACK | libc::SA_NODEFER),
+                Judgement::Leave,
+            ),
+        ] {
+            assert_eq!(judge(&action, SIGNAL), judgement, "{action:?}");
+        }
+    }
+}
