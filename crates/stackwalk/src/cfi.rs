@@ -4,7 +4,7 @@
 //! about one; what the table says of others is skipped over. Expressions become rules where they can
 //! (`expression`). It is not a DWARF library: the tests hold it against `gimli` over every
 //! row of every module of the test process. The invariant: it reads only the slices that
-//! [`NativeCode::bytes_at`] gives, and every loop is bounded by their length.
+//! [`NativeCode::bytes_at`] and `code_at` give, and every loop is bounded by their length.
 //!
 //! Why not gimli itself: its rows hold every register, so that its working memory is ten times
 //! this one's, and a row takes several times as long; nothing else of it would be used.
@@ -16,6 +16,7 @@ use crate::rule::{Base, Bp, Cfa, LEAF, Rule};
 use crate::x86;
 use cursor::Cursor;
 use expression::{Value, Values, symbolic};
+use std::ops::Range;
 
 pub(crate) use expression::Frame;
 
@@ -138,33 +139,44 @@ pub(crate) fn rule(
     exact: bool,
     state: &mut State,
 ) -> Result<Option<Rule>, Unsupported> {
+    let mut window = [0; WINDOW];
+    let mut after_pop = false;
     if exact {
-        let rest = code.bytes_at(address);
-        if let Some(rule) = x86::epilogue(rest, address, &(0..0), false) {
+        let (around, before) = around(code, address, &mut window);
+        let from = |bytes: usize| {
+            let at = before.checked_sub(bytes);
+            at.and_then(|at| around.get(at..)).unwrap_or_default()
+        };
+        if let Some(rule) = x86::epilogue(from(0), address, &(0..0), false) {
             return Ok(Some(rule));
         }
         // Of these tables the last row still speaks of the frame that is gone.
-        let before = |bytes: usize| code.bytes_at(address.saturating_sub(bytes as u64));
-        if let Some(register) = x86::landing(rest, before) {
+        if let Some(register) = x86::landing(from(0), from) {
             return Ok(Some(Rule::Landing(register)));
         }
+        after_pop = x86::is_jump_after_pop(from(1));
     }
-    let rule = table_rule(code, address, state);
-    if exact
-        && matches!(
-            rule,
-            Ok(Some(Rule::Frame {
-                cfa: Cfa::Bp(_),
-                ..
-            }))
-        )
-        && x86::is_jump_after_pop(code.bytes_at(address.saturating_sub(1)))
-    {
-        return Ok(Some(LEAF));
-    }
-    match rule {
+    match table_rule(code, address, state) {
+        Ok(Some(Rule::Frame {
+            cfa: Cfa::Bp(_), ..
+        })) if after_pop => Ok(Some(LEAF)),
         Ok(Some(LEAF)) if !exact => Ok(Some(behind_the_end(code, address, state))),
         rule => rule,
+    }
+}
+
+/// Bytes of code that are read around an instruction: what may have run before it, and the longest
+/// epilogue.
+const BEFORE: usize = 8;
+const WINDOW: usize = BEFORE + 64;
+
+/// The code around an instruction, and how much of it lies before the instruction.
+fn around<'a>(code: &NativeCode, address: u64, window: &'a mut [u8; WINDOW]) -> (&'a [u8], usize) {
+    let start = address.saturating_sub(BEFORE as u64);
+    match code.code_at(start, window).len() {
+        // Where the module's code begins there is nothing before it.
+        0 => (code.code_at(address, window), 0),
+        length => (window.get(..length).unwrap_or_default(), BEFORE),
     }
 }
 
@@ -275,14 +287,42 @@ pub(crate) fn table_rule(
         return Ok(Some(signal_rule(code, state.row, address)));
     }
     let rule = to_rule(code, state.row, address).unwrap_or(Rule::Evaluate);
-    let start = code.bytes_at(fde.start);
-    if x86::is_hijack_stub(start) {
-        return Ok(hijacked(rule));
+    Ok(Some(corrected(code, fde.start, rule)))
+}
+
+/// The rule in two functions of the runtime's whose tables are wrong; elsewhere the `rule` itself. Their code is looked at
+/// only where the table says what theirs do.
+///
+/// The stub that a hijacked method returns to: nobody called it, so it makes room for
+/// the return address itself, by its first push, and `OnHijackWorker` fills that in. Its table
+/// takes the push for one of a register and looks one word too high.
+///
+/// `RtlRestoreContext`: it pushes `rbp` and makes it no frame pointer, but its table says
+/// that it does; and then it puts another frame's value there.
+fn corrected(code: &NativeCode, function: u64, rule: Rule) -> Rule {
+    let mut window = [0; 32];
+    match rule {
+        Rule::Frame {
+            cfa: Cfa::Sp(offset @ 8..),
+            ra: -8,
+            bp: Bp::Same,
+            assumed: false,
+        } if x86::is_hijack_stub(code.code_at(function, &mut window)) => {
+            Rule::HijackStub(offset - 8)
+        }
+        Rule::Frame {
+            cfa: Cfa::Bp(0),
+            ra: -8,
+            bp: bp @ Bp::FromCfa(-16),
+            assumed: false,
+        } if x86::restores_context(code.code_at(function, &mut window)) => Rule::Frame {
+            cfa: Cfa::Sp(16),
+            ra: -8,
+            bp,
+            assumed: false,
+        },
+        rule => rule,
     }
-    if x86::restores_context(start) {
-        return Ok(Some(restoring(rule)));
-    }
-    Ok(Some(rule))
 }
 
 /// The rule of code that the kernel's signal frame returns to. The C library's has expressions for
@@ -298,40 +338,6 @@ fn signal_rule(code: &NativeCode, row: Row, address: u64) -> Rule {
             Rule::SignalFrame
         }
         _ => Rule::Evaluate,
-    }
-}
-
-/// The rule in the stub that a hijacked method returns to: nobody called it, so it makes room for
-/// the return address itself, by its first push, and `OnHijackWorker` fills that in. Its table
-/// takes the push for one of a register and looks one word too high.
-fn hijacked(rule: Rule) -> Option<Rule> {
-    match rule {
-        Rule::Frame {
-            cfa: Cfa::Sp(offset @ 8..),
-            ra: -8,
-            bp: Bp::Same,
-            assumed: false,
-        } => Some(Rule::HijackStub(offset - 8)),
-        _ => None,
-    }
-}
-
-/// The rule in `RtlRestoreContext`: it pushes `rbp` and makes it no frame pointer, but its table says
-/// that it does; and then it puts another frame's value there.
-fn restoring(rule: Rule) -> Rule {
-    match rule {
-        Rule::Frame {
-            cfa: Cfa::Bp(0),
-            ra: -8,
-            bp: bp @ Bp::FromCfa(-16),
-            assumed: false,
-        } => Rule::Frame {
-            cfa: Cfa::Sp(16),
-            ra: -8,
-            bp,
-            assumed: false,
-        },
-        rule => rule,
     }
 }
 
@@ -361,16 +367,40 @@ fn search_table(code: &NativeCode) -> Option<&[[u8; 8]]> {
     if code.eh_frame_hdr == 0 {
         return None;
     }
-    let mut header = Cursor::new(code, code.eh_frame_hdr);
+    let (_, table) = header(Cursor::new(code, code.eh_frame_hdr))?;
+    Some(table)
+}
+
+/// What an `.eh_frame_hdr` has: where `.eh_frame` begins, where it says so plainly, and the search table.
+fn header(mut header: Cursor<'_>) -> Option<(Option<u64>, &[[u8; 8]])> {
     let [version, eh_frame_encoding, count_encoding, table_encoding] = header.array()?;
     // 0x3b: signed four bytes relative to the header; no linker writes anything else.
     if version != 1 || table_encoding != 0x3b {
         return None;
     }
+    let mut place = header;
+    let eh_frame = place.pointer(eh_frame_encoding);
     header.format(eh_frame_encoding)?;
     let count = header.format(count_encoding)?;
     let (table, _) = header.take(count.checked_mul(8)?)?.bytes.as_chunks::<8>();
-    Some(table)
+    Some((eh_frame, table))
+}
+
+/// From where to where an `.eh_frame` is used whose `.eh_frame_hdr` are these bytes at `at`: to the *start* of the last
+/// entry that the search table names. `None` if it names none.
+pub(crate) fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
+    let (eh_frame, table) = header(Cursor { bytes: hdr, at })?;
+    let entries = || table.iter().map(|entry| relative(entry).1);
+    let place = |entry: i32| at.checked_add_signed(entry.into());
+    let (first, last) = (place(entries().min()?)?, place(entries().max()?)?);
+    Some(eh_frame.map_or(first, |eh_frame| first.min(eh_frame))..last)
+}
+
+/// Whether a function begins at `address`, by the search table. Async-signal-safe.
+pub(crate) fn begins_at(code: &NativeCode, address: u64) -> bool {
+    let wanted = address.wrapping_sub(code.eh_frame_hdr).cast_signed();
+    let start = |entry: &[u8; 8]| i64::from(relative(entry).0);
+    search_table(code).is_some_and(|table| table.binary_search_by_key(&wanted, start).is_ok())
 }
 
 /// Where the FDE for `address` is.

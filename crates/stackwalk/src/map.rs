@@ -121,9 +121,8 @@ impl Code {
     /// was. To be asked before they are read. Async-signal-safe.
     pub(crate) fn is_cut_short(&self) -> bool {
         match self {
-            // In memory of the runtime's own.
-            Code::Jit(_) => false,
-            Code::Native(_, code) => code.is_cut_short(),
+            // In memory of the runtime's own, and in copies.
+            Code::Jit(_) | Code::Native(..) => false,
             Code::ReadyToRun(image) => image.is_cut_short(),
         }
     }
@@ -350,6 +349,15 @@ impl CodeMap {
         changes
     }
 
+    /// Forgets all native modules, whose tables take memory: the next [`CodeMap::refresh_native`] finds them anew.
+    pub fn forget_native(&self) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        *loaded = Loaded::new();
+        self.remove_modules(&mut self.lock(), |code| code.kind() == Kind::Native);
+        drop(loaded);
+        self.quiesce(64);
+    }
+
     /// Code of a runtime is looked for in its heaps, from now on, where nobody has told of it. False: there are too many
     /// runtimes.
     pub fn add_heaps(&self, heaps: CodeHeaps) -> bool {
@@ -463,7 +471,7 @@ impl CodeMap {
         let mut writer = self.lock();
         let left = self.grace.reclaim(|what| match what {
             Retired::Jit(entry) => writer.free(entry),
-            // Freed without the mutex: a file may be unmapped, which takes its time.
+            // Freed without the mutex: memory may be unmapped, which takes its time.
             Retired::Other(other) => gone.push(other),
         });
         drop(writer);

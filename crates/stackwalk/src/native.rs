@@ -1,20 +1,21 @@
 //! Native modules: which are loaded, and where the bytes of their unwind tables are.
 //!
 //! It does not interpret the tables (`cfi`) and names no symbol. The invariant: a walk reads a
-//! module's tables from a private read-only mapping of its *file*, or from a copy, never from
-//! the loaded module itself: `dlclose` on one thread cannot pull them away under a walk on
-//! another. Such a mapping costs address space and page cache, no private memory. A file can be cut
-//! short: who reads a mapping asks [`NativeCode::is_cut_short`] a moment before, and the module
-//! itself is read by the kernel.
+//! module's tables from a copy, and its code by the kernel, never as memory of the loaded module:
+//! `dlclose` on one thread cannot pull them away under a walk on another, and neither can who cuts
+//! the file short.
+//!
+//! The file is not mapped: dumps and debuggers find a module by the lowest mapping of its file, and
+//! would take a second one for it (ClrMD, `createdump`, `libmscordaccore.so`). A copy of the tables
+//! costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
 
-use crate::own_memory;
+use crate::{cfi, own_memory};
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A native module as the dynamic linker lists it.
@@ -47,118 +48,113 @@ pub enum ModuleChange<'a> {
     },
 }
 
-/// Bytes that stay readable until dropped.
-enum Bytes {
-    /// A mapping of a file: address and length, for `munmap`.
-    Mapped(*const u8, usize),
-    /// The loaded module itself; only for the vdso, which is never unloaded.
-    Loaded(*const u8, usize),
-    Copied(Box<[u8]>),
-}
-
-// SAFETY: read-only memory with no thread affinity.
-unsafe impl Send for Bytes {}
-// SAFETY: as above.
-unsafe impl Sync for Bytes {}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            // SAFETY: mapped by `map_file` for `len` bytes, unmapped by `drop` alone.
-            Bytes::Mapped(at, len) => unsafe { std::slice::from_raw_parts(*at, *len) },
-            // SAFETY: `describe` took them from the vdso's readable segment.
-            Bytes::Loaded(at, len) => unsafe { std::slice::from_raw_parts(*at, *len) },
-            Bytes::Copied(bytes) => bytes,
-        }
-    }
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        if let Bytes::Mapped(at, len) = self {
-            // SAFETY: this mapping is ours and nobody else has it.
-            unsafe { libc::munmap(at.cast_mut().cast(), *len) };
-        }
-    }
-}
-
-/// Part of a module's address range whose bytes we have.
-struct Segment {
+/// Part of a module's addresses whose bytes can be read until it is dropped.
+struct Part {
     /// Where the loaded module has it.
     avma: u64,
-    len: u64,
-    /// Where in `Bytes` it begins.
-    offset: usize,
+    at: *mut u8,
+    len: usize,
+    /// A mapping of our own; otherwise the loaded module itself: only of the vdso, which is never
+    /// unloaded.
+    is_copy: bool,
 }
 
-/// Where a module's code and unwind tables can be read.
+// SAFETY: memory that nobody writes to once it is filled, with no thread affinity.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+impl Part {
+    /// Room for a copy, filled with zeros, in memory that goes back to the kernel at the end: `malloc`
+    /// would keep it. `None` for no bytes.
+    fn room(avma: u64, len: usize) -> Option<Self> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping of no file, at a place of the kernel's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
+        (at != libc::MAP_FAILED).then(|| Part {
+            avma,
+            at: at.cast(),
+            len,
+            is_copy: true,
+        })
+    }
+
+    /// A copy of bytes that are there already.
+    fn of(avma: u64, bytes: &[u8]) -> Option<Self> {
+        let mut part = Part::room(avma, bytes.len())?;
+        part.room_mut().copy_from_slice(bytes);
+        Some(part)
+    }
+
+    /// What a file has there.
+    fn of_file(file: &File, avma: u64, offset: u64, len: usize) -> Option<Self> {
+        let mut part = Part::room(avma, len)?;
+        file.read_exact_at(part.room_mut(), offset).ok()?;
+        Some(part)
+    }
+
+    fn room_mut(&mut self) -> &mut [u8] {
+        if !self.is_copy {
+            return &mut [];
+        }
+        // SAFETY: mapped by `room` for `len` bytes, unmapped by `drop` alone, and borrowed by `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped by `room` for `len` bytes and unmapped by `drop` alone; or the vdso's, which `Seen::code`
+        // took from its readable segments.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.is_copy {
+            // SAFETY: this mapping is ours and nobody else has it.
+            unsafe { libc::munmap(self.at.cast(), self.len) };
+        }
+    }
+}
+
+/// A module's unwind tables, and the way to its code.
 pub(crate) struct NativeCode {
-    bytes: Bytes,
-    segments: Box<[Segment]>,
+    parts: Box<[Part]>,
     /// Address of `.eh_frame_hdr`, 0 if it has none.
     pub(crate) eh_frame_hdr: u64,
 }
 
 impl NativeCode {
-    /// Whether its file is shorter than it was, so that parts of it cannot be read.
+    /// The bytes from `avma` to the end of what was copied there. Empty where nothing was.
     /// Async-signal-safe.
-    pub(crate) fn is_cut_short(&self) -> bool {
-        match &self.bytes {
-            Bytes::Mapped(at, len) => {
-                let end = |segment: &Segment| (segment.offset as u64).saturating_add(segment.len);
-                let end = self.segments.iter().map(end).max().unwrap_or(0);
-                let first = *at as u64;
-                end > *len as u64
-                    || own_memory::is_one_missing(first, first + end.saturating_sub(1))
-            }
-            Bytes::Loaded(..) | Bytes::Copied(_) => false,
-        }
-    }
-
-    /// The bytes from `avma` to the end of its segment, as the file has them. Empty where there
-    /// are none. Async-signal-safe.
     pub(crate) fn bytes_at(&self, avma: u64) -> &[u8] {
-        let all = self.bytes.get();
-        let found = self.segments.iter().find_map(|segment| {
-            let into = avma.checked_sub(segment.avma)?;
-            if into >= segment.len {
-                return None;
-            }
-            let start = segment.offset.checked_add(into as usize)?;
-            let end = segment.offset.checked_add(segment.len as usize)?;
-            all.get(start..end.min(all.len()))
+        let found = self.parts.iter().find_map(|part| {
+            let into = usize::try_from(avma.checked_sub(part.avma)?).ok()?;
+            part.bytes().get(into..).filter(|rest| !rest.is_empty())
         });
         found.unwrap_or_default()
     }
 
-    /// Asks the kernel to bring the unwind tables into the page cache and to map them, so that the
-    /// handler does not wait for a disk and takes no page fault. Nothing else of a program touches them before it throws.
-    fn read_ahead(&self) {
-        const PAGE: usize = 4096;
-        let tables = self.bytes_at(self.eh_frame_hdr);
-        let start = tables.as_ptr() as usize & !(PAGE - 1);
-        let len = (tables.as_ptr() as usize - start) + tables.len();
-        if matches!(self.bytes, Bytes::Mapped(..)) && !tables.is_empty() {
-            // A page that is not mapped yet costs the handler a fault, which takes longer than the
-            // frame that it is for. Kernels before 5.14 do not know the first advice. Neither
-            // faults where the file has been cut short.
-            for advice in [libc::MADV_POPULATE_READ, libc::MADV_WILLNEED] {
-                // SAFETY: whole pages of our own mapping; the advice changes no memory. What it
-                // answers does not matter.
-                if unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } == 0 {
-                    break;
-                }
-            }
+    /// The code from `address` on, as much as `window` holds and as can be read: the module may be
+    /// gone. Async-signal-safe.
+    pub(crate) fn code_at<'a>(&self, address: u64, window: &'a mut [u8]) -> &'a [u8] {
+        let copied = self.bytes_at(address);
+        if copied.is_empty() {
+            return own_memory::peek(address, window);
         }
+        let length = copied.len().min(window.len());
+        let (Some(into), Some(copied)) = (window.get_mut(..length), copied.get(..length)) else {
+            return &[];
+        };
+        into.copy_from_slice(copied);
+        into
     }
 
     /// Private memory behind it.
     pub(crate) fn bytes(&self) -> usize {
-        let copied = match &self.bytes {
-            Bytes::Copied(bytes) => bytes.len(),
-            Bytes::Mapped(..) | Bytes::Loaded(..) => 0,
-        };
-        copied + size_of_val(&*self.segments)
+        let copies = self.parts.iter().filter(|part| part.is_copy);
+        copies.map(|part| part.len).sum::<usize>() + size_of_val(&*self.parts)
     }
 }
 
@@ -167,12 +163,13 @@ impl NativeCode {
 struct Seen {
     module: NativeModule,
     segments: Vec<Load>,
-    eh_frame_hdr: u64,
+    /// `.eh_frame_hdr`: its address, 0 if there is none, and its length.
+    eh_frame_hdr: (u64, u64),
     /// The program headers, and the first bytes of `.eh_frame_hdr`: the file must have the same.
     headers: Vec<u8>,
     hdr_start: Vec<u8>,
-    /// The readable segments that hold unwind tables, if a copy was asked for.
-    copy: Option<(Box<[u8]>, Vec<Segment>)>,
+    /// The readable segment that holds unwind tables, if a copy was asked for.
+    copy: Option<Part>,
     vdso: bool,
 }
 
@@ -196,7 +193,7 @@ pub(crate) struct Loaded {
 /// Modules with their code, and modules that are gone.
 type Changes = (Vec<(NativeModule, NativeCode)>, Vec<NativeModule>);
 
-/// At most this much is copied of a module whose file cannot be read.
+/// At most this much is copied of a module: one with larger tables is known, and has no rules.
 const COPY_LIMIT: u64 = 32 << 20;
 
 impl Loaded {
@@ -273,9 +270,8 @@ impl Loaded {
                 if let Some(module) = without_file.remove(&seen.module.range.start)
                     && module.build_id == seen.module.build_id
                     && module.range == seen.module.range
-                    && let Some(code) = seen.copied()
                 {
-                    new.push((module, code));
+                    new.push((module, seen.copied()));
                 }
             }
         }
@@ -517,7 +513,7 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
         None => Some(new),
     };
     let mut segments = Vec::new();
-    let mut eh_frame_hdr = 0;
+    let mut eh_frame_hdr = (0, 0);
     let mut build_id = Vec::new();
     let mut notes = raw.notes.iter();
     for at in 0..headers.len() / size_of::<libc::Elf64_Phdr>() {
@@ -536,7 +532,7 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
                     file_len: phdr.p_filesz.min(phdr.p_memsz),
                 });
             }
-            libc::PT_GNU_EH_FRAME => eh_frame_hdr = start,
+            libc::PT_GNU_EH_FRAME => eh_frame_hdr = (start, phdr.p_filesz),
             libc::PT_NOTE => {
                 let note = notes.next().and_then(|note| bytes.get(note.clone()));
                 if let Some(note) = note.filter(|_| build_id.is_empty()) {
@@ -555,16 +551,12 @@ fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen>
         true => PathBuf::from("[vdso]"),
         false => PathBuf::from(OsStr::from_bytes(name)),
     };
-    let copy = copy(range.start).then(|| {
+    let copy = if copy(range.start) {
         let (avma, at) = &raw.copy;
-        let copied = bytes.get(at.clone()).unwrap_or_default();
-        let segment = Segment {
-            avma: *avma,
-            len: copied.len() as u64,
-            offset: 0,
-        };
-        (copied.into(), vec![segment])
-    });
+        Part::of(*avma, bytes.get(at.clone()).unwrap_or_default())
+    } else {
+        None
+    };
     Some(Seen {
         module: NativeModule {
             path,
@@ -609,110 +601,85 @@ impl Seen {
     /// The module's code with its tables, from its file; `None` if the file is not the one that
     /// was loaded, or cannot be read.
     fn code(&self) -> Option<NativeCode> {
-        if self.vdso {
+        let (hdr_at, hdr_len) = self.eh_frame_hdr;
+        let parts = if self.vdso {
             // It has no file and never goes away.
-            let segments: Box<[Segment]> = (self.segments.iter())
-                .map(|load| Segment {
-                    avma: load.avma,
-                    len: load.file_len,
-                    offset: (load.avma - self.module.range.start) as usize,
-                })
-                .collect();
-            let len = self.module.range.end - self.module.range.start;
-            let bytes = Bytes::Loaded(self.module.range.start as *const u8, len as usize);
-            return Some(NativeCode {
-                bytes,
-                segments,
-                eh_frame_hdr: self.eh_frame_hdr,
-            });
-        }
-        let segments: Box<[Segment]> = (self.segments.iter())
-            .map(|load| Segment {
+            let part = |load: &Load| Part {
                 avma: load.avma,
-                len: load.file_len,
-                offset: load.file_offset as usize,
-            })
-            .collect();
-        let code = NativeCode {
-            bytes: map_file(&self.module.path)?,
-            segments,
-            eh_frame_hdr: self.eh_frame_hdr,
+                at: load.avma as *mut u8,
+                len: load.file_len as usize,
+                is_copy: false,
+            };
+            self.segments.iter().map(part).collect()
+        } else {
+            // Non-blocking, in case something else than a file is there by now.
+            let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+            let mut options = File::options();
+            let file = options.read(true).custom_flags(flags);
+            let file = file.open(&self.module.path).ok()?;
+            // The program headers begin where e_phoff says (offset 32 of an ELF64 header).
+            let mut phoff = [0; 8];
+            file.read_exact_at(&mut phoff, 32).ok()?;
+            let mut headers = vec![0; self.headers.len()];
+            let phoff = u64::from_le_bytes(phoff);
+            file.read_exact_at(&mut headers, phoff).ok()?;
+            if headers != self.headers {
+                return None;
+            }
+            match hdr_at {
+                0 => Box::default(),
+                _ => self.tables(&file, hdr_at..hdr_at.checked_add(hdr_len)?)?,
+            }
         };
-        if code.is_cut_short() {
-            return None;
-        }
-        let file = code.bytes.get();
-        // The program headers begin where e_phoff says (offset 32 of an ELF64 header).
-        let phoff = u64::from_le_bytes(file.get(32..40)?.try_into().ok()?) as usize;
-        if !file.get(phoff..)?.starts_with(&self.headers) {
-            return None;
-        }
-        let same = self.eh_frame_hdr == 0
-            || code
-                .bytes_at(self.eh_frame_hdr)
-                .starts_with(&self.hdr_start);
-        if same {
-            code.read_ahead();
-        }
-        same.then_some(code)
-    }
-
-    /// The module's code with a copy of its tables.
-    fn copied(self: &Seen) -> Option<NativeCode> {
-        let (bytes, parts) = self.copy.as_ref()?;
-        let segments = (parts.iter())
-            .map(|part| Segment {
-                avma: part.avma,
-                len: part.len,
-                offset: part.offset,
-            })
-            .collect();
-        let bytes = Bytes::Copied(bytes.clone());
         Some(NativeCode {
-            bytes,
-            segments,
-            eh_frame_hdr: self.eh_frame_hdr,
+            parts,
+            eh_frame_hdr: hdr_at,
         })
     }
-}
 
-/// Maps a whole file read-only. Pages come in as they are touched.
-fn map_file(path: &Path) -> Option<Bytes> {
-    // Non-blocking, in case something else than a file is there by now.
-    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .ok()?;
-    let len = usize::try_from(file.metadata().ok()?.len())
-        .ok()
-        .filter(|len| *len > 0)?;
-    // SAFETY: a new private read-only mapping at a place of the kernel's choice.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ,
-            libc::MAP_PRIVATE,
-            file.as_raw_fd(),
-            0,
-        )
-    };
-    (at != libc::MAP_FAILED).then(|| Bytes::Mapped(at.cast_const().cast(), len))
+    /// Copies of `.eh_frame_hdr`, which lies at these addresses, and of `.eh_frame`.
+    fn tables(&self, file: &File, hdr: Range<u64>) -> Option<Box<[Part]>> {
+        let hdr = self.part(file, hdr)?;
+        if !hdr.bytes().starts_with(&self.hdr_start) {
+            return None;
+        }
+        let Some(frames) = cfi::frames(hdr.bytes(), hdr.avma) else {
+            // A search table as nobody writes it, or an empty one.
+            return Some(Box::new([hdr]));
+        };
+        // The last entry ends behind its length.
+        let last = self.part(file, frames.end..frames.end.checked_add(4)?)?;
+        let length = u32::from_le_bytes(last.bytes().try_into().ok()?);
+        let end = frames.end.checked_add(4 + u64::from(length))?;
+        Some(Box::new([hdr, self.part(file, frames.start..end)?]))
+    }
+
+    /// A copy of what the file has for these addresses.
+    fn part(&self, file: &File, range: Range<u64>) -> Option<Part> {
+        let len = range.end.checked_sub(range.start)?;
+        let (into, load) = self.segments.iter().find_map(|load| {
+            let into = range.start.checked_sub(load.avma)?;
+            (into.checked_add(len)? <= load.file_len).then_some((into, load))
+        })?;
+        let offset = load.file_offset.checked_add(into)?;
+        let len = usize::try_from(len).ok().filter(|_| len <= COPY_LIMIT)?;
+        Part::of_file(file, range.start, offset, len)
+    }
+
+    /// The module's code with its tables as they were copied out of memory, or without any.
+    fn copied(self) -> NativeCode {
+        NativeCode {
+            parts: self.copy.into_iter().collect(),
+            eh_frame_hdr: self.eh_frame_hdr.0,
+        }
+    }
 }
 
 impl NativeCode {
     /// Bytes at `avma` that begin with an `.eh_frame_hdr`. For tests and probes.
-    pub(crate) fn of_bytes(bytes: Vec<u8>, avma: u64) -> Self {
-        let segment = Segment {
-            avma,
-            len: bytes.len() as u64,
-            offset: 0,
-        };
+    pub(crate) fn of_bytes(bytes: &[u8], avma: u64) -> Self {
         Self {
-            bytes: Bytes::Copied(bytes.into()),
-            segments: Box::new([segment]),
+            parts: Part::of(avma, bytes).into_iter().collect(),
             eh_frame_hdr: avma,
         }
     }
@@ -721,8 +688,7 @@ impl NativeCode {
 /// A module's file, as if it were loaded at address 0; `None` if it is none for x86-64.
 pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     const X86_64: [u8; 2] = [62, 0];
-    let bytes = map_file(path)?;
-    let file = bytes.get();
+    let file = std::fs::read(path).ok()?;
     let u64_at = |at: usize| Some(u64::from_le_bytes(*file.get(at..)?.first_chunk()?));
     // 64 bits, little end first.
     if !file.starts_with(b"\x7fELF\x02\x01") || *file.get(18..)?.first_chunk()? != X86_64 {
@@ -730,7 +696,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
     }
     let phoff = usize::try_from(u64_at(32)?).ok()?;
     let count = usize::from(*file.get(56)?);
-    let (mut segments, mut eh_frame_hdr, mut code) = (Vec::new(), 0, None::<Range<u64>>);
+    let (mut parts, mut eh_frame_hdr, mut code) = (Vec::new(), 0, None::<Range<u64>>);
     for index in 0..count {
         let at = phoff.checked_add(index * 56)?;
         let kind_and_flags = u64_at(at)?;
@@ -743,11 +709,8 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
                         code.start.min(range.start)..code.end.max(range.end)
                     }));
                 }
-                segments.push(Segment {
-                    avma,
-                    len,
-                    offset: u64_at(at + 8)? as usize,
-                });
+                let bytes = file.get(u64_at(at + 8)? as usize..)?;
+                parts.extend(Part::of(avma, bytes.get(..len as usize).unwrap_or(bytes)));
             }
             libc::PT_GNU_EH_FRAME => eh_frame_hdr = avma,
             _ => {}
@@ -761,8 +724,7 @@ pub(crate) fn open(path: &Path) -> Option<(NativeModule, NativeCode)> {
         build_id: Vec::new(),
     };
     let code = NativeCode {
-        bytes,
-        segments: segments.into(),
+        parts: parts.into(),
         eh_frame_hdr,
     };
     Some((module, code))

@@ -63,7 +63,7 @@ pub fn probe(bytes: &[u8]) {
     framed.extend(FUNCTION);
     framed.extend(bytes);
     for bytes in [bytes.to_vec(), framed] {
-        let code = NativeCode::of_bytes(bytes, AT);
+        let code = NativeCode::of_bytes(&bytes, AT);
         let mut left = 4096;
         let mut state = cfi::State::new();
         rows(&code, &mut |row| {
@@ -161,7 +161,7 @@ mod tests {
         bytes.extend(FUNCTION);
         bytes.extend(program);
         let mut found = Vec::new();
-        let code = NativeCode::of_bytes(bytes, 0x10000);
+        let code = NativeCode::of_bytes(&bytes, 0x10000);
         assert!(rows(&code, &mut |row| found.push((row.range, row.way))).is_some());
         assert_eq!(
             found,

@@ -743,9 +743,6 @@ impl<'a, M: Load> Walker<'a, M> {
         let Code::Native(_, code) = &self.map.find(&reader, lookup)?.code else {
             return None;
         };
-        if code.is_cut_short() {
-            return None;
-        }
         match cfi::kept(code, lookup, register, &mut self.scratch.cfi)? {
             // The callee's CFA is this frame's stack pointer; the slot lies below it, in what was
             // walked already.
@@ -924,7 +921,7 @@ impl CodeMap {
         let Some(entry) = self.find(&reader, before) else {
             return self.untold(before).is_some() && is_behind_unknown_call(address);
         };
-        !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address))
+        !entry.code.is_cut_short() && x86::ends_in_call(entry.code_before(address, &mut [0; 8]))
     }
 
     /// Whether the instruction before `address`, in known code, is a direct call of the function
@@ -958,10 +955,10 @@ pub fn is_behind_unknown_call(address: u64) -> bool {
 
 impl Entry {
     /// Up to 8 bytes of code that end before `address`.
-    fn code_before(&self, address: u64) -> &[u8] {
+    fn code_before<'a>(&'a self, address: u64, window: &'a mut [u8; 8]) -> &'a [u8] {
         let start = address.saturating_sub(8).max(self.code.range().start);
         let bytes = match &self.code {
-            Code::Native(_, code) => code.bytes_at(start),
+            Code::Native(_, code) => code.code_at(start, window),
             Code::Jit(body) => body.bytes_at(start),
             Code::ReadyToRun(image) => image.bytes_at(start),
         };

@@ -31,6 +31,16 @@ fn changes(map: &CodeMap, known: &mut Vec<NativeModule>) -> (Vec<NativeModule>, 
     (new, gone)
 }
 
+/// From how many places a file is mapped from its beginning on.
+fn begins(path: &Path) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    // The maps have no links.
+    let file = path.canonicalize();
+    let path = file.as_deref().unwrap_or(path).to_string_lossy();
+    let lines = maps.lines().filter(|line| line.contains(&*path));
+    lines.filter(|line| line.contains(" 00000000 ")).count()
+}
+
 #[test]
 fn each_change_is_reported_once_and_looked_up() {
     let map = Box::new(CodeMap::new());
@@ -43,7 +53,7 @@ fn each_change_is_reported_once_and_looked_up() {
     let here = each_change_is_reported_once_and_looked_up as fn() as usize as u64;
     let region = map.lookup(here).unwrap();
     assert_eq!(region.kind, Kind::Native);
-    let program = &known[region.user as usize];
+    let program = known[region.user as usize].clone();
     assert_eq!(program.path, std::env::current_exe().unwrap());
     assert!(program.code.contains(&here) && program.range.start >= program.bias);
     assert!(
@@ -59,6 +69,11 @@ fn each_change_is_reported_once_and_looked_up() {
         with_id >= 2,
         "the C library and the vdso have build ids: {known:#?}"
     );
+
+    // Dumps and debuggers find a module by where its file is mapped first.
+    for module in known.iter().filter(|module| module.path.is_absolute()) {
+        assert_eq!(begins(&module.path), 1, "{module:?}");
+    }
 
     // A library whose file is there, and one whose file is gone before we look.
     let folder = std::env::temp_dir().join(format!("stackwalk-{}", std::process::id()));
@@ -104,9 +119,10 @@ fn each_change_is_reported_once_and_looked_up() {
         // SAFETY: the stack is `words`.
         let walk = unsafe { stackwalk::walk(&map, regs, &stack, &mut Scratch::new(), &mut out) };
         assert_eq!((walk.depth, walk.end), (1, stackwalk::End::Root));
-        // Only what has no file costs memory.
+        // They are copied, be there a file or none; the file is mapped by the linker alone.
         let cost = map.memory().bytes - before;
-        assert_eq!(cost > 4096, delete, "{cost} bytes");
+        assert!(cost > 4096, "{cost} bytes");
+        assert_eq!(begins(&copy), 1);
         // SAFETY: opened above, used no more.
         unsafe { libc::dlclose(library) };
         assert_eq!(changes(&map, &mut known), (Vec::new(), new));
@@ -114,4 +130,10 @@ fn each_change_is_reported_once_and_looked_up() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(map.reclaim(), 0);
+
+    // Forgotten, they take nothing, and are found anew.
+    map.forget_native();
+    assert_eq!((map.memory().modules, map.lookup(here)), (0, None));
+    let (anew, gone) = changes(&map, &mut known);
+    assert!(anew.contains(&program) && gone.is_empty(), "{anew:#?}");
 }

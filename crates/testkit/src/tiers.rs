@@ -12,6 +12,7 @@ pub const SMOKE: &[&str] = &[
     "async_chains::chains",
     "attach::a_second_tool_hears_who_records",
     "attach::a_tool_that_is_killed_leaves_a_program_that_can_be_recorded_again",
+    "attach::no_file_of_a_module_is_mapped_again",
     "bad_input",
     "callers::leaf",
     "command_line",

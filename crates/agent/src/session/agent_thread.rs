@@ -236,6 +236,7 @@ impl Agent {
             return false;
         }
         self.parts.target.threads.forget_strangers();
+        self.parts.target.natives.forget_all();
         self.parts.wake.also_by(None);
         self.parts.door.close();
         *runs = false;

@@ -2,7 +2,7 @@
 //!
 //! The code map finds them (`dl_iterate_phdr`); here they are kept by number, so that a session that
 //! begins late hears of all, and one that runs hears of changes. Invariant: what is kept is what is
-//! loaded; changes are queued only while a session wants them.
+//! loaded, and nothing once we have left; changes are queued only while a session wants them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -55,6 +55,14 @@ impl NativeModules {
     pub fn refresh(&self) {
         CODE_MAP
             .refresh_native(&mut |change| u64::from(self.state().note(&change, self.phase.get())));
+    }
+
+    /// We leave: nobody walks, and what is kept of the modules is given back. Agent thread.
+    pub fn forget_all(&self) {
+        CODE_MAP.forget_native();
+        let mut state = self.state();
+        state.loaded = HashMap::new();
+        state.changes = Vec::new();
     }
 
     /// What has changed since the last call. Agent thread.

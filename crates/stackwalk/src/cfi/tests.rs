@@ -92,7 +92,8 @@ fn compare(module: &NativeModule, code: &NativeCode, count: &mut Count) {
             continue;
         };
         let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
-        let body = code.bytes_at(fde.initial_address());
+        let mut body = [0; 32];
+        let body = code.code_at(fde.initial_address(), &mut body);
         if crate::x86::is_hijack_stub(body) || crate::x86::restores_context(body) {
             // The table is wrong there.
             continue;
@@ -189,7 +190,7 @@ proptest! {
             bytes[..12].copy_from_slice(&[1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0]);
             bytes[12..20].copy_from_slice(&[0, 0, 0, 0, fde, 0, 0, 0]);
         }
-        let code = NativeCode::of_bytes(bytes, 0x1000);
+        let code = NativeCode::of_bytes(&bytes, 0x1000);
         let mut state = State::new();
         let _ = rule(&code, 0x1000 + address, true, &mut state);
     }
@@ -200,7 +201,7 @@ proptest! {
         program in proptest::collection::vec(any::<u8>(), 0..200),
         offset in 0u64..4096,
     ) {
-        let code = NativeCode::of_bytes(fde_with_program(&program), 0x10000);
+        let code = NativeCode::of_bytes(&fde_with_program(&program), 0x10000);
         let mut state = State::new();
         let _ = rule(&code, 0x20000 + offset, true, &mut state);
     }
@@ -264,7 +265,7 @@ fn function(program: &[u8], body: &[u8]) -> NativeCode {
     let mut bytes = fde_with_program(program);
     bytes.resize(0x10000, 0);
     bytes.extend(body);
-    NativeCode::of_bytes(bytes, 0x10000)
+    NativeCode::of_bytes(&bytes, 0x10000)
 }
 
 /// `RtlRestoreContext` of .NET 9 and 10, whose table takes `rbp` for its frame pointer.
@@ -436,7 +437,7 @@ fn rows_of_hand_made_programs() {
         ),
     ];
     for (program, offset, expected) in cases {
-        let code = NativeCode::of_bytes(fde_with_program(program), 0x10000);
+        let code = NativeCode::of_bytes(&fde_with_program(program), 0x10000);
         assert_eq!(
             table_rule(&code, 0x20000 + offset, &mut State::new()),
             *expected,
@@ -459,10 +460,8 @@ fn the_return_address_of_every_ret_is_on_top() {
                 continue;
             };
             let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
-            let bytes = code.bytes_at(fde.initial_address());
-            let Some(bytes) = bytes.get(..fde.len() as usize) else {
-                continue;
-            };
+            let mut bytes = vec![0; fde.len() as usize];
+            let bytes = code.code_at(fde.initial_address(), &mut bytes);
             let mut decoder =
                 Decoder::with_ip(64, bytes, fde.initial_address(), DecoderOptions::NONE);
             let mut instruction = Instruction::default();
@@ -532,7 +531,7 @@ fn a_call_behind_the_ret_has_the_frame_of_its_function() {
         0x43, 0x0d, 6, // at 4: CFA rbp+16
         0x50, 0x0c, 7, 8, 0xc6, // at 20: CFA rsp+8, rbp as it was
     ];
-    let code = NativeCode::of_bytes(fde_with_program(&program), 0x10000);
+    let code = NativeCode::of_bytes(&fde_with_program(&program), 0x10000);
     let mut state = State::new();
     let mut at = |offset: u64, exact| {
         rule(&code, 0x20000 + offset, exact, &mut state)

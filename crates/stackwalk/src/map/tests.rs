@@ -114,7 +114,7 @@ fn a_start_is_of_a_body_or_of_a_module() {
     let map = Box::new(CodeMap::new());
     assert!(map.add_jit_body(body(CHUNK - 64, 128), 1));
     assert!(map.add_jit_body(body(CHUNK + 256, 64), 2));
-    let native = crate::native::NativeCode::of_bytes(Vec::new(), CHUNK + 0x1000);
+    let native = crate::native::NativeCode::of_bytes(&[], CHUNK + 0x1000);
     assert!(map.add_native(CHUNK + 0x1000..CHUNK + 0x9000, native));
     for (at, found) in [
         (CHUNK - 64, Some((Kind::Jit, 1))),

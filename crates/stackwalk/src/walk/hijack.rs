@@ -13,7 +13,7 @@
 
 use super::{Bp, Here, LEAF_RA, Load, Reason, Step, To, Walker};
 use crate::map::Code;
-use crate::{own_memory, x86};
+use crate::{cfi, own_memory, x86};
 
 /// How many runtimes can keep a return address of one thread.
 pub const HIJACKS: usize = 4;
@@ -108,7 +108,11 @@ impl<M: Load> Walker<'_, M> {
 /// kept: it is that of the function before the stub, whose last instruction may be sampled too.
 pub(crate) fn is_before_stub(code: &Code, lookup: u64) -> bool {
     match code {
-        Code::Native(_, code) => x86::is_hijack_stub(code.bytes_at(lookup.wrapping_add(1))),
+        Code::Native(_, code) => {
+            let behind = lookup.wrapping_add(1);
+            // The stub has a table: mostly its code need not be looked at.
+            cfi::begins_at(code, behind) && x86::is_hijack_stub(code.code_at(behind, &mut [0; 32]))
+        }
         Code::Jit(_) | Code::ReadyToRun(_) => false,
     }
 }

@@ -58,10 +58,10 @@ pub(super) fn map_with(bodies: &[jit::Body], eh_frame: Vec<u8>) -> Box<CodeMap> 
     for body in bodies {
         assert!(map.add_jit_body(body.clone(), 1));
     }
-    let code = NativeCode::of_bytes(eh_frame, NATIVE.start);
+    let code = NativeCode::of_bytes(&eh_frame, NATIVE.start);
     assert!(map.add_native(NATIVE, code));
     let root = (OUTERMOST.start + 0x800, 0x10, [0x07, 16].as_slice());
-    let code = NativeCode::of_bytes(table(OUTERMOST.start, b"zR", &[root]), OUTERMOST.start);
+    let code = NativeCode::of_bytes(&table(OUTERMOST.start, b"zR", &[root]), OUTERMOST.start);
     assert!(map.add_native(OUTERMOST, code));
     map
 }

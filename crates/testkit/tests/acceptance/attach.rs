@@ -1,6 +1,7 @@
 //! Recording programs that run: the same picture as of one that was started with the agent, and nothing left of it
 //! afterwards.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ on_net8_and_core31!(
     walkers_that_stop_the_runtime_can_be_had,
     a_program_that_is_killed_leaves_its_recording,
     a_second_tool_hears_who_records,
+    no_file_of_a_module_is_mapped_again,
     an_agent_that_stays_is_found_again,
     a_started_program_is_recorded_again_by_its_agent,
 );
@@ -403,6 +405,57 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
         status.success() && said.contains("the agent has left"),
         "{status}: {said}"
     );
+}
+
+/// The native modules of a process: from how many places its file is mapped from its beginning on. Dumps and debuggers take the first for
+/// the module.
+fn mapped_modules(pid: u32) -> BTreeMap<String, usize> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let mut modules = BTreeMap::new();
+    for line in maps.lines() {
+        // Addresses, rights, offset, device, inode, name.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, offset, _, _, file] = words[..] else {
+            continue;
+        };
+        if file.contains(".so") || Path::new(file) == program {
+            let from_its_beginning = usize::from(offset == "00000000");
+            *modules.entry(file.to_owned()).or_default() += from_its_beginning;
+        }
+    }
+    modules
+}
+
+/// While we record and when we have left.
+fn no_file_of_a_module_is_mapped_again(runtime: &Runtime) {
+    let program = running(runtime, "shares", &[]);
+    let pid = program.pid();
+    let before = mapped_modules(pid);
+    let runs = |modules: &BTreeMap<String, usize>| {
+        let mut files = modules.keys();
+        files.any(|file| file.ends_with("/libcoreclr.so"))
+    };
+    assert!(runs(&before), "{before:?}");
+    let with_agent = || {
+        let mut now = mapped_modules(pid);
+        let of_agent: Vec<_> = (now.iter())
+            .filter(|(file, _)| file.ends_with("/libsidewalk.so"))
+            .map(|(file, count)| (file.clone(), *count))
+            .collect();
+        assert!(matches!(of_agent[..], [(_, 1)]), "{of_agent:?}");
+        now.remove(&of_agent[0].0);
+        now
+    };
+    let mut tool = start(pid, &test_folder("mapped"), &[]);
+    assert_eq!(with_agent(), before, "while it is recorded");
+    Command::new("kill")
+        .args(["-INT", &tool.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(tool.wait().unwrap().success());
+    until("the agent's thread to end", || !has_agent_thread(pid));
+    assert_eq!(with_agent(), before, "after we have left");
 }
 
 fn an_agent_that_stays_is_found_again(runtime: &Runtime) {

@@ -91,7 +91,7 @@ fn placed(bytes: &[u8]) -> (NativeCode, Span) {
         at: 0x1000,
         len: bytes.len() as u64,
     };
-    (NativeCode::of_bytes(module, 0x1000), span)
+    (NativeCode::of_bytes(&module, 0x1000), span)
 }
 
 fn uleb(mut value: u64) -> Vec<u8> {
