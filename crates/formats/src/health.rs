@@ -26,6 +26,7 @@ pub fn honest_line(health: &Health) -> String {
         health.truncated,
         percent(health.truncated, due),
     );
+    line.push_str(&unknown(health));
     line.push_str(&chains(health));
     line.push_str(&limited(health));
     line.push_str(&not_sampled(health));
@@ -50,6 +51,16 @@ pub fn honest_line(health: &Health) -> String {
     line.push_str(&pauses(health));
     line.push_str(&format!("; {}", Cost::of(health).said()));
     line
+}
+
+/// `, 34 of 1782 frames unknown (1.91 %)`: code of which nobody says what it is.
+fn unknown(health: &Health) -> String {
+    let (unknown, frames) = (health.unknown_frames, health.frames);
+    if unknown == 0 {
+        return String::new();
+    }
+    let share = percent(unknown, frames);
+    format!(", {unknown} of {frames} frames unknown ({share})")
 }
 
 /// `, 812 in resumed async methods, of which 3 without their whole chain (0.37 %: gate closed 2, depth 1)`.
@@ -252,6 +263,21 @@ mod tests {
              unwind rule 5), 2 truncated (0.20 %); engine perf task-clock, walker signal; cost \
              1.21 % of the program's 9.880 s (agent 1.21, handlers 0.00; callbacks and ticks not counted)"
         );
+    }
+
+    #[test]
+    fn frames_of_unknown_code_are_said() {
+        let line = |unknown_frames| {
+            honest_line(&Health {
+                samples: 100,
+                frames: 1782,
+                unknown_frames,
+                ..Health::default()
+            })
+        };
+        assert!(!line(0).contains("unknown (") && !line(0).contains("frames"));
+        let said = "0 truncated (0.00 %), 34 of 1782 frames unknown (1.91 %); engine";
+        assert!(line(34).contains(said), "{}", line(34));
     }
 
     #[test]

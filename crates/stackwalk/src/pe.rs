@@ -30,6 +30,8 @@ pub struct Image {
     functions: (u32, u32),
     /// RVA of the last byte that is in the file.
     last: u32,
+    /// RVA of its export directory, 0 where it has none.
+    exports: u32,
     /// RVA and size of the CLR's own header.
     clr: (u32, u32),
     /// Where each [`RUN`]th function begins; filled by the first [`Image::function_start`].
@@ -55,11 +57,46 @@ pub enum NotReadyToRun {
 /// IMAGE_FILE_MACHINE_AMD64, and the value that marks images for Linux (exclusive-or 0x7b79).
 const MACHINES: [u16; 2] = [0x8664, 0x8664 ^ 0x7b79];
 const EXECUTABLE: u32 = 0x2000_0000;
+/// IMAGE_DIRECTORY_ENTRY_EXPORT
+const EXPORTS: usize = 0;
 /// IMAGE_DIRECTORY_ENTRY_EXCEPTION
 const EXCEPTION: usize = 3;
 /// IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR
 const CLR: usize = 14;
 const MAX_SECTIONS: u16 = 96;
+
+/// READYTORUN_SECTION_OWNER_COMPOSITE_EXECUTABLE
+const OWNER: u32 = 116;
+/// READYTORUN_SECTION_COMPONENT_ASSEMBLIES
+const COMPONENTS: u32 = 115;
+/// More sections no header has.
+const MAX_R2R_SECTIONS: u32 = 64;
+/// Longest file name.
+const MAX_NAME: usize = 255;
+
+/// The file name of the composite image that has the code of the image at `base`; `None` where that is no component of one.
+///
+/// # Safety
+/// As [`r2r_image`].
+pub unsafe fn composite_of(base: u64) -> Option<String> {
+    // SAFETY: an image begins with at least one page of headers.
+    let page = unsafe { own_memory::copy(base, 4096) }?;
+    let image = layout(base, &page).ok()?;
+    let (name, _) = image.r2r_section(OWNER)?;
+    image.text_at(name)
+}
+
+/// Whether a composite image begins at `start` that was made under this file name. Any address may be asked about: nothing is read but
+/// by the kernel. False where that does not read for us.
+pub fn is_composite(start: u64, name: &str) -> bool {
+    let mut page = [0; 4096];
+    let Ok(image) = layout(start, own_memory::peek(start, &mut page)) else {
+        return false;
+    };
+    // IMAGE_EXPORT_DIRECTORY: Name.
+    let own_name = || image.text_at(image.u32_at(image.exports.checked_add(12)?)?);
+    image.r2r_section(COMPONENTS).is_some() && own_name().as_deref() == Some(name)
+}
 
 /// Reads the headers of the image at `base`.
 ///
@@ -82,7 +119,20 @@ pub unsafe fn r2r_image(base: u64) -> Result<Image, NotReadyToRun> {
 
 /// [`r2r_image`] with the first bytes of the image given.
 fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
-    use NotReadyToRun::{Malformed, NoCode, NotAnImage, OtherMachine};
+    let image = layout(base, headers)?;
+    let (table, count) = image.functions;
+    if count == 0 || image.code.is_empty() {
+        return Err(NotReadyToRun::NoCode);
+    }
+    if image.rva_bytes(table).len() < count as usize * 12 {
+        return Err(NotReadyToRun::Malformed);
+    }
+    Ok(image)
+}
+
+/// An image as its first bytes describe it, be there code or none.
+fn layout(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
+    use NotReadyToRun::{Malformed, NotAnImage, OtherMachine};
     let u16_at = |at: usize| {
         Some(u16::from_le_bytes(
             headers.get(at..)?.first_chunk()?.to_owned(),
@@ -110,9 +160,7 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         let at = optional + 112 + index * 8;
         (index < known).then_some((u32_at(at)?, u32_at(at + 4)?))
     };
-    let (table, table_len) = directory(EXCEPTION)
-        .filter(|dir| dir.1 >= 12)
-        .ok_or(NoCode)?;
+    let (table, table_len) = directory(EXCEPTION).unwrap_or_default();
     let image_len = u32_at(optional + 56).ok_or(Malformed)?;
     let headers_len = u32_at(optional + 60).ok_or(Malformed)?;
     let count = u16_at(pe + 6)
@@ -149,23 +197,20 @@ fn parse(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
         }
         sections.push(start..end);
     }
-    let code = code.ok_or(NoCode)?;
-    let image = Image {
+    if base.checked_add(image_len.into()).is_none() {
+        return Err(Malformed);
+    }
+    Ok(Image {
         base,
         sections: sections.into(),
-        code,
+        code: code.unwrap_or_default(),
         functions: (table, table_len / 12),
         last: last.1,
+        exports: directory(EXPORTS).unwrap_or_default().0,
         clr: directory(CLR).unwrap_or_default(),
         begins: OnceLock::new(),
         il_maps: OnceLock::new(),
-    };
-    if image.rva_bytes(table).len() < table_len as usize
-        || base.checked_add(image_len.into()).is_none()
-    {
-        return Err(Malformed);
-    }
-    Ok(image)
+    })
 }
 
 /// RUNTIME_FUNCTIONs from one that [`Image::begins`] has to the next.
@@ -213,17 +258,25 @@ impl Image {
 
     /// The bytes from an RVA to the end of its section; empty where there is none.
     fn rva_bytes(&self, rva: u32) -> &[u8] {
-        let Some(section) = self.sections.iter().find(|section| section.contains(&rva)) else {
+        let Some((at, length)) = self.place(rva) else {
             return &[];
         };
-        let at = self.base.wrapping_add(rva.into()) as *const u8;
         // SAFETY: inside a section of a mapped image, which whoever made this value promised to
         // keep until no walk can see it.
-        unsafe { std::slice::from_raw_parts(at, (section.end - rva) as usize) }
+        unsafe { std::slice::from_raw_parts(at as *const u8, length) }
     }
 
-    /// The major version of its ReadyToRun header; `None` for a part of a composite image, whose
-    /// header is elsewhere. Not in a signal handler.
+    /// Address of an RVA, and how many bytes there are to the end of its section.
+    fn place(&self, rva: u32) -> Option<(u64, usize)> {
+        let section = self
+            .sections
+            .iter()
+            .find(|section| section.contains(&rva))?;
+        let length = (section.end - rva) as usize;
+        Some((self.base.wrapping_add(rva.into()), length))
+    }
+
+    /// The major version of its ReadyToRun header. Not in a signal handler.
     pub fn major(&self) -> Option<u32> {
         Some(self.u32_at(self.header()?.checked_add(4)?)? & 0xffff)
     }
@@ -239,11 +292,40 @@ impl Image {
         (self.u32_at(header)? == 0x0052_5452).then_some(header)
     }
 
+    /// RVA and size of a section of its ReadyToRun header.
+    fn r2r_section(&self, kind: u32) -> Option<(u32, u32)> {
+        let header = self.header()?;
+        // Behind "RTR\0", two versions, and flags.
+        let count = self.u32_at(header.checked_add(12)?)?;
+        let first = header.checked_add(16)?;
+        let section = |index: u32| {
+            let at = first.checked_add(index * 12)?;
+            let (found, rva, size) = (
+                self.u32_at(at)?,
+                self.u32_at(at.checked_add(4)?)?,
+                self.u32_at(at.checked_add(8)?)?,
+            );
+            Some((found, (rva, size)))
+        };
+        (0..count.min(MAX_R2R_SECTIONS))
+            .map_while(section)
+            .find_map(|(found, place)| (found == kind).then_some(place))
+    }
+
+    /// The text at an RVA, to its zero.
+    fn text_at(&self, rva: u32) -> Option<String> {
+        let (at, length) = self.place(rva)?;
+        // SAFETY: inside a section of an image, or of what looks like one and the kernel reads (`is_composite`).
+        let copy = unsafe { own_memory::copy(at, length.min(MAX_NAME + 1)) }?;
+        let text = std::ffi::CStr::from_bytes_until_nul(&copy).ok()?;
+        Some(text.to_str().ok()?.to_owned())
+    }
+
     /// A copy of the four bytes at an RVA, of which the page may go away at any time.
     fn u32_at(&self, rva: u32) -> Option<u32> {
-        let bytes = self.rva_bytes(rva).get(..4)?;
-        // SAFETY: inside a section (`rva_bytes`).
-        let copy = unsafe { own_memory::copy(bytes.as_ptr() as u64, bytes.len()) }?;
+        let (at, _) = self.place(rva).filter(|place| place.1 >= 4)?;
+        // SAFETY: as in `text_at`.
+        let copy = unsafe { own_memory::copy(at, 4) }?;
         Some(u32::from_le_bytes(*copy.first_chunk()?))
     }
 

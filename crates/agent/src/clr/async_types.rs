@@ -535,12 +535,17 @@ impl Clr {
         let precompiled = || {
             let found = cx.info().get_function_info2(cx, function).ok()??;
             let facts = self.module(found.module?.raw())?;
-            if facts.is_cut_short() || !facts.precompiled.as_ref()?.contains(&start) {
+            if facts.is_cut_short() {
                 return None;
             }
-            // SAFETY: the runtime keeps the image of a module that has precompiled code, laid out by section; it is none that
-            // can be unloaded.
-            let image = unsafe { pe::r2r_image(facts.base) }.ok()?;
+            let is_own = (facts.precompiled.as_ref()).is_some_and(|code| code.contains(&start));
+            let base = match is_own {
+                true => facts.base,
+                false => self.composite_at(start)?,
+            };
+            // SAFETY: the runtime keeps the image of a module that has precompiled code, and a composite one, laid out by
+            // section; it is none that can be unloaded.
+            let image = unsafe { pe::r2r_image(base) }.ok()?;
             let info = image.gc_info(start).ok()?;
             let homes = machine.homes(&info, || image.this_homes(start, &info).ok());
             let range = start..start + u64::from(info.code_length());

@@ -82,13 +82,18 @@ impl Clr {
         if known.is_some_and(|known| known.base == base) {
             return;
         }
-        let image = if base != 0 && !found.flags.contains(ModuleFlags::FLAT_LAYOUT) {
-            // SAFETY: the runtime has loaded an image at this base, laid out by section, and
-            // keeps it until ModuleUnloadStarted (COR_PRF_MODULE_FLAGS, GetModuleInfo2).
-            unsafe { pe::r2r_image(base) }.ok()
-        } else {
-            None
-        };
+        let is_laid_out = base != 0 && !found.flags.contains(ModuleFlags::FLAT_LAYOUT);
+        // SAFETY: the runtime has loaded an image at this base, laid out by section, and
+        // keeps it until ModuleUnloadStarted (COR_PRF_MODULE_FLAGS, GetModuleInfo2).
+        let image = is_laid_out.then(|| unsafe { pe::r2r_image(base) }.ok());
+        let image = image.flatten();
+        if is_laid_out
+            && image.is_none()
+            // SAFETY: as above.
+            && let Some(composite) = unsafe { pe::composite_of(base) }
+        {
+            self.learn_composite(target, &found.path, composite);
+        }
         let facts = Arc::new(ManagedModule {
             serial: next_serial(),
             runtime: self.number(),
@@ -250,11 +255,14 @@ impl Clr {
 
     /// The CLR has ended or been left: the code of its images is no more.
     pub(crate) fn images(&self) -> Vec<Range<u64>> {
-        let modules = lock(&self.modules);
-        let code = modules
-            .values()
-            .filter_map(|facts| facts.precompiled.clone());
-        code.collect()
+        let own = |facts: &Arc<ManagedModule>| facts.precompiled.clone();
+        let mut all: Vec<_> = lock(&self.modules).values().filter_map(own).collect();
+        all.extend(
+            lock(&self.composites)
+                .iter()
+                .map(|image| image.code.clone()),
+        );
+        all
     }
 
     /// A module's facts hold no longer.

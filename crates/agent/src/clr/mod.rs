@@ -8,6 +8,7 @@ pub mod async_types;
 mod catch_up;
 pub mod code;
 pub mod collecting;
+mod composites;
 mod finalizer;
 mod finding;
 mod il;
@@ -30,6 +31,7 @@ pub use self::runtimes::Runtimes;
 
 use self::code::{NamedDynamics, Unloadable};
 use self::collecting::Collecting;
+use self::composites::Composite;
 use self::finding::Finding;
 use self::il_maps::IlMapTrust;
 use self::rewritten::Rewritten;
@@ -52,7 +54,8 @@ pub struct Clr {
     gate: catch_up::Gate,
     collecting: Collecting,
     modules: Mutex<NumberMap<usize, Arc<ManagedModule>>>,
-    /// How many of them are collectible: asked at each compilation, so not counted each time.
+    composites: Mutex<Vec<Composite>>,
+    /// How many modules are collectible: asked at each compilation, so not counted each time.
     collectible: AtomicU32,
     unloadable: Mutex<Unloadable>,
     named_dynamics: Mutex<NamedDynamics>,
@@ -115,6 +118,7 @@ impl Clr {
             gate: catch_up::Gate::default(),
             collecting: Collecting::default(),
             modules: Mutex::default(),
+            composites: Mutex::default(),
             collectible: AtomicU32::new(0),
             unloadable: Mutex::default(),
             named_dynamics: Mutex::default(),

@@ -13,8 +13,6 @@ use crate::own_memory::peek;
 
 /// READYTORUN_SECTION_DEBUG_INFO
 const DEBUG_INFO: u32 = 105;
-/// More sections no header has.
-const MAX_SECTIONS: u32 = 64;
 /// Elements of one tree of an array.
 const BLOCK: u32 = 16;
 /// Bytes of a map that are read at first: seldom there are more.
@@ -60,27 +58,17 @@ impl Image {
         Err(Error::Truncated)
     }
 
-    /// Where the maps are, by the image's own header. `None` for a part of a composite image.
+    /// Where the maps are, by the image's own header.
     fn find_il_maps(&self) -> Option<IlMaps> {
         let format = Format::of_image(self.major()?)?;
-        let header = self.header()?;
-        // Behind "RTR\0", two versions, and flags.
-        let sections = self.u32_at(header.checked_add(12)?)?;
-        let mut section = header.checked_add(16)?;
-        for _ in 0..sections.min(MAX_SECTIONS) {
-            if self.u32_at(section)? == DEBUG_INFO {
-                let array = self.u32_at(section.checked_add(4)?)?;
-                let (head, base) = self.number(array)?;
-                return Some(IlMaps {
-                    format,
-                    base,
-                    count: head >> 2,
-                    size: 1 << (head & 3).min(2),
-                });
-            }
-            section = section.checked_add(12)?;
-        }
-        None
+        let (array, _) = self.r2r_section(DEBUG_INFO)?;
+        let (head, base) = self.number(array)?;
+        Some(IlMaps {
+            format,
+            base,
+            count: head >> 2,
+            size: 1 << (head & 3).min(2),
+        })
     }
 
     /// RVA of a function's map; `None` where it has none.
@@ -146,13 +134,12 @@ impl Image {
 
     /// What lies at an RVA, as far as its section goes and there is something.
     fn peek<'b>(&self, rva: u32, buffer: &'b mut [u8]) -> &'b [u8] {
-        let section = self.sections.iter().find(|section| section.contains(&rva));
-        let left = section.map_or(0, |section| (section.end - rva) as usize);
+        let (at, left) = self.place(rva).unwrap_or_default();
         let most = buffer.len().min(left);
         let Some(buffer) = buffer.get_mut(..most).filter(|buffer| !buffer.is_empty()) else {
             return &[];
         };
-        peek(self.base.wrapping_add(rva.into()), buffer)
+        peek(at, buffer)
     }
 }
 

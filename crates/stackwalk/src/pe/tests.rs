@@ -187,3 +187,107 @@ fn saved_registers_of_real_images_are_where_the_prologue_pushes_them() {
         assert!(calls > 50_000 && kept.iter().all(|kept| *kept > 5_000));
     }
 }
+
+/// A PE image of 8 KiB as the runtime maps it: one section from 0x200 on, which is code, with a ReadyToRun header of this section, an
+/// export directory of this name, and a RUNTIME_FUNCTION where there is to be one.
+fn small_image(section: (u32, &[u8]), name: &[u8], has_code: bool) -> Vec<u8> {
+    let mut image = vec![0u8; 0x2000];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    let (pe, optional) = (0x80usize, 0x98usize);
+    put(0, b"MZ");
+    put(0x3c, &(pe as u32).to_le_bytes());
+    put(pe, b"PE\0\0");
+    put(pe + 4, &MACHINES[1].to_le_bytes());
+    put(pe + 6, &1u16.to_le_bytes());
+    put(pe + 20, &240u16.to_le_bytes());
+    put(optional, &0x20bu16.to_le_bytes());
+    put(optional + 56, &0x2000u32.to_le_bytes());
+    put(optional + 60, &0x200u32.to_le_bytes());
+    put(optional + 108, &16u32.to_le_bytes());
+    let mut directory = |index: usize, rva: u32, size: u32| {
+        put(optional + 112 + index * 8, &rva.to_le_bytes());
+        put(optional + 116 + index * 8, &size.to_le_bytes());
+    };
+    directory(EXPORTS, 0x300, 40);
+    directory(EXCEPTION, 0x400, u32::from(has_code) * 12);
+    directory(CLR, 0x500, 72);
+    // .text: virtual size, RVA, size in the file, place in the file, and that it can be run.
+    let header = optional + 240;
+    for (at, value) in [
+        (8, 0x1e00u32),
+        (12, 0x200),
+        (16, 0x1e00),
+        (20, 0x200),
+        (36, EXECUTABLE),
+    ] {
+        put(header + at, &value.to_le_bytes());
+    }
+    put(0x300 + 12, &0x340u32.to_le_bytes());
+    put(0x340, name);
+    for (at, value) in [(0, 0x1000u32), (4, 0x1010), (8, 0x1100)] {
+        put(0x400 + at, &value.to_le_bytes());
+    }
+    put(0x500 + 64, &0x600u32.to_le_bytes());
+    put(0x600, b"RTR\0");
+    put(0x604, &16u16.to_le_bytes());
+    // Another section, then this.
+    let (kind, content) = section;
+    for (at, value) in [
+        (12, 2u32),
+        (16, 100),
+        (20, 0x700),
+        (24, 4),
+        (28, kind),
+        (32, 0x800),
+        (36, content.len() as u32),
+    ] {
+        put(0x600 + at, &value.to_le_bytes());
+    }
+    put(0x800, content);
+    image
+}
+
+/// A component of a composite image has no code, and names the file that has it; that file is known by its own name.
+#[test]
+fn a_component_names_its_composite_image() {
+    let component = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);
+    let composite = small_image((COMPONENTS, &[0; 16]), b"all.r2r.dll\0", true);
+    let at = |image: &Vec<u8>| image.as_ptr() as u64;
+    // SAFETY: laid out as the runtime does, and kept.
+    let (owner, code) = unsafe { (composite_of(at(&component)), r2r_image(at(&component))) };
+    assert_eq!(owner.as_deref(), Some("all.r2r.dll"));
+    assert_eq!(code, Err(NotReadyToRun::NoCode));
+    assert!(is_composite(at(&composite), "all.r2r.dll"));
+    // SAFETY: as above.
+    let (owner, code) = unsafe { (composite_of(at(&composite)), r2r_image(at(&composite))) };
+    assert_eq!(owner, None);
+    let code = code.unwrap();
+    let start = at(&composite) + 0x1000;
+    assert_eq!((code.functions(), code.major()), (1, Some(16)));
+    assert_eq!(code.function_start(start + 8), Some(start));
+    // By another name, the component, what is no image, and what is not there.
+    assert!(!is_composite(at(&composite), "all.r2r"));
+    assert!(!is_composite(at(&component), "one.dll"));
+    assert!(!is_composite(at(&composite) + 8, "all.r2r.dll"));
+    assert!(!is_composite(4096, "all.r2r.dll"));
+    // A name that does not end in its section, and a section outside of the image.
+    let endless = small_image((OWNER, &[b'a'; 0x1800]), b"\0", false);
+    let mut outside = component.clone();
+    outside[0x620..0x624].copy_from_slice(&0x2000u32.to_le_bytes());
+    for image in [endless, outside] {
+        // SAFETY: as above.
+        assert_eq!(unsafe { composite_of(at(&image)) }, None);
+    }
+}
+
+proptest::proptest! {
+    /// Whatever an image says of itself, each answer is one.
+    #[test]
+    fn a_doctored_component_is_read_within_its_sections(at in 0usize..0x640, byte: u8) {
+        let mut image = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);
+        image[at] = byte;
+        // SAFETY: kept; the sections may be said to be longer than it is, and are read by the kernel.
+        let _owner = unsafe { composite_of(image.as_ptr() as u64) };
+        is_composite(image.as_ptr() as u64, "all.r2r.dll");
+    }
+}
