@@ -16,7 +16,6 @@ use crate::rule::{Base, Bp, Cfa, LEAF, Rule};
 use crate::x86;
 use cursor::Cursor;
 use expression::{Value, Values, symbolic};
-use std::ops::Range;
 
 pub(crate) use expression::Frame;
 
@@ -367,33 +366,16 @@ fn search_table(code: &NativeCode) -> Option<&[[u8; 8]]> {
     if code.eh_frame_hdr == 0 {
         return None;
     }
-    let (_, table) = header(Cursor::new(code, code.eh_frame_hdr))?;
-    Some(table)
-}
-
-/// What an `.eh_frame_hdr` has: where `.eh_frame` begins, where it says so plainly, and the search table.
-fn header(mut header: Cursor<'_>) -> Option<(Option<u64>, &[[u8; 8]])> {
+    let mut header = Cursor::new(code, code.eh_frame_hdr);
     let [version, eh_frame_encoding, count_encoding, table_encoding] = header.array()?;
     // 0x3b: signed four bytes relative to the header; no linker writes anything else.
     if version != 1 || table_encoding != 0x3b {
         return None;
     }
-    let mut place = header;
-    let eh_frame = place.pointer(eh_frame_encoding);
     header.format(eh_frame_encoding)?;
     let count = header.format(count_encoding)?;
     let (table, _) = header.take(count.checked_mul(8)?)?.bytes.as_chunks::<8>();
-    Some((eh_frame, table))
-}
-
-/// From where to where an `.eh_frame` is used whose `.eh_frame_hdr` are these bytes at `at`: to the *start* of the last
-/// entry that the search table names. `None` if it names none.
-pub(crate) fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
-    let (eh_frame, table) = header(Cursor { bytes: hdr, at })?;
-    let entries = || table.iter().map(|entry| relative(entry).1);
-    let place = |entry: i32| at.checked_add_signed(entry.into());
-    let (first, last) = (place(entries().min()?)?, place(entries().max()?)?);
-    Some(eh_frame.map_or(first, |eh_frame| first.min(eh_frame))..last)
+    Some(table)
 }
 
 /// Whether a function begins at `address`, by the search table. Async-signal-safe.

@@ -9,7 +9,7 @@
 //! would take a second one for it (ClrMD, `createdump`, `libmscordaccore.so`). A copy of the tables
 //! costs an eighth of the module's code: 0.8 MB for libcoreclr.so.
 
-use crate::{cfi, own_memory};
+use crate::own_memory;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -643,7 +643,7 @@ impl Seen {
         if !hdr.bytes().starts_with(&self.hdr_start) {
             return None;
         }
-        let Some(frames) = cfi::frames(hdr.bytes(), hdr.avma) else {
+        let Some(frames) = frames(hdr.bytes(), hdr.avma) else {
             // A search table as nobody writes it, or an empty one.
             return Some(Box::new([hdr]));
         };
@@ -673,6 +673,31 @@ impl Seen {
             eh_frame_hdr: self.eh_frame_hdr.0,
         }
     }
+}
+
+/// From where to where an `.eh_frame` is used whose `.eh_frame_hdr` are these bytes at `at`: to the *start* of the last
+/// entry that the search table names. `None` if it names none.
+fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
+    // The version, and encodings: of where `.eh_frame` is (four bytes, signed, from their own place), of the number of entries
+    // (four bytes), and of the table (signed four bytes relative to the header). No linker writes others.
+    let rest = hdr.strip_prefix(&[1, 0x1b, 0x03, 0x3b])?;
+    let (words, _) = rest.as_chunks::<4>();
+    let [eh_frame, count, table @ ..] = words else {
+        return None;
+    };
+    let table = table.get(..(u32::from_le_bytes(*count) as usize).checked_mul(2)?)?;
+    // Each entry: a function, and its place in `.eh_frame`.
+    let entries = || {
+        table
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .map(|place| i32::from_le_bytes(*place))
+    };
+    let place = |entry: i32| at.checked_add_signed(entry.into());
+    let (first, last) = (place(entries().min()?)?, place(entries().max()?)?);
+    let eh_frame = place(4)?.checked_add_signed(i32::from_le_bytes(*eh_frame).into())?;
+    Some(first.min(eh_frame)..last)
 }
 
 impl NativeCode {
