@@ -87,7 +87,7 @@ impl Part {
         Some(part)
     }
 
-    /// What a file has there.
+    /// A copy of a file's bytes there.
     fn of_file(file: &File, avma: u64, offset: u64, len: usize) -> Option<Self> {
         let mut part = Part::room(avma, len)?;
         file.read_exact_at(part.room_mut(), offset).ok()?;
@@ -675,7 +675,7 @@ impl Seen {
     }
 }
 
-/// From where to where an `.eh_frame` is used whose `.eh_frame_hdr` are these bytes at `at`: to the *start* of the last
+/// The part of an `.eh_frame` that is used, where its `.eh_frame_hdr` is these bytes at `at`: up to the *start* of the last
 /// entry that the search table names. `None` if it names none.
 fn frames(hdr: &[u8], at: u64) -> Option<Range<u64>> {
     // The version, and encodings: of where `.eh_frame` is (four bytes, signed, from their own place), of the number of entries

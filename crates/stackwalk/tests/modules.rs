@@ -31,7 +31,7 @@ fn changes(map: &CodeMap, known: &mut Vec<NativeModule>) -> (Vec<NativeModule>, 
     (new, gone)
 }
 
-/// From how many places a file is mapped from its beginning on.
+/// The number of places where a file is mapped from its beginning on.
 fn begins(path: &Path) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     // The maps have no links.

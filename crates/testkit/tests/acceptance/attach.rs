@@ -407,7 +407,7 @@ fn a_second_tool_hears_who_records(runtime: &Runtime) {
     );
 }
 
-/// The native modules of a process: from how many places its file is mapped from its beginning on. Dumps and debuggers take the first for
+/// The native modules of a process, each with the number of places where its file is mapped from its beginning on. Dumps and debuggers take the first for
 /// the module.
 fn mapped_modules(pid: u32) -> BTreeMap<String, usize> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
