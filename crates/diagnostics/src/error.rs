@@ -48,9 +48,7 @@ pub enum Error {
     },
     /// There is no socket of that process.
     #[error(
-        "process {pid} has no diagnostics socket in {}: it runs no .NET, its diagnostics are \
-         switched off (DOTNET_EnableDiagnostics=0), its TMPDIR has changed since it started, or \
-         somebody has removed the socket",
+        "process {pid} has no diagnostics socket in {}: {why}",
         folder.display()
     )]
     NoSocket {
@@ -58,6 +56,8 @@ pub enum Error {
         pid: u32,
         /// Where it was looked for, as we see it.
         folder: PathBuf,
+        /// Why that may be.
+        why: &'static str,
     },
     /// There is a socket of that name, and nobody listens on it.
     #[error(

@@ -18,6 +18,7 @@ use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
 };
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::sys::time::TimeVal;
 
 use crate::frame::{self, HEADER};
@@ -89,8 +90,31 @@ pub fn connect_where(
     // It may have ended while we looked.
     Target::new(target.pid())?;
     let [folder, ..] = folders(target);
+    let why = why_none(target, &folder);
     let (pid, folder) = (target.pid(), target.seen(&folder));
-    Err(failure.unwrap_or(Error::NoSocket { pid, folder }))
+    Err(failure.unwrap_or(Error::NoSocket { pid, folder, why }))
+}
+
+/// Why a runtime may have no socket in its folder for temporary files.
+fn why_none(target: &Target, folder: &Path) -> &'static str {
+    /// What `sockaddr_un` has room for, and the name with the longest numbers.
+    const LONGEST_PATH: usize = 107;
+    const NAME: &str = "/dotnet-diagnostic-4194304-1234567890-socket";
+    if folder.as_os_str().len() + NAME.len() > LONGEST_PATH {
+        return "the path of that folder is too long for a socket, so its runtime could not make one; start it with \
+                a shorter TMPDIR";
+    }
+    let Ok(open) = target.open_folder(folder) else {
+        return "that folder is not there, so its runtime could not make one; start it with a TMPDIR that can be \
+                written to";
+    };
+    let flags = fstatvfs(&open).map(|found| found.flags());
+    if flags.is_ok_and(|flags| flags.contains(FsFlags::ST_RDONLY)) {
+        return "that folder is read-only, so its runtime could not make one; start it with a TMPDIR that can be \
+                written to";
+    }
+    "it runs no .NET, its diagnostics are switched off (DOTNET_EnableDiagnostics=0), its TMPDIR has changed since \
+     it started, or somebody has removed the socket"
 }
 
 /// Whether what was made then was made for another process that had the number, unless a clock was set.

@@ -121,7 +121,7 @@ fn run_command(
         );
     }
     let Rendezvous {
-        listener,
+        listeners,
         path: socket,
         folder: _folder,
     } = Rendezvous::create()?;
@@ -151,7 +151,7 @@ fn run_command(
         first: args.no_children,
         only: &args.only,
     };
-    let mut session = Session::new(child, listener, wanted, &signals, console);
+    let mut session = Session::new(child, listeners, wanted, &signals, console);
 
     session.watch(&socket);
     session.until = args.until_signal;
@@ -757,8 +757,9 @@ fn nothing_recorded(processes: u32, unseen: &Unseen) -> anyhow::Error {
          Either the command starts no .NET program (a native AOT program or Mono is none), or it \
          clears its environment, or asks for another profiler (CORECLR_PROFILER), or switches \
          diagnostics off (DOTNET_EnableDiagnostics=0), or it runs as another user, who may not talk to \
-         us, or the runtime is older than .NET Core 3.1, or the agent does not load: sidewalk doctor \
-         tries that"
+         us, or in a container or a sandbox that sees neither our files nor our network, or the runtime is \
+         older than .NET Core 3.1, or the agent does not load, or a filter of system calls (seccomp) keeps it \
+         out: sidewalk doctor, run where the program runs, tries both"
     )
 }
 

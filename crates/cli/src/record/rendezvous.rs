@@ -1,10 +1,14 @@
-//! The private folder and the socket in it, where agents report.
+//! Where agents report: a socket in a private folder, and one of the same name that is in no folder.
+//!
+//! A program may have another view of files than we (bwrap, PrivateTmp, chroot), and finds the second one then: it
+//! belongs to the network's namespace. Anybody there may connect to it; only our own user and root are answered.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,9 +19,12 @@ use crate::console::shown;
 /// `sockaddr_un` has room for 107 bytes and a zero; the agent keeps to this.
 const LONGEST_PATH: usize = 99;
 
-/// A listening socket that only this user can reach. The folder goes when this is dropped.
+/// Where it can be made: the first of them that lets us.
+const FOLDERS: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+
+/// Listening sockets that only this user is answered at. The folder goes when this is dropped.
 pub(super) struct Rendezvous {
-    pub(super) listener: UnixListener,
+    pub(super) listeners: Vec<UnixListener>,
     pub(super) path: PathBuf,
     pub(super) folder: TempDir,
 }
@@ -28,22 +35,24 @@ impl Rendezvous {
     /// # Errors
     /// There is no folder to make them in.
     pub(super) fn create() -> Result<Self> {
-        let candidates = [
-            std::env::var_os("XDG_RUNTIME_DIR"),
-            std::env::var_os("TMPDIR"),
-            Some("/tmp".into()),
-        ];
-        let mut last = None;
-        for parent in candidates.iter().flatten().filter(|p| !p.is_empty()) {
-            match Self::below(parent) {
+        let named = ["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os);
+        let named = named
+            .into_iter()
+            .flatten()
+            .filter(|folder| !folder.is_empty());
+        let mut tried = Vec::new();
+        for parent in named.chain(FOLDERS.map(Into::into)) {
+            match Self::below(&parent) {
                 Ok(made) => return Ok(made),
-                Err(error) => last = Some(error),
+                Err(error) => tried.push(format!("{error:#}")),
             }
         }
-        match last {
-            Some(error) => Err(error.context("cannot make a private folder for the socket")),
-            None => bail!("there is no folder for the socket"),
-        }
+        tried.dedup();
+        bail!(
+            "there is no folder for the socket: {}; set TMPDIR to a folder that can be written to, with a short \
+             path",
+            tried.join("; ")
+        )
     }
 
     fn below(parent: &OsStr) -> Result<Self> {
@@ -58,11 +67,37 @@ impl Rendezvous {
             bail!("the path {} is too long for a socket", shown(&path));
         }
         let listener = UnixListener::bind(&path).with_context(|| format!("at {}", shown(&path)))?;
-        listener.set_nonblocking(true)?;
+        let mut listeners = vec![listener];
+        // Where there is none (a sandbox of ours), the first is enough for whoever sees our files.
+        let nameless = SocketAddr::from_abstract_name(path.as_os_str().as_bytes())
+            .and_then(|address| UnixListener::bind_addr(&address));
+        listeners.extend(nameless);
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+        }
         Ok(Self {
-            listener,
+            listeners,
             path,
             folder,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_does_not_see_the_folder_finds_the_socket_all_the_same() {
+        let made = Rendezvous::create().unwrap();
+        let name = made.path.as_os_str().as_bytes();
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let _agent = UnixStream::connect_addr(&address).unwrap();
+        let accepted = made
+            .listeners
+            .iter()
+            .filter(|listener| listener.accept().is_ok());
+        assert_eq!(accepted.count(), 1);
     }
 }

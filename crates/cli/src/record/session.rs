@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use recording::BlockSplitter;
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -101,8 +101,8 @@ pub(super) struct Session<'s> {
     console: &'s Console,
     /// `None` where the programs ran already.
     child: Option<Child>,
-    /// `None` once nobody may join any more.
-    listener: Option<UnixListener>,
+    /// None once nobody may join any more.
+    listeners: Vec<UnixListener>,
     connections: Vec<Connection>,
     /// For what is being read.
     buffer: Vec<u8>,
@@ -135,10 +135,10 @@ pub(super) struct Session<'s> {
 }
 
 impl<'s> Session<'s> {
-    /// `child` has just been started, and agents connect to `listener`.
+    /// `child` has just been started, and agents connect to one of `listeners`.
     pub(super) fn new(
         child: Child,
-        listener: UnixListener,
+        listeners: Vec<UnixListener>,
         wanted: Wanted<'s>,
         signals: &'s Signals,
         console: &'s Console,
@@ -147,7 +147,7 @@ impl<'s> Session<'s> {
             signals,
             console,
             child: Some(child),
-            listener: Some(listener),
+            listeners,
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
@@ -182,7 +182,7 @@ impl<'s> Session<'s> {
             signals,
             console,
             child: None,
-            listener: None,
+            listeners: Vec::new(),
             connections: Vec::new(),
             buffer: vec![0; 1 << 16],
             processes: 0,
@@ -334,7 +334,7 @@ impl<'s> Session<'s> {
             }
         };
         let mut waiting = vec![PollFd::new(self.signals.fd().as_fd(), PollFlags::POLLIN)];
-        if let Some(listener) = &self.listener {
+        for listener in &self.listeners {
             waiting.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
         }
         let keyboard = self.top.as_ref().and_then(Top::keyboard);
@@ -354,7 +354,7 @@ impl<'s> Session<'s> {
         }
         let mut ready: Vec<bool> = waiting.iter().map(|fd| fd.any() == Some(true)).collect();
         // Those of the processes come in pairs or alone, behind the others.
-        let others = usize::from(self.listener.is_some()) + usize::from(keyboard.is_some());
+        let others = self.listeners.len() + usize::from(keyboard.is_some());
         let mut ready = ready.drain(1 + others..);
         for connection in &mut self.connections {
             let _ = ready.next();
@@ -366,24 +366,34 @@ impl<'s> Session<'s> {
     }
 
     fn accept(&mut self) -> Result<()> {
-        while let Some(listener) = &self.listener {
+        let mut at = 0;
+        while let Some(listener) = self.listeners.get(at) {
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::WouldBlock => {
+                        at += 1;
+                        continue;
+                    }
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
                     // Out of descriptors or memory: that process goes unrecorded, and says so
                     // by being absent.
                     _ => {
                         self.console
                             .warning(format_args!("a process could not be recorded: {error}"));
-                        self.listener = None;
+                        self.listeners.clear();
                         return Ok(());
                     }
                 },
             };
             // A new connection has room for a byte; an agent that has gone already needs none.
-            let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+            let peer = getsockopt(&stream, PeerCredentials);
+            let own = geteuid().as_raw();
+            // Others may find the socket that is in no folder.
+            if peer.is_ok_and(|peer| peer.uid() != own && peer.uid() != 0) {
+                continue;
+            }
+            let pid = peer.map_or(0, |peer| peer.pid());
             // Before it is answered: it waits, so the number is still its own.
             let process = process_of(pid);
             let is_wanted = self.is_wanted(pid);
@@ -545,7 +555,7 @@ impl<'s> Session<'s> {
             self.accept()?;
             self.receive(sink);
         }
-        self.listener = None;
+        self.listeners.clear();
         for connection in &self.connections {
             // Not sent: the agent has gone, or has not read for long; either way it will see the
             // connection close.
