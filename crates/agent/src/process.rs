@@ -34,6 +34,10 @@ pub const SIDEWALK: Library = Library {
     compiling: None,
 };
 
+/// What a runtime answers to who attaches where a filter of system calls would end the program for one that the agent
+/// cannot do without. No value of the runtime's: it has the bit for customers' codes.
+const FILTERED: Hresult = Hresult::from_bits(0xa053_0001);
+
 struct Process {
     parts: &'static Parts,
     pid: u32,
@@ -67,6 +71,15 @@ pub fn create(
 ) -> corprof::Result<Box<dyn corprof::Callbacks>> {
     let (arrival, slot) = Arrival::of_last(request.clsid.data4[7]);
     let beside = slot == Slot::Notification;
+    // Before the first system call that the program does not make itself.
+    syscalls::look();
+    if syscalls::first_fatal().is_some() {
+        return Err(match arrival {
+            Arrival::Attached => FILTERED,
+            // Another answer a runtime writes to the program's standard error.
+            Arrival::Startup => Hresult::CORPROF_E_PROFILER_CANCEL_ACTIVATION,
+        });
+    }
     if arrival == Arrival::Attached {
         // Its number comes in `InitializeForAttach`: a runtime whose place is taken does not get so far, and keeps
         // what we make here.

@@ -92,6 +92,9 @@ answers! {
         "the runtime is too old for the library, or the library for it",
     FAIL = 0x8000_4005 "E_FAIL"
         "the runtime does not say why; its standard error may",
+    FILTERED = 0xa053_0001 "SIDEWALK_E_FILTERED"
+        "a filter of system calls (seccomp) would end the program for one that the agent cannot do without \
+         (docs/reliability.md lists them); let the filter allow them, or answer an error",
     UNEXPECTED = 0x8000_ffff "E_UNEXPECTED"
         "the runtime met something that it did not expect",
 }

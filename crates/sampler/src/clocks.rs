@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Error;
 use crate::engine::Timer;
-use crate::global::GLOBAL;
+use crate::global::{Ask, GLOBAL};
 use crate::protocol::{CLOSING, KNOWN, LIVE};
 use crate::reader::Reader;
 use crate::sampler::{self, SlotId};
@@ -26,7 +26,7 @@ const IDLE_CPU_NS: u64 = 20_000;
 const PUT_ASIDE_NS: u64 = 20_000;
 
 /// Ticks after which a handler that has not returned is taken for one that the program has jumped out
-/// of.
+/// of, and it is looked whether a signal that has not come is in the thread's queue.
 const LEFT_TICKS: u32 = 16;
 
 /// A clock that has stood still for some time is looked at again after this part of that time ...
@@ -72,12 +72,12 @@ impl Reader {
                 .saturating_sub(last.0)
                 .saturating_sub(own_ns.saturating_sub(last.1)),
         };
-        for_each_due(&GLOBAL.cpu_looks, now_ns, |_, slot, look| {
+        for_each_due(&GLOBAL.cpu_looks, now_ns, |id, slot, look| {
             // Acquire: pairs with the Release in `arm_clock`.
             let is_clocked =
                 Timer::from_word(slot.timer.load(Ordering::Acquire)) == Some(Timer::Clock);
             if is_clocked {
-                clock_one(slot, look, now_ns, since);
+                clock_one(id, slot, look, now_ns, since);
             }
             is_clocked
         })
@@ -111,14 +111,17 @@ impl Reader {
         let under_way = slot.wall_signal.load(Ordering::Acquire);
         if under_way != WallSignal::NONE {
             self.pending_signals += 1;
-            // What has not arrived is in the queue still, and comes.
             if under_way == WallSignal::SENT {
-                return;
-            }
-            let waited = side.waited.load(Ordering::Relaxed).saturating_add(1);
-            side.waited.store(waited, Ordering::Relaxed);
-            if waited < LEFT_TICKS {
-                return;
+                // What has not arrived is in the queue still, and comes.
+                if !sampler::is_lost(slot, &side.waited, LEFT_TICKS) {
+                    return;
+                }
+            } else {
+                let waited = side.waited.load(Ordering::Relaxed).saturating_add(1);
+                side.waited.store(waited, Ordering::Relaxed);
+                if waited < LEFT_TICKS {
+                    return;
+                }
             }
         }
         // The program is to run for as long as our walk took.
@@ -188,18 +191,38 @@ impl Reader {
             Place::Moves
         };
         settles.keep(slot);
-        side.waited.store(0, Ordering::Relaxed);
         slot.wait_asked
             .store(found == Seen::Elsewhere, Ordering::Relaxed);
-        slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
-        if let Err(error) = sampler::send(slot, sampler::wall_token(id)) {
-            slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed);
-            if let Error::Held(held) = error {
-                GLOBAL.discard(held.reason());
-                slot.wall_time.store(now_ns, Ordering::Relaxed);
-            }
+        if let Err(Error::Held(held)) = send_wall(slot, id) {
+            GLOBAL.discard(held.reason());
+            slot.wall_time.store(now_ns, Ordering::Relaxed);
         }
     }
+
+    /// Asks a thread whose stack is known for one wall-clock sample, whatever it does, where wall-clock samples are
+    /// configured. False: it was not asked now, as it has not answered yet, or cannot be.
+    pub fn ask_once(&mut self, id: SlotId) -> bool {
+        let Some(slot) = id.slot().filter(|_| GLOBAL.running()) else {
+            return false;
+        };
+        let (generation, flags) = slot.gate.peek();
+        let can_answer =
+            generation == id.generation() && flags & (LIVE | KNOWN | CLOSING) == LIVE | KNOWN;
+        // Acquire: pairs with the Release in the handler.
+        let may_send = match slot.wall_signal.load(Ordering::Acquire) {
+            WallSignal::NONE => true,
+            WallSignal::SENT => sampler::is_lost(slot, &slot.reader.waited, LEFT_TICKS),
+            _ => false,
+        };
+        can_answer && may_send && send_wall(slot, id).is_ok()
+    }
+}
+
+fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
+    slot.reader.waited.store(0, Ordering::Relaxed);
+    slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
+    sampler::send(slot, id, Ask::Wall)
+        .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
 }
 
 /// Ticks if it is time to, and says when it is again: after an interval, or, where all threads wait, when
@@ -301,9 +324,11 @@ struct Since {
     others_ns: u64,
 }
 
-fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
+fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
     let side = &slot.reader;
-    if slot.cpu_sent.load(Ordering::Relaxed) {
+    if slot.cpu_sent.load(Ordering::Relaxed)
+        && !sampler::is_lost(slot, &side.cpu_waited, LEFT_TICKS)
+    {
         return;
     }
     let tid = slot.tid.load(Ordering::Relaxed);
@@ -333,7 +358,8 @@ fn clock_one(slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
         return;
     }
     slot.cpu_sent.store(true, Ordering::Relaxed);
-    if sampler::send(slot, slot.token.load(Ordering::Relaxed)).is_err() {
+    side.cpu_waited.store(0, Ordering::Relaxed);
+    if sampler::send(slot, id, Ask::Cpu).is_err() {
         slot.cpu_sent.store(false, Ordering::Relaxed);
     }
 }

@@ -10,8 +10,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use syscalls::Call;
+
 use crate::config::{EngineKind, Error};
-use crate::global::{GLOBAL, Global};
+use crate::global::{Ask, GLOBAL, Global, Token};
 use crate::guard;
 use crate::slot::{NO_TIMER, Slot};
 use crate::sys;
@@ -98,8 +100,17 @@ impl Timer {
     }
 }
 
-/// Takes the timer out of the slot and ends it.
+/// Whether a filter of system calls leaves us timers.
+pub(crate) fn may_have_timers() -> bool {
+    let calls = [Call::TimerCreate, Call::TimerSettime, Call::TimerDelete];
+    calls.into_iter().all(syscalls::may)
+}
+
+/// Takes the timer out of the slot and ends it, and those by which it was sent signals.
 pub(crate) fn end_timer(slot: &Slot) {
+    for sender in &slot.senders {
+        end_sender(sender.swap(NO_TIMER, Ordering::AcqRel));
+    }
     // AcqRel: who gets the timer sees it whole; who comes later sees none.
     if let Some(timer) = Timer::from_word(slot.timer.swap(NO_TIMER, Ordering::AcqRel)) {
         timer.end(
@@ -148,6 +159,43 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     }
 }
 
+fn end_sender(word: u64) {
+    if let Some(Timer::Posix(id)) = Timer::from_word(word & !SENDER_TOKEN) {
+        Timer::Posix(id).end(0, 0);
+    }
+}
+
+/// Where a sender's word has what it asks: above the timer's number, below its kind.
+const SENDER_TOKEN: u64 = 0xff << 32;
+
+/// Sends a signal of ours by a timer of the thread's own that runs out at once: for a sandbox that refuses
+/// `rt_tgsigqueueinfo`. It carries the token as a queued one does, and `execve` drops it too, neither of which is true
+/// of `tgkill`'s; while it is under way there is no second one. Not for the handler.
+pub(crate) fn send_by_timer(slot: &Slot, token: u64, ask: Ask) -> Result<(), i32> {
+    let [of_cpu, of_others] = &slot.senders;
+    let place = if ask == Ask::Cpu { of_cpu } else { of_others };
+    let kind = (ask as u64) << 32;
+    let mut word = place.load(Ordering::Acquire); // pairs with the store below
+    if word & SENDER_TOKEN != kind {
+        end_sender(place.swap(NO_TIMER, Ordering::AcqRel));
+        word = NO_TIMER;
+    }
+    let id = match Timer::from_word(word & !SENDER_TOKEN) {
+        Some(Timer::Posix(id)) => id,
+        _ => {
+            let tid = slot.tid.load(Ordering::Relaxed);
+            let id = make_posix(libc::CLOCK_MONOTONIC, tid, signal, Token::sent_by_timer(token))?;
+            place.store(Timer::Posix(id).to_word() | kind, Ordering::Release);
+            id
+        }
+    };
+    if set_timer(id, 1, 0) {
+        Ok(())
+    } else {
+        Err(sys::errno())
+    }
+}
+
 /// The reader looks at the thread's clock from here on.
 fn arm_clock(slot: &Slot, tid: u32) -> Result<(), Error> {
     if !sys::is_own_thread(GLOBAL.pid.load(Ordering::Relaxed), tid) {
@@ -166,11 +214,15 @@ fn begin_clock() {
     }
 }
 
-fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
+/// A timer that signals the thread with this token, not running.
+fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Result<i32, i32> {
+    if !may_have_timers() {
+        return Err(syscalls::refusal(Call::TimerCreate));
+    }
     // SAFETY: all-zero is a valid sigevent.
     let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
-    event.sigev_signo = GLOBAL.signal_of(slot);
+    event.sigev_signo = signal;
     event.sigev_notify_thread_id = tid as i32;
     event.sigev_value = libc::sigval {
         sival_ptr: token as usize as *mut libc::c_void,
@@ -178,33 +230,30 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     // Each timer keeps a place in the user's queue of signals, and a CLR that finds no place for its
     // own signal ends the program (3.1) or goes on without it.
     if !GLOBAL.timers.take() {
-        return Err(Error::Os {
-            call: "timer_create",
-            errno: libc::EAGAIN,
-        });
+        return Err(libc::EAGAIN);
     }
     let mut id: i32 = -1;
     // SAFETY: valid pointers to a sigevent and to an int, as the kernel's call (which, unlike
     // glibc's, writes an int and allocates nothing) asks for.
-    let made = unsafe {
-        libc::syscall(
-            libc::SYS_timer_create,
-            sys::cpu_clock_of(tid),
-            &raw const event,
-            &raw mut id,
-        )
-    };
+    let made =
+        unsafe { libc::syscall(libc::SYS_timer_create, clock, &raw const event, &raw mut id) };
     if made != 0 {
+        let errno = sys::errno();
         GLOBAL.timers.give_back();
-        return Err(match sys::errno() {
-            // The clock of a thread that is gone.
-            libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
-            errno => Error::Os {
-                call: "timer_create",
-                errno,
-            },
-        });
+        return Err(errno);
     }
+    Ok(id)
+}
+
+fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
+    let id = make_posix(sys::cpu_clock_of(tid), tid, token).map_err(|errno| match errno {
+        // The clock of a thread that is gone.
+        libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
+        errno => Error::Os {
+            call: "timer_create",
+            errno,
+        },
+    })?;
     // From here the first tick's value is counted; see `first_value`. To the kernel, one's own clock is less work
     // than that of a number.
     let cpu = if is_own {
@@ -371,10 +420,26 @@ pub(crate) fn anchor(fd: Option<i32>) {
     }
 }
 
-/// Lets a slot's perf event tick once more, if it has one.
-pub(crate) fn restart(slot: &Slot) {
+/// After so many intervals without a tick a perf event's last one is looked for.
+const LOST_INTERVALS: u64 = 16;
+
+/// Lets a slot's perf event tick once more, if it has one: where the kernel had no place for its signal
+/// (`is_certain`), or the thread has used much more than an interval since its last tick and no signal is in its queue, as
+/// somebody who traces it has kept that.
+pub(crate) fn restart(slot: &Slot, is_certain: bool) {
     // Acquire: pairs with the Release in `arm_perf`.
-    if let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) {
+    let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) else {
+        return;
+    };
+    let is_lost = || {
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let used = sys::clock_ns(sys::cpu_clock_of(tid))
+            .saturating_sub(slot.accounted_cpu.load(Ordering::Relaxed));
+        let interval = GLOBAL.interval_ns.load(Ordering::Relaxed);
+        used >= interval.saturating_mul(LOST_INTERVALS)
+            && !sys::is_pending(tid, GLOBAL.signal.load(Ordering::Relaxed))
+    };
+    if is_certain || is_lost() {
         go_on(slot, fd, None);
     }
 }
@@ -416,10 +481,12 @@ impl Global {
 mod perf {
     //! perf_event_open: the software task clock.
 
+    use core::sync::atomic::Ordering;
+    use syscalls::Call;
+
     use crate::config::Error;
     use crate::global::GLOBAL;
     use crate::sys;
-    use core::sync::atomic::Ordering;
 
     /// The kernel's own minimum (kernel/events/core.c, `perf_swevent_start_hrtimer`).
     pub(super) const MIN_PERIOD_NS: u64 = 10_000;
@@ -487,6 +554,12 @@ mod perf {
 
     /// Opens a task clock that does not count yet, its descriptor in the upper range.
     pub(super) fn open(tid: u32, period: u64, user_only: bool) -> Result<i32, Error> {
+        if !syscalls::may(Call::PerfEventOpen) {
+            return Err(Error::Os {
+                call: "perf_event_open",
+                errno: syscalls::refusal(Call::PerfEventOpen),
+            });
+        }
         let exclude = if user_only {
             BIT_EXCLUDE_KERNEL | BIT_EXCLUDE_HV
         } else {

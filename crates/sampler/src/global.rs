@@ -106,8 +106,9 @@ pub(crate) struct Global {
     pub(crate) previous_takes_info: AtomicBool,
     /// Somebody else has the signal now.
     pub(crate) signal_taken: AtomicBool,
-    /// Of the last signal that could not be sent.
+    /// Of the last signal that could not be sent: what `rt_tgsigqueueinfo` answered, and `timer_create`.
     pub(crate) send_errno: AtomicI32,
+    pub(crate) timer_errno: AtomicI32,
 
     pub(crate) discarded: [AtomicU64; DiscardReason::COUNT],
     pub(crate) refused_by_walker: [AtomicU64; 16],
@@ -164,6 +165,7 @@ pub(crate) static GLOBAL: Global = Global {
     previous_takes_info: AtomicBool::new(false),
     signal_taken: AtomicBool::new(false),
     send_errno: AtomicI32::new(0),
+    timer_errno: AtomicI32::new(0),
     discarded: [const { AtomicU64::new(0) }; DiscardReason::COUNT],
     refused_by_walker: [const { AtomicU64::new(0) }; 16],
 };
@@ -271,11 +273,24 @@ impl Token {
             | u64::from(self.index)
     }
 
+    /// In a word: it was sent by a timer that runs out at once, and is no tick of one that runs.
+    const BY_TIMER: u64 = 1 << 19;
+
+    /// The word of a signal that is sent by a timer.
+    pub(crate) fn sent_by_timer(word: u64) -> u64 {
+        word | Self::BY_TIMER
+    }
+
+    /// Whether a word that has a token is one of [`Token::sent_by_timer`].
+    pub(crate) fn is_sent_by_timer(word: u64) -> bool {
+        word & Self::BY_TIMER != 0
+    }
+
     pub(crate) fn unpack(word: u64) -> Option<Self> {
         if (word >> 20) & 0xfff != Self::MARK {
             return None;
         }
-        let ask = match (word >> 16) & 0xf {
+        let ask = match (word >> 16) & 0x7 {
             1 => Ask::Cpu,
             2 => Ask::Wall,
             3 => Ask::Hello,
@@ -438,6 +453,9 @@ mod tests {
                     ask,
                 };
                 assert_eq!(Token::unpack(token.pack()), Some(token));
+                let sent = Token::sent_by_timer(token.pack());
+                assert_eq!(Token::unpack(sent), Some(token));
+                assert!(Token::is_sent_by_timer(sent) && !Token::is_sent_by_timer(token.pack()));
             }
         }
         for word in [0, 1, u64::MAX, 0x7fff_dead_beef, 42 << 32] {

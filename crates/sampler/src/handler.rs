@@ -88,7 +88,7 @@ unsafe fn source_of(global: &Global, info: *const SignalInfo) -> Source {
     let info = unsafe { &*info };
     let tick = Tick {
         overrun: u32::try_from(info.second).unwrap_or(0),
-        sent: info.first == sys::SENT,
+        sent: info.first == sys::SENT || Token::is_sent_by_timer(info.value),
     };
     let (token, tick) = match info.code {
         // Our timers, and what we send in the name of one (`sys::queue_signal`). The token has a mark

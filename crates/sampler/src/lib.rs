@@ -32,6 +32,7 @@ mod slot;
 mod stack;
 mod sys;
 mod trace;
+mod waiting;
 mod waits;
 
 /// The atomics that `protocol` is compiled with.
@@ -48,5 +49,5 @@ pub use config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn, WalkR
 pub use counters::{Counters, DiscardReason};
 pub use guard::Held;
 pub use reader::{Reader, SampleEvent, SampleView};
-pub use sampler::{Holder, Route, Sampler, SlotId};
+pub use sampler::{Holder, Route, Sampler, SlotId, Unsent};
 pub use trace::{TraceRefused, TraceView};

@@ -296,10 +296,11 @@ impl Reader {
         {
             *out = since(total.load(Ordering::Relaxed), taken);
         }
-        if counters.discarded(DiscardReason::QueueFull) > 0 {
-            // Whose signals they were is not known.
+        if GLOBAL.events.is_any_taken() {
+            // Whose signals were not queued is not known.
+            let is_full = counters.discarded(DiscardReason::QueueFull) > 0;
             for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
-                engine::restart(slot);
+                engine::restart(slot, is_full);
             }
         }
         if let Some(out) = counters

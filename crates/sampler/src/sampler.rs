@@ -19,6 +19,7 @@ use crate::reader::Reader;
 use crate::slot::Slot;
 use crate::sync::AtomicU64;
 use crate::sys;
+use core::sync::atomic::AtomicU32;
 
 /// A registered thread. Stays unique when its slot is used again for another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -73,6 +74,15 @@ pub enum Route {
     /// By a signal of our own, on the alternate stack of the thread if it has one: for all others. What they run on, a
     /// coroutine's stack or a goroutine's, may be as small as they like.
     Own,
+}
+
+/// Why a signal could not be sent: the errno of each way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsent {
+    /// Of `rt_tgsigqueueinfo`.
+    pub queue: i32,
+    /// Of `timer_create`; 0 where it was not asked, as a timer would not have helped.
+    pub timer: i32,
 }
 
 /// Who handles the signal: [`Sampler::holder`].
@@ -293,11 +303,12 @@ impl Sampler {
         }
         slot.reader.greeted.store(true, Ordering::Relaxed);
         // An earlier one is in the thread's queue still.
-        if slot.hello_sent.swap(true, Ordering::Relaxed) {
+        if slot.hello_sent.swap(true, Ordering::Relaxed)
+            && !is_lost(slot, &slot.reader.hello_waited, LOST_ASKS)
+        {
             return Ok(());
         }
-        send(slot, id.token(Ask::Hello))
-            .inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
+        send(slot, id, Ask::Hello).inspect_err(|_| slot.hello_sent.store(false, Ordering::Relaxed))
     }
 
     /// The thread's ticks of CPU time stand for so many threads from here on, itself among them: for who registers one of many that
@@ -368,10 +379,13 @@ impl Sampler {
         interval.max(self.resolution_ns())
     }
 
-    /// The errno of the last signal that the kernel would not let us send to a living thread, since
-    /// the start; 0 for none.
-    pub fn send_errno(&self) -> i32 {
-        GLOBAL.send_errno.load(Ordering::Relaxed)
+    /// Why the last signal could not be sent to a living thread, since the start.
+    pub fn unsent(&self) -> Option<Unsent> {
+        let queue = GLOBAL.send_errno.load(Ordering::Relaxed);
+        (queue != 0).then(|| Unsent {
+            queue,
+            timer: GLOBAL.timer_errno.load(Ordering::Relaxed),
+        })
     }
 
     /// When [`Reader::tick`] is to be called next, CLOCK_MONOTONIC; `None`: no thread needs it. Later than an
@@ -498,8 +512,25 @@ impl Sampler {
     }
 }
 
-/// Sends a signal of ours to a slot's thread.
-pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
+/// After so many questions that a thread has not answered it is looked whether the signal is in its queue.
+pub(crate) const LOST_ASKS: u32 = 4;
+
+/// Whether a signal that was sent to the thread and has not come is no longer on its way: somebody who traces the thread
+/// has kept it. To be asked while one is under way; `waited` counts, and one in `after` times the kernel is asked. What
+/// is in the queue comes, so there are never more than two.
+pub(crate) fn is_lost(slot: &Slot, waited: &AtomicU32, after: u32) -> bool {
+    let times = waited.load(Ordering::Relaxed).saturating_add(1);
+    if times < after {
+        waited.store(times, Ordering::Relaxed);
+        return false;
+    }
+    waited.store(0, Ordering::Relaxed);
+    let tid = slot.tid.load(Ordering::Relaxed);
+    !sys::is_pending(tid, GLOBAL.signal_of(slot))
+}
+
+/// Sends a signal of ours to a slot's thread: queued, or by a timer where that is refused.
+pub(crate) fn send(slot: &Slot, id: SlotId, ask: Ask) -> Result<(), Error> {
     let pid = GLOBAL.pid.load(Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     guard::look_briefly(&GLOBAL);
@@ -507,27 +538,28 @@ pub(crate) fn send(slot: &Slot, token: u64) -> Result<(), Error> {
         return Err(Error::Held(held));
     }
     let signal = GLOBAL.signal_of(slot);
-    sys::queue_signal(pid, tid, signal, token).map_err(|errno| match errno {
-        libc::ESRCH => Error::NoSuchThread,
-        errno => {
-            GLOBAL.send_errno.store(errno, Ordering::Relaxed);
-            if errno == libc::EAGAIN {
-                GLOBAL.discard(DiscardReason::QueueFull);
-            }
-            Error::Os {
-                call: "rt_tgsigqueueinfo",
-                errno,
-            }
+    let token = id.token(ask);
+    let (errno, timer) = match sys::queue_signal(pid, tid, signal, token) {
+        Ok(()) => return Ok(()),
+        Err(libc::ESRCH) => return Err(Error::NoSuchThread),
+        // A timer takes a place too.
+        Err(libc::EAGAIN) => {
+            GLOBAL.discard(DiscardReason::QueueFull);
+            (libc::EAGAIN, 0)
         }
+        Err(errno) => match engine::send_by_timer(slot, token, ask) {
+            Ok(()) => return Ok(()),
+            // The kernel knows no such thread.
+            Err(libc::EINVAL) => return Err(Error::NoSuchThread),
+            Err(timer) => (errno, timer),
+        },
+    };
+    GLOBAL.send_errno.store(errno, Ordering::Relaxed);
+    GLOBAL.timer_errno.store(timer, Ordering::Relaxed);
+    Err(Error::Os {
+        call: "rt_tgsigqueueinfo",
+        errno,
     })
-}
-
-pub(crate) fn wall_token(id: SlotId) -> u64 {
-    id.token(Ask::Wall)
-}
-
-pub(crate) fn trace_token(id: SlotId) -> u64 {
-    id.token(Ask::Trace)
 }
 
 pub(crate) fn handler_address() -> usize {
@@ -678,6 +710,9 @@ fn choose(config: &Config) -> Result<EngineKind, Error> {
     let probe = |user_only: bool| engine::probe_perf(user_only).map(|fd| engine::anchor(Some(fd)));
     match config.engine {
         EngineChoice::Wall | EngineChoice::None => Ok(EngineKind::Wall),
+        EngineChoice::Timer | EngineChoice::Auto if !engine::may_have_timers() => {
+            Ok(EngineKind::Clock)
+        }
         EngineChoice::Timer => Ok(EngineKind::Timer),
         EngineChoice::Clock => Ok(EngineKind::Clock),
         EngineChoice::Auto => {
@@ -746,6 +781,7 @@ fn install(signal: i32) -> Result<(), Error> {
     }
     GLOBAL.signal_taken.store(false, Ordering::Relaxed);
     GLOBAL.send_errno.store(0, Ordering::Relaxed);
+    GLOBAL.timer_errno.store(0, Ordering::Relaxed);
     put_on_top(signal)?;
     let own = guard::choose_own_signal(signal);
     GLOBAL.own_signal.store(own, Ordering::Relaxed);

@@ -28,6 +28,8 @@ pub(crate) struct Slot {
     pub(crate) stack_high: AtomicU64,
     /// [`crate::engine::Timer`] as a word; swapped, so that exactly one ends it.
     pub(crate) timer: AtomicU64,
+    /// Timers by which it is sent signals where they cannot be queued: ticks of the reader's, and all else. As `timer`.
+    pub(crate) senders: [AtomicU64; 2],
     /// What the timer's signals carry. Written before `timer`.
     pub(crate) token: AtomicU64,
     /// The block, kept when the slot is free. Changed only by `register`.
@@ -139,8 +141,11 @@ pub(crate) struct ReaderSide {
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
-    /// Wall ticks for which the signal has been in the handler.
+    /// Wall ticks for which the signal has not been handled, and the same of the other kinds.
     pub(crate) waited: AtomicU32,
+    pub(crate) cpu_waited: AtomicU32,
+    pub(crate) hello_waited: AtomicU32,
+    pub(crate) trace_waited: AtomicU32,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     /// Behind which place of the ring idle time belongs: that of the sample before it.
@@ -341,7 +346,11 @@ impl Slot {
             &self.reader.wait_ns,
             &self.reader.wait_until,
         ];
-        for word in zero64.into_iter().chain(&self.reader.taken) {
+        for word in zero64
+            .into_iter()
+            .chain(&self.senders)
+            .chain(&self.reader.taken)
+        {
             word.store(0, Ordering::Relaxed);
         }
         for word in [
@@ -349,6 +358,9 @@ impl Slot {
             &self.reader.depth,
             &self.reader.idle_ticks,
             &self.reader.waited,
+            &self.reader.cpu_waited,
+            &self.reader.hello_waited,
+            &self.reader.trace_waited,
             &self.reader.wait_ticks,
             &self.reader.wait_misses,
             &self.wait_depth,
@@ -437,6 +449,7 @@ mod tests {
             stack_low,
             stack_high,
             timer,
+            senders,
             head,
             last_depth,
             last_buffer,
@@ -489,6 +502,9 @@ mod tests {
             greeted,
             idle_ticks,
             waited,
+            cpu_waited,
+            hello_waited,
+            trace_waited,
             idle_ns,
             idle_until,
             idle_at,
@@ -541,7 +557,7 @@ mod tests {
             wait_ns,
             wait_until,
         ];
-        for (at, word) in words.into_iter().chain(taken).enumerate() {
+        for (at, word) in words.into_iter().chain(senders).chain(taken).enumerate() {
             assert_eq!(word.load(Ordering::Relaxed), 0, "number {at} of 64 bits");
         }
         let halves = [
@@ -550,6 +566,9 @@ mod tests {
             depth,
             idle_ticks,
             waited,
+            cpu_waited,
+            hello_waited,
+            trace_waited,
             wait_ticks,
             wait_misses,
         ];

@@ -5,6 +5,8 @@
 
 use core::ffi::c_int;
 
+use syscalls::Call;
+
 use crate::config::Error;
 
 /// `errno` of this thread.
@@ -263,6 +265,9 @@ pub(crate) fn queue_priced(pid: i32, tid: u32, signal: i32) -> Result<(), i32> {
 }
 
 fn queue(pid: i32, tid: u32, signal: i32, first: i32, value: u64) -> Result<(), i32> {
+    if !syscalls::may(Call::RtTgsigqueueinfo) {
+        return Err(syscalls::refusal(Call::RtTgsigqueueinfo));
+    }
     let info = SignalInfo {
         signo: signal,
         errno: 0,
@@ -475,12 +480,29 @@ pub(crate) fn free_signals() -> u64 {
 }
 
 /// Whether a thread of this process runs, or would if there were a processor for it: the letter after
-/// its name, which may hold anything, in its `stat` file.
+/// its name, which may hold anything, in its `stat` file. Also where that cannot be read, as without a descriptor
+/// left: who is not known to wait is sampled.
 pub(crate) fn is_runnable(tid: u32) -> bool {
     let mut text = [0u8; 128];
     let text = read_task_file(tid, b"/stat\0", &mut text);
+    if text.is_empty() {
+        return true;
+    }
     let after_name = text.iter().rposition(|byte| *byte == b')');
     after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
+}
+
+/// Whether a signal waits in the queue of a thread of this process: its `SigPnd`. Also where that cannot be read.
+pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
+    let mut text = [0u8; 2048];
+    let text = read_task_file(tid, b"/status\0", &mut text);
+    const NAME: &[u8] = b"\nSigPnd:\t";
+    let at = text.windows(NAME.len()).position(|part| part == NAME);
+    let digits = at.and_then(|at| text.get(at + NAME.len()..at + NAME.len() + 16));
+    let Some(set) = digits.and_then(hexadecimal_digits) else {
+        return true;
+    };
+    set & 1 << (signal - 1).clamp(0, 63) != 0
 }
 
 /// For how many nanoseconds a thread of this process has waited for a processor in all its life, in which it could have run: the
@@ -516,16 +538,41 @@ pub(crate) fn waits_at(tid: u32) -> Option<(u64, u64)> {
 
 /// The number in `0x…`.
 fn hexadecimal(word: &[u8]) -> Option<u64> {
-    let digits = word.strip_prefix(b"0x")?;
+    hexadecimal_digits(word.strip_prefix(b"0x")?)
+}
+
+fn hexadecimal_digits(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0_u64, |sum, digit| {
         let digit = char::from(*digit).to_digit(16)?;
         Some(sum.wrapping_mul(16).wrapping_add(digit.into()))
     })
 }
 
+/// Where a thread of this process keeps the list of its robust mutexes: in its control block, which glibc places at the
+/// upper end of a stack that it has made. `None` where the kernel does not tell.
+pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
+    if !syscalls::may(Call::GetRobustList) {
+        return None;
+    }
+    let (mut head, mut length) = (0_u64, 0_usize);
+    // SAFETY: valid out-pointers of the sizes that the kernel writes.
+    let asked = unsafe {
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut length,
+        )
+    };
+    (asked == 0 && head != 0).then_some(head)
+}
+
 /// Reads what lies in this process's own memory at `address`, as much as `into` holds; false where that cannot be had.
 /// By the kernel, as a thread's stack may be gone before we have looked.
 pub(crate) fn read_own(address: u64, into: &mut [u64]) -> bool {
+    if !syscalls::may(Call::ProcessVmReadv) {
+        return false;
+    }
     let length = size_of_val(into);
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),

@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::counters::DiscardReason;
-use crate::global::{GLOBAL, Global};
+use crate::global::{Ask, GLOBAL, Global};
 use crate::handler;
 use crate::protocol::{CLOSING, LIVE};
 use crate::reader::Reader;
@@ -88,10 +88,13 @@ impl Reader {
             });
         asked.map_err(|_| Error::StaleSlot)?;
         // One that was sent for an earlier question and has not come answers this one.
-        if slot.trace_sent.swap(true, Ordering::Relaxed) {
+        let waited = &slot.reader.trace_waited;
+        if slot.trace_sent.swap(true, Ordering::Relaxed)
+            && !sampler::is_lost(slot, waited, sampler::LOST_ASKS)
+        {
             return Ok(());
         }
-        sampler::send(slot, sampler::trace_token(id)).inspect_err(|_| {
+        sampler::send(slot, id, Ask::Trace).inspect_err(|_| {
             slot.trace_sent.store(false, Ordering::Relaxed);
             give_up(slot);
         })

@@ -12,6 +12,9 @@ const FAULT: i64 = -(libc::EFAULT as i64);
 
 /// `process_vm_readv` of this process: bytes read, or an error below zero.
 fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
+    if !syscalls::may(syscalls::Call::ProcessVmReadv) {
+        return -i64::from(libc::ENOSYS);
+    }
     let local = libc::iovec {
         iov_base: buffer.cast(),
         iov_len: length,

@@ -6,12 +6,14 @@
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 
-/// Thread ids of this process. By the kernel's own call: the C library's `opendir` has its room of the program's `malloc`.
-pub fn thread_ids(into: &mut Vec<u32>) {
-    into.clear();
+/// Thread ids of this process. False: the kernel does not list them now, as where no descriptor is
+/// left; `into` stays as it was. By the kernel's own call: the C library's `opendir` takes its
+/// memory from the program's `malloc`.
+pub fn thread_ids(into: &mut Vec<u32>) -> bool {
     let Ok(folder) = std::fs::File::open("/proc/self/task") else {
-        return;
+        return false;
     };
+    into.clear();
     let mut room = [0u8; 8192];
     loop {
         // SAFETY: writes at most as many bytes as `room` has.
@@ -21,7 +23,8 @@ pub fn thread_ids(into: &mut Vec<u32>) {
         };
         let filled = usize::try_from(filled).unwrap_or(0);
         let Some(mut entries) = room.get(..filled).filter(|entries| !entries.is_empty()) else {
-            return;
+            // The calling thread is among them.
+            return !into.is_empty();
         };
         while let Some((name, rest)) = next_entry(entries) {
             into.extend(

@@ -10,6 +10,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use syscalls::Call;
+
 /// Whom the handler wakes; null before there is anybody.
 static SERVED: AtomicPtr<Wake> = AtomicPtr::new(std::ptr::null_mut());
 /// The handler has called and nobody has come since.
@@ -67,39 +69,81 @@ impl Wake {
     /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over; for
     /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it was the
     /// time. Agent thread only. Where there are `others` (16 at most), one of them is what [`Wake::also_by`] makes
-    /// readable.
+    /// readable. Where the kernel does not wait for them it sleeps [`BLIND`] at most and answers true: whoever can be
+    /// there has to be looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
         }
-        let limit = timeout.map(|timeout| libc::timespec {
-            tv_sec: timeout.as_secs().cast_signed(),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let mut readable = 0;
-        if others.iter().all(|fd| *fd < 0) {
-            let heard = self.heard.load(Ordering::Relaxed);
-            let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-            let word = self.rung.as_ptr();
-            // SAFETY: the kernel reads the word and the timeout or none, alive during the call.
-            unsafe { libc::syscall(libc::SYS_futex, word, op, heard, limit) };
-        } else {
-            // The kernel passes over a negative descriptor.
-            let mut fds = [libc::pollfd {
-                fd: -1,
-                events: libc::POLLIN,
-                revents: 0,
-            }; 16];
-            for (entry, fd) in fds.iter_mut().zip(others) {
-                entry.fd = *fd;
-            }
-            let (start, length) = (fds.as_mut_ptr(), fds.len() as libc::nfds_t);
-            // SAFETY: so many pollfds and a timeout or none, alive during the call; no signal mask.
-            readable = unsafe { libc::ppoll(start, length, limit, std::ptr::null()) };
+        let mut fds = [libc::pollfd {
+            fd: -1,
+            events: libc::POLLIN,
+            revents: 0,
+        }; 16];
+        let mut count = 0;
+        // None that is not open: the kernel takes no more entries than the program may have descriptors.
+        for (entry, fd) in fds.iter_mut().zip(others.iter().filter(|fd| **fd >= 0)) {
+            entry.fd = *fd;
+            count += 1;
         }
-        self.take() || readable > 0
+        let fds = fds.get_mut(..count).unwrap_or_default();
+        if fds.is_empty() {
+            self.sleep(timeout);
+            return self.take();
+        }
+        match poll(fds, timeout) {
+            Some(is_readable) => self.take() || is_readable,
+            None => {
+                self.sleep(Some(timeout.map_or(BLIND, |timeout| timeout.min(BLIND))));
+                self.take();
+                true
+            }
+        }
     }
+
+    /// Sleeps until somebody rings or the time is over.
+    fn sleep(&self, timeout: Option<Duration>) {
+        let limit = timeout.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let heard = self.heard.load(Ordering::Relaxed);
+        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let word = self.rung.as_ptr();
+        // SAFETY: the kernel reads the word and the timeout or none, alive during the call.
+        unsafe { libc::syscall(libc::SYS_futex, word, op, heard, limit) };
+    }
+}
+
+/// How long is slept where descriptors cannot be waited for.
+const BLIND: Duration = Duration::from_millis(50);
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// Waits until one of these is readable: whether one is, `None` where the kernel does not wait for them (more than
+/// RLIMIT_NOFILE, no memory).
+fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
+    let length = fds.len() as libc::nfds_t;
+    let readable = if syscalls::may(Call::Ppoll) {
+        let limit = timeout.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: so many pollfds and a timeout or none, alive during the call; no signal mask.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), length, limit, std::ptr::null()) }
+    } else {
+        let limit = timeout.map_or(-1, |timeout| {
+            i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: so many pollfds, alive during the call.
+        unsafe { libc::poll(fds.as_mut_ptr(), length, limit) }
+    };
+    if readable < 0 {
+        let error = std::io::Error::last_os_error();
+        return (error.kind() == std::io::ErrorKind::Interrupted).then_some(false);
+    }
+    Some(readable > 0)
 }
 
 /// Wakes the agent thread to look for new modules: the handler has met code that nobody knows.
@@ -133,6 +177,38 @@ mod tests {
         wake.wait(&[], None);
         wake.wait(&[], Some(Duration::ZERO));
         assert!(!wake.take());
+    }
+
+    /// In a forked child, as the limit is the process's.
+    #[test]
+    fn who_may_have_no_descriptors_sleeps_and_looks_for_who_is_there() {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        // SAFETY: the child does little, and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: a valid limit.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+            let wake = Wake::new();
+            let before = std::time::Instant::now();
+            let looks = (0..3).all(|_| wake.wait(&[-1, ends[0]], Some(Duration::from_secs(60))));
+            let slept = before.elapsed() >= 3 * BLIND;
+            // SAFETY: ends the child without the test harness's handlers.
+            unsafe { libc::_exit(i32::from(!(looks && slept))) };
+        }
+        let mut status = 0;
+        // SAFETY: our child, and a valid out-pointer; the descriptors are this test's own.
+        unsafe {
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            libc::close(ends[0]);
+            libc::close(ends[1]);
+        }
+        assert_eq!(status, 0);
     }
 
     #[test]

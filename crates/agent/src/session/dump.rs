@@ -16,6 +16,8 @@ use crate::base::proc::{self, ThreadState};
 
 /// How long threads may take to answer, all together.
 const BOUND_NS: u64 = 500_000_000;
+/// How often a thread is asked: again where its handler would not walk, which is another matter an instruction later.
+const MOST_ASKS: u8 = 3;
 /// Between two looks at who has answered; a handler takes microseconds.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -28,6 +30,7 @@ impl Session<'_> {
         target.natives.refresh();
         let until = proc::now_ns().saturating_add(BOUND_NS);
         let mut found: BTreeMap<u32, ThreadState> = BTreeMap::new();
+        let mut asked: BTreeMap<u32, u8> = BTreeMap::new();
         loop {
             // Before any signal: it wakes who waits.
             proc::thread_ids(&mut self.ids);
@@ -38,7 +41,19 @@ impl Session<'_> {
             }
             target.threads.scan(self.tid, &mut self.ids, true);
             target.threads.take_hellos(&mut self.reader);
-            self.reader.wall_tick(proc::now_ns());
+            for &tid in found.keys() {
+                let thread = target.threads.number_of(tid);
+                let Some((thread, slot)) = thread.zip(target.threads.armed_slot_of(tid)) else {
+                    continue;
+                };
+                let times = asked.entry(tid).or_default();
+                if !self.walker.has_stack_of(thread)
+                    && *times < MOST_ASKS
+                    && self.reader.ask_once(slot)
+                {
+                    *times += 1;
+                }
+            }
             self.parts.wake.wait(&[self.reader.wake_fd()], Some(LOOK));
             self.drain(cx, false);
             let is_waited_for = |tid: &u32| {

@@ -321,8 +321,11 @@ impl<'a> Session<'a> {
             };
             if scans {
                 self.thread_count = count;
-                // A greeting wakes who waits; a dump reads what they do first, and greets them then.
-                let greet = self.settings.walker != WalkerKind::Suspend && !self.settings.dump;
+                // A greeting wakes who waits. A dump reads what they do first, and greets them then; events are told of by the
+                // threads themselves.
+                let greet = self.settings.walker != WalkerKind::Suspend
+                    && !self.settings.dump
+                    && !self.settings.timed().is_empty();
                 target.threads.scan(self.tid, &mut self.ids, greet);
             }
             if now_and_then {

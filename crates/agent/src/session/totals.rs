@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use corprof::{CallbackKind, Calls};
 use recording::{CostPart, Record};
-use sampler::{Counters, DiscardReason, Sampler};
+use sampler::{Counters, DiscardReason, Sampler, Unsent};
+use syscalls::{Call, Verdict};
 
 use super::{Parts, Session};
 use crate::base::proc;
-use crate::target::accounts::Claim;
+use crate::target::accounts::{self, Claim};
 
 fn unseen(claim: Claim) -> Record<'static> {
     Record::Unseen {
@@ -38,6 +39,25 @@ pub(super) struct Totals {
     callbacks_told: [u64; CallbackKind::COUNT],
     /// What was said to be unseen.
     unseen: Vec<Claim>,
+    /// What was said of filters of system calls, and of signals that cannot be sent.
+    forbidden: String,
+    unsent: Option<Unsent>,
+}
+
+/// What a filter of system calls forbids, and the agent does without; empty where there is nothing.
+fn forbidden() -> String {
+    let each = Call::all().filter_map(|call| {
+        let how = match syscalls::verdict(call) {
+            Verdict::Refused(errno) => format!("errno {errno}"),
+            Verdict::Ends => "would end the program".to_owned(),
+            Verdict::Untried => "there was no child to try it in".to_owned(),
+            Verdict::Unfiltered | Verdict::LetThrough => return None,
+        };
+        // Nobody misses that without `--engine perf`, which says so itself.
+        let is_missed = call.is_spared() && call != Call::PerfEventOpen;
+        is_missed.then(|| format!("{} ({how})", call.name()))
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 impl Totals {
@@ -64,6 +84,8 @@ impl Totals {
             callbacks: Default::default(),
             callbacks_told: Default::default(),
             unseen: Vec::new(),
+            forbidden: String::new(),
+            unsent: None,
         }
     }
 
@@ -76,8 +98,33 @@ impl Totals {
 }
 
 impl Session<'_> {
+    /// Looks for filters of system calls, and says what they forbid us.
+    pub(super) fn tell_filters(&mut self) {
+        syscalls::look();
+        let forbidden = forbidden();
+        if forbidden != self.totals.forbidden {
+            self.recorder.note(&format!(
+                "a filter of system calls (seccomp) forbids some that the agent does without: {forbidden}"
+            ));
+            self.totals.forbidden = forbidden;
+        }
+        // Those for which there was no place are counted.
+        let unsent = self.totals.sampler.unsent();
+        let unsent = unsent.filter(|unsent| unsent.queue != libc::EAGAIN);
+        if let Some(unsent) = unsent
+            && self.totals.unsent != Some(unsent)
+        {
+            self.totals.unsent = Some(unsent);
+            let why = accounts::why(unsent);
+            self.recorder.note(&format!(
+                "signals cannot be sent to threads, which have no stacks then: {why}"
+            ));
+        }
+    }
+
     /// Writes counters and totals.
     pub(super) fn tell_totals(&mut self) {
+        self.tell_filters();
         let counters = self.reader.take_counters();
         self.totals.add(&counters);
         for reason in DiscardReason::ALL {

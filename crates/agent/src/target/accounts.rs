@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use sampler::{Error, Held, Sampler};
+use sampler::{Error, Held, Sampler, Unsent};
 
 use crate::base::numbers::NumberMap;
 
@@ -20,8 +20,8 @@ pub enum Reason {
     Blocks,
     /// The sampler could not take it.
     Refused(Error),
-    /// The kernel does not let us send signals: its errno.
-    Unsent(i32),
+    /// The kernel does not let us send signals.
+    Unsent(Unsent),
     /// The program has taken the signal.
     Taken,
     /// No frame of a signal is sure to have room on the thread's stack.
@@ -30,6 +30,8 @@ pub enum Reason {
     Early,
     /// Used by threads after we had last seen them, or that were never seen.
     Ended,
+    /// Used by threads that cannot be listed.
+    Unlisted,
     /// Used by threads that were sampled and ended before a tick came, more than ticks of others
     /// among them have stood for.
     Short,
@@ -45,11 +47,11 @@ impl Reason {
             Reason::Refused(error) => {
                 return format!("threads that could not be registered: {error}").into();
             }
-            Reason::Unsent(libc::EAGAIN) => {
+            Reason::Unsent(unsent) if unsent.queue == libc::EAGAIN => {
                 "threads whose signals cannot be queued (ulimit -i is used up)"
             }
-            Reason::Unsent(errno) => {
-                return format!("threads that we may not send signals to: errno {errno}").into();
+            Reason::Unsent(unsent) => {
+                return format!("threads that signals cannot be sent to: {}", why(unsent)).into();
             }
             Reason::Taken | Reason::Held(Held::Taken) => "signal taken by the program",
             Reason::Held(Held::Alternate) => {
@@ -63,10 +65,19 @@ impl Reason {
             }
             Reason::Early => "threads before they were sampled",
             Reason::Ended => "threads that ended before they were sampled",
+            Reason::Unlisted => {
+                "threads that cannot be listed: no descriptor is left (ulimit -n is used up)"
+            }
             Reason::Short => "threads that ended between two ticks",
             Reason::Unknown => "unknown",
         })
     }
+}
+
+/// Why a signal cannot be sent.
+pub fn why(unsent: Unsent) -> String {
+    let Unsent { queue, timer } = unsent;
+    format!("rt_tgsigqueueinfo: errno {queue}; timer_create: errno {timer}")
 }
 
 /// A sum of one reason.
@@ -151,12 +162,12 @@ impl Account {
     }
 
     fn reason(&self, armed: bool, sampler: &Sampler) -> Reason {
-        match (self.refused, sampler.send_errno()) {
+        match (self.refused, sampler.unsent()) {
             (Some(error), _) if !armed => Reason::Refused(error),
             _ if !sampler.is_running() => Reason::Taken,
             _ if self.blocks => Reason::Blocks,
             _ if let Some(held) = self.held => Reason::Held(held),
-            (_, errno) if errno != 0 => Reason::Unsent(errno),
+            (_, Some(unsent)) => Reason::Unsent(unsent),
             _ if !armed => Reason::Early,
             _ => Reason::Unknown,
         }
@@ -274,14 +285,15 @@ impl Accounts {
     }
 
     /// Makes the report: clocks of the process and of all its threads were just read, and `accounts`
-    /// are those of the threads that have one, settled, with whether they are armed.
+    /// are those of the threads that have one, settled, with whether they are armed. `others` is the reason of those of which no
+    /// clock is left.
     pub fn make_report<'a>(
         &mut self,
         process_ns: u64,
         agent_tid: u32,
         clocks: &[(u32, u64)],
         accounts: impl Iterator<Item = (u32, &'a Account, bool)>,
-        sampler: &Sampler,
+        (sampler, others): (&Sampler, Reason),
     ) {
         let Some(opened_ns) = self.open else { return };
         let used_ns = process_ns.saturating_sub(opened_ns);
@@ -311,7 +323,7 @@ impl Accounts {
         let overtold_ns = self.ends_ns.min(0);
         let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overtold_ns);
         let reason = if sampler.is_running() {
-            Reason::Ended
+            others
         } else {
             Reason::Taken
         };
@@ -416,7 +428,8 @@ mod tests {
         // Of 900 ms the agent has used 100, and of another 100 no clock is left.
         let clocks = [(2, 300 * MS), (AGENT, 100 * MS)];
         let known = [(2, &live, true)].into_iter();
-        accounts.make_report(950 * MS, AGENT, &clocks, known, sampler);
+        let others = (sampler, Reason::Ended);
+        accounts.make_report(950 * MS, AGENT, &clocks, known, others);
         let report = accounts.report().unwrap();
         assert_eq!(report.due_ns, 800 * MS);
         let unread = Claim {

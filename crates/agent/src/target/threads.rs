@@ -440,9 +440,9 @@ impl Threads {
         }
     }
 
-    /// Looks which threads the kernel has. Agent thread only. New native ones are registered and
-    /// greeted, so that their next signal tells where their stack is.
-    /// With `greet` unset no signal is sent: nobody wants to walk them.
+    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. Where their stack is the
+    /// kernel tells of one that waits; any other is greeted, so that its next signal tells.
+    /// With `greet` unset nobody is asked: nobody wants to walk them.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: bool) {
         let is_session = self.phase.get().is_session();
         {
@@ -453,7 +453,11 @@ impl Threads {
                 entry.alive = false;
             }
         }
-        proc::thread_ids(ids);
+        if !proc::thread_ids(ids) {
+            // Nobody has ended for that.
+            self.state().cannot_look = true;
+            return;
+        }
         ids.retain(|tid| *tid != agent_tid && !self.is_ours(*tid));
         let mut unnamed: Vec<(u32, bool, Option<String>)> = Vec::new();
         let mut owing: Vec<(u32, Option<u64>)> = Vec::new();
@@ -522,7 +526,8 @@ impl Threads {
                 }
             }
             let is_recording = self.phase.is_recording();
-            all.waiting = !arm.is_empty() || !hello.is_empty();
+            all.cannot_look = false;
+            all.waiting = !arm.is_empty() || greet && !hello.is_empty();
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
@@ -540,10 +545,22 @@ impl Threads {
             hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
         }
         if let Some(sampler) = self.sampler().filter(|_| greet) {
-            for slot in hello {
+            let mut found = Vec::new();
+            sampler.settle_waiting(&hello, |slot| found.push(slot));
+            for slot in found.iter().copied() {
+                self.is_settled(slot);
+            }
+            for slot in hello.into_iter().filter(|slot| !found.contains(slot)) {
                 let _gone = sampler.hello(slot);
             }
         }
+    }
+
+    /// The slot of a thread whose stack is known.
+    pub fn armed_slot_of(&self, tid: u32) -> Option<SlotId> {
+        let state = self.state();
+        let entry = state.by_tid.get(&tid).filter(|entry| entry.armed)?;
+        entry.slot
     }
 
     /// Looks for new names of threads that have done anything since they were last asked for theirs, of a
@@ -597,20 +614,23 @@ impl Threads {
     /// Takes the answers of threads that were greeted, whose stacks the reader finds. Agent thread
     /// only.
     pub fn take_hellos(&self, reader: &mut sampler::Reader) {
-        reader.settle_hellos(|slot| {
-            let mut state = self.state();
-            let all = &mut *state;
-            let mut entries = all.by_tid.iter_mut();
-            let entry = entries.find(|(_, entry)| entry.slot == Some(slot));
-            if let Some((tid, entry)) = entry {
-                if !entry.armed {
-                    let clock = proc::thread_cpu_ns(*tid);
-                    let told = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
-                    all.accounts.armed(&mut entry.account, clock, told);
-                }
-                entry.armed = true;
+        reader.settle_hellos(|slot| self.is_settled(slot));
+    }
+
+    /// The stack of this slot's thread has been found.
+    fn is_settled(&self, slot: SlotId) {
+        let mut state = self.state();
+        let all = &mut *state;
+        let mut entries = all.by_tid.iter_mut();
+        let entry = entries.find(|(_, entry)| entry.slot == Some(slot));
+        if let Some((tid, entry)) = entry {
+            if !entry.armed {
+                let clock = proc::thread_cpu_ns(*tid);
+                let told = all.sampler.map_or(0, |sampler| sampler.told_ns(slot));
+                all.accounts.armed(&mut entry.account, clock, told);
             }
-        });
+            entry.armed = true;
+        }
     }
 
     /// The managed threads of a CLR.

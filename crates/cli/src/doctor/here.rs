@@ -8,6 +8,7 @@ use std::process::Command;
 
 use nix::sys::utsname::uname;
 use rustix::process::{Resource, getrlimit};
+use syscalls::{Call, Verdict};
 
 use super::{Check, trial};
 use crate::console::shown;
@@ -23,12 +24,15 @@ const FEW_SIGNALS: u64 = 256;
 
 /// The checks, in the order in which recording comes to need them.
 pub(super) fn checks(carried: Carried) -> Vec<Check> {
+    // A filter of system calls may end who makes a call that it does not know.
+    syscalls::look();
     vec![
         kernel(),
         agent(carried),
         environment(),
         socket(),
         timer(),
+        sending(),
         signals(),
         descriptors(),
         memory(),
@@ -134,10 +138,38 @@ fn timer() -> Check {
     }
 }
 
+fn sending() -> Check {
+    const WHAT: &str = "signals";
+    match (trial::signal(), trial::timer()) {
+        (Ok(()), _) => Check::ok(WHAT, "rt_tgsigqueueinfo to a thread"),
+        (Err(error), Ok(())) => Check::limited(
+            WHAT,
+            format!(
+                "rt_tgsigqueueinfo: {error}; the agent sends signals by timers instead; a container's seccomp \
+                 profile can allow rt_tgsigqueueinfo"
+            ),
+        ),
+        (Err(error), Err(_)) => Check::not_ok(
+            WHAT,
+            format!(
+                "rt_tgsigqueueinfo: {error}, and there are no timers: no thread can be sampled; a container's \
+                 seccomp profile can allow rt_tgsigqueueinfo and timer_create"
+            ),
+        ),
+    }
+}
+
 fn signals() -> Check {
     let what = "pending signals";
     let queued = procfs::process::Process::myself().and_then(|process| process.status());
     match queued {
+        Ok(status) if status.sigq.0 >= status.sigq.1 => Check::not_ok(
+            what,
+            format!(
+                "none of {} may be pending any more: no thread can be sampled; raise it with ulimit -i",
+                status.sigq.1
+            ),
+        ),
         Ok(status) => left(
             what,
             status.sigq,
@@ -222,14 +254,36 @@ fn containers() -> Check {
 
 fn seccomp() -> Check {
     const WHAT: &str = "seccomp";
-    let status = procfs::process::Process::myself().and_then(|process| process.status());
-    match status.map(|status| status.seccomp) {
-        Ok(Some(2)) => Check::ok(
-            WHAT,
-            "system calls are filtered; those above were let through or say so",
-        ),
-        _ => Check::ok(WHAT, "system calls are not filtered"),
+    const TRIED: &str = "system calls are filtered; each that the agent makes and a runtime does not was made by a child that \
+                         has the same filter";
+    if !syscalls::is_filtered() {
+        return Check::ok(WHAT, "system calls are not filtered");
     }
+    let words = |call: Call| match syscalls::verdict(call) {
+        Verdict::Refused(errno) => Some(format!("{} is refused (errno {errno})", call.name())),
+        Verdict::Ends => Some(format!("{} ends the program", call.name())),
+        Verdict::Untried => Some(format!("{} could not be tried", call.name())),
+        Verdict::Unfiltered | Verdict::LetThrough => None,
+    };
+    let found: Vec<String> = Call::all().filter_map(words).collect();
+    if let Some(call) = syscalls::first_fatal() {
+        return Check::not_ok(
+            WHAT,
+            format!(
+                "{TRIED}: {}; without {} the agent does not come to a program; let the filter allow it, or answer an \
+                 error",
+                found.join(", "),
+                call.name(),
+            ),
+        );
+    }
+    if found.is_empty() {
+        return Check::ok(WHAT, format!("{TRIED}: all are let through"));
+    }
+    Check::limited(
+        WHAT,
+        format!("{TRIED}: {}; the agent does without", found.join(", ")),
+    )
 }
 
 #[cfg(test)]

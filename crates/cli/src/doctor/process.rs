@@ -101,13 +101,7 @@ fn library(target: &Target, survey: &Survey, carried: Carried) -> Check {
 fn limits(target: &Target) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Ok(status) = target.process().status() {
-        let what = "its signals";
-        checks.push(left(
-            what,
-            status.sigq,
-            status.threads,
-            "each thread with a timer takes one, the others are sampled by their clocks",
-        ));
+        checks.push(its_signals(status.sigq, status.threads));
         // Of a .NET program nothing else handles it.
         const SIGURG: u32 = 23;
         if status.sigcgt >> (SIGURG - 1) & 1 != 0 {
@@ -120,8 +114,9 @@ fn limits(target: &Target) -> Vec<Check> {
         if status.seccomp == Some(2) {
             checks.push(Check::limited(
                 "its system calls",
-                "are filtered (seccomp): where timers or process_vm_readv are forbidden the agent does \
-                 without; sidewalk doctor inside the container tells",
+                "are filtered (seccomp): the agent makes each that a runtime does not make first in a child that has \
+                 the same filter, does without what is forbidden or would end the program, and says so in the \
+                 recording; sidewalk doctor inside the container tells which",
             ));
         }
     }
@@ -141,6 +136,26 @@ fn limits(target: &Target) -> Vec<Check> {
         checks.push(check);
     }
     checks
+}
+
+/// What is left of its pending signals, `(queued, most)`, for so many threads.
+fn its_signals((queued, most): (u64, u64), threads: u64) -> Check {
+    const WHAT: &str = "its signals";
+    if queued >= most {
+        return Check::not_ok(
+            WHAT,
+            format!(
+                "none of {most} may be pending any more: no thread can be sampled or dumped; raise it with prlimit \
+                 --sigpending, or with ulimit -i before the program starts"
+            ),
+        );
+    }
+    left(
+        WHAT,
+        (queued, most),
+        threads,
+        "each thread with a timer takes one, the others are sampled by their clocks",
+    )
 }
 
 #[cfg(test)]
@@ -163,6 +178,17 @@ mod tests {
             panic!("{checks:?}");
         };
         assert!(why.contains("there is no process"), "{why}");
+    }
+
+    #[test]
+    fn no_pending_signals_promise_no_samples() {
+        assert!(matches!(its_signals((0, 0), 5).finding, Finding::NotOk(_)));
+        assert!(matches!(its_signals((7, 7), 5).finding, Finding::NotOk(_)));
+        assert!(matches!(
+            its_signals((0, 3), 5).finding,
+            Finding::Limited(_)
+        ));
+        assert!(matches!(its_signals((0, 9), 5).finding, Finding::Ok(_)));
     }
 
     #[test]

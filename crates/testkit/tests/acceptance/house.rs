@@ -107,6 +107,7 @@ fn dependencies_go_one_way() {
         "fake-clr",
         "sampler",
         "stackwalk",
+        "syscalls",
         "recording",
         "activation",
         "control",
@@ -130,14 +131,16 @@ fn dependencies_go_one_way() {
         "corprof",
         "sampler",
         "stackwalk",
+        "syscalls",
         "recording",
     ];
     let with_agent = [&parts[..], &["agent"]].concat();
-    let table: [(&str, &[&str]); 17] = [
+    let table: [(&str, &[&str]); 18] = [
         ("control", &[]),
         ("corprof", &[]),
-        ("sampler", &[]),
-        ("stackwalk", &[]),
+        ("syscalls", &[]),
+        ("sampler", &["syscalls"]),
+        ("stackwalk", &["syscalls"]),
         ("recording", &[]),
         ("activation", &[]),
         ("diagnostics", &[]),
@@ -155,6 +158,7 @@ fn dependencies_go_one_way() {
             &[
                 "recording",
                 "control",
+                "syscalls",
                 "diagnostics",
                 "profile",
                 "symbolize",

@@ -9,7 +9,7 @@ use sampler::Sampler;
 
 use super::{State, Threads};
 use crate::base::proc;
-use crate::target::accounts::{self, Report};
+use crate::target::accounts::{self, Reason, Report};
 
 /// Between two looks at a thread's signal mask: less than between two reports.
 const LOOK_NS: u64 = 500_000_000;
@@ -88,8 +88,13 @@ impl Threads {
         let accounts = all.by_tid.iter();
         let accounts = accounts.map(|(tid, entry)| (*tid, &entry.account, entry.armed));
         let agent = proc::own_tid();
+        let others = if all.cannot_look {
+            Reason::Unlisted
+        } else {
+            Reason::Ended
+        };
         all.accounts
-            .make_report(process_ns, agent, &clocks, accounts, sampler);
+            .make_report(process_ns, agent, &clocks, accounts, (sampler, others));
     }
 
     /// Looks which of these threads hold our signal off.

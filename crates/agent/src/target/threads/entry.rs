@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) waiting: bool,
     /// A thread that the last scan found has no clock any more.
     pub(super) some_went: bool,
+    /// The kernel did not list the threads at the last scan.
+    pub(super) cannot_look: bool,
     /// Of the session.
     pub(super) accounts: Accounts,
     pub(super) crowd: Crowd,

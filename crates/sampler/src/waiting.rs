@@ -1,0 +1,60 @@
+//! The stacks of threads that nobody introduced and that wait in the kernel: found without waking them.
+//!
+//! The kernel tells where such a thread's stack pointer is, and where its control block is (it keeps the list of
+//! robust mutexes there), which lies at the upper end of the stack. Where both do not lie in one mapping, as on a stack
+//! of a coroutine, the thread is left to [`Sampler::hello`]. Not in the handler. The invariant: no signal is sent.
+
+use core::ops::Range;
+
+use crate::maps;
+use crate::protocol::LIVE;
+use crate::sampler::{self, Sampler, SlotId};
+use crate::sys;
+
+/// Most threads looked for in one reading of the maps file.
+const BATCH: usize = 64;
+
+impl Sampler {
+    /// Finds the stacks of those of these threads that wait in a system call, and starts to sample them; `settled` is told
+    /// which. Reads `/proc/self/maps` once for some dozens of them.
+    pub fn settle_waiting(&self, slots: &[SlotId], mut settled: impl FnMut(SlotId)) {
+        for batch in slots.chunks(BATCH) {
+            let mut found: [Option<(SlotId, u64, u64, Range<u64>)>; BATCH] =
+                [const { None }; BATCH];
+            for (place, id) in found.iter_mut().zip(batch) {
+                *place = waits(*id).map(|(sp, block)| (*id, sp, block, 0..0));
+            }
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            maps::for_each(|mapping| {
+                for (_, sp, block, stack) in found.iter_mut().flatten() {
+                    let is_main = mapping.grows && (mapping.below..mapping.range.end).contains(sp);
+                    let is_in =
+                        mapping.range.contains(sp) && mapping.range.contains(block) && *sp < *block;
+                    if is_main || is_in {
+                        *stack = maps::stack_in(mapping, *sp, *block);
+                    }
+                }
+                true
+            });
+            for (id, _, _, stack) in found.into_iter().flatten() {
+                if !stack.is_empty() && sampler::set_stack(id, stack).is_ok() {
+                    settled(id);
+                }
+            }
+        }
+    }
+}
+
+/// Stack pointer and control block of a thread that waits in the kernel.
+fn waits(id: SlotId) -> Option<(u64, u64)> {
+    let slot = id.slot()?;
+    let (generation, flags) = slot.gate.peek();
+    if generation != id.generation() || flags & LIVE == 0 {
+        return None;
+    }
+    let tid = slot.tid.load(core::sync::atomic::Ordering::Relaxed);
+    let (sp, _) = sys::waits_at(tid)?;
+    Some((sp, sys::robust_list_of(tid)?))
+}

@@ -1,0 +1,155 @@
+//! The table: each system call that the agent makes in a program and a CLR does not make by itself.
+//!
+//! It was taken with strace: what a recorded program calls (each engine, `wall`, events, attach, dump) and a bare
+//! one does not. What only the kernel makes (`rt_sigreturn`, `restart_syscall`) is not in it. Each row has arguments
+//! with which the call changes nothing, so that it can be tried.
+
+use libc::{EBADF, ECHILD, EFAULT, EINVAL};
+
+/// A system call of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Call {
+    /// Takes in the child in which calls are tried: the first that is tried.
+    Wait4,
+    /// Reads memory that may go away.
+    ProcessVmReadv,
+    /// Sends a signal that says what it is for.
+    RtTgsigqueueinfo,
+    /// Makes a timer on a thread's clock.
+    TimerCreate,
+    /// Starts and stops it.
+    TimerSettime,
+    /// Removes it.
+    TimerDelete,
+    /// `--engine perf`.
+    PerfEventOpen,
+    /// Finds a thread's stack without waking it.
+    GetRobustList,
+    /// Waits for descriptors.
+    Ppoll,
+    /// Reads the CPU clock of a thread; the clock of the time of day needs no system call.
+    ClockGettime,
+    /// Sleeps.
+    ClockNanosleep,
+    /// Counts descriptors.
+    Eventfd2,
+    /// Looks at a file.
+    Statx,
+    /// Reaches the tool.
+    Connect,
+    /// Is reached by the tool.
+    Accept4,
+    /// Says what was bound.
+    Getsockname,
+    /// Asks who is at the other end.
+    Getsockopt,
+    /// Bounds how long a message may take.
+    Setsockopt,
+    /// Sends to the tool.
+    Sendto,
+    /// Hears the tool.
+    Recvfrom,
+    /// Whose child the program is.
+    Getppid,
+    /// Whose the program is.
+    Geteuid,
+}
+
+/// What a call is, and how it is tried.
+pub(crate) struct Row {
+    pub(crate) call: Call,
+    pub(crate) name: &'static str,
+    pub(crate) number: libc::c_long,
+    /// The agent does without; else it does not come to a process whose filter ends it for the call.
+    pub(crate) is_spared: bool,
+    pub(crate) arguments: [i64; 5],
+    /// What the kernel answers to them: 0 or more where there is no error, or one of these.
+    pub(crate) answers: &'static [i32],
+}
+
+const fn row(
+    call: Call,
+    name: &'static str,
+    number: libc::c_long,
+    is_spared: bool,
+    arguments: [i64; 5],
+    answers: &'static [i32],
+) -> Row {
+    Row {
+        call,
+        name,
+        number,
+        is_spared,
+        arguments,
+        answers,
+    }
+}
+
+/// How many there are.
+pub const COUNT: usize = 22;
+
+const NO_FILE: [i64; 5] = [-1, 0, 0, 0, 0];
+/// No clock has this number.
+const NO_CLOCK: [i64; 5] = [1 << 20, 0, 0, 0, 0];
+const ANY_CHILD: [i64; 5] = [-1, 0, libc::WNOHANG as i64 | libc::__WALL as i64, 0, 0];
+const OWN_CLOCK: [i64; 5] = [libc::CLOCK_THREAD_CPUTIME_ID as i64, 0, 0, 0, 0];
+
+#[rustfmt::skip]
+pub(crate) static TABLE: [Row; COUNT] = [
+    row(Call::Wait4, "wait4", libc::SYS_wait4, true, ANY_CHILD, &[ECHILD]),
+    row(Call::ProcessVmReadv, "process_vm_readv", libc::SYS_process_vm_readv, true, [0; 5], &[]),
+    row(Call::RtTgsigqueueinfo, "rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, true, [0; 5], &[EFAULT]),
+    row(Call::TimerCreate, "timer_create", libc::SYS_timer_create, true, OWN_CLOCK, &[EFAULT]),
+    row(Call::TimerSettime, "timer_settime", libc::SYS_timer_settime, true, NO_FILE, &[EINVAL]),
+    row(Call::TimerDelete, "timer_delete", libc::SYS_timer_delete, true, NO_FILE, &[EINVAL]),
+    row(Call::PerfEventOpen, "perf_event_open", libc::SYS_perf_event_open, true, [0; 5], &[EFAULT]),
+    row(Call::GetRobustList, "get_robust_list", libc::SYS_get_robust_list, true, [0; 5], &[EFAULT]),
+    row(Call::Ppoll, "ppoll", libc::SYS_ppoll, true, [1, 1, 0, 0, 0], &[EFAULT, EINVAL]),
+    row(Call::ClockGettime, "clock_gettime", libc::SYS_clock_gettime, false, NO_CLOCK, &[EINVAL]),
+    row(Call::ClockNanosleep, "clock_nanosleep", libc::SYS_clock_nanosleep, false, NO_CLOCK, &[EINVAL]),
+    row(Call::Eventfd2, "eventfd2", libc::SYS_eventfd2, false, [0, -1, 0, 0, 0], &[EINVAL]),
+    row(Call::Statx, "statx", libc::SYS_statx, false, NO_FILE, &[EFAULT]),
+    row(Call::Connect, "connect", libc::SYS_connect, false, NO_FILE, &[EBADF]),
+    row(Call::Accept4, "accept4", libc::SYS_accept4, false, NO_FILE, &[EBADF]),
+    row(Call::Getsockname, "getsockname", libc::SYS_getsockname, false, NO_FILE, &[EBADF]),
+    row(Call::Getsockopt, "getsockopt", libc::SYS_getsockopt, false, NO_FILE, &[EBADF]),
+    row(Call::Setsockopt, "setsockopt", libc::SYS_setsockopt, false, NO_FILE, &[EBADF]),
+    row(Call::Sendto, "sendto", libc::SYS_sendto, false, NO_FILE, &[EBADF]),
+    row(Call::Recvfrom, "recvfrom", libc::SYS_recvfrom, false, NO_FILE, &[EBADF]),
+    row(Call::Getppid, "getppid", libc::SYS_getppid, false, [0; 5], &[]),
+    row(Call::Geteuid, "geteuid", libc::SYS_geteuid, false, [0; 5], &[]),
+];
+
+impl Call {
+    pub(crate) fn row(self) -> Option<&'static Row> {
+        TABLE.get(self as usize)
+    }
+
+    /// The kernel's name for it.
+    pub fn name(self) -> &'static str {
+        self.row().map_or("", |row| row.name)
+    }
+
+    /// Whether the agent can do without.
+    pub fn is_spared(self) -> bool {
+        self.row().is_some_and(|row| row.is_spared)
+    }
+
+    /// All, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Call> {
+        TABLE.iter().map(|row| row.call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_is_where_its_call_looks_for_it() {
+        for (at, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.call as usize, at, "{}", row.name);
+        }
+    }
+}

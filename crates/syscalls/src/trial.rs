@@ -1,0 +1,322 @@
+//! A throwaway child that makes system calls in the program's place.
+//!
+//! A filter may end the process that makes a call (SECCOMP_RET_KILL_PROCESS), so a call is made first by a child that
+//! has the same filter. The child runs on a stack of its own, makes raw system calls and touches nothing but the
+//! sheet; it shares the program's memory where the kernel allows that without harm, so that a program of gigabytes
+//! need not be copied. It sends no signal at its end (exit signal 0): no handler of the program hears of it, and no
+//! `wait` of the program finds it. The invariants: the calling thread stands still until the child has ended
+//! (CLONE_VFORK); a call that has not answered in the sheet has ended its child.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use crate::table::{COUNT, TABLE};
+
+/// What has not been answered.
+pub(crate) const OPEN: i64 = i64::MIN;
+
+/// What the child writes, in memory that it shares with us.
+#[repr(C)]
+pub(crate) struct Sheet {
+    /// The row that is being tried, or is to be tried next.
+    at: AtomicUsize,
+    answers: [AtomicI64; COUNT],
+}
+
+/// Sheet and stack.
+const LENGTH: usize = 64 * 1024;
+
+const _: () = assert!(size_of::<Sheet>() <= 4096);
+
+/// A system call of five arguments at most, which the kernel takes six of: the last is 0.
+///
+/// # Safety
+/// As the call's.
+pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
+    let [first, second, third, fourth, fifth] = arguments;
+    let mut result = number;
+    // SAFETY: the caller's promise; the registers that the kernel changes are named.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") result,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            in("r10") fourth,
+            in("r8") fifth,
+            in("r9") 0,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`OPEN`] where the call has ended
+/// the child. Answers how many rows are known: of the others there was no child to try them, or its end could not be
+/// taken in, so that no second one was made. The child has a copy of the program's memory where it does not share it.
+pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize {
+    answers.fill(OPEN);
+    let Some(sheet) = map() else { return 0 };
+    let before = block_signals();
+    let known = try_rows(sheet, shares_memory);
+    restore_signals(before);
+    for (answer, written) in answers.iter_mut().zip(&sheet.answers) {
+        *answer = written.load(Ordering::Relaxed);
+    }
+    // SAFETY: our own mapping, which no child uses any more; `sheet` is not used below.
+    unsafe { libc::munmap(core::ptr::from_ref(sheet).cast_mut().cast(), LENGTH) };
+    known
+}
+
+fn try_rows(sheet: &'static Sheet, shares_memory: bool) -> usize {
+    loop {
+        let at = sheet.at.load(Ordering::Relaxed);
+        if at >= COUNT {
+            return COUNT;
+        }
+        let Some(child) = child(sheet, shares_memory) else {
+            return at;
+        };
+        let ended_at = sheet.at.load(Ordering::Relaxed);
+        let waits = sheet
+            .answers
+            .first()
+            .map(|answer| answer.load(Ordering::Relaxed));
+        if waits != Some(-i64::from(libc::ECHILD)) {
+            // It stays a zombie until the program ends, and there is no second one.
+            return (ended_at + 1).min(COUNT);
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours, which has ended, and a valid out-pointer.
+        unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
+        // The call of this row has ended it, unless it got to the end.
+        sheet.at.store(ended_at + 1, Ordering::Relaxed);
+    }
+}
+
+fn map() -> Option<&'static Sheet> {
+    // SAFETY: new memory at an address of the kernel's choice.
+    let memory = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            LENGTH,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: zeroed pages, which are a valid sheet; it is used until `try_all` unmaps it.
+    let sheet = unsafe { &*memory.cast::<Sheet>() };
+    for answer in &sheet.answers {
+        answer.store(OPEN, Ordering::Relaxed);
+    }
+    Some(sheet)
+}
+
+const MASK_BYTES: i64 = size_of::<u64>() as i64;
+
+/// Holds all signals off, also in the child: SIGSYS, which a filter may send, then ends it rather than reach a handler.
+fn block_signals() -> u64 {
+    let all = u64::MAX;
+    let mut before = 0_u64;
+    let (new, old) = (&raw const all as i64, &raw mut before as i64);
+    // SAFETY: reads eight bytes and writes eight, both alive.
+    unsafe {
+        raw(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK.into(), new, old, MASK_BYTES, 0],
+        )
+    };
+    before
+}
+
+fn restore_signals(before: u64) {
+    let new = &raw const before as i64;
+    // SAFETY: reads eight bytes.
+    unsafe {
+        raw(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK.into(), new, 0, MASK_BYTES, 0],
+        )
+    };
+}
+
+/// `struct clone_args` of include/uapi/linux/sched.h, first version.
+#[repr(C)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+}
+
+/// Makes a child, which has ended when this returns. Its number, or `None` where there is none.
+fn child(sheet: &'static Sheet, shares_memory: bool) -> Option<libc::pid_t> {
+    let memory = if shares_memory { libc::CLONE_VM } else { 0 };
+    let flags = i64::from(memory | libc::CLONE_VFORK);
+    let start = core::ptr::from_ref(sheet) as u64;
+    let end = start + LENGTH as u64;
+    let arguments = CloneArguments {
+        flags: flags.unsigned_abs(),
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: 0,
+        stack: start + 4096,
+        stack_size: LENGTH as u64 - 4096,
+        tls: 0,
+    };
+    let mut made = -i64::from(libc::ENOSYS);
+    // The call by which the program's own threads are made: glibc's, since 2.34.
+    if makes_threads_by_clone3() {
+        let size = size_of::<CloneArguments>() as i64;
+        // SAFETY: valid arguments; the child's stack is unused memory of the sheet's mapping.
+        made = unsafe { split(libc::SYS_clone3, &raw const arguments as i64, size, sheet) };
+    }
+    if made < 0 {
+        // SAFETY: as above.
+        made = unsafe { split(libc::SYS_clone, flags, end.cast_signed(), sheet) };
+    }
+    libc::pid_t::try_from(made).ok().filter(|child| *child > 0)
+}
+
+/// Makes a child that runs [`run`]; the answer is the parent's.
+///
+/// # Safety
+/// `number` is `clone` or `clone3`, the arguments are theirs and give the child an aligned stack of its own, and have
+/// CLONE_VFORK.
+unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static Sheet) -> i64 {
+    let mut result = number;
+    // SAFETY: the caller's promise. The child never comes back: `run` does not return.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") result,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
+            in("r12") core::ptr::from_ref(sheet),
+            in("r13") run as *const () as usize,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// The child. It shares the thread-local storage of the thread that made it: nothing here uses that.
+extern "C" fn run(sheet: &'static Sheet) -> ! {
+    // One byte: no core is written, and none is piped to anybody (fs/coredump.c).
+    let limit = [1_u64, 1];
+    let limit_at = &raw const limit as i64;
+    // SAFETY: reads sixteen bytes, of this process alone.
+    unsafe {
+        raw(
+            libc::SYS_prlimit64,
+            [0, libc::RLIMIT_CORE.into(), limit_at, 0, 0],
+        )
+    };
+    let first = sheet.at.load(Ordering::Relaxed);
+    for (at, row) in TABLE.iter().enumerate() {
+        if at < first {
+            continue;
+        }
+        sheet.at.store(at, Ordering::Relaxed);
+        // SAFETY: arguments with which the call changes nothing.
+        let answer = unsafe { raw(row.number, row.arguments) };
+        if let Some(place) = sheet.answers.get(at) {
+            place.store(answer, Ordering::Relaxed);
+        }
+        sheet.at.store(at + 1, Ordering::Relaxed);
+    }
+    loop {
+        // SAFETY: ends this process, whose only thread this is.
+        unsafe { raw(libc::SYS_exit, [0; 5]) };
+    }
+}
+
+/// Whether the kernel leaves a process alone that shares its memory with one that a signal ends with a core: since
+/// Linux 5.16 (`zap_threads`, fs/coredump.c). Before, all of them end.
+pub(crate) fn may_share_memory() -> bool {
+    let mut text = [0_u8; 64];
+    let release = read_file(c"/proc/sys/kernel/osrelease", &mut text);
+    let mut numbers = release.split(|byte| !byte.is_ascii_digit()).map(|digits| {
+        let text = core::str::from_utf8(digits).ok()?;
+        text.parse::<u32>().ok()
+    });
+    let major = numbers.next().flatten();
+    let minor = numbers.next().flatten();
+    major.zip(minor).is_some_and(|release| release >= (5, 16))
+}
+
+/// The beginning of a file.
+pub(crate) fn read_file<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> &'a [u8] {
+    // SAFETY: a string; the descriptor is ours and closed below.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return &[];
+    }
+    // SAFETY: so many writable bytes.
+    let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
+    // SAFETY: opened above, and nobody else's.
+    unsafe { libc::close(fd) };
+    into.get(..usize::try_from(read).unwrap_or(0))
+        .unwrap_or(&[])
+}
+
+#[cfg(target_env = "gnu")]
+fn makes_threads_by_clone3() -> bool {
+    // SAFETY: a static string of the C library.
+    let version = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let mut numbers = version
+        .to_bytes()
+        .split(|byte| *byte == b'.')
+        .map(|digits| {
+            let text = core::str::from_utf8(digits).ok()?;
+            text.parse::<u32>().ok()
+        });
+    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    major.zip(minor).is_some_and(|version| version >= (2, 34))
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn makes_threads_by_clone3() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_with_memory_of_its_own_answers_the_same() {
+        let mut answers = [[OPEN; COUNT]; 2];
+        let [shared, copied] = &mut answers;
+        assert_eq!(try_all(shared, true), COUNT);
+        assert_eq!(try_all(copied, false), COUNT);
+        for ((row, shared), copied) in TABLE.iter().zip(shared).zip(copied) {
+            assert_eq!(shared, copied, "{}", row.name);
+            assert_ne!(*shared, OPEN, "{}", row.name);
+        }
+    }
+}
