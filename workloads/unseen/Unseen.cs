@@ -9,10 +9,11 @@ namespace Workloads
     /// burn that block all signals, `masked` a managed one, `short` native
     /// ones that live for half a millisecond, `taken` ignores the signal by
     /// which CoreCLR interrupts its threads, `shut` forbids itself timers and
-    /// queued signals and then burns on a new thread, `plain` just burns there.
-    /// `moved` has SA_ONSTACK added to that signal, as Go's runtime does, and
-    /// makes null references since, `crashes` makes them beneath a crash
-    /// handler; `coroutine` burns natively on a stack of 2 KiB.
+    /// queued signals and then burns on a new thread, `few` allows itself no
+    /// more descriptors first, `plain` just burns there. `moved` has
+    /// SA_ONSTACK added to that signal, as Go's runtime does, and makes null
+    /// references since, `crashes` makes them beneath a crash handler;
+    /// `coroutine` burns natively on a stack of 2 KiB.
     /// Needs libnative_threads.so of crates/native-threads.
     /// </summary>
     public static class Unseen
@@ -20,6 +21,7 @@ namespace Workloads
         private const string Library = "libnative_threads.so";
         private const int SigRtMin = 34;
         private const int SigBlock = 0;
+        private const int LimitOfDescriptors = 7;
 
         [DllImport(Library, EntryPoint = "native_threads")]
         private static extern void NativeThreads(int atOnce, int times, int microseconds, int blocks);
@@ -38,6 +40,9 @@ namespace Workloads
 
         [DllImport("libc", EntryPoint = "signal")]
         private static extern IntPtr Signal(int number, IntPtr handler);
+
+        [DllImport("libc", EntryPoint = "setrlimit")]
+        private static extern int SetLimit(int resource, ulong[] softAndHard);
 
         [DllImport("libc", EntryPoint = "sigfillset")]
         private static extern int SigFillSet(byte[] set);
@@ -91,6 +96,10 @@ namespace Workloads
                     break;
                 case "coroutine":
                     Run.Result("hurt", BurnOnSmallStack(2048, milliseconds * 1000));
+                    break;
+                case "few":
+                    Run.Result("limited", SetLimit(LimitOfDescriptors, new ulong[] { 3, 3 }));
+                    OnThread(() => Work(run, check));
                     break;
                 default:
                     OnThread(() => Work(run, check));

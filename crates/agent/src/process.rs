@@ -34,8 +34,9 @@ pub const SIDEWALK: Library = Library {
     compiling: None,
 };
 
-/// What a runtime answers to who attaches where a filter of system calls would end the program for one that the agent
-/// cannot do without. No value of the runtime's: it has the bit for customers' codes.
+/// What a runtime answers to who attaches where a filter of system calls would end the program for
+/// one that the agent cannot do without. No value of the runtime's: it has the bit for customers'
+/// codes.
 const FILTERED: Hresult = Hresult::from_bits(0xa053_0001);
 
 struct Process {

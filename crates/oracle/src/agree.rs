@@ -35,6 +35,7 @@ use agent::record::{Channel, Command};
 use agent::session::{Begun, Parts, begin};
 use agent::target::CodeHistory;
 use agent::target::code::{OwnBody, Owner, may_be_asked_for, staying_body};
+use agent::target::threads::Greet;
 use agent::walkers::seed::SeedState;
 use agent::walkers::stopped::{NotStopped, Seen, SnapFrame, Stopped, Ways};
 use corprof::context::Synchronous;
@@ -234,7 +235,7 @@ impl Agree {
         let threads = &target.threads;
         if now >= self.scan_due {
             self.scan_due = now + SCAN_NS;
-            threads.scan(self.tid, &mut self.ids, true);
+            threads.scan(self.tid, &mut self.ids, Greet::All);
         }
         threads.take_hellos(&mut self.reader);
         self.reader.clear_wake();

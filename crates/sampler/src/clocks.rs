@@ -26,8 +26,10 @@ const IDLE_CPU_NS: u64 = 20_000;
 const PUT_ASIDE_NS: u64 = 20_000;
 
 /// Ticks after which a handler that has not returned is taken for one that the program has jumped out
-/// of, and it is looked whether a signal that has not come is in the thread's queue.
+/// of.
 const LEFT_TICKS: u32 = 16;
+/// Ticks after which it is looked whether a signal that has not come is in the thread's queue.
+const LOST_TICKS: u8 = 16;
 
 /// A clock that has stood still for some time is looked at again after this part of that time ...
 const LOOK_PART: u64 = 8;
@@ -113,7 +115,7 @@ impl Reader {
             self.pending_signals += 1;
             if under_way == WallSignal::SENT {
                 // What has not arrived is in the queue still, and comes.
-                if !sampler::is_lost(slot, &side.waited, LEFT_TICKS) {
+                if !sampler::is_lost(slot, &side.wall_unseen, LOST_TICKS) {
                     return;
                 }
             } else {
@@ -199,8 +201,9 @@ impl Reader {
         }
     }
 
-    /// Asks a thread whose stack is known for one wall-clock sample, whatever it does, where wall-clock samples are
-    /// configured. False: it was not asked now, as it has not answered yet, or cannot be.
+    /// Asks a thread whose stack is known for one wall-clock sample, whatever it does, where
+    /// wall-clock samples are configured. False: it was not asked now, as it has not answered yet,
+    /// or cannot be.
     pub fn ask_once(&mut self, id: SlotId) -> bool {
         let Some(slot) = id.slot().filter(|_| GLOBAL.running()) else {
             return false;
@@ -211,7 +214,7 @@ impl Reader {
         // Acquire: pairs with the Release in the handler.
         let may_send = match slot.wall_signal.load(Ordering::Acquire) {
             WallSignal::NONE => true,
-            WallSignal::SENT => sampler::is_lost(slot, &slot.reader.waited, LEFT_TICKS),
+            WallSignal::SENT => sampler::is_lost(slot, &slot.reader.wall_unseen, LOST_TICKS),
             _ => false,
         };
         can_answer && may_send && send_wall(slot, id).is_ok()
@@ -220,6 +223,7 @@ impl Reader {
 
 fn send_wall(slot: &Slot, id: SlotId) -> Result<(), Error> {
     slot.reader.waited.store(0, Ordering::Relaxed);
+    slot.reader.wall_unseen.store(0, Ordering::Relaxed);
     slot.wall_signal.store(WallSignal::SENT, Ordering::Relaxed);
     sampler::send(slot, id, Ask::Wall)
         .inspect_err(|_| slot.wall_signal.store(WallSignal::NONE, Ordering::Relaxed))
@@ -327,7 +331,7 @@ struct Since {
 fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Since) {
     let side = &slot.reader;
     if slot.cpu_sent.load(Ordering::Relaxed)
-        && !sampler::is_lost(slot, &side.cpu_waited, LEFT_TICKS)
+        && !sampler::is_lost(slot, &side.cpu_unseen, LOST_TICKS)
     {
         return;
     }
@@ -358,7 +362,7 @@ fn clock_one(id: SlotId, slot: &Slot, look: &AtomicU64, now_ns: u64, since: Sinc
         return;
     }
     slot.cpu_sent.store(true, Ordering::Relaxed);
-    side.cpu_waited.store(0, Ordering::Relaxed);
+    side.cpu_unseen.store(0, Ordering::Relaxed);
     if sampler::send(slot, id, Ask::Cpu).is_err() {
         slot.cpu_sent.store(false, Ordering::Relaxed);
     }

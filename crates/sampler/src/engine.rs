@@ -109,7 +109,7 @@ pub(crate) fn may_have_timers() -> bool {
 /// Takes the timer out of the slot and ends it, and those by which it was sent signals.
 pub(crate) fn end_timer(slot: &Slot) {
     for sender in &slot.senders {
-        end_sender(sender.swap(NO_TIMER, Ordering::AcqRel));
+        end_sender(sender.swap(0, Ordering::AcqRel));
     }
     // AcqRel: who gets the timer sees it whole; who comes later sees none.
     if let Some(timer) = Timer::from_word(slot.timer.swap(NO_TIMER, Ordering::AcqRel)) {
@@ -159,35 +159,42 @@ pub(crate) fn arm(slot: &Slot, token: u64, tid: u32, is_own: bool) -> Result<(),
     }
 }
 
-fn end_sender(word: u64) {
-    if let Some(Timer::Posix(id)) = Timer::from_word(word & !SENDER_TOKEN) {
-        Timer::Posix(id).end(0, 0);
+/// A sender's word: the timer's number plus one, and above it what its signals ask.
+const SENDER_NUMBER: u32 = (1 << 28) - 1;
+
+fn end_sender(word: u32) {
+    if let Some(id) = (word & SENDER_NUMBER).checked_sub(1) {
+        Timer::Posix(id.cast_signed()).end(0, 0);
     }
 }
 
-/// Where a sender's word has what it asks: above the timer's number, below its kind.
-const SENDER_TOKEN: u64 = 0xff << 32;
-
-/// Sends a signal of ours by a timer of the thread's own that runs out at once: for a sandbox that refuses
-/// `rt_tgsigqueueinfo`. It carries the token as a queued one does, and `execve` drops it too, neither of which is true
-/// of `tgkill`'s; while it is under way there is no second one. Not for the handler.
+/// Sends a signal of ours by a timer of the thread's own that runs out at once: for a sandbox that
+/// refuses `rt_tgsigqueueinfo`. It carries the token as a queued one does, and `execve` drops it
+/// too, neither of which is true of `tgkill`'s; while it is under way there is no second one. Not
+/// for the handler.
 pub(crate) fn send_by_timer(slot: &Slot, token: u64, ask: Ask) -> Result<(), i32> {
     let [of_cpu, of_others] = &slot.senders;
     let place = if ask == Ask::Cpu { of_cpu } else { of_others };
-    let kind = (ask as u64) << 32;
-    let mut word = place.load(Ordering::Acquire); // pairs with the store below
-    if word & SENDER_TOKEN != kind {
-        end_sender(place.swap(NO_TIMER, Ordering::AcqRel));
-        word = NO_TIMER;
-    }
-    let id = match Timer::from_word(word & !SENDER_TOKEN) {
-        Some(Timer::Posix(id)) => id,
-        _ => {
-            let tid = slot.tid.load(Ordering::Relaxed);
-            let id = make_posix(libc::CLOCK_MONOTONIC, tid, signal, Token::sent_by_timer(token))?;
-            place.store(Timer::Posix(id).to_word() | kind, Ordering::Release);
-            id
+    let kind = (ask as u32) << SENDER_NUMBER.count_ones();
+    let known = place.load(Ordering::Acquire); // pairs with the store below
+    let id = if known & !SENDER_NUMBER == kind {
+        (known & SENDER_NUMBER).wrapping_sub(1).cast_signed()
+    } else {
+        end_sender(place.swap(0, Ordering::AcqRel));
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let id = make_posix(
+            libc::CLOCK_MONOTONIC,
+            tid,
+            GLOBAL.signal_of(slot),
+            Token::sent_by_timer(token),
+        )?;
+        let number = id.cast_unsigned().wrapping_add(1);
+        if number == 0 || number > SENDER_NUMBER {
+            Timer::Posix(id).end(0, 0);
+            return Err(libc::EAGAIN);
         }
+        place.store(number | kind, Ordering::Release);
+        id
     };
     if set_timer(id, 1, 0) {
         Ok(())
@@ -246,14 +253,16 @@ fn make_posix(clock: libc::clockid_t, tid: u32, signal: i32, token: u64) -> Resu
 }
 
 fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> Result<(), Error> {
-    let id = make_posix(sys::cpu_clock_of(tid), tid, token).map_err(|errno| match errno {
-        // The clock of a thread that is gone.
-        libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
-        errno => Error::Os {
-            call: "timer_create",
-            errno,
+    let id = make_posix(sys::cpu_clock_of(tid), tid, GLOBAL.signal_of(slot), token).map_err(
+        |errno| match errno {
+            // The clock of a thread that is gone.
+            libc::EINVAL | libc::ESRCH => Error::NoSuchThread,
+            errno => Error::Os {
+                call: "timer_create",
+                errno,
+            },
         },
-    })?;
+    )?;
     // From here the first tick's value is counted; see `first_value`. To the kernel, one's own clock is less work
     // than that of a number.
     let cpu = if is_own {
@@ -423,9 +432,9 @@ pub(crate) fn anchor(fd: Option<i32>) {
 /// After so many intervals without a tick a perf event's last one is looked for.
 const LOST_INTERVALS: u64 = 16;
 
-/// Lets a slot's perf event tick once more, if it has one: where the kernel had no place for its signal
-/// (`is_certain`), or the thread has used much more than an interval since its last tick and no signal is in its queue, as
-/// somebody who traces it has kept that.
+/// Lets a slot's perf event tick once more, if it has one: where the kernel had no place for its
+/// signal (`is_certain`), or the thread has used much more than an interval since its last tick and
+/// no signal is in its queue, as somebody who traces it has kept that.
 pub(crate) fn restart(slot: &Slot, is_certain: bool) {
     // Acquire: pairs with the Release in `arm_perf`.
     let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) else {

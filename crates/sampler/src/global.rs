@@ -106,7 +106,8 @@ pub(crate) struct Global {
     pub(crate) previous_takes_info: AtomicBool,
     /// Somebody else has the signal now.
     pub(crate) signal_taken: AtomicBool,
-    /// Of the last signal that could not be sent: what `rt_tgsigqueueinfo` answered, and `timer_create`.
+    /// Of the last signal that could not be sent: what `rt_tgsigqueueinfo` answered, and
+    /// `timer_create`.
     pub(crate) send_errno: AtomicI32,
     pub(crate) timer_errno: AtomicI32,
 

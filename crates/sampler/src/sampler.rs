@@ -5,7 +5,7 @@
 //! on its way when the slot is given back finds another generation.
 
 use core::ops::Range;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU8, Ordering, fence};
 
 use crate::config::{Config, EngineChoice, EngineKind, Error, Scratch, WalkFn};
 use crate::counters::DiscardReason;
@@ -19,7 +19,6 @@ use crate::reader::Reader;
 use crate::slot::Slot;
 use crate::sync::AtomicU64;
 use crate::sys;
-use core::sync::atomic::AtomicU32;
 
 /// A registered thread. Stays unique when its slot is used again for another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -304,7 +303,7 @@ impl Sampler {
         slot.reader.greeted.store(true, Ordering::Relaxed);
         // An earlier one is in the thread's queue still.
         if slot.hello_sent.swap(true, Ordering::Relaxed)
-            && !is_lost(slot, &slot.reader.hello_waited, LOST_ASKS)
+            && !is_lost(slot, &slot.reader.hello_unseen, LOST_ASKS)
         {
             return Ok(());
         }
@@ -512,19 +511,21 @@ impl Sampler {
     }
 }
 
-/// After so many questions that a thread has not answered it is looked whether the signal is in its queue.
-pub(crate) const LOST_ASKS: u32 = 4;
+/// After so many questions that a thread has not answered it is looked whether the signal is in its
+/// queue.
+pub(crate) const LOST_ASKS: u8 = 4;
 
-/// Whether a signal that was sent to the thread and has not come is no longer on its way: somebody who traces the thread
-/// has kept it. To be asked while one is under way; `waited` counts, and one in `after` times the kernel is asked. What
-/// is in the queue comes, so there are never more than two.
-pub(crate) fn is_lost(slot: &Slot, waited: &AtomicU32, after: u32) -> bool {
-    let times = waited.load(Ordering::Relaxed).saturating_add(1);
+/// Whether a signal that was sent to the thread and has not come is no longer on its way: somebody
+/// who traces the thread has kept it. To be asked while one is under way; `unseen` counts, and one
+/// in `after` times the kernel is asked. What is in the queue comes, so there are never more than
+/// two.
+pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
+    let times = unseen.load(Ordering::Relaxed).saturating_add(1);
     if times < after {
-        waited.store(times, Ordering::Relaxed);
+        unseen.store(times, Ordering::Relaxed);
         return false;
     }
-    waited.store(0, Ordering::Relaxed);
+    unseen.store(0, Ordering::Relaxed);
     let tid = slot.tid.load(Ordering::Relaxed);
     !sys::is_pending(tid, GLOBAL.signal_of(slot))
 }

@@ -28,8 +28,6 @@ pub(crate) struct Slot {
     pub(crate) stack_high: AtomicU64,
     /// [`crate::engine::Timer`] as a word; swapped, so that exactly one ends it.
     pub(crate) timer: AtomicU64,
-    /// Timers by which it is sent signals where they cannot be queued: ticks of the reader's, and all else. As `timer`.
-    pub(crate) senders: [AtomicU64; 2],
     /// What the timer's signals carry. Written before `timer`.
     pub(crate) token: AtomicU64,
     /// The block, kept when the slot is free. Changed only by `register`.
@@ -103,6 +101,9 @@ pub(crate) struct Slot {
     pub(crate) hello_sent: AtomicBool,
     /// The same for a tick of the reader's.
     pub(crate) cpu_sent: AtomicBool,
+    /// Timers by which it is sent signals where they cannot be queued, as words: ticks of the
+    /// reader's, and all else. Swapped, as `timer`.
+    pub(crate) senders: [AtomicU32; 2],
     /// What identifies the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
@@ -141,11 +142,13 @@ pub(crate) struct ReaderSide {
     /// A hello was sent and not yet taken.
     pub(crate) greeted: AtomicBool,
     pub(crate) idle_ticks: AtomicU32,
-    /// Wall ticks for which the signal has not been handled, and the same of the other kinds.
+    /// Wall ticks for which the signal has been in the handler.
     pub(crate) waited: AtomicU32,
-    pub(crate) cpu_waited: AtomicU32,
-    pub(crate) hello_waited: AtomicU32,
-    pub(crate) trace_waited: AtomicU32,
+    /// How often a signal of each kind was looked for that has not come (`sampler::is_lost`).
+    pub(crate) wall_unseen: AtomicU8,
+    pub(crate) cpu_unseen: AtomicU8,
+    pub(crate) hello_unseen: AtomicU8,
+    pub(crate) trace_unseen: AtomicU8,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) idle_until: AtomicU64,
     /// Behind which place of the ring idle time belongs: that of the sample before it.
@@ -346,11 +349,7 @@ impl Slot {
             &self.reader.wait_ns,
             &self.reader.wait_until,
         ];
-        for word in zero64
-            .into_iter()
-            .chain(&self.senders)
-            .chain(&self.reader.taken)
-        {
+        for word in zero64.into_iter().chain(&self.reader.taken) {
             word.store(0, Ordering::Relaxed);
         }
         for word in [
@@ -358,16 +357,24 @@ impl Slot {
             &self.reader.depth,
             &self.reader.idle_ticks,
             &self.reader.waited,
-            &self.reader.cpu_waited,
-            &self.reader.hello_waited,
-            &self.reader.trace_waited,
             &self.reader.wait_ticks,
             &self.reader.wait_misses,
             &self.wait_depth,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.senders)
+        {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.last_buffer, &self.reader.end, &self.reader.place] {
+        for word in [
+            &self.last_buffer,
+            &self.reader.end,
+            &self.reader.place,
+            &self.reader.wall_unseen,
+            &self.reader.cpu_unseen,
+            &self.reader.hello_unseen,
+            &self.reader.trace_unseen,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         for flag in [
@@ -502,9 +509,10 @@ mod tests {
             greeted,
             idle_ticks,
             waited,
-            cpu_waited,
-            hello_waited,
-            trace_waited,
+            wall_unseen,
+            cpu_unseen,
+            hello_unseen,
+            trace_unseen,
             idle_ns,
             idle_until,
             idle_at,
@@ -557,7 +565,7 @@ mod tests {
             wait_ns,
             wait_until,
         ];
-        for (at, word) in words.into_iter().chain(senders).chain(taken).enumerate() {
+        for (at, word) in words.into_iter().chain(taken).enumerate() {
             assert_eq!(word.load(Ordering::Relaxed), 0, "number {at} of 64 bits");
         }
         let halves = [
@@ -566,16 +574,23 @@ mod tests {
             depth,
             idle_ticks,
             waited,
-            cpu_waited,
-            hello_waited,
-            trace_waited,
             wait_ticks,
             wait_misses,
         ];
-        for (at, half) in halves.into_iter().enumerate() {
+        for (at, half) in halves.into_iter().chain(senders).enumerate() {
             assert_eq!(half.load(Ordering::Relaxed), 0, "number {at} of 32 bits");
         }
-        let bytes = [last_buffer, trace_state, wall_signal, end, place];
+        let bytes = [
+            last_buffer,
+            trace_state,
+            wall_signal,
+            end,
+            place,
+            wall_unseen,
+            cpu_unseen,
+            hello_unseen,
+            trace_unseen,
+        ];
         for (at, byte) in bytes.into_iter().enumerate() {
             assert_eq!(byte.load(Ordering::Relaxed), 0, "number {at} of 8 bits");
         }

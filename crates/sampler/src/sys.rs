@@ -479,9 +479,9 @@ pub(crate) fn free_signals() -> u64 {
     limit.saturating_sub(queued)
 }
 
-/// Whether a thread of this process runs, or would if there were a processor for it: the letter after
-/// its name, which may hold anything, in its `stat` file. Also where that cannot be read, as without a descriptor
-/// left: who is not known to wait is sampled.
+/// Whether a thread of this process runs, or would if there were a processor for it: the letter
+/// after its name, which may hold anything, in its `stat` file. Also where that cannot be read, as
+/// without a descriptor left: who is not known to wait is sampled.
 pub(crate) fn is_runnable(tid: u32) -> bool {
     let mut text = [0u8; 128];
     let text = read_task_file(tid, b"/stat\0", &mut text);
@@ -492,7 +492,8 @@ pub(crate) fn is_runnable(tid: u32) -> bool {
     after_name.and_then(|at| text.get(at + 2)) == Some(&b'R')
 }
 
-/// Whether a signal waits in the queue of a thread of this process: its `SigPnd`. Also where that cannot be read.
+/// Whether a signal waits in the queue of a thread of this process: its `SigPnd`. Also where that
+/// cannot be read.
 pub(crate) fn is_pending(tid: u32, signal: i32) -> bool {
     let mut text = [0u8; 2048];
     let text = read_task_file(tid, b"/status\0", &mut text);
@@ -548,8 +549,9 @@ fn hexadecimal_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Where a thread of this process keeps the list of its robust mutexes: in its control block, which glibc places at the
-/// upper end of a stack that it has made. `None` where the kernel does not tell.
+/// Where a thread of this process keeps the list of its robust mutexes: in its control block, which
+/// glibc places at the upper end of a stack that it has made. `None` where the kernel does not
+/// tell.
 pub(crate) fn robust_list_of(tid: u32) -> Option<u64> {
     if !syscalls::may(Call::GetRobustList) {
         return None;

@@ -88,9 +88,9 @@ impl Reader {
             });
         asked.map_err(|_| Error::StaleSlot)?;
         // One that was sent for an earlier question and has not come answers this one.
-        let waited = &slot.reader.trace_waited;
+        let unseen = &slot.reader.trace_unseen;
         if slot.trace_sent.swap(true, Ordering::Relaxed)
-            && !sampler::is_lost(slot, waited, sampler::LOST_ASKS)
+            && !sampler::is_lost(slot, unseen, sampler::LOST_ASKS)
         {
             return Ok(());
         }

@@ -1,8 +1,10 @@
-//! The stacks of threads that nobody introduced and that wait in the kernel: found without waking them.
+//! The stacks of threads that nobody introduced and that wait in the kernel: found without waking
+//! them.
 //!
-//! The kernel tells where such a thread's stack pointer is, and where its control block is (it keeps the list of
-//! robust mutexes there), which lies at the upper end of the stack. Where both do not lie in one mapping, as on a stack
-//! of a coroutine, the thread is left to [`Sampler::hello`]. Not in the handler. The invariant: no signal is sent.
+//! The kernel tells where such a thread's stack pointer is, and where its control block is (it
+//! keeps the list of robust mutexes there), which lies at the upper end of the stack. Where both do
+//! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::hello`].
+//! Not in the handler. The invariant: no signal is sent.
 
 use core::ops::Range;
 
@@ -15,8 +17,8 @@ use crate::sys;
 const BATCH: usize = 64;
 
 impl Sampler {
-    /// Finds the stacks of those of these threads that wait in a system call, and starts to sample them; `settled` is told
-    /// which. Reads `/proc/self/maps` once for some dozens of them.
+    /// Finds the stacks of those of these threads that wait in a system call, and starts to sample
+    /// them; `settled` is told which. Reads `/proc/self/maps` once for some dozens of them.
     pub fn settle_waiting(&self, slots: &[SlotId], mut settled: impl FnMut(SlotId)) {
         for batch in slots.chunks(BATCH) {
             let mut found: [Option<(SlotId, u64, u64, Range<u64>)>; BATCH] =

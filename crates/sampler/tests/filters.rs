@@ -1,5 +1,5 @@
-//! Sampling under real filters of system calls, and after signals that somebody has kept. Each test has a process of its
-//! own, which a filter stays with until it ends.
+//! Sampling under real filters of system calls, and after signals that somebody has kept. Each test
+//! has a process of its own, which a filter stays with until it ends.
 
 mod common;
 use common::*;
@@ -207,8 +207,8 @@ fn block(how: i32, signal: i32) {
     unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Burns until a signal is in the calling thread's queue and takes it out, so that its handler never hears of it, as a
-/// debugger may.
+/// Burns until a signal is in the calling thread's queue and takes it out, so that its handler
+/// never hears of it, as a debugger may.
 fn swallow(signal: i32) {
     let set = only(signal);
     burn_until("a signal", || {

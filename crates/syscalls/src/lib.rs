@@ -1,11 +1,12 @@
-//! System calls that the agent makes in a program and a CLR does not, and whether a filter of system calls (seccomp)
-//! lets them through.
+//! System calls that the agent makes in a program and a CLR does not, and whether a filter of
+//! system calls (seccomp) lets them through.
 //!
-//! A filter may end the program for a call that it has no need of itself. So where one is in force, no such call is
-//! made before a throwaway child has made it (`trial`); what ends the child, or is refused, the agent does without.
-//! Here it is decided which calls may be made; who makes them asks ([`may`]), and knows what to do instead. The
-//! invariant: [`may`] allows nothing that has not been let through by the filter that was in force at the last
-//! [`look`]; a thread that had none then and has one now is allowed nothing that has not been tried.
+//! A filter may end the program for a call that it has no need of itself. So where one is in force,
+//! no such call is made before a throwaway child has made it (`trial`); what ends the child, or is
+//! refused, the agent does without. Here it is decided which calls may be made; who makes them asks
+//! ([`may`]), and knows what to do instead. The invariant: [`may`] allows nothing that has not been
+//! let through by the filter that was in force at the last [`look`]; a thread that had none then
+//! and has one now is allowed nothing that has not been tried.
 
 #![no_std]
 
@@ -68,8 +69,9 @@ fn filters() -> u32 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Looks whether the calling thread's system calls are filtered, by more filters than at the last time, and tries all of the
-/// table if so. To be called before the first of them is made, and now and then.
+/// Looks whether the calling thread's system calls are filtered, by more filters than at the last
+/// time, and tries all of the table if so. To be called before the first of them is made, and now
+/// and then.
 pub fn look() {
     if !is_filtered() {
         return;
@@ -124,7 +126,8 @@ pub fn verdict(call: Call) -> Verdict {
     }
 }
 
-/// The errno of a call that may not be made: what the filter answers, or EPERM where it would end the program.
+/// The errno of a call that may not be made: what the filter answers, or EPERM where it would end
+/// the program.
 pub fn refusal(call: Call) -> i32 {
     match verdict(call) {
         Verdict::Refused(errno) => errno,
@@ -134,7 +137,8 @@ pub fn refusal(call: Call) -> i32 {
 
 /// A call that the agent cannot do without and for which the filter would end the program.
 pub fn first_fatal() -> Option<Call> {
-    // Where the first child could not be taken in, the others are not known, and the filter is one that ends programs.
+    // Where the first child could not be taken in, the others are not known, and the filter is one
+    // that ends programs.
     let is_unknown = verdict(Call::Wait4) == Verdict::Ends;
     Call::all().find(|call| {
         let verdict = verdict(*call);

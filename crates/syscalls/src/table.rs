@@ -1,8 +1,8 @@
 //! The table: each system call that the agent makes in a program and a CLR does not make by itself.
 //!
-//! It was taken with strace: what a recorded program calls (each engine, `wall`, events, attach, dump) and a bare
-//! one does not. What only the kernel makes (`rt_sigreturn`, `restart_syscall`) is not in it. Each row has arguments
-//! with which the call changes nothing, so that it can be tried.
+//! It was taken with strace: what a recorded program calls (each engine, `wall`, events, attach,
+//! dump) and a bare one does not. What only the kernel makes (`rt_sigreturn`, `restart_syscall`) is
+//! not in it. Each row has arguments with which the call changes nothing, so that it can be tried.
 
 use libc::{EBADF, ECHILD, EFAULT, EINVAL};
 
@@ -61,7 +61,8 @@ pub(crate) struct Row {
     pub(crate) call: Call,
     pub(crate) name: &'static str,
     pub(crate) number: libc::c_long,
-    /// The agent does without; else it does not come to a process whose filter ends it for the call.
+    /// The agent does without; else it does not come to a process whose filter ends it for the
+    /// call.
     pub(crate) is_spared: bool,
     pub(crate) arguments: [i64; 5],
     /// What the kernel answers to them: 0 or more where there is no error, or one of these.
@@ -129,6 +130,11 @@ impl Call {
     /// The kernel's name for it.
     pub fn name(self) -> &'static str {
         self.row().map_or("", |row| row.name)
+    }
+
+    /// Its number on x86-64.
+    pub fn number(self) -> libc::c_long {
+        self.row().map_or(-1, |row| row.number)
     }
 
     /// Whether the agent can do without.

@@ -1,10 +1,11 @@
 //! A throwaway child that makes system calls in the program's place.
 //!
-//! A filter may end the process that makes a call (SECCOMP_RET_KILL_PROCESS), so a call is made first by a child that
-//! has the same filter. The child runs on a stack of its own, makes raw system calls and touches nothing but the
-//! sheet; it shares the program's memory where the kernel allows that without harm, so that a program of gigabytes
-//! need not be copied. It sends no signal at its end (exit signal 0): no handler of the program hears of it, and no
-//! `wait` of the program finds it. The invariants: the calling thread stands still until the child has ended
+//! A filter may end the process that makes a call (SECCOMP_RET_KILL_PROCESS), so a call is made
+//! first by a child that has the same filter. The child runs on a stack of its own, makes raw
+//! system calls and touches nothing but the sheet; it shares the program's memory where the kernel
+//! allows that without harm, so that a program of gigabytes need not be copied. It sends no signal
+//! at its end (exit signal 0): no handler of the program hears of it, and no `wait` of the program
+//! finds it. The invariants: the calling thread stands still until the child has ended
 //! (CLONE_VFORK); a call that has not answered in the sheet has ended its child.
 
 use core::arch::asm;
@@ -54,9 +55,10 @@ pub(crate) unsafe fn raw(number: libc::c_long, arguments: [i64; 5]) -> i64 {
     result
 }
 
-/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`OPEN`] where the call has ended
-/// the child. Answers how many rows are known: of the others there was no child to try them, or its end could not be
-/// taken in, so that no second one was made. The child has a copy of the program's memory where it does not share it.
+/// Makes the calls of the table and answers each in `answers`: what the kernel said, or [`OPEN`]
+/// where the call has ended the child. Answers how many rows are known: of the others there was no
+/// child to try them, or its end could not be taken in, so that no second one was made. The child
+/// has a copy of the program's memory where it does not share it.
 pub(crate) fn try_all(answers: &mut [i64; COUNT], shares_memory: bool) -> usize {
     answers.fill(OPEN);
     let Some(sheet) = map() else { return 0 };
@@ -122,7 +124,8 @@ fn map() -> Option<&'static Sheet> {
 
 const MASK_BYTES: i64 = size_of::<u64>() as i64;
 
-/// Holds all signals off, also in the child: SIGSYS, which a filter may send, then ends it rather than reach a handler.
+/// Holds all signals off, also in the child: SIGSYS, which a filter may send, then ends it rather
+/// than reach a handler.
 fn block_signals() -> u64 {
     let all = u64::MAX;
     let mut before = 0_u64;
@@ -194,8 +197,8 @@ fn child(sheet: &'static Sheet, shares_memory: bool) -> Option<libc::pid_t> {
 /// Makes a child that runs [`run`]; the answer is the parent's.
 ///
 /// # Safety
-/// `number` is `clone` or `clone3`, the arguments are theirs and give the child an aligned stack of its own, and have
-/// CLONE_VFORK.
+/// `number` is `clone` or `clone3`, the arguments are theirs and give the child an aligned stack of
+/// its own, and have CLONE_VFORK.
 unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static Sheet) -> i64 {
     let mut result = number;
     // SAFETY: the caller's promise. The child never comes back: `run` does not return.
@@ -224,7 +227,8 @@ unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static S
     result
 }
 
-/// The child. It shares the thread-local storage of the thread that made it: nothing here uses that.
+/// The child. It shares the thread-local storage of the thread that made it: nothing here uses
+/// that.
 extern "C" fn run(sheet: &'static Sheet) -> ! {
     // One byte: no core is written, and none is piped to anybody (fs/coredump.c).
     let limit = [1_u64, 1];
@@ -255,8 +259,8 @@ extern "C" fn run(sheet: &'static Sheet) -> ! {
     }
 }
 
-/// Whether the kernel leaves a process alone that shares its memory with one that a signal ends with a core: since
-/// Linux 5.16 (`zap_threads`, fs/coredump.c). Before, all of them end.
+/// Whether the kernel leaves a process alone that shares its memory with one that a signal ends
+/// with a core: since Linux 5.16 (`zap_threads`, fs/coredump.c). Before, all of them end.
 pub(crate) fn may_share_memory() -> bool {
     let mut text = [0_u8; 64];
     let release = read_file(c"/proc/sys/kernel/osrelease", &mut text);

@@ -66,11 +66,11 @@ impl Wake {
         self.heard.swap(rung, Ordering::Relaxed) != rung
     }
 
-    /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over; for
-    /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it was the
-    /// time. Agent thread only. Where there are `others` (16 at most), one of them is what [`Wake::also_by`] makes
-    /// readable. Where the kernel does not wait for them it sleeps [`BLIND`] at most and answers true: whoever can be
-    /// there has to be looked for.
+    /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over;
+    /// for ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False:
+    /// it was the time. Agent thread only. Where there are `others` (16 at most), one of them is
+    /// what [`Wake::also_by`] makes readable. Where the kernel does not wait for them it sleeps
+    /// [`BLIND`] at most and answers true: whoever can be there has to be looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
@@ -81,7 +81,8 @@ impl Wake {
             revents: 0,
         }; 16];
         let mut count = 0;
-        // None that is not open: the kernel takes no more entries than the program may have descriptors.
+        // None that is not open: the kernel takes no more entries than the program may have
+        // descriptors.
         for (entry, fd) in fds.iter_mut().zip(others.iter().filter(|fd| **fd >= 0)) {
             entry.fd = *fd;
             count += 1;
@@ -123,8 +124,8 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
-/// Waits until one of these is readable: whether one is, `None` where the kernel does not wait for them (more than
-/// RLIMIT_NOFILE, no memory).
+/// Waits until one of these is readable: whether one is, `None` where the kernel does not wait for
+/// them (more than RLIMIT_NOFILE, no memory).
 fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
     let length = fds.len() as libc::nfds_t;
     let readable = if syscalls::may(Call::Ppoll) {

@@ -78,8 +78,8 @@ impl Channel {
         (word == *b"G").then(|| Channel::from(stream))
     }
 
-    /// The socket of the same name that is in no folder: the tool sees other files than we. Anybody may listen there once the
-    /// tool has gone, so only our own user and root are heard.
+    /// The socket of the same name that is in no folder: the tool sees other files than we. Anybody
+    /// may listen there once the tool has gone, so only our own user and root are heard.
     fn connect_without_files(path: &str) -> Option<UnixStream> {
         let address = SocketAddr::from_abstract_name(path.as_bytes()).ok()?;
         let stream = UnixStream::connect_addr(&address).ok()?;

@@ -13,11 +13,15 @@ use recording::Record;
 
 use super::Session;
 use crate::base::proc::{self, ThreadState};
+use crate::target::threads::Greet;
 
 /// How long threads may take to answer, all together.
 const BOUND_NS: u64 = 500_000_000;
-/// How often a thread is asked: again where its handler would not walk, which is another matter an instruction later.
+/// How often a thread is asked: again where its handler would not walk, which is another matter an
+/// instruction later.
 const MOST_ASKS: u8 = 3;
+/// After so many looks a thread is sent a signal to say where its stack is.
+const GREET_AFTER: u32 = 10;
 /// Between two looks at who has answered; a handler takes microseconds.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -31,6 +35,7 @@ impl Session<'_> {
         let until = proc::now_ns().saturating_add(BOUND_NS);
         let mut found: BTreeMap<u32, ThreadState> = BTreeMap::new();
         let mut asked: BTreeMap<u32, u8> = BTreeMap::new();
+        let mut looks = 0;
         loop {
             // Before any signal: it wakes who waits.
             proc::thread_ids(&mut self.ids);
@@ -39,7 +44,14 @@ impl Session<'_> {
                     .entry(tid)
                     .or_insert_with(|| proc::thread_state(tid).unwrap_or_default());
             }
-            target.threads.scan(self.tid, &mut self.ids, true);
+            // One that runs may wait in a moment, and need not be sent a signal for that.
+            let greet = if looks < GREET_AFTER {
+                Greet::Waiting
+            } else {
+                Greet::All
+            };
+            looks += 1;
+            target.threads.scan(self.tid, &mut self.ids, greet);
             target.threads.take_hellos(&mut self.reader);
             for &tid in found.keys() {
                 let thread = target.threads.number_of(tid);

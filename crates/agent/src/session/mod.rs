@@ -51,7 +51,7 @@ use crate::events::{EventNews, EventWriter, Turns};
 use crate::hooks;
 use crate::model::{Settings, WalkerKind};
 use crate::record::{Channel, Command, Recorder};
-use crate::target::threads::{Scan, ThreadNews};
+use crate::target::threads::{Greet, Scan, ThreadNews};
 use crate::trace::{self, TraceWriter};
 use crate::walkers::{self, Making, Round, Walker};
 
@@ -321,11 +321,16 @@ impl<'a> Session<'a> {
             };
             if scans {
                 self.thread_count = count;
-                // A greeting wakes who waits. A dump reads what they do first, and greets them then; events are told of by the
-                // threads themselves.
-                let greet = self.settings.walker != WalkerKind::Suspend
+                // A greeting wakes who waits. A dump reads what they do first, and greets them
+                // then; events are told of by the threads themselves.
+                let are_walked = self.settings.walker != WalkerKind::Suspend
                     && !self.settings.dump
                     && !self.settings.timed().is_empty();
+                let greet = if are_walked {
+                    Greet::All
+                } else {
+                    Greet::Nobody
+                };
                 target.threads.scan(self.tid, &mut self.ids, greet);
             }
             if now_and_then {

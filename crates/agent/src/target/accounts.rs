@@ -284,9 +284,9 @@ impl Accounts {
         }
     }
 
-    /// Makes the report: clocks of the process and of all its threads were just read, and `accounts`
-    /// are those of the threads that have one, settled, with whether they are armed. `others` is the reason of those of which no
-    /// clock is left.
+    /// Makes the report: clocks of the process and of all its threads were just read, and
+    /// `accounts` are those of the threads that have one, settled, with whether they are armed.
+    /// `others` is the reason of those of which no clock is left.
     pub fn make_report<'a>(
         &mut self,
         process_ns: u64,

@@ -103,6 +103,17 @@ pub enum Scan {
     NowAndThen,
 }
 
+/// Who is asked where their stack is: [`Threads::scan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Greet {
+    /// Nobody wants to walk them.
+    Nobody,
+    /// The kernel, of those that wait.
+    Waiting,
+    /// And the others, by a signal.
+    All,
+}
+
 /// How many names of threads are looked at again at once.
 const NAMES_AT_ONCE: usize = 32;
 
@@ -440,10 +451,10 @@ impl Threads {
         }
     }
 
-    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. Where their stack is the
-    /// kernel tells of one that waits; any other is greeted, so that its next signal tells.
-    /// With `greet` unset nobody is asked: nobody wants to walk them.
-    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: bool) {
+    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. Where
+    /// their stack is the kernel tells of one that waits; any other is greeted, so that its next
+    /// signal tells. Whom to ask, [`Greet`] says.
+    pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: Greet) {
         let is_session = self.phase.get().is_session();
         {
             // Before the kernel's list, in which a thread that starts meanwhile may be missing: that one says itself that it lives.
@@ -527,7 +538,7 @@ impl Threads {
             }
             let is_recording = self.phase.is_recording();
             all.cannot_look = false;
-            all.waiting = !arm.is_empty() || greet && !hello.is_empty();
+            all.waiting = !arm.is_empty() || greet != Greet::Nobody && !hello.is_empty();
             for tid in gone {
                 all.end(tid, is_session, is_recording);
             }
@@ -544,13 +555,14 @@ impl Threads {
             let entry = state.by_tid.get(&tid);
             hello.extend(entry.and_then(|entry| entry.slot.filter(|_| !entry.armed)));
         }
-        if let Some(sampler) = self.sampler().filter(|_| greet) {
+        if let Some(sampler) = self.sampler().filter(|_| greet != Greet::Nobody) {
             let mut found = Vec::new();
             sampler.settle_waiting(&hello, |slot| found.push(slot));
             for slot in found.iter().copied() {
                 self.is_settled(slot);
             }
-            for slot in hello.into_iter().filter(|slot| !found.contains(slot)) {
+            hello.retain(|slot| greet == Greet::All && !found.contains(slot));
+            for slot in hello {
                 let _gone = sampler.hello(slot);
             }
         }

@@ -1,7 +1,9 @@
-//! Where agents report: a socket in a private folder, and one of the same name that is in no folder.
+//! Where agents report: a socket in a private folder, and one of the same name that is in no
+//! folder.
 //!
-//! A program may have another view of files than we (bwrap, PrivateTmp, chroot), and finds the second one then: it
-//! belongs to the network's namespace. Anybody there may connect to it; only our own user and root are answered.
+//! A program may have another view of files than we (bwrap, PrivateTmp, chroot), and finds the
+//! second one then: it belongs to the network's namespace. Anybody there may connect to it; only
+//! our own user and root are answered.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;

@@ -10,6 +10,9 @@ on_net8_and_core31!(
     native_threads_that_end_before_we_find_them,
     a_program_that_takes_our_signal,
     a_program_that_forbids_itself_timers_and_signals,
+    a_filter_that_would_end_the_program,
+    a_filter_that_refuses_signals,
+    a_program_that_allows_itself_no_more_descriptors,
     no_place_in_the_queue_of_signals,
     nothing_is_unseen_in_normal_programs,
     threads_of_a_millisecond_have_their_reasons,
@@ -98,9 +101,69 @@ fn a_program_that_takes_our_signal(runtime: &Runtime) {
 fn a_program_that_forbids_itself_timers_and_signals(runtime: &Runtime) {
     let recorded = program(runtime, "shut").run_complete();
     assert_eq!(recorded.answer.results()[0], ["refused", "0"]);
-    let reason = "threads that we may not send signals to: errno 1";
+    let reason =
+        "threads that signals cannot be sent to: rt_tgsigqueueinfo: errno 1; timer_create: errno 1";
     let (unsent, all, due) = unseen(&recorded, reason);
     assert!(unsent > 0.0, "{all} s");
+    assert_whole(&recorded, all, due);
+}
+
+/// The program below a filter that gives this answer for these system calls.
+fn filtered(runtime: &Runtime, answer: &str, calls: &str, options: &[&str]) -> Recorded {
+    let launcher = env!("CARGO_BIN_EXE_below-filter");
+    let program = program(runtime, "plain").under([launcher, answer, calls]);
+    program.options(options).run_complete()
+}
+
+/// It has been sampled whole, and the recording says without what.
+fn assert_sampled(recorded: &Recorded, calls: &str) {
+    let (_, all, due) = unseen(recorded, "");
+    assert_eq!(all, 0.0, "{calls}: {}", line(recorded));
+    assert_whole(recorded, all, due);
+    let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+    for call in calls.split(',') {
+        assert!(text.contains(&format!("{call} (")), "{call}: {text}");
+    }
+}
+
+fn a_filter_that_would_end_the_program(runtime: &Runtime) {
+    for calls in [
+        "process_vm_readv",
+        "timer_create",
+        "rt_tgsigqueueinfo,process_vm_readv,ppoll",
+    ] {
+        assert_sampled(&filtered(runtime, "kill", calls, &[]), calls);
+    }
+    // No sample without a signal that is sent.
+    let calls = "rt_tgsigqueueinfo";
+    let clocks = ["--engine", "clocks"];
+    assert_sampled(&filtered(runtime, "kill", calls, &clocks), calls);
+}
+
+fn a_filter_that_refuses_signals(runtime: &Runtime) {
+    let calls = "rt_tgsigqueueinfo";
+    for (answer, error) in [("ENOSYS", libc::ENOSYS), ("EPERM", libc::EPERM)] {
+        let recorded = filtered(runtime, answer, calls, &["--engine", "clocks"]);
+        assert_sampled(&recorded, calls);
+        let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+        assert!(text.contains(&format!("(errno {error})")), "{text}");
+    }
+    // There is no other way, and that is said, also where nothing counts CPU time.
+    let both = "rt_tgsigqueueinfo,timer_create";
+    let recorded = filtered(runtime, "EPERM", both, &["-e", "wall"]);
+    let text = run_sidewalk(["inspect".as_ref(), recorded.recording.as_os_str()]);
+    let why = "signals cannot be sent to threads, which have no stacks then: rt_tgsigqueueinfo: errno 1; \
+               timer_create: errno 1";
+    assert!(text.contains(why), "{text}");
+}
+
+/// The kernel neither waits for more descriptors than a program may have nor lists its threads to
+/// it.
+fn a_program_that_allows_itself_no_more_descriptors(runtime: &Runtime) {
+    let recorded = program(runtime, "few").run_complete();
+    assert_eq!(recorded.answer.results()[0], ["limited", "0"]);
+    let (ended, all, due) = unseen(&recorded, "threads that ended before they were sampled");
+    assert_eq!(ended, 0.0, "{all} s");
     assert_whole(&recorded, all, due);
 }
 

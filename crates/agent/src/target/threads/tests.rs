@@ -202,7 +202,7 @@ fn a_scan_finds_out_who_of_a_crowd_has_grown_up() {
     threads.state().crowd.has_lived(1_000);
     let own = proc::own_tid();
     let left_out = (1..10_000).find(|id| threads.choose((0, *id), own, None).is_none());
-    threads.scan(0, &mut Vec::new(), false);
+    threads.scan(0, &mut Vec::new(), Greet::Nobody);
     let known = threads.managed_of(0);
     let known = known.first().map(|known| (known.managed, known.tid));
     assert_eq!(known, left_out.map(|id| (id, own)));
