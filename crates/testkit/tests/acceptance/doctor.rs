@@ -131,7 +131,7 @@ fn system_calls_that_are_forbidden_are_found() {
     let mut command = doctor();
     for command in [&mut command, &mut record] {
         // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
-        unsafe { command.pre_exec(|| forbid(&FORBIDDEN)) };
+        unsafe { command.pre_exec(|| forbid(&FORBIDDEN, EPERM)) };
     }
     let told = Told::by(&mut command);
     assert!(told.is_fit, "{}", told.text);
@@ -150,8 +150,30 @@ fn system_calls_that_are_forbidden_are_found() {
     assert!(told.check("seccomp").1.contains("are filtered"));
 }
 
-/// Lets this process, and what it becomes, get EPERM from these calls.
-fn forbid(calls: &[i64]) -> std::io::Result<()> {
+/// It is found out without harm.
+#[test]
+fn system_calls_that_would_end_a_program_are_found() {
+    const ENDING: [i64; 3] = [
+        libc::SYS_rt_tgsigqueueinfo,
+        libc::SYS_perf_event_open,
+        libc::SYS_process_vm_readv,
+    ];
+    let mut command = doctor();
+    // SAFETY: between fork and exec, prctl alone is called, on what `forbid` has on its stack.
+    unsafe { command.pre_exec(|| forbid(&ENDING, libc::SECCOMP_RET_KILL_PROCESS)) };
+    let told = Told::by(&mut command);
+    assert!(told.is_fit, "{}", told.text);
+    for what in ["signals", "perf events", "process_vm_readv", "seccomp"] {
+        assert_eq!(told.check(what).0, "limited", "{}", told.text);
+    }
+    let (_, text) = told.check("seccomp");
+    assert!(text.contains("process_vm_readv ends the program"), "{text}");
+}
+
+const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+
+/// Lets this process, and what it becomes, get this answer from these calls.
+fn forbid(calls: &[i64], answer: u32) -> std::io::Result<()> {
     const LOAD_NUMBER: libc::sock_filter = libc::sock_filter {
         code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
         jt: 0,
@@ -174,7 +196,7 @@ fn forbid(calls: &[i64]) -> std::io::Result<()> {
             jf: 1,
             k: *call as u32,
         };
-        program[2 + 2 * at] = give(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+        program[2 + 2 * at] = give(answer);
     }
     let filter = libc::sock_fprog {
         len: program.len() as u16,
