@@ -7,8 +7,9 @@
 //! Not in the handler. The invariant: no signal is sent.
 
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
-use crate::maps;
+use crate::maps::{self, Mapping};
 use crate::protocol::LIVE;
 use crate::sampler::{self, Sampler, SlotId};
 use crate::sys;
@@ -21,26 +22,20 @@ impl Sampler {
     /// them; `settled` is told which. Reads `/proc/self/maps` once for some dozens of them.
     pub fn settle_waiting(&self, slots: &[SlotId], mut settled: impl FnMut(SlotId)) {
         for batch in slots.chunks(BATCH) {
-            let mut found: [Option<(SlotId, u64, u64, Range<u64>)>; BATCH] =
-                [const { None }; BATCH];
+            let mut found = [const { None }; BATCH];
             for (place, id) in found.iter_mut().zip(batch) {
-                *place = waits(*id).map(|(sp, block)| (*id, sp, block, 0..0));
+                *place = Waiting::of(*id);
             }
             if found.iter().all(Option::is_none) {
                 continue;
             }
             maps::for_each(|mapping| {
-                for (_, sp, block, stack) in found.iter_mut().flatten() {
-                    let is_main = mapping.grows && (mapping.below..mapping.range.end).contains(sp);
-                    let is_in =
-                        mapping.range.contains(sp) && mapping.range.contains(block) && *sp < *block;
-                    if is_main || is_in {
-                        *stack = maps::stack_in(mapping, *sp, *block);
-                    }
+                for thread in found.iter_mut().flatten() {
+                    thread.look_in(mapping);
                 }
                 true
             });
-            for (id, _, _, stack) in found.into_iter().flatten() {
+            for Waiting { id, stack, .. } in found.into_iter().flatten() {
                 if !stack.is_empty() && sampler::set_stack(id, stack).is_ok() {
                     settled(id);
                 }
@@ -49,14 +44,38 @@ impl Sampler {
     }
 }
 
-/// Stack pointer and control block of a thread that waits in the kernel.
-fn waits(id: SlotId) -> Option<(u64, u64)> {
-    let slot = id.slot()?;
-    let (generation, flags) = slot.gate.peek();
-    if generation != id.generation() || flags & LIVE == 0 {
-        return None;
+/// A thread that waits in the kernel.
+struct Waiting {
+    id: SlotId,
+    stack_pointer: u64,
+    control_block: u64,
+    /// Empty until it is found.
+    stack: Range<u64>,
+}
+
+impl Waiting {
+    fn of(id: SlotId) -> Option<Waiting> {
+        let slot = id.slot()?;
+        let (generation, flags) = slot.gate.peek();
+        if generation != id.generation() || flags & LIVE == 0 {
+            return None;
+        }
+        let tid = slot.tid.load(Ordering::Relaxed);
+        let (stack_pointer, _) = sys::waits_at(tid)?;
+        Some(Waiting {
+            id,
+            stack_pointer,
+            control_block: sys::robust_list_of(tid)?,
+            stack: 0..0,
+        })
     }
-    let tid = slot.tid.load(core::sync::atomic::Ordering::Relaxed);
-    let (sp, _) = sys::waits_at(tid)?;
-    Some((sp, sys::robust_list_of(tid)?))
+
+    fn look_in(&mut self, mapping: &Mapping) {
+        let (sp, block) = (self.stack_pointer, self.control_block);
+        let is_main = mapping.grows && (mapping.below..mapping.range.end).contains(&sp);
+        let is_in = mapping.range.contains(&sp) && mapping.range.contains(&block) && sp < block;
+        if is_main || is_in {
+            self.stack = maps::stack_in(mapping, sp, block);
+        }
+    }
 }

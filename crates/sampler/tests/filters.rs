@@ -220,10 +220,8 @@ fn swallow(signal: i32) {
         }
     });
     // SAFETY: waits for a signal of the set; nothing is asked of it.
-    assert_eq!(
-        unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) },
-        signal
-    );
+    let taken = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
+    assert_eq!(taken, signal);
 }
 
 fn sampling_goes_on_after_a_lost_signal(engine: EngineChoice, event: SampleEvent) {
