@@ -41,6 +41,9 @@ namespace Workloads
         [DllImport("libc", EntryPoint = "signal")]
         private static extern IntPtr Signal(int number, IntPtr handler);
 
+        [DllImport("libc", EntryPoint = "getrlimit")]
+        private static extern int GetLimit(int resource, ulong[] softAndHard);
+
         [DllImport("libc", EntryPoint = "setrlimit")]
         private static extern int SetLimit(int resource, ulong[] softAndHard);
 
@@ -98,8 +101,18 @@ namespace Workloads
                     Run.Result("hurt", BurnOnSmallStack(2048, milliseconds * 1000));
                     break;
                 case "few":
-                    Run.Result("limited", SetLimit(LimitOfDescriptors, new ulong[] { 3, 3 }));
-                    OnThread(() => Work(run, check));
+                    OnThread(() =>
+                    {
+                        // What work needs is loaded before, and what comes after it needs descriptors again.
+                        check.Add(Spin.For(1, 200_000));
+                        run.More();
+                        var before = new ulong[2];
+                        GetLimit(LimitOfDescriptors, before);
+                        int answer = SetLimit(LimitOfDescriptors, new ulong[] { 3, before[1] });
+                        Work(run, check);
+                        SetLimit(LimitOfDescriptors, before);
+                        Run.Result("limited", answer);
+                    });
                     break;
                 default:
                     OnThread(() => Work(run, check));
