@@ -9,7 +9,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use crate::maps::{self, Mapping};
+use crate::maps::{self, Looking, Mapping};
 use crate::protocol::LIVE;
 use crate::sampler::{self, Sampler, SlotId};
 use crate::sys;
@@ -74,8 +74,15 @@ impl Waiting {
         let (sp, block) = (self.stack_pointer, self.control_block);
         let is_main = mapping.grows && (mapping.below..mapping.range.end).contains(&sp);
         let is_in = mapping.range.contains(&sp) && mapping.range.contains(&block) && sp < block;
-        if is_main || is_in {
-            self.stack = maps::stack_in(mapping, sp, block);
+        let looking = Looking {
+            sp,
+            thread_pointer: block,
+            is_main,
+        };
+        if (is_main || is_in)
+            && let Some(stack) = looking.stack_in(mapping)
+        {
+            self.stack = stack;
         }
     }
 }

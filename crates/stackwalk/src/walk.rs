@@ -933,8 +933,9 @@ impl CodeMap {
             .checked_sub(1)
             .and_then(|before| self.find(&reader, before))
             .filter(|entry| !entry.code.is_cut_short());
-        let target =
-            entry.and_then(|entry| x86::direct_call_target(entry.code_before(address), address));
+        let mut window = [0; 8];
+        let before = entry.map(|entry| entry.code_before(address, &mut window));
+        let target = before.and_then(|before| x86::direct_call_target(before, address));
         target.is_some_and(|target| {
             ip.checked_sub(target)
                 .is_some_and(|into| into < LONGEST_LEAF)
