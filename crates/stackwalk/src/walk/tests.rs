@@ -298,7 +298,7 @@ fn compiled_code_without_rows_is_left_only_by_a_call_of_it() {
     let caller = start + RETURN;
     let called = caller + 0x1_0000;
     let map = map_with(&[body], vec![0; 64]);
-    let native = NativeCode::of_bytes(vec![0; 64], called);
+    let native = NativeCode::of_bytes(&[0; 64], called);
     assert!(map.add_native(called..called + 0x1000, native));
     let at = |ip, words: &[u64], bp| {
         let regs = Regs {
