@@ -12,15 +12,20 @@ const FAULT: i64 = -(libc::EFAULT as i64);
 
 /// `process_vm_readv` of this process: bytes read, or an error below zero.
 fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: length,
+    };
+    read_all(std::slice::from_ref(&remote), buffer, length)
+}
+
+/// As [`read`], one range behind the other, up to the first that cannot be read.
+fn read_all(ranges: &[libc::iovec], buffer: *mut u8, length: usize) -> i64 {
     if !syscalls::may(syscalls::Call::ProcessVmReadv) {
         return -i64::from(libc::ENOSYS);
     }
     let local = libc::iovec {
         iov_base: buffer.cast(),
-        iov_len: length,
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
         iov_len: length,
     };
     let mut result = libc::SYS_getpid;
@@ -30,8 +35,8 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
     }
     let process = result;
     result = libc::SYS_process_vm_readv;
-    // SAFETY: two valid vectors of one range each. The kernel checks both ranges, and writes at most
-    // `length` bytes to `buffer`, which is the caller's.
+    // SAFETY: two valid vectors, of one range and of as many as the slice has. The kernel checks all
+    // ranges, and writes at most `length` bytes to `buffer`, which is the caller's.
     unsafe {
         asm!(
             "syscall",
@@ -39,8 +44,8 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
             in("rdi") process,
             in("rsi") &raw const local,
             in("rdx") 1,
-            in("r10") &raw const remote,
-            in("r8") 1,
+            in("r10") ranges.as_ptr(),
+            in("r8") ranges.len(),
             in("r9") 0,
             lateout("rcx") _,
             lateout("r11") _,
@@ -48,6 +53,26 @@ fn read(address: u64, buffer: *mut u8, length: usize) -> i64 {
         );
     }
     result
+}
+
+/// Reads the word at each of these addresses, 0 for one where none can be read. Answers how often the
+/// kernel was asked: once, and at most once more for each that was not there.
+pub fn peek_words<const N: usize>(addresses: &[u64; N], words: &mut [u64; N]) -> usize {
+    const WORD: usize = size_of::<u64>();
+    let ranges = addresses.map(|address| libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: WORD,
+    });
+    *words = [0; N];
+    let (mut from, mut asked) = (0, 0);
+    while let (Some(ranges @ [_, ..]), Some(room)) = (ranges.get(from..), words.get_mut(from..)) {
+        let length = WORD * room.len();
+        let bytes = read_all(ranges, room.as_mut_ptr().cast(), length);
+        // What cannot be read stops it, and stays 0.
+        from += usize::try_from(bytes).unwrap_or(0) / WORD + 1;
+        asked += 1;
+    }
+    asked
 }
 
 /// Reads as much of what lies at `address` as can be read.
@@ -188,6 +213,18 @@ mod tests {
         assert!(is_missing(start) && is_missing(0));
         // No address of a program, and one of the kernel's.
         assert!(is_missing(u64::MAX) && is_missing(1 << 60));
+    }
+
+    #[test]
+    fn of_many_words_those_that_are_there_are_read() {
+        let own = [5u64, 6, 7];
+        let at = own.each_ref().map(|word| &raw const *word as u64);
+        let missing = 1 << 60;
+        let mut words = [9; 5];
+        let asked = peek_words(&[at[2], missing, at[0], 16, missing], &mut words);
+        assert_eq!((words, asked), ([7, 0, 5, 0, 0], 3));
+        let mut words = [9; 3];
+        assert_eq!((peek_words(&at, &mut words), words), (1, own));
     }
 
     #[test]

@@ -133,20 +133,22 @@ pub fn live_at_return(info: &GcInfo<'_>, offset: u32) -> Result<Option<Vec<Slot>
     };
     let tracked = live.iter().filter_map(|index| info.slots().get(*index));
     let untracked = info.slots().iter().filter(|slot| !slot.tracked);
-    let preserved = |slot: &Slot| match slot.place {
+    let slots = tracked.chain(untracked).copied();
+    Ok(Some(slots.filter(is_kept).collect()))
+}
+
+/// Whether a slot holds a whole object over calls.
+fn is_kept(slot: &Slot) -> bool {
+    let is_preserved = match slot.place {
         Place::Register(register) => matches!(register, 3 | 5 | 12..=15),
         Place::Stack { .. } => true,
     };
-    let slots = tracked.chain(untracked).copied();
-    Ok(Some(
-        slots
-            .filter(|slot| !slot.interior && preserved(slot))
-            .collect(),
-    ))
+    is_preserved && !slot.interior
 }
 
 /// What [`live_at_return`] says at each place of its own, if it says something: return addresses, as offsets, and slots that hold
-/// whole objects at them. Nothing of a body that can be stopped anywhere.
+/// whole objects at them. Of a body that can be stopped anywhere, and has no such places, from where to where it
+/// says the same of a slot.
 pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Error> {
     let adjustment = info.version().return_adjustment();
     let mut places: Vec<Range<u32>> = info
@@ -160,6 +162,25 @@ pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Err
         places.push(adjustment..info.code_length().saturating_add(adjustment));
     }
     let mut found = Vec::new();
+    if places.is_empty() {
+        let behind = |range: &Range<u32>| {
+            let [start, end] = [range.start, range.end].map(|at| at.saturating_add(adjustment));
+            start..end
+        };
+        let lifetimes = info.lifetimes()?;
+        for (index, slot) in info
+            .slots()
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| is_kept(slot))
+        {
+            let lives = match lifetimes.get(index) {
+                Some(lives) if slot.tracked => lives,
+                _ => info.interruptible(),
+            };
+            found.extend(lives.iter().map(|range| (behind(range), *slot)));
+        }
+    }
     for place in places {
         let slots = live_at_return(info, place.start)?.unwrap_or_default();
         found.extend(slots.into_iter().map(|slot| (place.clone(), slot)));

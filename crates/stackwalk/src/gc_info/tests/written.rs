@@ -443,7 +443,7 @@ proptest! {
             let slots = returns.iter().filter(|(at, _)| at.contains(&offset));
             let slots = slots.map(|(_, slot)| *slot).collect::<Vec<_>>();
             let is_one = points.iter().any(|point| point + body.version.return_adjustment() == offset);
-            let everywhere = points.is_empty() && body.ranges.is_empty();
+            let everywhere = points.is_empty();
             let expected = match (is_one || everywhere, live_at_return(&info, offset).unwrap()) {
                 (true, Some(expected)) => expected,
                 _ => Vec::new(),
