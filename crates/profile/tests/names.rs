@@ -135,7 +135,7 @@ fn generics() {
             (
                 "Shop.Cart+checkout@12",
                 "Invoke",
-                "Shop.Cart.checkout@12.Invoke",
+                "Shop.Cart.checkout.lambda@12",
             ),
             (
                 "Shop.Cart+mail@home",
@@ -146,7 +146,7 @@ fn generics() {
             (
                 "Shop.Cart+_Closure$__1-0+VB$StateMachine___Lambda$__0",
                 "MoveNext",
-                "Shop.Cart.lambda",
+                "Shop.Cart.lambda#0",
             ),
             ("A.Weird`x", "M", "A.Weird`x.M"),
             ("A.Box`3[System.Int32,?,…]", "M", "A.Box<int, _, …>.M"),
@@ -200,11 +200,11 @@ fn lambdas_closures_and_local_functions() {
             ("Program+<>c", "<<Main>$>b__0_0", "Program.Main.lambda"),
             ("Program", "<Main>$", "Program.Main"),
             ("Program", "<Main>", "Program.Main"),
-            ("App.Module1", "_Lambda$__0-1", "App.Module1.lambda"),
+            ("App.Module1", "_Lambda$__0-1", "App.Module1.lambda#0-1"),
             (
                 "App.Module1+_Closure$__2-0",
                 "_Lambda$__0",
-                "App.Module1.lambda",
+                "App.Module1.lambda#0",
             ),
         ],
     );

@@ -101,18 +101,29 @@ pub(super) fn task_of_fsharp(name: &str) -> Option<Written<'_>> {
     (is_place && !of.is_empty()).then(|| Written::StateMachine(of.into()))
 }
 
+/// `checkout@12`, `checkout@12-1`: the closure of a function at this line, where it has an `Invoke`.
+pub(super) fn closure_of_fsharp(name: &str) -> Option<Written<'_>> {
+    let of = task_of_fsharp(name)?;
+    let (_, place) = name.rsplit_once('@')?;
+    match of {
+        Written::StateMachine(of) => Some(Written::Name(format!("{of}.lambda@{place}").into())),
+        other => Some(other),
+    }
+}
+
 /// `VB$StateMachine_2_LoadAsync`, `_Closure$__1-0`, `_Lambda$__0`.
 fn visual_basic(name: &str) -> Written<'_> {
     if let Some(rest) = name.strip_prefix("VB$StateMachine_") {
         let of = rest.split_once('_').map_or(rest, |(_, of)| of);
-        match of.trim_start_matches('_').starts_with("Lambda$__") {
-            true => Written::StateMachine("lambda".into()),
-            false => Written::StateMachine(of.into()),
+        match of.trim_start_matches('_').strip_prefix("Lambda$__") {
+            Some(numbers) => Written::StateMachine(format!("lambda#{numbers}").into()),
+            None => Written::StateMachine(of.into()),
         }
     } else if name.starts_with("_Closure$__") {
         Written::Closure
-    } else if name.starts_with("_Lambda$__") {
-        Written::Name("lambda".into())
+    } else if let Some(numbers) = name.strip_prefix("_Lambda$__") {
+        // That of the method, which is not named, and in it; the second alone in a closure.
+        Written::Name(format!("lambda#{numbers}").into())
     } else {
         Written::Name(member(name.into()))
     }

@@ -173,6 +173,13 @@ pub fn pseudo(text: &str) -> String {
 
 fn qualified(type_name: &str, name: &str) -> String {
     let (name, arguments) = types::split_method_arguments(name);
+    if name == "Invoke"
+        && let Some(closure) = TypeName::parse(type_name).closure_of_fsharp()
+    {
+        let mut text = String::new();
+        closure.write_owner(false, &mut text);
+        return text;
+    }
     let owner = owner_of(type_name, name);
     let written = compiler::written(name);
     let mut text = String::new();

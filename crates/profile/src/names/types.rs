@@ -69,6 +69,13 @@ impl<'a> TypeName<'a> {
         self
     }
 
+    /// The same, where it is that of a closure in `checkout`; `None` where it is not.
+    pub(super) fn closure_of_fsharp(mut self) -> Option<Self> {
+        let last = self.segments.last_mut()?;
+        last.written = compiler::closure_of_fsharp(last.text)?;
+        Some(self)
+    }
+
     /// Writes it as the owner of a method, with its namespace. `closures`: also the classes that
     /// only hold captured variables.
     pub(super) fn write_owner(&self, closures: bool, out: &mut String) {
