@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn walk_with_chain(
         let words = std::slice::from_raw_parts_mut(out, cap);
         let inside = &mut (*own).inside;
         let seeker = chains::tables()
-            .and_then(|tables| Seeker::new(tables, &CODE_MAP, stack_end, words, inside));
+            .and_then(|tables| Seeker::new(tables, &CODE_MAP, regs.all, stack_end, words, inside));
         let Some(mut seeker) = seeker else {
             return self::walk(context, stack_end, scratch, out, cap);
         };

@@ -21,7 +21,7 @@ use crate::base::metadata::Metadata;
 use crate::model::{CodeBody, ManagedModule, MethodNames};
 use crate::target::chains::{
     self, AsyncBody, Code, Held, HeldIn, Home, Kind, ObjectAt, SuspendedAt, Tables, TaskAt, Types,
-    types,
+    reader, types,
 };
 
 /// How far up parents are asked for.
@@ -32,6 +32,14 @@ const OBJECT: &str = "System.Object";
 const PROMISE: &str = "<>v__promiseOfValueOrEnd";
 /// Nested, so that it is none of those that derive from it.
 const BOX: &str = "+AsyncStateMachineBox`1";
+/// Its methods work for a task without being awaited for it, and have what holds that task for
+/// their argument.
+const WORKERS: &str = "System.Threading.Tasks.Parallel+";
+const WORK: &str = "o";
+const SOURCE: &str = "System.Threading.Tasks.TaskCompletionSource";
+/// Of tasks that are awaited in the order in which they end (.NET 9 on): they have it for their
+/// continuation, and who waits for the next one is in it.
+const WHEN_EACH: &str = "System.Threading.Tasks.Task+WhenEachState";
 /// The same without a task, and what has the place for who waits for it.
 const POOLED: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox`1";
 const POOLED_SOURCE: &str = "PoolingAsyncValueTaskMethodBuilder`1+StateMachineBox";
@@ -103,7 +111,7 @@ fn state_of<'rt, C: Synchronous>(
 }
 
 /// Classes that are asked for before they are met, as they are in nearly every chain: lists, of objects, and the others.
-const EXPECTED: [&str; 11] = [
+const EXPECTED: [&str; 12] = [
     LIST,
     OBJECT,
     TASK,
@@ -113,6 +121,7 @@ const EXPECTED: [&str; 11] = [
     "System.Threading.Tasks.StandardTaskContinuation",
     "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper",
     "System.Threading.Tasks.Task+SetOnInvokeMres",
+    SOURCE,
     SUSPENDED,
     OF_AWAIT,
 ];
@@ -252,6 +261,11 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
         "System.Runtime.CompilerServices.AsyncMethodBuilderCore+ContinuationWrapper" => {
             return (through(own, "_continuation"), named());
         }
+        WHEN_EACH => {
+            let source = line.field(clr, cx, WHEN_EACH, "_waitForNextCompletedTask");
+            let state = source.and_then(|source| source.checked_add(reader::PROMISE_STATE as u16));
+            return (or_other(state.map(Kind::Through)), named());
+        }
         LIST => {
             let items = line.field(clr, cx, LIST, "_items");
             let size = line.field(clr, cx, LIST, "_size");
@@ -261,6 +275,9 @@ fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>
             return (or_other(kind), named());
         }
         _ => {}
+    }
+    if line.find(|name| name == SOURCE).is_some() {
+        return (through(SOURCE, "_task"), named());
     }
     if line.find(|name| name == AWAIT).is_some() {
         return (through(AWAIT, "m_action"), named());
@@ -332,19 +349,29 @@ fn machine_of<'rt, C: Synchronous>(
     let of = cx.info().get_class_id_info2(cx, machine).ok()??;
     let note = moves(clr, cx, machine, &of)?;
     let state = state_of(clr, cx, machine, &of);
-    let kind = match state {
-        Some(state) if is_value(clr, cx, &of) => Kind::Box {
+    let work = is_worker(&note);
+    let work = work
+        .then(|| field_of(clr, cx, machine, &of, WORK))
+        .flatten();
+    let kind = match (state, work) {
+        (Some(state), Some(work)) if is_value(clr, cx, &of) => Kind::Worker {
+            task,
+            state: place.checked_add(state)?,
+            machine: place,
+            work: place.checked_add(work)?,
+        },
+        (Some(state), None) if is_value(clr, cx, &of) => Kind::Box {
             task,
             state: place.checked_add(state)?,
             machine: place,
         },
-        Some(state) => Kind::Object {
+        (Some(state), _) => Kind::Object {
             task,
             machine: place,
             state,
             promise: field_of(clr, cx, machine, &of, PROMISE).unwrap_or(0),
         },
-        None => Kind::Task(task),
+        (None, _) => Kind::Task(task),
     };
     Some((kind, Note::Method(note)))
 }
@@ -701,6 +728,7 @@ impl Clr {
             // Without any, whoever meets it knows that it does not know.
             homes: homes.into(),
             held: held.into(),
+            class: machine.class,
             builder: machine.builder,
             task_found_at: AtomicU32::new(0),
             object: machine.object,
@@ -731,8 +759,10 @@ struct Machine {
     builder: Option<u16>,
     /// What is known of one that is an object.
     object: Option<ObjectAt>,
-    /// The code resumes, is the task's own, and has the task for its `this`.
-    is_task: bool,
+    /// Its frames may have the task that they resume.
+    has_task: bool,
+    /// The class of that task, where it is this one's; else 0.
+    class: u64,
 }
 
 impl Machine {
@@ -742,7 +772,8 @@ impl Machine {
             code,
             builder: None,
             object: None,
-            is_task: false,
+            has_task: false,
+            class: 0,
         }
     }
 
@@ -754,7 +785,7 @@ impl Machine {
         find: impl FnOnce() -> Option<Vec<gc_info::Home>>,
     ) -> Vec<Home> {
         match self.code {
-            Code::Resumer => return Vec::new(),
+            Code::Resumer | Code::Keeper | Code::Promise => return Vec::new(),
             Code::Dispatcher => {
                 let anywhere = 0..info.code_length();
                 let pairs = gc_info::untracked_pairs(info).into_iter();
@@ -782,7 +813,7 @@ impl Machine {
 
     /// Where the frames of a task's own code may have the task, when they have called.
     fn held(&self, info: &gc_info::GcInfo<'_>) -> Vec<Held> {
-        let returns = if self.is_task {
+        let returns = if self.has_task {
             gc_info::live_at_returns(info).unwrap_or_default()
         } else {
             Vec::new()
@@ -877,6 +908,11 @@ pub fn is_of_task(names: &MethodNames) -> bool {
         || is_resumer(names)
 }
 
+/// Whether a method works for a task without being awaited for it.
+pub fn is_worker(names: &MethodNames) -> bool {
+    names.type_name.starts_with(WORKERS)
+}
+
 /// Whether a method is the one of tasks by which schedulers run them.
 pub fn runs_tasks(names: &MethodNames) -> bool {
     names.name == RUNS_TASKS && names.type_name == TASK
@@ -900,20 +936,37 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
         || runs_tasks(names)
         || dispatches_continuations(names)
         || names.type_name == OF_AWAIT
+        || is_promise(&names.type_name, &names.name)
 }
 
 /// Methods of a task of runtime async that run what it suspended, in which each method is called by
 /// what the one before it awaits; the second one while somebody listens.
 const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchContinuations"];
 
+/// Methods of which a task's own may become a part, when the compiler knows from the program's run
+/// what they call.
+const KEEPERS: [(&str, &str); 3] = [
+    ("System.Threading.ThreadPoolWorkQueue", "Dispatch"),
+    (AWAIT, "RunOrScheduleAction"),
+    (TASK, "RunContinuations"),
+];
+
+/// Whether a method is the one of a promise that a task runs when it is done.
+fn is_promise(type_name: &str, name: &str) -> bool {
+    name == "Invoke"
+        && type_name.starts_with("System.Threading.Tasks.")
+        && type_name.contains("Promise")
+}
+
 /// How the own name of each method begins that chains are about.
-const OF_CHAINS: [&str; 8] = [
+const OF_CHAINS: [&str; 9] = [
+    "Invoke",
     RESUMERS[0],
     "Execut",
     "InstrumentedMoveNext",
     "Run",
+    "Dispatch",
     RUNS_TASKS,
-    DISPATCHES[0],
     DISPATCHES[1],
     // Of `OF_AWAIT`.
     "Initialize",
@@ -959,9 +1012,24 @@ fn machine_that_moves<'rt, C: Synchronous>(
             // Objects of it will be met.
             learn_class(clr, cx, types, class);
         }
+        let has_task = method.type_name.ends_with(BOX);
+        let class = found.class.filter(|_| has_task);
         return Some(Machine {
-            is_task: method.type_name.ends_with(BOX) && method.name == "MoveNext",
+            has_task,
+            class: class.map_or(0, |class| class.raw() as u64),
             ..Machine::of(Code::Resumer)
+        });
+    }
+    if is_promise(&method.type_name, &method.name) {
+        return Some(Machine {
+            class: found.class.map_or(0, |class| class.raw() as u64),
+            ..Machine::of(Code::Promise)
+        });
+    }
+    if KEEPERS.contains(&(method.type_name.as_str(), method.name.as_str())) {
+        return Some(Machine {
+            has_task: true,
+            ..Machine::of(Code::Keeper)
         });
     }
     if method.name != "MoveNext" {

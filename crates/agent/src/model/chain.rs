@@ -84,7 +84,7 @@ pub enum ChainEnd {
     Blocked = 1,
     /// What waits for the last one is no async method.
     Other = 2,
-    /// The method itself has told those who wait for it that it is done.
+    /// The method's task is done, and has forgotten who awaited it.
     Completing = 3,
     /// Whoever awaited does not any more.
     Stale = 4,
@@ -124,7 +124,7 @@ impl ChainEnd {
             ChainEnd::Root => "not awaited",
             ChainEnd::Blocked => "blocking wait",
             ChainEnd::Other => "no async method",
-            ChainEnd::Completing => "completing",
+            ChainEnd::Completing => "just completed (awaiter no longer known)",
             ChainEnd::Stale => "stale link",
             ChainEnd::TooDeep => "too deep",
             ChainEnd::TooSlow => "too slow",
@@ -137,10 +137,7 @@ impl ChainEnd {
 
     /// Whether all is known that there is to know.
     pub const fn is_whole(self) -> bool {
-        matches!(
-            self,
-            ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Other | ChainEnd::Completing
-        )
+        matches!(self, ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Other)
     }
 
     fn of(code: u8) -> ChainEnd {
@@ -164,15 +161,19 @@ pub enum ChainBegin {
     /// The callers of the method of runtime async that the youngest of the older frames has resumed;
     /// where it has resumed none, those for whom it works.
     Dispatcher = 3,
+    /// The task whose own code the youngest of the older frames is: it is about to resume its
+    /// method, or has just done so, or has called it where nothing else told of that method.
+    Resumer = 4,
 }
 
 impl ChainBegin {
     /// All of them, by their codes.
-    pub const ALL: [ChainBegin; 4] = [
+    pub const ALL: [ChainBegin; 5] = [
         ChainBegin::Method,
         ChainBegin::MethodIfResumed,
         ChainBegin::Task,
         ChainBegin::Dispatcher,
+        ChainBegin::Resumer,
     ];
 }
 
@@ -204,7 +205,7 @@ impl ChainHead {
             older: word as u16,
             links: (word >> 16) as u16,
             end: ChainEnd::of((word >> 32) as u8),
-            begin: *ChainBegin::ALL.get((word >> 40 & 3) as usize)?,
+            begin: *ChainBegin::ALL.get((word >> 40 & 7) as usize)?,
         })
     }
 }

@@ -18,7 +18,7 @@ use super::Recorder;
 use super::resolve::Lookup;
 use super::roles::Roles;
 use crate::clr::Runtimes;
-use crate::clr::async_types::Note;
+use crate::clr::async_types::{self, Note};
 use crate::model::WalkedStack;
 use crate::model::chain::{self, Chain, ChainBegin, ChainEnd, Link, NO_STATE, Role};
 use crate::target::code::Owner;
@@ -27,6 +27,7 @@ use crate::target::{Target, chains};
 /// Reasons why a chain is missing that the agent thread finds.
 const NOT_KNOWN: &str = "method not known yet";
 const MISTAKEN: &str = "not its method";
+const BETWEEN: &str = "between two methods";
 
 /// The number of no thread of the process.
 const NO_THREAD: u32 = u32::MAX;
@@ -48,6 +49,9 @@ pub(super) struct Chains {
     /// The youngest resumed method was not known to the handler, or is another than its object says.
     not_known: u64,
     mistaken: u64,
+    /// What was interrupted is the runtime's own code, which was about to resume a method or has
+    /// done so.
+    between: u64,
 }
 
 impl Recorder {
@@ -57,6 +61,7 @@ impl Recorder {
         self.chains.cut.fill(0);
         self.chains.not_known = 0;
         self.chains.mistaken = 0;
+        self.chains.between = 0;
     }
 
     /// Tells the handler which of the code that was there before the session is an async method's, if the session wants chains.
@@ -103,6 +108,7 @@ impl Recorder {
         for (reason, count) in [
             (NOT_KNOWN, &mut self.chains.not_known),
             (MISTAKEN, &mut self.chains.mistaken),
+            (BETWEEN, &mut self.chains.between),
         ] {
             if *count > 0 {
                 self.outlet.push(&Record::AsyncCut {
@@ -125,10 +131,14 @@ impl Recorder {
             return None;
         }
         let mut is_body = false;
+        let mut between = None;
         for (word, next) in words.iter().zip(1..) {
             let (frame, _) = self.address(look, *word, sample.time_ns);
             let roles = self.written.roles_of(frame);
             let is_resumer = roles.has(Roles::RESUMER);
+            if roles.has(Roles::OWN_RESUMER) && between.is_none() {
+                between = Some(next);
+            }
             let older = words.get(next..).filter(|_| roles.has(Roles::RUNNER));
             let is_run = older.is_some_and(|older| self.is_dispatched(look, older, sample.time_ns));
             let younger = words
@@ -148,7 +158,9 @@ impl Recorder {
             }
             is_body = !is_resumer && self.written.frame_tokens.contains_key(&frame);
         }
-        None
+        let frames = words.get(..between?)?;
+        self.chains.between += 1;
+        self.cut_at(look, frames, BETWEEN, sample.time_ns)
     }
 
     /// The logical stack of these frames, whose callers are missing for this reason.
@@ -179,6 +191,7 @@ impl Recorder {
         let callers = words.len().checked_sub(chain.older)?;
         let (frames, older) = words.split_at_checked(callers)?;
         let mut frames = frames;
+        let mut is_own = false;
         match chain.begin {
             ChainBegin::Method => {}
             ChainBegin::MethodIfResumed => {
@@ -199,6 +212,19 @@ impl Recorder {
                 let resumed = self.without_resume_stubs(look, frames, sample.time_ns);
                 frames = resumed.unwrap_or(with_it);
             }
+            ChainBegin::Resumer => {
+                let with_it = words.get(..callers + 1)?;
+                let called = self.without_resumers(look, frames, sample.time_ns);
+                let runtime = self.runtime_of(look, *with_it.last()?, sample.time_ns)?;
+                let first = Link::unpack(*chain.links.first()?);
+                let said = self.link_frame(look, runtime, first, sample.time_ns);
+                let called_last = called
+                    .last()
+                    .map(|word| self.address(look, *word, sample.time_ns).0);
+                is_own =
+                    !called_last.is_some_and(|frame| self.is_same_method(frame, said.as_ref()));
+                frames = if is_own { with_it } else { called };
+            }
         }
         let resumed = *frames.last()?;
         let runtime = self.runtime_of(look, resumed, sample.time_ns);
@@ -208,11 +234,20 @@ impl Recorder {
         };
         // Counted once, by what its mark says.
         if let Some(resumer) = self.younger_resumer(look, frames, sample.time_ns) {
+            let called = frames.get(..resumer)?;
+            let mut is_method = false;
+            for word in called {
+                let (frame, _) = self.address(look, *word, sample.time_ns);
+                let roles = self.written.roles_of(frame);
+                is_method |= roles.has(Roles::MACHINE) || roles.has(Roles::RESUME_STUB);
+            }
+            if !is_method {
+                self.chains.between += 1;
+                return self.cut_at(look, frames.get(..=resumer)?, BETWEEN, sample.time_ns);
+            }
             self.chains.not_known += 1;
-            let frames = frames.get(..resumer.max(1))?;
-            let without = self.without_resume_stubs(look, frames, sample.time_ns);
-            let frames = without.unwrap_or(frames);
-            return self.cut_at(look, frames, NOT_KNOWN, sample.time_ns);
+            let without = self.without_resume_stubs(look, called, sample.time_ns);
+            return self.cut_at(look, without.unwrap_or(called), NOT_KNOWN, sample.time_ns);
         }
         let Some(runtime) = runtime else {
             self.count_cut(end);
@@ -220,8 +255,10 @@ impl Recorder {
         };
         let links: Vec<Link> = chain.links.iter().map(|word| Link::unpack(*word)).collect();
         let (first, rest) = match links.split_first() {
-            Some((first, rest)) if chain.begin != ChainBegin::Dispatcher => (Some(*first), rest),
-            // It was resumed, and nothing more is known of it.
+            Some((first, rest)) if chain.begin != ChainBegin::Dispatcher && !is_own => {
+                (Some(*first), rest)
+            }
+            // It was resumed, and nothing more is known of it; or its task was about to resume it.
             _ => (None, &links[..]),
         };
         let of_task = chain.begin == ChainBegin::Task;
@@ -274,9 +311,10 @@ impl Recorder {
         time_ns: u64,
     ) -> Option<u32> {
         let mark = match end {
-            ChainEnd::Root | ChainEnd::Blocked | ChainEnd::Completing => {
-                Some(Cow::Borrowed(end.name()))
+            ChainEnd::Root if self.is_worker(look, runtime, links.last().copied(), time_ns) => {
+                Some(Cow::Borrowed("Parallel.ForEachAsync"))
             }
+            ChainEnd::Root | ChainEnd::Blocked => Some(Cow::Borrowed(end.name())),
             // The last link says it.
             ChainEnd::Other => None,
             end => Some(Cow::Owned(format!("async: {}", end.name()))),
@@ -296,6 +334,26 @@ impl Recorder {
             }
         }
         stack
+    }
+
+    /// Whether a link is a worker that nobody awaits.
+    fn is_worker(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        runtime: u8,
+        link: Option<Link>,
+        time_ns: u64,
+    ) -> bool {
+        let Some(link) = link else {
+            return false;
+        };
+        if link.role == Role::Suspended {
+            let (frame, _) = self.address(look, link.table | EXACT, time_ns);
+            return self.written.roles_of(frame).has(Roles::WORKER);
+        }
+        let _named = self.link_frame(look, runtime, link, time_ns);
+        let note = self.chains.notes.get(&(runtime, link.table));
+        matches!(note, Some(Note::Method(names)) if async_types::is_worker(names))
     }
 
     /// Writes that so many suspended methods have the chain of these words, which was read at `time_ns`.
@@ -395,6 +453,24 @@ impl Recorder {
         {
             let (frame, _) = self.address(look, *last, time_ns);
             if !self.written.roles_of(frame).has(Roles::OF_TASK) {
+                break;
+            }
+            rest = younger;
+        }
+        rest
+    }
+
+    /// The frames without the oldest, as far as those resume async methods.
+    fn without_resumers<'w>(
+        &mut self,
+        look: &mut Lookup<'_, '_>,
+        frames: &'w [u64],
+        time_ns: u64,
+    ) -> &'w [u64] {
+        let mut rest = frames;
+        while let Some((last, younger)) = rest.split_last() {
+            let (frame, _) = self.address(look, *last, time_ns);
+            if !self.written.roles_of(frame).has(Roles::RESUMER) {
                 break;
             }
             rest = younger;
@@ -552,12 +628,13 @@ fn state_of(link: Link) -> i32 {
 
 /// How an object between two methods is shown.
 fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
-    const PROMISES: [(&str, &str); 8] = [
+    const PROMISES: [(&str, &str); 9] = [
         ("UnwrapPromise", "Task.Run"),
         ("WhenAllPromise", "WhenAll"),
         ("CompleteOnInvokePromise", "WhenAny"),
         ("WhenAnyPromise", "WhenAny"),
         ("CancellationPromise", "WaitAsync"),
+        ("WhenEachState", "WhenEach"),
         ("DelayPromise", "Delay"),
         ("ContinueWithTaskContinuation", "ContinueWith"),
         ("StandardTaskContinuation", "ContinueWith"),

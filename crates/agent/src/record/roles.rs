@@ -31,6 +31,10 @@ impl Roles {
     pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
     /// The runtime's library suspends in it what awaits something.
     pub(super) const OF_AWAIT: Roles = Roles(1 << 8);
+    /// A worker that nobody awaits, of `Parallel.ForEachAsync`.
+    pub(super) const WORKER: Roles = Roles(1 << 10);
+    /// A state machine's own, or an enumerator's.
+    pub(super) const MACHINE: Roles = Roles(1 << 11);
     /// It tells of what the class library does by an event of the runtime's: of waits for locks, from .NET 9 on.
     pub(super) const TELLER: Roles = Roles(1 << 9);
 
@@ -50,6 +54,8 @@ impl Roles {
             ),
             (Roles::RESUME_STUB, async_types::resumes_continuation(names)),
             (Roles::OF_AWAIT, async_types::is_of_await(names)),
+            (Roles::MACHINE, names.name == "MoveNext" && !is_own),
+            (Roles::WORKER, async_types::is_worker(names)),
             (Roles::TELLER, names.type_name == TELLER),
         ];
         let bits = roles.iter().filter(|(_, has)| *has).map(|(role, _)| role.0);

@@ -554,6 +554,47 @@ fn a_chain_that_is_not_its_method_s_is_not_shown() {
 }
 
 #[test]
+fn a_task_that_is_about_to_resume_its_method_has_who_awaits_that() {
+    let begun = |end| ChainHead {
+        older: 1,
+        links: 2,
+        end,
+        begin: ChainBegin::Resumer,
+    };
+    let links = [(Role::Task, PAY), (Role::Task, SHIP)].map(|(role, table)| {
+        let state = 3;
+        Link { table, role, state }.pack()
+    });
+    let chain = [links[0], links[1], begun(ChainEnd::Root).pack()];
+    let told = chains(move |write| {
+        // In the task's own code, in what that has called, and in the method, of which the handler
+        // did not know.
+        write(&[0x3011], &chain);
+        write(&[0x5011, 0x3011], &chain);
+        write(&FRAMES, &chain);
+        // The handler found nothing.
+        write(&[0x5011, 0x3011], &[]);
+    });
+    let ship = "Shop+<Ship>d__4.MoveNext await 3";
+    let pay = "Shop+<Pay>d__1.MoveNext await 3";
+    let [run, task] = [
+        "System.Threading.ExecutionContext.RunInternal IL 5",
+        "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1.MoveNext IL 5",
+    ];
+    let between = "[async: between two methods]";
+    let expected: [&[&str]; 4] = [
+        &[task, pay, ship, "[not awaited]"],
+        &[run, task, pay, ship, "[not awaited]"],
+        &[CHARGE, PAY_FRAME, ship, "[not awaited]"],
+        &[run, task, between],
+    ];
+    for (sample, expected) in told.samples.iter().zip(expected) {
+        assert_eq!(sample.logical.as_deref().unwrap(), expected);
+    }
+    assert_eq!(told.cut, [("between two methods".into(), 1)].into());
+}
+
+#[test]
 fn a_chain_whose_method_s_class_nobody_can_be_asked_about_is_not_known() {
     const GONE: u64 = 0x10_0500;
     let told = chains(|write| {
@@ -656,20 +697,30 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
         write(&[0x1011, 0x2011, 0x5011, 0x3011], &[]);
         // Called.
         write(&[0x1011, 0x2011, 0x6011], &[]);
-        // The dispatcher itself, and what else it runs.
+        // The dispatcher itself, which is about to resume one, and what else it runs.
         write(&[0x5011, 0x3011], &[]);
         write(&[0x1011, 0x5011], &[]);
         // A task, from the queue and run where it is waited for.
         write(&[0x1011, 0x7011, 0x8011], &[]);
         write(&[0x1011, 0x7011, 0x6011], &[]);
     });
-    assert_eq!(told.cut, [("method not known yet".into(), 3)].into());
+    let reasons = [
+        ("method not known yet".into(), 3),
+        ("between two methods".into(), 1),
+    ];
+    assert_eq!(told.cut, reasons.into());
     let mark = "[async: method not known yet]";
     let logical: Vec<_> = told.samples.iter().map(|sample| &sample.logical).collect();
     let cut = Some([CHARGE, PAY_FRAME, mark].map(str::to_owned).to_vec());
     let task = Some([CHARGE, mark].map(str::to_owned).to_vec());
+    let dispatcher = [
+        "System.Threading.ExecutionContext.RunInternal IL 5",
+        "AsyncTaskMethodBuilder`1+AsyncStateMachineBox`1.MoveNext IL 5",
+        "[async: between two methods]",
+    ];
+    let between = Some(dispatcher.map(str::to_owned).to_vec());
     let none = None;
-    let expected = [&cut, &cut, &none, &none, &none, &task, &none];
+    let expected = [&cut, &cut, &none, &between, &none, &task, &none];
     assert_eq!(logical, expected);
 }
 

@@ -97,7 +97,7 @@ fn walk_into(
     scratch.hijacks = hijacks;
     let regs = Regs { ip, sp, bp, all: 0 };
     let seeker = tables
-        .and_then(|tables| Seeker::new(tables, map, stack.end, &mut own.words, &mut own.inside));
+        .and_then(|tables| Seeker::new(tables, map, 0, stack.end, &mut own.words, &mut own.inside));
     // SAFETY: this thread has just captured the registers in this function, which has not returned;
     // its stack is mapped from the stack pointer to the end that the thread library (or the kernel,
     // for an alternate stack) names. The thread is in a callback of its runtime, so that its thread

@@ -396,7 +396,7 @@ impl Found {
                 leaf.exact += count;
             } else {
                 leaf.other += count;
-                let says = |frame: &&str| frame.starts_with("[async: ") || *frame == "[completing]";
+                let says = |frame: &&str| frame.starts_with("[async: ");
                 let early = callers.split_last().is_some_and(|(last, chain)| {
                     *last == "[not awaited]"
                         && words[1..].len() >= chain.len()

@@ -52,12 +52,23 @@ pub enum Code {
     OfObject,
     /// It resumes async methods, and calls none for the first time.
     Resumer,
+    /// A promise's own, which a task that is done runs: of `Task.WhenAll` and the like.
+    Promise,
+    /// Code that such a one may have been made part of by the compiler: it keeps the task then.
+    Keeper,
     /// It dispatches continuations of runtime async: each home is where its frame may have the
     /// continuation of who awaits what runs, and behind that the task that it runs
     /// (`AsyncDispatcherInfo`).
     Dispatcher,
     /// `Task.ExecuteWithThreadLocal`, which runs a task: its home leads to where the thread has the task that it runs.
     OfTask,
+}
+
+impl Code {
+    /// Whether its frames may keep the task of the method that they resume.
+    pub fn keeps_tasks(self) -> bool {
+        matches!(self, Code::Resumer | Code::Keeper)
+    }
 }
 
 /// What a chain needs of a state machine that is an object.
@@ -84,6 +95,8 @@ pub struct AsyncBody {
     pub homes: Box<[Home]>,
     /// Of code that resumes: where it keeps the task that it resumes, if it does.
     pub held: Box<[Held]>,
+    /// Of a task's own code, or a promise's, the class of that; 0 where the runtime does not say.
+    pub class: u64,
     /// Where in the state machine the builder is, which begins with the task or with what comes before it; `None` where the
     /// runtime does not say (code that several types share, before .NET 10).
     pub builder: Option<u16>,
@@ -233,6 +246,7 @@ mod tests {
             runtime,
             homes: [home(-8, &[4..10, 20..30]), home(-16, &[25..40, 50..51])].into(),
             held: [].into(),
+            class: 0,
             builder: Some(8),
             task_found_at: AtomicU32::new(0),
             object: None,

@@ -25,7 +25,7 @@ pub(super) const TABLE: u64 = !7;
 /// Where a `ManualResetValueTaskSourceCore` has `_continuationState`, behind `_continuation`: the references of a value whose
 /// fields the runtime places come first, in the order of their declaration, and these two are first (3.1 to 10). What
 /// is there is believed only where it leads to a task.
-pub(super) const PROMISE_STATE: u64 = 8;
+pub const PROMISE_STATE: u64 = 8;
 /// Where an array of references has its first one.
 const ARRAY: u64 = 16;
 /// Fields of a task that are looked at for its state machine, behind the method table.
@@ -92,6 +92,14 @@ impl<H: Heap> ChainReader<'_, H> {
         self.read_from(task, None, true)
     }
 
+    /// As [`ChainReader::read`], from what waits for a task, behind the links that there are.
+    pub fn read_on(&mut self, continuation: u64) -> ChainEnd {
+        match self.task_of(continuation) {
+            Next::Task(next) => self.read_waiting(next),
+            Next::End(end) => end,
+        }
+    }
+
     /// As [`ChainReader::read`], from a task that waits.
     fn read_waiting(&mut self, task: u64) -> ChainEnd {
         self.read_from(task, None, false)
@@ -137,13 +145,15 @@ impl<H: Heap> ChainReader<'_, H> {
                     Kind::Task(task)
                     | Kind::Runtime(task)
                     | Kind::Box { task, .. }
+                    | Kind::Worker { task, .. }
                     | Kind::Object { task, .. },
                 ) => (task, at.checked_add(task.continuation.into())),
                 Some(_) => return ChainEnd::Strange,
                 None => return self.last(table, ChainEnd::Unknown),
             };
             let mut state = Some(NO_STATE);
-            if let Some(Kind::Box { state: place, .. }) = kind {
+            let mut is_source = false;
+            if let Some(Kind::Box { state: place, .. } | Kind::Worker { state: place, .. }) = kind {
                 state = self.half(at, place).map(u32::cast_signed);
             }
             if let Some(Kind::Object {
@@ -156,7 +166,8 @@ impl<H: Heap> ChainReader<'_, H> {
                 let machine = self.field(at, machine).filter(|machine| *machine != 0);
                 let found = machine.and_then(|machine| self.half(machine, place));
                 state = found.map(u32::cast_signed);
-                if promise != 0 {
+                is_source = promise != 0;
+                if is_source {
                     let place = u64::from(promise) + PROMISE_STATE;
                     next = machine.and_then(|machine| machine.checked_add(place));
                 }
@@ -199,7 +210,16 @@ impl<H: Heap> ChainReader<'_, H> {
                     return end;
                 }
             }
-            match self.after(next, is_done) {
+            // An iterator that has yielded, or has come to its end, has told who waited.
+            let mut after = self.after(next, is_source && state < -1);
+            if let (Some(Kind::Worker { work, .. }), Next::End(ChainEnd::Root)) = (kind, &after) {
+                // What it works for is a source of a task that somebody awaits.
+                after = match self.field(at, work) {
+                    Some(0) | None => after,
+                    Some(work) => self.task_of(work),
+                };
+            }
+            match after {
                 // It may be an iterator's, which goes on elsewhere.
                 Next::End(ChainEnd::Root) if own.is_none() && self.types.get(table).is_none() => {
                     return ChainEnd::Unknown;
@@ -222,13 +242,10 @@ impl<H: Heap> ChainReader<'_, H> {
         let Some((_, Some(Kind::Runtime(at) | Kind::Task(at)))) = self.object(task) else {
             return ChainEnd::Strange;
         };
-        let Some((flags, next)) = self
-            .half(task, at.flags)
-            .zip(task.checked_add(at.continuation.into()))
-        else {
+        let Some(next) = task.checked_add(at.continuation.into()) else {
             return ChainEnd::Strange;
         };
-        match self.after(next, u64::from(flags) & DONE != 0) {
+        match self.after(next, false) {
             Next::Task(next) => self.read_waiting(next),
             Next::End(end) => end,
         }
@@ -276,12 +293,13 @@ impl<H: Heap> ChainReader<'_, H> {
         Some(ChainEnd::TooDeep)
     }
 
-    fn after(&mut self, next: u64, is_done: bool) -> Next {
-        if is_done {
-            return Next::End(ChainEnd::Completing);
-        }
+    /// What comes after a task, whose continuation is at `next`. One that is done keeps it until it
+    /// takes it to run it, and has the sentinel from then on. A source of value tasks that is done
+    /// may have been made ready for another one (`is_reused`).
+    fn after(&mut self, next: u64, is_reused: bool) -> Next {
         match self.heap.word(next) {
             None => Next::End(ChainEnd::Strange),
+            Some(0) if is_reused => Next::End(ChainEnd::Completing),
             Some(0) => Next::End(ChainEnd::Root),
             Some(next) => self.task_of(next),
         }
@@ -441,7 +459,7 @@ impl<H: Heap> ChainReader<'_, H> {
         Some((word >> ((at & 4) * 8)) as u32)
     }
 
-    fn put(&mut self, table: u64, role: Role, state: i32) -> bool {
+    pub(super) fn put(&mut self, table: u64, role: Role, state: i32) -> bool {
         let link = Link { table, role, state };
         match self
             .links
@@ -832,13 +850,18 @@ pub(super) mod tests {
             assert_eq!(end, ChainEnd::Stale);
             assert_eq!(links.len(), 1 + usize::from(sentinel));
         }
-        // The one that runs may be done itself: it is telling those who wait.
+        // The one that runs may be done itself: those who wait are its own until it takes them.
         let mut made = Made::default();
         let waits = made.boxed(4, 0);
         let first = made.object(
             BOX,
             &[(AT.flags & !7, 0x100_0000 << 32), (AT.continuation, waits)],
         );
+        let expected = (vec![task(BOX, 0), task(BOX, 4)], ChainEnd::Root);
+        assert_eq!(read(&made, &types, first), expected);
+        let sentinel = made.object(OBJECT, &[]);
+        made.words
+            .insert(first + u64::from(AT.continuation), sentinel);
         assert_eq!(
             read(&made, &types, first),
             (vec![task(BOX, 0)], ChainEnd::Completing)
@@ -895,6 +918,41 @@ pub(super) mod tests {
         made.words.insert(machine + 0x28, 0);
         let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
+        // It has yielded one, and told who waited.
+        let yielded = u64::from((-4i32).cast_unsigned());
+        made.words.insert(machine + 0x10, yielded);
+        assert_eq!(read(&made, &types, iterator).1, ChainEnd::Completing);
+    }
+
+    #[test]
+    fn a_worker_that_nobody_awaits_leads_to_who_awaits_its_work() {
+        const WORKER: u64 = 0x2500;
+        const SOURCE: u64 = 0x2600;
+        let types = types();
+        let work = 0x58;
+        types.learn(
+            WORKER,
+            Kind::Worker {
+                task: AT,
+                state: STATE,
+                machine: 0x40,
+                work,
+            },
+        );
+        types.learn(SOURCE, Kind::Through(8));
+        let mut made = Made::default();
+        let waits = made.boxed(2, 0);
+        let awaited = made.object(TASK, &[(AT.continuation, waits)]);
+        let source = made.object(SOURCE, &[(8, awaited)]);
+        let worker = made.object(WORKER, &[(STATE, 3), (work, source)]);
+        let first = made.boxed(-1, worker);
+        let chain = [
+            task(BOX, -1),
+            task(WORKER, 3),
+            task(TASK, NO_STATE),
+            task(BOX, 2),
+        ];
+        assert_eq!(read(&made, &types, first), (chain.to_vec(), ChainEnd::Root));
     }
 
     #[test]
@@ -924,9 +982,13 @@ pub(super) mod tests {
             made.words.insert(outer + u64::from(state), value);
             assert_eq!(read(&made, &types, inner).1, ChainEnd::Stale);
         }
-        // It is done itself.
+        // It is done itself, and tells who waits, or has told.
         let done = u64::from((-2i32).cast_unsigned());
         made.words.insert(inner + u64::from(state), done);
+        made.words.insert(inner + u64::from(promise) + 8, root);
+        let chain = vec![task(POOLED, -2), task(BOX, 6)];
+        assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Root));
+        made.words.insert(inner + u64::from(promise) + 8, 0);
         let chain = vec![task(POOLED, -2)];
         assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Completing));
     }

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use stackwalk::{ADDRESS, CodeMap, EXACT, Out, lookup_address, own_memory};
+use stackwalk::{CodeMap, Out, lookup_address, own_memory};
 
 use super::bodies::{AsyncBody, Code, HeldIn};
 use super::reader::{ChainReader, Heap};
@@ -29,6 +29,10 @@ const MOST_BEFORE: u64 = 1 << 16;
 
 /// Frames between an async method's and the one of its task that resumes it: what an ExecutionContext needs.
 const MOST_BETWEEN: usize = 4;
+
+/// Numbers of registers in instructions.
+const RBX: u8 = 3;
+const RDI: u8 = 7;
 
 const PAGE: u64 = 4096;
 
@@ -77,9 +81,9 @@ impl Heap for Inside<'_> {
 }
 
 /// The same by the kernel, which takes 2 µs for each question on a virtual machine.
-struct Careful {
+pub(super) struct Careful {
     /// Questions that may still be asked.
-    left: Cell<u32>,
+    pub(super) left: Cell<u32>,
 }
 
 impl Heap for Careful {
@@ -95,7 +99,7 @@ impl Heap for Careful {
 
 impl Careful {
     /// Words at an address that may be anything; `None` also where there was no question left.
-    fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
+    pub(super) fn words_at<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         if !is_plausible(at) {
             return None;
         }
@@ -135,7 +139,8 @@ fn peek_words<const N: usize>(at: u64) -> Option<[u64; N]> {
 /// What was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Found {
-    depth: usize,
+    /// Frames before it: those that the method has called, and its own.
+    callers: usize,
     links: usize,
     end: ChainEnd,
     begin: ChainBegin,
@@ -145,7 +150,7 @@ impl Found {
     /// Of the frame at a depth, which was resumed: so many links, and how they end.
     fn at(depth: usize, (links, end): (usize, ChainEnd)) -> Found {
         Found {
-            depth,
+            callers: depth + 1,
             links,
             end,
             begin: ChainBegin::Method,
@@ -155,10 +160,10 @@ impl Found {
 
 /// A word of the thread's stack. Only [`Seeker::place`] makes one.
 #[derive(Clone, Copy)]
-struct Place(u64);
+pub(super) struct Place(u64);
 
 impl Place {
-    fn read(self) -> u64 {
+    pub(super) fn read(self) -> u64 {
         // SAFETY: aligned, and between the stack pointer of a frame of the walk and the stack's end, as the walk's own reads.
         unsafe { (self.0 as *const u64).read_volatile() }
     }
@@ -167,11 +172,11 @@ impl Place {
 /// Takes a walk's frames, and looks at each.
 pub struct Seeker<'a> {
     /// Frames, up to `room`; behind them room for a chain.
-    out: &'a mut [u64],
-    room: usize,
-    tables: &'static Tables,
+    pub(super) out: &'a mut [u64],
+    pub(super) room: usize,
+    pub(super) tables: &'static Tables,
     /// Where the thread's stack ends.
-    stack_end: u64,
+    pub(super) stack_end: u64,
     /// Which gate we are inside of, + 1: for who finds out that we have never come back.
     inside: &'a mut u32,
     found: Option<Found>,
@@ -183,17 +188,44 @@ pub struct Seeker<'a> {
     /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
     homeless: Option<(Frame, ChainEnd)>,
     code: &'static CodeMap,
-    careful: Careful,
+    pub(super) careful: Careful,
+    /// The interrupted registers (`uc_mcontext.gregs`); 0 where they are not known.
+    registers: u64,
+    /// The youngest frame of a promise's own code.
+    pub(super) promise: Option<Frame>,
+    /// Stack pointers of the last frames, by the lowest bits of their depths.
+    pub(super) sps: [u64; KEPT],
+}
+
+/// Frames of which the stack pointers are kept.
+pub(super) const KEPT: usize = 16;
+
+/// A word that a frame keeps.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// On the stack.
+    Here(Place),
+    /// In a register that was not saved since.
+    Register(u64),
+}
+
+impl Kept {
+    fn read(self) -> u64 {
+        match self {
+            Kept::Here(place) => place.read(),
+            Kept::Register(value) => value,
+        }
+    }
 }
 
 /// A frame of an async method.
 #[derive(Clone, Copy)]
-struct Frame {
-    body: &'static AsyncBody,
-    depth: usize,
+pub(super) struct Frame {
+    pub(super) body: &'static AsyncBody,
+    pub(super) depth: usize,
     lookup: u64,
-    sp: u64,
-    bp: u64,
+    pub(super) sp: u64,
+    pub(super) bp: u64,
 }
 
 impl Out for Seeker<'_> {
@@ -203,6 +235,9 @@ impl Out for Seeker<'_> {
             return false;
         };
         *slot = word;
+        if let Some(kept) = self.sps.get_mut(depth % KEPT) {
+            *kept = sp;
+        }
         if self.found.is_none() {
             let lookup = lookup_address(word);
             let body = self.tables.bodies.at(lookup);
@@ -220,11 +255,13 @@ impl Out for Seeker<'_> {
 }
 
 impl<'a> Seeker<'a> {
-    /// Into `out`, which has room for frames and, behind them, a chain. `inside` is the thread's, 0 at first; `None` where
+    /// Into `out`, which has room for frames and, behind them, a chain. `registers` are those of the
+    /// context that is walked ([`stackwalk::Regs::all`]). `inside` is the thread's, 0 at first; `None` where
     /// there is no room for a chain.
     pub fn new(
         tables: &'static Tables,
         code: &'static CodeMap,
+        registers: u64,
         stack_end: u64,
         out: &'a mut [u64],
         inside: &'a mut u32,
@@ -249,6 +286,9 @@ impl<'a> Seeker<'a> {
             careful: Careful {
                 left: Cell::new(MOST_QUESTIONS),
             },
+            registers,
+            promise: None,
+            sps: [0; KEPT],
         })
     }
 
@@ -272,7 +312,7 @@ impl<'a> Seeker<'a> {
             return depth;
         };
         let head = ChainHead {
-            older: u16::try_from(depth.saturating_sub(found.depth + 1)).unwrap_or(u16::MAX),
+            older: u16::try_from(depth.saturating_sub(found.callers)).unwrap_or(u16::MAX),
             links: u16::try_from(found.links).unwrap_or(0),
             end: found.end,
             begin: found.begin,
@@ -305,7 +345,7 @@ impl<'a> Seeker<'a> {
         if let Some((frame, _)) = self.homeless {
             let is_near = depth - frame.depth <= MOST_BETWEEN;
             match body {
-                Some(body) if body.code == Code::Resumer && is_near => self.meet_task(Frame {
+                Some(body) if body.code.keeps_tasks() && is_near => self.meet_task(Frame {
                     body,
                     depth,
                     lookup,
@@ -337,7 +377,12 @@ impl<'a> Seeker<'a> {
                     self.meet_task(here);
                 }
             }
-            (Code::Resumer, None) => {}
+            (Code::Resumer, None) => self.meet_resumer(here),
+            (Code::Keeper, before) => self.unsure = self.unsure.or(before),
+            (Code::Promise, before) => {
+                self.unsure = self.unsure.or(before);
+                self.promise = self.promise.or(Some(here));
+            }
             (Code::Dispatcher, _) => self.meet_dispatcher(here),
             (Code::OfObject, _) => self.undecided = Some(here),
             (Code::OfValue, _) => self.meet(here),
@@ -349,7 +394,7 @@ impl<'a> Seeker<'a> {
     }
 
     /// The word at an address, if it is one of this stack from `sp` on.
-    fn place(&self, sp: u64, at: u64) -> Option<Place> {
+    pub(super) fn place(&self, sp: u64, at: u64) -> Option<Place> {
         let last = self.stack_end.saturating_sub(8);
         let is_here = (sp..=last).contains(&at) && at.is_multiple_of(8);
         is_here.then_some(Place(at))
@@ -396,7 +441,8 @@ impl<'a> Seeker<'a> {
                 // Once more: what was there before may have moved since.
                 let this = place.read();
                 if let Some(task) = seeker.task_of(body, this) {
-                    return Some(seeker.chain(gate, body, task, this));
+                    let chain = seeker.chain(gate, body, task, this);
+                    return Some(seeker.or_awaiter(&frame, task, chain));
                 }
                 let table = seeker.unknown_box(body, this)?;
                 Some(seeker.read_chain(gate, |reader| reader.last(table, ChainEnd::Unknown)))
@@ -413,9 +459,111 @@ impl<'a> Seeker<'a> {
                 }
             }
         }
+        if end == ChainEnd::NotLive && self.is_called(&frame) {
+            return;
+        }
         self.homeless = Some((frame, end));
         if end == ChainEnd::GateClosed {
             self.give_up();
+        }
+    }
+
+    /// Whether an async method without a home runs for the first time: its state machine lies with
+    /// its caller, on the stack, and the place that will be or was its home says so, as the
+    /// collector changes no addresses of the stack.
+    fn is_called(&self, frame: &Frame) -> bool {
+        let callers = frame.bp.max(frame.sp)..self.stack_end;
+        let offset = frame.lookup.wrapping_sub(frame.body.range.start);
+        let starts = frame.body.homes.iter().filter_map(|home| home.live.first());
+        let Some(start) = starts.map(|live| u64::from(live.start)).min() else {
+            return false;
+        };
+        if frame.body.code != Code::OfValue {
+            return false;
+        }
+        if offset < start {
+            // Not stored yet.
+            return frame.depth == 0
+                && self
+                    .register(RDI)
+                    .is_some_and(|this| (frame.sp..self.stack_end).contains(&this));
+        }
+        let homes = frame.body.homes.iter().filter(|home| !home.is_guess);
+        let mut places = homes.filter_map(|home| {
+            let at = frame.bp.wrapping_add_signed(home.from_bp.into());
+            self.place(frame.sp, at)
+        });
+        places.any(|place| callers.contains(&place.read()))
+    }
+
+    /// An interrupted register, numbered as in instructions.
+    pub(super) fn register(&self, register: u8) -> Option<u64> {
+        // Those of instructions, in the order of their numbers, as `gregs` has them.
+        const PLACES: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+        let index = *PLACES.get(usize::from(register))?;
+        let at = (self.registers as *const i64).wrapping_add(index);
+        // SAFETY: `Seeker::new` was given the registers of a context, which are 23 words.
+        (self.registers != 0).then(|| unsafe { at.read() }.cast_unsigned())
+    }
+
+    /// What a frame keeps where a collection would look for it, when it has made a call or is the
+    /// youngest.
+    fn kept(&self, frame: &Frame, held: HeldIn) -> Option<Kept> {
+        let register = match held {
+            HeldIn::FromBp(offset) => {
+                let at = frame.bp.wrapping_add_signed(offset.into());
+                return self.place(frame.sp, at).map(Kept::Here);
+            }
+            HeldIn::Register(register) => register,
+        };
+        // The first that it has called, and that uses the register, has saved it.
+        for depth in (0..frame.depth).rev().take(KEPT - 1) {
+            let word = self.out.get(depth)?;
+            let saved = self.code.saved_registers(lookup_address(*word))?;
+            if let Some(offset) = saved.from_cfa(register) {
+                let [sp, cfa] = [depth, depth + 1].map(|depth| self.sps.get(depth % KEPT).copied());
+                let at = cfa?.wrapping_add_signed(offset.into());
+                return self.place(sp?, at).map(Kept::Here);
+            }
+        }
+        (frame.depth < KEPT)
+            .then(|| self.register(register))?
+            .map(Kept::Register)
+    }
+
+    /// A frame of a task's own code, which is about to resume its method or has done so: nothing
+    /// younger was resumed that is known.
+    fn meet_resumer(&mut self, resumer: Frame) {
+        let body = resumer.body;
+        let is_youngest = resumer.depth == 0;
+        let registers = [RDI, RBX, 12, 13, 14, 15].map(HeldIn::Register);
+        let class = (body.class != 0 && is_youngest).then_some(body.class);
+        let anywhere = registers.iter().filter(|_| is_youngest && body.class != 0);
+        let held = body.held_at(resumer.lookup).filter(|_| !is_youngest);
+        for held in held.chain(anywhere.copied()) {
+            let Some(kept) = self.kept(&resumer, held) else {
+                continue;
+            };
+            let read = self.inside(body, |seeker, gate| {
+                let task = kept.read();
+                let [table] = seeker.careful.words_at(task)?;
+                let is_it = match class {
+                    Some(class) => table & !7 == class,
+                    None => matches!(
+                        seeker.careful().kind(table & !7),
+                        Some(Kind::Box { .. } | Kind::Worker { .. } | Kind::Object { .. })
+                    ),
+                };
+                is_it.then(|| seeker.read_chain(gate, |reader| reader.read(task)))
+            });
+            if let Some(Some(chain)) = read {
+                self.found = Some(Found {
+                    callers: resumer.depth,
+                    begin: ChainBegin::Resumer,
+                    ..Found::at(resumer.depth, chain)
+                });
+                return;
+            }
         }
     }
 
@@ -433,41 +581,64 @@ impl<'a> Seeker<'a> {
             return;
         };
         let body = resumer.body;
+        // Where it has, or had, its state machine: what a collection has moved since is not there.
+        let is_its = |seeker: &Self, machine: u64| {
+            frame.body.homes.iter().any(|home| {
+                let at = frame.bp.wrapping_add_signed(home.from_bp.into());
+                let place = seeker.place(frame.sp, at);
+                place.is_some_and(|place| place.read() == machine)
+            })
+        };
+        let mut candidate = None;
         for held in body.held_at(resumer.lookup) {
-            let at = match held {
-                // Pushed by whom it has called, which is at a call itself.
-                HeldIn::Register(register) => {
-                    let callee = resumer.depth.checked_sub(1);
-                    let saved = callee
-                        .and_then(|callee| self.out.get(callee))
-                        .filter(|word| **word & EXACT == 0)
-                        .and_then(|word| {
-                            self.code.saved_registers((word & ADDRESS).wrapping_sub(1))
-                        })
-                        .and_then(|saved| saved.from_cfa(register));
-                    saved.map(|offset| resumer.sp.wrapping_add_signed(offset.into()))
-                }
-                HeldIn::FromBp(offset) => Some(resumer.bp.wrapping_add_signed(offset.into())),
-            };
-            let Some(place) = at.and_then(|at| self.place(frame.sp, at)) else {
+            let Some(kept) = self.kept(&resumer, held) else {
                 continue;
             };
-            let read = self.inside(body, |seeker, gate| {
-                let task = place.read();
-                let is_task = seeker.is_task(task);
-                is_task.then(|| seeker.read_chain(gate, |reader| reader.read(task)))
+            let read = self.inside(body, |seeker, _| {
+                let task = kept.read();
+                match seeker.kind_at(task)? {
+                    Kind::Box { machine, .. }
+                    | Kind::Worker { machine, .. }
+                    | Kind::Pooled { machine, .. } => {
+                        Some((task, is_its(seeker, task + u64::from(machine))))
+                    }
+                    kind => {
+                        (kind.is_awaited() && body.code == Code::Resumer).then_some((task, false))
+                    }
+                }
             });
             match read {
-                Some(Some(chain)) => {
-                    self.homeless = None;
-                    self.found = Some(Found::at(frame.depth, chain));
-                    return;
+                Some(Some((_, true))) => {
+                    candidate = Some(kept);
+                    break;
                 }
+                Some(Some(_)) => candidate = candidate.or(Some(kept)),
                 Some(None) => {}
                 None => {
                     self.homeless = Some((frame, ChainEnd::GateClosed));
                     return self.give_up();
                 }
+            }
+        }
+        let Some(kept) = candidate else {
+            return;
+        };
+        let read = self.inside(body, |seeker, gate| {
+            let task = kept.read();
+            seeker.is_task(task).then(|| {
+                let chain = seeker.read_chain(gate, |reader| reader.read(task));
+                seeker.or_awaiter(&frame, task, chain)
+            })
+        });
+        match read {
+            Some(Some(chain)) => {
+                self.homeless = None;
+                self.found = Some(Found::at(frame.depth, chain));
+            }
+            Some(None) => {}
+            None => {
+                self.homeless = Some((frame, ChainEnd::GateClosed));
+                self.give_up();
             }
         }
     }
@@ -513,9 +684,6 @@ impl<'a> Seeker<'a> {
     /// A frame that dispatches continuations of runtime async: what it has called is a method that
     /// was resumed, or the agent thread says that it is not.
     fn meet_dispatcher(&mut self, frame: Frame) {
-        let Some(callee) = frame.depth.checked_sub(1) else {
-            return;
-        };
         let mut found = None;
         let mut end = ChainEnd::NotLive;
         for home in frame.body.homes_at(frame.lookup) {
@@ -537,7 +705,7 @@ impl<'a> Seeker<'a> {
                 is_it.then(|| {
                     let chain =
                         seeker.read_chain(gate, |reader| reader.read_dispatched(next, task));
-                    ((next, task), chain)
+                    ((next, task), seeker.or_awaiter(&frame, task, chain))
                 })
             });
             match (read, found) {
@@ -557,10 +725,15 @@ impl<'a> Seeker<'a> {
                 (Some(Some(here)), None) => found = Some(here),
             }
         }
+        if frame.depth == 0 && found.is_none() {
+            // It may have nothing yet: what is older was resumed.
+            return;
+        }
         let chain = found.map_or((0, end), |(_, chain)| chain);
         self.found = Some(Found {
+            callers: frame.depth,
             begin: ChainBegin::Dispatcher,
-            ..Found::at(callee, chain)
+            ..Found::at(frame.depth, chain)
         });
     }
 
@@ -586,7 +759,7 @@ impl<'a> Seeker<'a> {
     }
 
     /// What is at an address that may be anything.
-    fn kind_at(&self, at: u64) -> Option<Kind> {
+    pub(super) fn kind_at(&self, at: u64) -> Option<Kind> {
         let [table] = self.careful.words_at(at)?;
         self.careful().kind(table & !7)
     }
@@ -730,9 +903,11 @@ impl<'a> Seeker<'a> {
             return false;
         };
         match self.tables.types.get(table) {
-            Some(Kind::Box { machine, .. } | Kind::Pooled { machine, .. }) => {
-                task + u64::from(machine) == this
-            }
+            Some(
+                Kind::Box { machine, .. }
+                | Kind::Worker { machine, .. }
+                | Kind::Pooled { machine, .. },
+            ) => task + u64::from(machine) == this,
             Some(Kind::Task(_)) | None => {
                 // A box of a class that is not known yet: derived from a task, and so large that it can be.
                 let Some([first]) = self.careful.words_at::<1>(table) else {
@@ -741,7 +916,9 @@ impl<'a> Seeker<'a> {
                 // `MethodTable::m_BaseSize`.
                 let size = first >> 32;
                 match self.careful().kind(table) {
-                    Some(Kind::Box { machine, .. }) => task + u64::from(machine) == this,
+                    Some(Kind::Box { machine, .. } | Kind::Worker { machine, .. }) => {
+                        task + u64::from(machine) == this
+                    }
                     Some(Kind::Task(_)) => this < task + size,
                     _ => false,
                 }

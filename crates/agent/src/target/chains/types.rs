@@ -41,6 +41,18 @@ pub enum Kind {
         /// Where it has who waits for it, as an iterator.
         promise: u16,
     },
+    /// The box of a worker that nobody awaits, and that has a reference to what somebody awaits: of
+    /// `Parallel.ForEachAsync`.
+    Worker {
+        /// As of any task.
+        task: TaskAt,
+        /// Where `<>1__state` is in the box.
+        state: u16,
+        /// Where the state machine begins.
+        machine: u16,
+        /// Where the box refers to it.
+        work: u16,
+    },
     /// `RuntimeAsyncTask`, the task of methods of runtime async: what it suspends is in its state.
     Runtime(TaskAt),
     /// A method of runtime async that is suspended.
@@ -126,6 +138,15 @@ impl Kind {
                 let places = [at.continuation, at.flags, state, machine];
                 fields(2, &places, Kind::Task(at))
             }
+            Kind::Worker {
+                task: at,
+                state,
+                machine,
+                work,
+            } => {
+                let places = [at.continuation, at.flags, state, machine, work];
+                fields(15, &places, Kind::Task(at))
+            }
             Kind::Object {
                 task: at,
                 machine,
@@ -180,6 +201,12 @@ impl Kind {
                 state: place(2),
                 machine: place(3),
             },
+            15 => Kind::Worker {
+                task,
+                state: place(2),
+                machine: place(3),
+                work: place(4),
+            },
             3 => Kind::Action(place(0)),
             4 => Kind::Through(place(0)),
             5 => Kind::ContinueWith(place(0)),
@@ -212,6 +239,7 @@ impl Kind {
             Kind::Task(_)
                 | Kind::Runtime(_)
                 | Kind::Box { .. }
+                | Kind::Worker { .. }
                 | Kind::Object { .. }
                 | Kind::Pooled { .. }
         )
@@ -222,6 +250,7 @@ impl Kind {
         match self {
             Kind::Task(_)
             | Kind::Box { .. }
+            | Kind::Worker { .. }
             | Kind::Object { .. }
             | Kind::Suspended(_)
             | Kind::OfAwait { .. }
@@ -373,6 +402,12 @@ mod tests {
                 task: AT,
                 state: 0x48,
                 machine: 0x40,
+            },
+            Kind::Worker {
+                task: AT,
+                state: 0x48,
+                machine: 0x40,
+                work: 0xff8,
             },
             Kind::Object {
                 task: AT,

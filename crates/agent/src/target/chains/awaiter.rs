@@ -1,0 +1,394 @@
+//! Who awaited a task that is done: it names nobody any more, but who waited still refers to it.
+//!
+//! A task that is done takes what waits for it out of its field, and runs it. Until that has gone
+//! on, its address is in registers and on the stack of the methods that run it, and maybe nowhere
+//! else. So the words there are looked at, those of old calls among them. One is believed if it
+//! leads to what waits, and if that refers to the task where it is now: a suspended state machine
+//! has its awaiter, a promise what it was made of. Nothing else does, wherever its address was
+//! found.
+//!
+//! Invariants: all is read by the kernel, as a word may be an address of before; so many words are
+//! looked at, and so many questions asked, and no more; runs in the signal handler, inside the gate.
+
+use std::cell::{Cell, RefCell};
+
+use stackwalk::own_memory;
+
+use super::reader::{ChainReader, DONE, Heap, TABLE};
+use super::seeker::{Careful, Frame, KEPT, Seeker, is_plausible};
+use super::types::Kind;
+use crate::model::chain::{ChainEnd, NO_STATE, Role};
+
+/// Words of the younger frames, and of the method's own, that are looked at.
+const MOST_WORDS: u64 = 128;
+const MOST_OWN_WORDS: u64 = 48;
+/// Words for which the kernel is asked at once.
+const AT_ONCE: usize = 16;
+/// Questions to the kernel for the search, and again for the chain that it finds.
+const MOST_QUESTIONS: u32 = 96;
+/// Objects that are remembered to have been looked at.
+const SEEN: usize = 16;
+/// Registers that can have an object: all but stack and frame pointer.
+const REGISTERS: [u8; 14] = [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Words of an object that are looked at, at once and at most.
+const PIECE: usize = 32;
+const MOST_PIECES: u64 = 8;
+/// Entries of a list of continuations that are.
+const MOST_LISTED: u32 = 4;
+/// Where an array of references has its first one.
+const ARRAY: u64 = 16;
+/// Entries of an array that are.
+const MOST_ENTRIES: usize = 64;
+/// Delegates and the like between a continuation and what waits.
+const MOST_HOPS: usize = 4;
+/// Before its method table an object has a word, which counts for its size.
+const HEADER: u64 = 8;
+
+/// Memory that the kernel reads, a block at a time.
+struct Blocks<'a> {
+    careful: &'a Careful,
+    /// Where the last block is, and how many of its words are there.
+    known: Cell<(u64, usize)>,
+    block: RefCell<[u64; PIECE]>,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(careful: &'a Careful) -> Blocks<'a> {
+        Blocks {
+            careful,
+            known: Cell::new((0, 0)),
+            block: RefCell::new([0; PIECE]),
+        }
+    }
+}
+
+impl Heap for Blocks<'_> {
+    fn word(&self, at: u64) -> Option<u64> {
+        if !is_plausible(at) {
+            return None;
+        }
+        let mut block = self.block.try_borrow_mut().ok()?;
+        let (start, count) = self.known.get();
+        let index = |start: u64| usize::try_from(at.checked_sub(start)? / 8).ok();
+        if let Some(index) = index(start).filter(|index| *index < count) {
+            return block.get(index).copied();
+        }
+        let left = self.careful.left.get().checked_sub(1)?;
+        self.careful.left.set(left);
+        let count = words_into(at, &mut block);
+        self.known.set((at, count));
+        block.first().copied().filter(|_| count > 0)
+    }
+
+    fn is_late(&self) -> bool {
+        self.careful.is_late()
+    }
+}
+
+/// Reads as many words as there are at an address; says how many.
+fn words_into(at: u64, words: &mut [u64; PIECE]) -> usize {
+    // SAFETY: an array of words is as many bytes, and any bytes are words.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of::<[u64; PIECE]>())
+    };
+    own_memory::peek(at, bytes).len() / 8
+}
+
+impl Seeker<'_> {
+    /// The chain of a method's task, or of a dispatcher's; if all that it says is that the task is
+    /// done, the one of who awaited it, as far as that can be found.
+    pub(super) fn or_awaiter(
+        &mut self,
+        frame: &Frame,
+        task: u64,
+        (links, end): (usize, ChainEnd),
+    ) -> (usize, ChainEnd) {
+        if end != ChainEnd::Completing {
+            return (links, end);
+        }
+        self.careful.left.set(MOST_QUESTIONS);
+        let Some((waits, promise)) = self.awaiter(frame, task) else {
+            return (links, end);
+        };
+        self.careful.left.set(MOST_QUESTIONS);
+        let heap = Blocks::new(&self.careful);
+        let mut reader = ChainReader {
+            heap: &heap,
+            types: &self.tables.types,
+            links: self.out.get_mut(self.room..).unwrap_or_default(),
+            count: links,
+        };
+        if promise != 0 && !reader.put(promise, Role::Task, NO_STATE) {
+            return (links, ChainEnd::TooDeep);
+        }
+        let end = reader.read_on(waits);
+        (reader.count, end)
+    }
+
+    /// What waits for a task, by what the youngest frames have, and the class of the promise
+    /// between them; 0 for none, or where it is not known.
+    fn awaiter(&self, frame: &Frame, task: u64) -> Option<(u64, u64)> {
+        // An async iterator is awaited by its state machine.
+        let iterator = match self.kind_at(task) {
+            Some(Kind::Object { machine, .. }) => self.careful.words_at(task + u64::from(machine)),
+            _ => None,
+        };
+        let is_it = |other| other == task || iterator == Some([other]);
+        if let Some(found) = self.find(frame, task, |at, kind| {
+            self.waits(at, kind, &is_it).then_some(at)
+        }) {
+            return found.ok().map(|waits| (waits, 0));
+        }
+        // A promise that it has run is done in its turn, and forgets what it was made of: who waits
+        // for that is the only one here who waits for a promise that is done, or the promise the
+        // only one.
+        let promise = self.promise?;
+        let is_it = |table: u64, kind| {
+            matches!(kind, Kind::Task(_)) && [0, table].contains(&promise.body.class)
+        };
+        let mut only = None;
+        let conflict = self.find(frame, task, |at, kind| {
+            let heap = Blocks::new(&self.careful);
+            let reader = self.reader(&heap);
+            let waits = match kind {
+                Kind::Task(places) => {
+                    let (table, _) = reader.object(at)?;
+                    let next = reader.field(at, places.continuation)?;
+                    let is_awaited = is_it(table, kind) && next != 0;
+                    let (_, kind) = reader.object(next).filter(|_| is_awaited)?;
+                    self.waits(next, kind?, &|other| other == at)
+                        .then_some(next)?
+                }
+                _ => {
+                    let is_done = |other: u64| {
+                        let Some((table, Some(kind @ Kind::Task(places)))) = reader.object(other)
+                        else {
+                            return false;
+                        };
+                        let flags = reader.half(other, places.flags);
+                        is_it(table, kind)
+                            && flags.is_some_and(|flags| u64::from(flags) & DONE != 0)
+                    };
+                    self.waits(at, kind, &is_done).then_some(at)?
+                }
+            };
+            match only {
+                None => {
+                    only = Some(waits);
+                    None
+                }
+                Some(other) => (other != waits).then_some(at),
+            }
+        });
+        only.filter(|_| conflict.is_none())
+            .map(|waits| (waits, promise.body.class))
+    }
+
+    fn reader<'b>(&'b self, heap: &'b Blocks<'b>) -> ChainReader<'b, Blocks<'b>> {
+        ChainReader {
+            heap,
+            types: &self.tables.types,
+            links: &mut [],
+            count: 0,
+        }
+    }
+
+    /// The first of the words of the frames, from a method's on towards the youngest, that is an
+    /// object of a known kind and of which `is_it` finds something. `Err` where not all could be
+    /// looked at.
+    fn find(
+        &self,
+        frame: &Frame,
+        task: u64,
+        mut is_it: impl FnMut(u64, Kind) -> Option<u64>,
+    ) -> Option<Result<u64, ()>> {
+        let youngest = (frame.depth + 1).saturating_sub(KEPT);
+        let low = *self.sps.get(youngest % KEPT)?;
+        let registers = REGISTERS.iter().filter_map(|at| self.register(*at));
+        // From the call that the method has made on, towards the youngest.
+        let younger = (1..=MOST_WORDS).map_while(|back| {
+            let at = frame.sp.checked_sub(8 * back)?;
+            self.place(low, at)
+        });
+        let own = (0..MOST_OWN_WORDS).map_while(|word| {
+            let at = frame.sp.checked_add(8 * word).filter(|at| *at < frame.bp)?;
+            self.place(frame.sp, at)
+        });
+        let words = registers.chain(younger.chain(own).map(|place| place.read()));
+        let stack = low..self.stack_end;
+        let mut words = words.filter(|at| is_plausible(*at) && *at != task && !stack.contains(at));
+        let mut seen = [0; SEEN];
+        let mut next_seen = 0;
+        loop {
+            let mut some = [0; AT_ONCE];
+            let mut count = 0;
+            while let Some(slot) = some.get_mut(count)
+                && let Some(word) = words.next()
+            {
+                *slot = word;
+                count += usize::from(!some.get(..count)?.contains(&word));
+            }
+            if count == 0 {
+                return None;
+            }
+            // Something that is there.
+            some.get_mut(count..)?.fill(task);
+            let mut tables = [0; AT_ONCE];
+            let asked = own_memory::peek_words(&some, &mut tables);
+            let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+            let Some(left) = self.careful.left.get().checked_sub(asked) else {
+                return Some(Err(()));
+            };
+            self.careful.left.set(left);
+            for (at, table) in some.into_iter().zip(tables).take(count) {
+                let Some(kind) = self.tables.types.get(table & TABLE) else {
+                    continue;
+                };
+                if seen.contains(&at) {
+                    continue;
+                }
+                if let Some(slot) = seen.get_mut(next_seen % SEEN) {
+                    *slot = at;
+                }
+                next_seen += 1;
+                if let Some(found) = is_it(at, kind) {
+                    return Some(Ok(found));
+                }
+            }
+            if self.careful.is_late() {
+                return Some(Err(()));
+            }
+            if count < AT_ONCE {
+                return None;
+            }
+        }
+    }
+
+    /// Whether what is at an address leads to what waits for a task: one that `is_it`.
+    fn waits(&self, at: u64, kind: Kind, is_it: &dyn Fn(u64) -> bool) -> bool {
+        let heap = Blocks::new(&self.careful);
+        let reader = self.reader(&heap);
+        let half = |at, place| reader.half(at, place);
+        let is_suspended =
+            |at, place| half(at, place).is_some_and(|state| state.cast_signed() >= 0);
+        let is_done = |place| half(at, place).is_none_or(|flags| u64::from(flags) & DONE != 0);
+        let (mut at, mut kind) = (at, kind);
+        for _ in 0..MOST_HOPS {
+            let next = match kind {
+                Kind::Box { machine, state, .. }
+                | Kind::Worker { machine, state, .. }
+                | Kind::Pooled { machine, state, .. } => {
+                    return is_suspended(at, state)
+                        && Self::fields(&reader, at, machine.into(), is_it);
+                }
+                Kind::Object { machine, state, .. } => {
+                    let machine = reader.field(at, machine).filter(|machine| *machine != 0);
+                    return machine.is_some_and(|machine| {
+                        is_suspended(machine, state) && Self::fields(&reader, machine, 8, is_it)
+                    });
+                }
+                Kind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
+                Kind::Task(places) | Kind::Runtime(places) => {
+                    // What derives from a task has its fields behind those.
+                    let own = (u64::from(places.flags) + 4).next_multiple_of(8);
+                    return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
+                }
+                Kind::List { items, size } => {
+                    return self.has_one_that_waits(&reader, at, (items, size), is_it);
+                }
+                Kind::Action(place) | Kind::Through(place) | Kind::ContinueWith(place) => {
+                    reader.field(at, place)
+                }
+                _ => return false,
+            };
+            let Some(next) = next.filter(|next| *next != 0) else {
+                return false;
+            };
+            let Some((_, Some(found))) = reader.object(next) else {
+                return false;
+            };
+            (at, kind) = (next, found);
+        }
+        false
+    }
+
+    /// Whether an entry of a list leads to what waits for such a task.
+    fn has_one_that_waits(
+        &self,
+        reader: &ChainReader<'_, Blocks<'_>>,
+        list: u64,
+        (items, size): (u16, u16),
+        is_it: &dyn Fn(u64) -> bool,
+    ) -> bool {
+        let (Some(array), Some(size)) = (reader.field(list, items), reader.half(list, size)) else {
+            return false;
+        };
+        let mut places = (0..u64::from(size.min(MOST_LISTED))).map(|index| ARRAY + 8 * index);
+        places.any(|place| {
+            let entry = array.checked_add(place).and_then(|at| reader.heap.word(at));
+            let entry = entry.filter(|entry| *entry != 0);
+            let kind = entry.and_then(|entry| reader.object(entry)?.1);
+            // A list has no lists.
+            let kind = kind.filter(|kind| !matches!(kind, Kind::List { .. }));
+            entry
+                .zip(kind)
+                .is_some_and(|(entry, kind)| self.waits(entry, kind, is_it))
+        })
+    }
+
+    /// Whether one of the words of an object, from one of them on, is such a one.
+    fn fields(
+        reader: &ChainReader<'_, Blocks<'_>>,
+        at: u64,
+        from: u64,
+        mut is_it: impl FnMut(u64) -> bool,
+    ) -> bool {
+        let Some(size) = reader
+            .object(at)
+            .and_then(|(table, _)| reader.heap.word(table))
+            // `MethodTable::m_BaseSize`.
+            .map(|first| first >> 32)
+        else {
+            return false;
+        };
+        let end = size
+            .saturating_sub(HEADER)
+            .min(from + MOST_PIECES * 8 * PIECE as u64);
+        let mut places = (from.next_multiple_of(8)..end).step_by(8);
+        places.any(|place| {
+            let field = at
+                .checked_add(place)
+                .and_then(|field| reader.heap.word(field));
+            field.is_some_and(|field| field != 0 && is_it(field))
+        })
+    }
+
+    /// The same, or one to an array that has.
+    fn is_made_of(
+        &self,
+        reader: &ChainReader<'_, Blocks<'_>>,
+        at: u64,
+        from: u64,
+        is_it: &dyn Fn(u64) -> bool,
+    ) -> bool {
+        Self::fields(reader, at, from, is_it)
+            || Self::fields(reader, at, from, |field| self.has_entry(field, is_it))
+    }
+
+    /// Whether there is an array of references at what may be an address, and a task among them.
+    fn has_entry(&self, array: u64, is_it: &dyn Fn(u64) -> bool) -> bool {
+        let mut words = [0; PIECE];
+        let (true, Some(left)) = (is_plausible(array), self.careful.left.get().checked_sub(1))
+        else {
+            return false;
+        };
+        self.careful.left.set(left);
+        let count = words_into(array, &mut words);
+        let [_, length, entries @ ..] = &words;
+        let count = usize::try_from(*length as u32)
+            .unwrap_or(0)
+            .min(MOST_ENTRIES)
+            .min(count.saturating_sub(2));
+        entries.iter().take(count).any(|entry| is_it(*entry))
+    }
+}
