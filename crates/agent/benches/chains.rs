@@ -116,6 +116,7 @@ fn main() {
             }]
             .into(),
             held: [].into(),
+            class: 0,
             builder: Some(8 * BUILDER as u16),
             task_found_at: AtomicU32::new(0),
             object: None,
@@ -164,7 +165,7 @@ fn main() {
 fn walk(tables: &'static Tables, resumed: u64, stack: &[u64; 64], out: &mut [u64]) -> usize {
     let mut inside = 0;
     let (low, end) = (stack.as_ptr() as u64, stack.as_ptr_range().end as u64);
-    let mut seeker = Seeker::new(tables, &CODE_MAP, end, out, &mut inside).unwrap();
+    let mut seeker = Seeker::new(tables, &CODE_MAP, 0, end, out, &mut inside).unwrap();
     for depth in 0..FRAMES {
         let word = match depth {
             RESUMED => resumed + 0x100,
