@@ -70,7 +70,7 @@ impl Wake {
     /// for ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False:
     /// it was the time. Agent thread only. Where there are `others` (16 at most), one of them is
     /// what [`Wake::also_by`] makes readable. Where the kernel does not wait for them it sleeps
-    /// [`BLIND`] at most and answers true: whoever can be there has to be looked for.
+    /// `BLIND` at most and answers true: whoever can be there has to be looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
