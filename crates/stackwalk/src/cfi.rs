@@ -201,7 +201,7 @@ pub(crate) struct Caller {
     pub(crate) exact: bool,
 }
 
-/// What the row says that [`rule`] has just answered [`Rule::Evaluate`] for; `None` where that
+/// Evaluates the row for which [`rule`] has just answered [`Rule::Evaluate`]. `None` where that
 /// needs a register that is not known, or memory that may not be read. Async-signal-safe.
 pub(crate) fn evaluate(code: &NativeCode, frame: &impl Frame, state: &mut State) -> Option<Caller> {
     let State { row, values, .. } = state;
@@ -230,7 +230,7 @@ pub(crate) fn evaluate(code: &NativeCode, frame: &impl Frame, state: &mut State)
     })
 }
 
-/// What has become of a register of the caller.
+/// The place of a caller's register.
 pub(crate) enum Kept {
     /// It is still in the register.
     Same,
@@ -238,7 +238,7 @@ pub(crate) enum Kept {
     At(i64),
 }
 
-/// What the code at `address` has done with a register of its caller, by its DWARF number; `None`
+/// Returns where the code at `address` keeps a register of its caller, by its DWARF number. `None`
 /// where the table does not say so simply. Async-signal-safe.
 pub(crate) fn kept(
     code: &NativeCode,
@@ -292,9 +292,9 @@ pub(crate) fn table_rule(
 /// The rule in two functions of the runtime's whose tables are wrong; elsewhere the `rule` itself. Their code is looked at
 /// only where the table says what theirs do.
 ///
-/// The stub that a hijacked method returns to: nobody called it, so it makes room for
-/// the return address itself, by its first push, and `OnHijackWorker` fills that in. Its table
-/// takes the push for one of a register and looks one word too high.
+/// The stub that a hijacked method returns to: it is not called, so it makes room for the return
+/// address itself, by its first push, and `OnHijackWorker` fills that in. Its table takes the push
+/// for one of a register and looks one word too high.
 ///
 /// `RtlRestoreContext`: it pushes `rbp` and makes it no frame pointer, but its table says
 /// that it does; and then it puts another frame's value there.
@@ -326,7 +326,7 @@ fn corrected(code: &NativeCode, function: u64, rule: Rule) -> Rule {
 
 /// The rule of code that the kernel's signal frame returns to. The C library's has expressions for
 /// all registers, of which one is enough to know it by: the instruction pointer's place in a
-/// `ucontext_t` at the stack pointer. What anybody else says is taken by the word.
+/// `ucontext_t` at the stack pointer. Other tables are evaluated as they are.
 fn signal_rule(code: &NativeCode, row: Row, address: u64) -> Rule {
     const RIP_IN_CONTEXT: i64 = 40 + 8 * libc::REG_RIP as i64;
     match row.ra {

@@ -1,5 +1,6 @@
-//! Which IL the instructions of a body come from, as the runtime keeps it with what it JITted, and as an image has it of what was
-//! precompiled.
+//! The IL map of a body: the IL that its instructions come from.
+//!
+//! The runtime keeps it with the code that it JITted, and an image has it of precompiled methods.
 //!
 //! Why not ask the runtime alone (`GetILToNativeMapping3`): it makes its debugger's tables of the method for that, of its IL map and
 //! of its variables, and keeps them for good. That takes 8 µs, a fifth of all that the agent does in a compiler, and some hundred
@@ -29,7 +30,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Of a runtime of this major version; `None` where nobody has looked.
+    /// The format of a runtime of this major version; `None` for versions that are not known.
     pub const fn of_major(major: u16) -> Option<Format> {
         match major {
             0..=4 => Some(Format::Plain),
@@ -40,8 +41,8 @@ impl Format {
         }
     }
 
-    /// Of an image with this major version of the ReadyToRun format; `None` where nobody has looked. Images have no flags
-    /// (`ReadyToRunJitManager::GetBoundariesAndVars`).
+    /// The format of an image with this major version of the ReadyToRun format; `None` for versions
+    /// that are not known. Images have no flags (`ReadyToRunJitManager::GetBoundariesAndVars`).
     pub const fn of_image(major: u32) -> Option<Format> {
         match major {
             // Those of .NET 9 (docs/design/datacontracts/DebugInfo.md: packed from 16 on, .NET 10).
@@ -89,7 +90,7 @@ pub enum Error {
     Inconsistent,
 }
 
-/// What lay before the entries beside flags and two lengths.
+/// Data before the entries beside flags and two lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Skipped {
     /// Nothing.
@@ -229,7 +230,7 @@ impl<I: Iterator<Item = u8>> Stream<I> {
         }
     }
 
-    /// What comes next begins with a byte.
+    /// Aligns to a byte: the next part begins with one.
     fn align(&mut self) {
         self.half = None;
     }
@@ -487,7 +488,7 @@ mod tests {
             let skipped = decode(bytes.iter().copied(), format, &mut found);
             assert_eq!(skipped, Ok(Skipped::Patchpoints));
             assert_eq!(found, [(0, 0), (9, 4)]);
-            // More variables than there are bytes, and than anybody has.
+            // More variables than there are bytes, and than a method has.
             bytes[1 + before] = 200;
             assert_eq!(read(&bytes, format), Err(Error::Truncated));
             bytes[3 + before] = 1;

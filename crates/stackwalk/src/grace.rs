@@ -1,11 +1,11 @@
 //! Grace periods: when memory that a walk may still be reading can be freed.
 //!
-//! A walk enters and exits; whoever unpublishes something hands it over with [`Grace::retire`]
-//! and never waits. It is not a lock: a walk is never delayed and never delays anybody. The
-//! invariant: something is freed only after both counters of readers were seen at 0 at a time
-//! after it was unpublished. A reader counts itself before it loads a pointer, so whoever could
-//! have seen the thing has left by then. The two counters are there for progress only: new
-//! readers count on one side while the other drains (SRCU, as in the Linux kernel).
+//! A walk enters and exits; a writer that unpublishes something hands it over with
+//! [`Grace::retire`] and never waits. It is not a lock: a walk is never delayed and never delays a
+//! writer. The invariant: something is freed only after both counters of readers were seen at 0 at
+//! a time after it was unpublished. A reader counts itself before it loads a pointer, so a reader
+//! that could have seen the thing has left by then. The two counters are there for progress only:
+//! new readers count on one side while the other drains (SRCU, as in the Linux kernel).
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ struct Side(AtomicUsize);
 struct Retired<T> {
     what: T,
     bytes: usize,
-    /// Which sides were seen empty since.
+    /// The sides that were seen empty since.
     seen: [bool; 2],
 }
 

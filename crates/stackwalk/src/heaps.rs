@@ -153,7 +153,7 @@ impl CodeHeaps {
         })
     }
 
-    /// What leads to the first range of the chunk in which an address lies, and whether that may go.
+    /// Finds the pointer to the first range of the chunk of `address`, and whether that may go.
     fn first_fragment(
         &self,
         word: impl Fn(bool, u64) -> Option<u64>,
@@ -307,14 +307,14 @@ mod tests {
         fragment: Vec<u64>,
         _map: Vec<u32>,
         pub(super) code: Vec<u64>,
-        /// What leads to the ranges.
+        /// Address of the table that leads to the ranges.
         top: u64,
         contract: Box<Laid>,
     }
 
     pub(super) const FUNCTION: u64 = 0x7777_0000;
 
-    /// What .NET 10.0 says of itself, and .NET 11.0, cut to what is read and its like.
+    /// The contracts of .NET 10.0 and .NET 11.0, cut to the parts that are read and the like.
     const TEN: &str = r#"{"version":0,"types":{"RangeSectionMap":{"TopLevelData":0},
         "RangeSectionFragment":{"RangeBegin":8,"RangeEndOpen":16,"RangeSection":24,"Next":0},"RangeSection":{"RangeBegin":0,"RangeEndOpen":8,
         "HeapList":40,"NextForDelete":64},"RealCodeHeader":{"MethodDesc":24},"CodeHeapListNode":{"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40}},
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(runtime.by(ELEVEN), runtime.by(TEN));
     }
 
-    /// What the runtimes that are set up say of themselves, whole.
+    /// Reads the whole contracts of the runtimes that are set up.
     #[test]
     fn real_contracts_are_read() {
         for runtime in testkit::Runtime::all() {
@@ -520,7 +520,7 @@ mod tests {
             prop_assert_eq!(heaps.code_at(last), None);
         }
 
-        /// Whatever the maps hold, there is an answer or none.
+        /// Any content of the maps gives an answer or none.
         #[test]
         fn any_memory_makes_an_answer(words in prop::collection::vec(any::<u64>(), 64), address: u64) {
             let runtime = Runtime::of(&[(0, 20)]);

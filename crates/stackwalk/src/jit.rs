@@ -100,7 +100,7 @@ pub unsafe fn body_from_known_header(code_start: u64, function_id: u64) -> Resul
 pub enum NoGcInfo {
     /// The code header was not believed.
     Header(Mismatch),
-    /// What it points to was not.
+    /// The bytes that it points to were not believed.
     Bytes(gc_info::Error),
 }
 
@@ -151,7 +151,7 @@ fn gc_info_by(
 pub enum NoIlMap {
     /// The code header was not believed.
     Header(Mismatch),
-    /// What it points to was not.
+    /// The bytes that it points to were not believed.
     Bytes(debug_info::Error),
 }
 
@@ -226,7 +226,7 @@ fn debug_info_by(
 struct Header {
     at: u64,
     words: [u64; 5],
-    /// Which of them is the method.
+    /// Index of the word that is the method.
     method: usize,
 }
 
@@ -562,9 +562,9 @@ impl Body {
 /// Copies what lies at `address`. Only for [`body_from_known_header`] and [`il_map_of_known_header`], whose callers vouch for the
 /// addresses.
 fn look(address: u64, buffer: &mut [u8]) -> &[u8] {
-    // SAFETY: the callers promised that the header's pointers lead to readable memory that is what this module takes it for, and
-    // `header_by` reads nothing but what is there then, see there; `debug_info::decode` no byte behind those that it has been
-    // told of.
+    // SAFETY: the callers promised that the header's pointers lead to readable memory that is what
+    // this module takes it for, and `header_by` reads nothing but what is there then, see there;
+    // `debug_info::decode` reads no byte behind those that were passed to it.
     unsafe { look_at(address, buffer) }
 }
 

@@ -1,9 +1,9 @@
 //! Registers and stack to frames: native, managed, and back.
 //!
-//! What it does: [`walk`] turns the registers of an interrupted thread into the addresses of all
-//! its frames, leaf first, inside a signal handler. [`CodeMap`] is what it walks by: which
-//! address belongs to which code, and how that code is unwound. What it does not: name anything,
-//! time anything, or know what a runtime is.
+//! Its tasks: [`walk`] turns the registers of an interrupted thread into the addresses of all its
+//! frames, leaf first, inside a signal handler. [`CodeMap`] is the table that it walks by: which
+//! address belongs to which code, and how that code is unwound. It does not name anything, time
+//! anything, or know what a runtime is.
 //!
 //! # How
 //!

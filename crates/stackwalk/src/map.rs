@@ -34,10 +34,10 @@ use table::{Slot, Table};
 
 /// Chunks of 16 KiB, in which some dozens of methods lie; an offset in one has 16 bits at most ([`Bucket`]).
 const CHUNK_SHIFT: u32 = 14;
-/// Below it is no code: the kernel gives nobody these addresses (`vm.mmap_min_addr`).
+/// No code lies below it: the kernel maps no such addresses (`vm.mmap_min_addr`).
 const FIRST_ADDRESS: u64 = 1 << 16;
 
-/// What kind of code an address belongs to.
+/// The kind of code that an address belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -49,7 +49,7 @@ pub enum Kind {
     ReadyToRun = 2,
 }
 
-/// What [`CodeMap::lookup`] knows of an address.
+/// Facts about an address, as [`CodeMap::lookup`] returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Kind of code.
@@ -153,7 +153,7 @@ impl Entry {
         }
     }
 
-    /// What a look-up answers. Async-signal-safe.
+    /// The answer of a look-up. Async-signal-safe.
     fn region(&self) -> Region {
         let Range { start, end } = self.code.range();
         Region {
@@ -173,7 +173,7 @@ impl Entry {
     }
 }
 
-/// What [`CodeMap::take_jit_body`] took out.
+/// The body that [`CodeMap::take_jit_body`] took out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
     /// Where it was, and its owner's word.
@@ -182,7 +182,7 @@ pub struct Taken {
     pub was_met: bool,
 }
 
-/// What waits until no walk can hold it.
+/// Memory that waits until no walk can hold it.
 pub(crate) enum Retired {
     /// Of a JITted body, to be freed by [`Entries`].
     Jit(OwnedEntry),
@@ -196,7 +196,7 @@ pub(crate) struct OwnedEntry(*const Entry);
 // SAFETY: whoever has it is the only one that may free the entry, and an entry is `Send` (checked in `entries`).
 unsafe impl Send for OwnedEntry {}
 
-/// What only writers touch.
+/// State that only writers touch.
 struct Writer {
     /// Chunks of the current table that are taken.
     taken: usize,
@@ -265,7 +265,7 @@ impl CodeMap {
 
     /// Adds a JIT body; walks see it from now on. `user` is the caller's own word for it.
     ///
-    /// What still lies in the same addresses is removed first (the code heap was used again
+    /// Bodies that still lie in the same addresses are removed first (the code heap was used again
     /// without a notice). Answers false for a range that cannot be code (empty, or outside user
     /// space); nothing is added then.
     pub fn add_jit_body(&self, body: jit::Body, user: u64) -> bool {
@@ -287,7 +287,7 @@ impl CodeMap {
         }
         writer.memory.jit_bodies += 1;
         writer.memory.bytes += bytes;
-        // Whoever announces its end finds it here from now on.
+        // The announcement of its end finds it here from now on.
         self.untold.learned(range.start);
         Some(replaced)
     }
@@ -358,8 +358,8 @@ impl CodeMap {
         self.quiesce(64);
     }
 
-    /// Code of a runtime is looked for in its heaps, from now on, where nobody has told of it. False: there are too many
-    /// runtimes.
+    /// Adds the heaps of a runtime, in which unreported code is looked for from now on. False:
+    /// there are too many runtimes.
     pub fn add_heaps(&self, heaps: CodeHeaps) -> bool {
         self.untold.add(heaps)
     }
@@ -369,8 +369,8 @@ impl CodeMap {
         self.untold.code_at(address)
     }
 
-    /// A body goes that nobody has put into the map. Answers whether a walk may have found it in its runtime's heap, and its
-    /// addresses may be in stacks that have not been read yet.
+    /// Removes a body that was never put into the map. Answers whether a walk may have found it in
+    /// its runtime's heap, and its addresses may be in stacks that have not been read yet.
     pub fn take_untold(&self, start: u64) -> bool {
         let was_met = self.untold.was_met(start);
         self.untold.learned(start);
@@ -383,7 +383,7 @@ impl CodeMap {
         self.untold.age();
     }
 
-    /// What `address` belongs to. Async-signal-safe.
+    /// The code that `address` belongs to. Async-signal-safe.
     pub fn lookup(&self, address: u64) -> Option<Region> {
         let reader = self.grace.enter();
         self.find(&reader, address).map(Entry::region)
@@ -427,7 +427,7 @@ impl CodeMap {
         }
     }
 
-    /// Which IL the instructions of the ReadyToRun method come from whose code starts at `start`: [`pe::Image::il_map`].
+    /// The IL map of the ReadyToRun method whose code starts at `start`: [`pe::Image::il_map`].
     ///
     /// # Errors
     /// There is no such code, or what is said of it is not understood.
@@ -492,7 +492,7 @@ impl CodeMap {
         }) || self.reclaim() == 0
     }
 
-    /// What the map holds. Takes the writers' mutex.
+    /// The memory that the map holds. Takes the writers' mutex.
     pub fn memory(&self) -> Memory {
         let writer = self.lock();
         let retired_bytes = self.grace.waiting();
@@ -582,7 +582,7 @@ impl CodeMap {
         self.rules.invalidate(&range);
     }
 
-    /// What was found until now may be gone: see [`CodeMap::keep_rule`].
+    /// Begins an epoch: rules found until now may be gone, see [`CodeMap::keep_rule`].
     fn new_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -622,7 +622,7 @@ impl CodeMap {
 
     /// Takes a body out of all its chunks.
     fn unpublish(&self, writer: &mut Writer, table: &Table, entry: *const Entry) {
-        // SAFETY: a published entry, and the caller has the `Writer`: nobody else takes it out.
+        // SAFETY: a published entry, and the caller has the `Writer`: no other code takes it out.
         let range = unsafe { (*entry).code.range() };
         for chunk in chunks_of(&range) {
             let slot = table.slot(chunk);
@@ -786,7 +786,8 @@ impl CodeMap {
 
     /// Retires an entry that is published nowhere any more, and forgets its rules. Answers whether a walk had come to it.
     fn drop_entry(&self, writer: &mut Writer, entry: *const Entry) -> bool {
-        // SAFETY: it was published, and each caller drops it once: nobody frees it before this has retired it.
+        // SAFETY: it was published, and each caller drops it once: it is not freed before this has
+        // retired it.
         let found = unsafe { &*entry };
         self.new_epoch();
         let was_met = found.met.load(Ordering::Relaxed);
@@ -826,8 +827,8 @@ impl Drop for CodeMap {
         self.remove_modules(&mut writer, |_| true);
         let table = self.chunks.swap(std::ptr::null_mut(), Ordering::Relaxed);
         let modules = self.modules.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw`; `&mut self` says that nobody reads them; all buckets of the
-        // table and entries of the list are gone by the removals above.
+        // SAFETY: made by `Box::into_raw`; `&mut self` says that no thread reads them; all buckets
+        // of the table and entries of the list are gone by the removals above.
         unsafe {
             if !table.is_null() {
                 drop(Box::from_raw(table));
@@ -837,7 +838,7 @@ impl Drop for CodeMap {
             }
         }
         drop(writer);
-        // All that was retired: nobody walks.
+        // All that was retired: no walk runs.
         self.reclaim();
     }
 }

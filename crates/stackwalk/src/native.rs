@@ -33,7 +33,7 @@ pub struct NativeModule {
     pub build_id: Vec<u8>,
 }
 
-/// What [`CodeMap::refresh_native`](crate::CodeMap::refresh_native) found.
+/// A change that [`CodeMap::refresh_native`](crate::CodeMap::refresh_native) found.
 #[derive(Debug)]
 pub enum ModuleChange<'a> {
     /// It is new. Answer with the word that [`Region::user`](crate::Region) shall hold.
@@ -59,7 +59,7 @@ struct Part {
     is_copy: bool,
 }
 
-// SAFETY: memory that nobody writes to once it is filled, with no thread affinity.
+// SAFETY: memory that is not written to once it is filled, with no thread affinity.
 unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}
@@ -112,7 +112,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.is_copy {
-            // SAFETY: this mapping is ours and nobody else has it.
+            // SAFETY: this mapping is ours alone.
             unsafe { libc::munmap(self.at.cast(), self.len) };
         }
     }
@@ -158,8 +158,8 @@ impl NativeCode {
     }
 }
 
-/// What one look at the linker's list says of a module. Owned: nothing in it points into the
-/// module, which may be gone as soon as the linker's lock is released.
+/// A module as one look at the linker's list found it. Owned: nothing in it points into the module,
+/// which may be gone as soon as the linker's lock is released.
 struct Seen {
     module: NativeModule,
     segments: Vec<Load>,
@@ -292,7 +292,7 @@ struct Look<'a> {
     seen: Vec<Seen>,
     /// The biases of modules that cannot be read, or have no code.
     unreadable: Vec<u64>,
-    /// Which modules, by the start of their range, are to be copied.
+    /// Whether the module, by the start of its range, is to be copied.
     copy: &'a dyn Fn(u64) -> bool,
 }
 
@@ -301,7 +301,7 @@ const ROOM: (usize, usize) = (256, 256 << 10);
 /// Modules come while we look: in the end they must fit.
 const MOST_LOOKS: u32 = 8;
 
-/// What is copied of the modules under the linker's lock.
+/// Copies that are made of the modules under the linker's lock.
 struct Room<'a> {
     known: Option<(u64, u64)>,
     counters: Option<(u64, u64)>,
@@ -480,7 +480,7 @@ unsafe extern "C" fn each(
     room: *mut libc::c_void,
 ) -> libc::c_int {
     // SAFETY: the linker gives a valid `info` of `size` bytes for the call; `room` is that of
-    // `Look::run`, used by nobody else meanwhile.
+    // `Look::run`, which nothing else uses meanwhile.
     let (info, room) = unsafe { (&*info, &mut *room.cast::<Room<'_>>()) };
     if size < size_of::<libc::dl_phdr_info>() {
         return 1;
@@ -503,7 +503,7 @@ unsafe extern "C" fn each(
     0
 }
 
-/// What a module's copied parts say of it; `None` where it has no code.
+/// Reads a module's copied parts; `None` where it has no code.
 fn describe(raw: &Raw, bytes: &[u8], copy: &dyn Fn(u64) -> bool) -> Option<Seen> {
     let bias = raw.bias;
     let headers = bytes.get(raw.headers.clone())?;
@@ -644,7 +644,7 @@ impl Seen {
             return None;
         }
         let Some(frames) = frames(hdr.bytes(), hdr.avma) else {
-            // A search table as nobody writes it, or an empty one.
+            // A search table in a form that no linker writes, or an empty one.
             return Some(Box::new([hdr]));
         };
         // The last entry ends behind its length.

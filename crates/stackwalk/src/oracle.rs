@@ -9,10 +9,10 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
-/// What `rbp` holds.
+/// The value that `rbp` holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Frame {
-    /// What the caller had in it.
+    /// The caller's value.
     Callers,
     /// The address CFA + offset.
     At(i64),
@@ -32,14 +32,14 @@ struct State {
     rax: Option<i64>,
 }
 
-/// What was found of one function.
+/// Findings about one function.
 #[derive(Default, Debug)]
 pub(crate) struct Verdict {
     /// Instructions whose rule was checked.
     pub(crate) checked: u32,
     /// Instructions where the stack pointer is known to no reader of the code.
     pub(crate) unjudged: u32,
-    /// What was wrong: offset, instruction, what the state was, what the rule says.
+    /// The wrong rules: offset, instruction, what the state was, what the rule says.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 

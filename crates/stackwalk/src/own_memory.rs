@@ -1,9 +1,10 @@
 //! This process's own memory, read by the kernel: a page that is not there is an answer and no fault.
 //!
-//! A file that is mapped may be cut short by anybody; from then on its pages behind the new end are SIGBUS
-//! for who touches them, also those that were written to. Nothing here knows what the memory is.
-//! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by
-//! `copy` where the kernel does not know the call, and by `look_at` for those who know that a page is there.
+//! A mapped file may be cut short by any process; from then on an access to its pages behind the
+//! new end is a SIGBUS, also to those that were written to. Nothing here knows what the memory is.
+//! Async-signal-safe, and nothing of libc. The invariant: no address is dereferenced, but by `copy`
+//! where the kernel does not know the call, and by `look_at` for callers that know that a page is
+//! there.
 
 use std::arch::asm;
 
@@ -68,7 +69,7 @@ pub fn peek_words<const N: usize>(addresses: &[u64; N], words: &mut [u64; N]) ->
     while let (Some(ranges @ [_, ..]), Some(room)) = (ranges.get(from..), words.get_mut(from..)) {
         let length = WORD * room.len();
         let bytes = read_all(ranges, room.as_mut_ptr().cast(), length);
-        // What cannot be read stops it, and stays 0.
+        // A word that cannot be read stops it, and stays 0.
         from += usize::try_from(bytes).unwrap_or(0) / WORD + 1;
         asked += 1;
     }
@@ -134,7 +135,7 @@ pub fn is_one_missing(first: u64, last: u64) -> bool {
     is_missing(first) || is_missing(last)
 }
 
-/// What lies at `address`; `None` where a page of it is missing.
+/// The bytes at `address`; `None` where a page of them is missing.
 ///
 /// # Safety
 /// As [`copy_into`].
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn memory_of_a_file_that_was_cut_short_is_missing_and_not_read() {
         const PAGE: usize = 4096;
-        // SAFETY: a name; the descriptor is new and nobody else's.
+        // SAFETY: a name; the descriptor is new and ours alone.
         let mut file = unsafe {
             let fd = libc::memfd_create(c"short".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);
@@ -193,7 +194,7 @@ mod tests {
         };
         assert_ne!(at, libc::MAP_FAILED);
         // A page of our own does not outlive the file's either.
-        // SAFETY: within the mapping, which nobody else knows.
+        // SAFETY: within the mapping, which no other code knows.
         unsafe { at.cast::<u8>().add(2 * PAGE).write(9) };
         let start = at as u64;
         let last = start + 3 * PAGE as u64 - 1;

@@ -177,7 +177,7 @@ fn layout(base: u64, headers: &[u8]) -> Result<Image, NotReadyToRun> {
     for index in 0..usize::from(count) {
         let at = first + index * 40;
         let field = |offset: usize| u32_at(at + offset).ok_or(Malformed);
-        // What is mapped is the smaller of the two sizes' pages; beyond is zeroed or nothing.
+        // The mapped part is the smaller of the two sizes' pages; beyond is zeroed or nothing.
         let (virtual_len, start, raw_len) = (field(8)?, field(12)?, field(16)?);
         let len = if virtual_len == 0 {
             raw_len
@@ -417,7 +417,8 @@ impl Image {
         Some(self.base + u64::from(begin))
     }
 
-    /// Which function `address` is in, and the RVA at which that begins. As [`Image::function_start`].
+    /// Finds the function that `address` is in, and the RVA at which that begins. As
+    /// [`Image::function_start`].
     fn function_at(&self, address: u64) -> Option<(u32, u32)> {
         let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
         let begins = self.begins.get_or_init(|| {

@@ -51,13 +51,12 @@ pub(crate) enum Rule {
     /// The frame that the kernel made for a signal: the interrupted registers lie in a
     /// `ucontext_t` at the stack pointer.
     SignalFrame,
-    /// The stub that a hijacked method returns to (module `hijack`), which nobody called: the
+    /// The stub that a hijacked method returns to (module `hijack`), which is never called: the
     /// stack pointer of the method's caller is `sp + offset`, and the word below it is where the
-    /// return address was replaced. Not packed: whether that word is the true return address
-    /// again must be asked each time.
+    /// return address was replaced. Not packed: whether that word is the true return address again
+    /// must be asked each time.
     HijackStub(i32),
-    /// What the table says takes the frame's registers and memory to tell (`cfi::evaluate`). Not
-    /// packed.
+    /// The table's row needs the frame's registers and memory (`cfi::evaluate`). Not packed.
     Evaluate,
     /// The next instruction jumps into another frame, whose stack pointer and frame pointer are in
     /// the registers already: to the address in this register, by its DWARF number. Not packed: it

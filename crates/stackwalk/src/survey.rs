@@ -1,5 +1,4 @@
-//! What share of a library's code can be walked, and by which kind of rule: for tests and
-//! measurements.
+//! The share of a library's code that can be walked, by kind of rule: for tests and measurements.
 //!
 //! It is no part of a walk. It reads a library's file as a walk reads a module's, row by row of its
 //! unwind tables, so that what it says is what a walk would do there. The invariant: every byte of a

@@ -219,7 +219,7 @@ pub(crate) fn rule<'a>(
     rule_at(ra, bp)
 }
 
-/// What the frame has saved at `offset` from the function's start; as for [`rule`].
+/// The registers that the frame has saved at `offset` from the function's start; as for [`rule`].
 pub(crate) fn saved<'a>(
     info: &'a [u8],
     offset: u32,

@@ -90,7 +90,7 @@ impl Default for Scratch {
     }
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
     /// How many words of `out` are frames.
@@ -526,8 +526,8 @@ impl<'a, M: Load> Walker<'a, M> {
     }
 
     /// How a walk ends at a return address of 0 that an unwind rule led to. Native code may have no
-    /// caller: a thread or a coroutine may begin so. Managed code always has one; there it is memory
-    /// that nobody has written yet, or none of a frame.
+    /// caller: a thread or a coroutine may begin so. Managed code always has one; there it is
+    /// memory that has not been written yet, or none of a frame.
     #[cold]
     #[inline(never)]
     fn end_at_zero(&self, lookup: u64) -> End {
@@ -614,7 +614,7 @@ impl<'a, M: Load> Walker<'a, M> {
         }
     }
 
-    /// What is known of a frame.
+    /// The known registers and memory of a frame.
     fn sight(&self, here: Here) -> Sight<'a, M> {
         Sight {
             memory: self.memory,
@@ -869,8 +869,8 @@ impl<'a, M: Load> Walker<'a, M> {
     }
 }
 
-/// What lies below the stack pointer and belongs to the interrupted function: System V ABI of
-/// x86-64, section 3.2.2. Bytes.
+/// Size in bytes of the area below the stack pointer that belongs to the interrupted function:
+/// System V ABI of x86-64, section 3.2.2.
 const RED_ZONE: i32 = 128;
 
 /// Where in a `gregset_t` the registers are, by their DWARF numbers: `rax` … `r15`.

@@ -202,7 +202,7 @@ pub(crate) fn landing<'a>(code: &[u8], before: impl Fn(usize) -> &'a [u8]) -> Op
     found.map(|(_, _, register)| *register)
 }
 
-/// What the JIT of .NET Core 3.1 puts before the allocation of a frame of three pages and more
+/// Code that the JIT of .NET Core 3.1 puts before the allocation of a frame of three pages and more
 /// (`genAllocLclFrame`, jit/codegencommon.cpp): the stack pointer goes down page by page, and back.
 ///
 /// ```text
@@ -278,7 +278,7 @@ fn in_probe_loop<'a>(rule: Rule, before: impl Fn(usize) -> &'a [u8]) -> Rule {
 const RAX: u8 = 0;
 const RCX: u8 = 2;
 
-/// What the first instructions of a body say.
+/// The prologue that the first instructions of a body describe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prologue {
     /// As UNWIND_INFO.

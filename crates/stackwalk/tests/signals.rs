@@ -224,7 +224,7 @@ fn under_signals_but(name: &str, walks: u64, wrong: Option<&Wrong>, work: impl F
     }
     let broken = thread.broken.get();
     if broken > 0 {
-        // What is allowed is in one place: that which does it.
+        // The allowed failures are in one place: the code that causes them.
         let wrong = wrong.unwrap_or_else(|| panic!("{name}: {broken} {:?}", thread.end.get()));
         let (from, to) = (thread.broken_from.get(), thread.broken_to.get());
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -389,10 +389,10 @@ fn c_library() {
 #[test]
 fn panics_caught() {
     std::panic::set_hook(Box::new(|_| {}));
-    // While libgcc installs a context it overwrites the saved registers of its own frame with
-    // those of the frame that catches: for those few instructions nobody can tell what the frame
-    // pointer of the frames between was. How much of a throw they are depends on the processor: 1 % on
-    // some, 4 % on one with AVX-512, so it is held to that place instead.
+    // While libgcc installs a context it overwrites the saved registers of its own frame with those
+    // of the frame that catches: for those few instructions it is impossible to tell what the frame
+    // pointer of the frames between was. How much of a throw they are depends on the processor: 1 %
+    // on some, 4 % on one with AVX-512, so it is held to that place instead.
     let wrong = Wrong {
         library: "libgcc_s.so.1",
         // All of it.

@@ -17,7 +17,7 @@ const PAINTED: usize = 4096;
 fn paint() -> (usize, usize) {
     let mut room = [0u64; PAINTED];
     for word in &mut room {
-        // SAFETY: a word of `room`. Volatile: nobody reads it before this returns.
+        // SAFETY: a word of `room`. Volatile: it is not read before this returns.
         unsafe { std::ptr::from_mut(word).write_volatile(PAINT) };
     }
     let start = room.as_ptr() as usize;

@@ -59,8 +59,8 @@ fn literal(op: u8, cursor: &mut Cursor<'_>) -> Option<i64> {
     })
 }
 
-/// What the expression at `span` comes to for the instruction at `ip`; `None` if it takes the
-/// frame's registers to say.
+/// The value of the expression at `span` for the instruction at `ip`; `None` if it depends on the
+/// frame's registers.
 // Not inlined: its values would lie in the frame of every cold step.
 #[inline(never)]
 pub(super) fn symbolic(code: &NativeCode, span: Span, ip: u64) -> Option<Value> {

@@ -167,7 +167,7 @@ fn every_row_is_what_gimli_says() {
         compare(&module, &code, &mut count);
         println!("{} {count:?}", module.path.display());
         assert!(count.packed >= 10, "{count:?}");
-        // What is not packed is worked out anew for each walk.
+        // Rules that are not packed are worked out anew for each walk.
         assert!(
             count.unpacked + count.evaluated <= 30 + count.packed / 1000,
             "{count:?}"

@@ -62,8 +62,9 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
         let slots = info.slots().iter().enumerate();
         slots.filter_map(move |(index, slot)| offset(slot).map(|(at, slot)| (index, at, slot)))
     };
-    // Behind the prologue the register is anybody's. Where that ends is not told of a body that can be
-    // stopped at calls alone; if that was not optimised, the first store is the argument's.
+    // Behind the prologue the register may hold anything. Where that ends is not recorded for a
+    // body that can be stopped at calls alone; if that was not optimised, the first store is the
+    // argument's.
     let prologue = match (info.interruptible().first(), info.safe_points()) {
         (Some(first), _) => first.start,
         (None, []) => PROLOGUE,
@@ -99,8 +100,8 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
 }
 
 /// Pairs of neighbouring stack slots that hold whole objects wherever the body can be stopped, as a
-/// structure on the stack of which somebody has the address does: offsets from the frame's `rbp` of
-/// the first of each pair, sorted. Empty for a body that is not framed by `rbp`.
+/// structure on the stack whose address was taken does: offsets from the frame's `rbp` of the first
+/// of each pair, sorted. Empty for a body that is not framed by `rbp`.
 pub fn untracked_pairs(info: &GcInfo<'_>) -> Vec<i32> {
     if info.frame_register() != Some(RBP) {
         return Vec::new();
@@ -146,9 +147,9 @@ fn is_kept(slot: &Slot) -> bool {
     is_preserved && !slot.interior
 }
 
-/// What [`live_at_return`] says at each place of its own, if it says something: return addresses, as offsets, and slots that hold
-/// whole objects at them. Of a body that can be stopped anywhere, and has no such places, from where to where it
-/// says the same of a slot.
+/// Returns what [`live_at_return`] says at each place of its own, if it says something: return
+/// addresses, as offsets, and slots that hold whole objects at them. Of a body that can be stopped
+/// anywhere, and has no such places, from where to where it says the same of a slot.
 pub fn live_at_returns(info: &GcInfo<'_>) -> Result<Vec<(Range<u32>, Slot)>, Error> {
     let adjustment = info.version().return_adjustment();
     let mut places: Vec<Range<u32>> = info

@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// What the JIT of a runtime writes; `None` where nobody has looked.
+    /// The version that the JIT of a runtime writes; `None` for runtimes that are not known.
     pub fn of_runtime(major: u32) -> Option<Self> {
         match major {
             2..=8 => Some(Version::V2),
@@ -46,8 +46,8 @@ impl Version {
         }
     }
 
-    /// What a ReadyToRun image has, by the major version in its header; `None` where nobody has
-    /// looked. Those of .NET 10 have 16, those of .NET 11 have 26.
+    /// The version that a ReadyToRun image has, by the major version in its header; `None` for
+    /// versions that are not known. Those of .NET 10 have 16, those of .NET 11 have 26.
     pub fn of_image(major: u32) -> Option<Self> {
         match major {
             2..11 => Some(Version::V3),
@@ -56,7 +56,7 @@ impl Version {
         }
     }
 
-    /// What is taken from a return address before its state is looked up: up to version 3 the
+    /// Bytes to subtract from a return address before its state is looked up: up to version 3 the
     /// state at a call is kept under the call's last byte.
     pub const fn return_adjustment(self) -> u32 {
         match self {
@@ -77,7 +77,7 @@ pub enum Error {
     Malformed(&'static str),
 }
 
-/// What the offset of a stack slot is from.
+/// The base that the offset of a stack slot is from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Base {
     /// The stack pointer of the caller behind the call.
@@ -95,7 +95,7 @@ pub enum Place {
     Register(u8),
     /// Bytes from `base`.
     Stack {
-        /// What the offset is from.
+        /// The base that the offset is from.
         base: Base,
         /// Bytes, a multiple of 8.
         offset: i32,
@@ -109,14 +109,14 @@ pub struct Slot {
     pub place: Place,
     /// It may point into an object, or to the stack.
     pub interior: bool,
-    /// What it points to is not moved.
+    /// The object that it points to is not moved.
     pub pinned: bool,
     /// When it is live is known; otherwise it counts as live from the prologue's end to the
     /// epilogue.
     pub tracked: bool,
 }
 
-/// Which hidden argument says what a body of shared generic code runs for.
+/// The hidden argument that says for which types a body of shared generic code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Generics {
     /// A method table.
@@ -318,7 +318,7 @@ fn slots(bits: &mut Bits<'_>, framed: bool) -> Result<(Vec<Slot>, usize), Error>
     if registers.saturating_add(stack) > MAX_TRACKED {
         return Err(Error::Malformed("too many slots"));
     }
-    // What the first of each kind has in full, and a later one where the flags before it are set.
+    // The first of each kind has these in full, and a later one where the flags before it are set.
     let mut slots: Vec<Slot> = Vec::new();
     let (mut number, mut flags) = (0, 0);
     for index in 0..registers {

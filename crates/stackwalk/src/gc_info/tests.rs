@@ -15,7 +15,7 @@ fn other(version: Version) -> Version {
     }
 }
 
-/// What nobody has looked at is not read as the newest that somebody has.
+/// An unknown version is not read as the newest known one.
 #[test]
 fn the_versions_of_runtimes_and_images_are_known_or_refused() {
     let runtimes = [1, 8, 9, 10, 11, 12, u32::MAX].map(Version::of_runtime);

@@ -1,8 +1,9 @@
 //! Whether a contract is true: held against a body that is known otherwise.
 //!
-//! The records are read without a system call once they are believed, so what leads to them must be what the contract says: a
-//! runtime that lays out a structure in another way than it says, or a copy that somebody has changed, would make walks look at
-//! any address. Invariants: everything here is read by the kernel's leave; a contract that is not true of a body has no answer for it but no.
+//! The records are read without a system call once they are believed, so what leads to them must be
+//! what the contract says: a runtime that lays out a structure in another way than it says, or a
+//! copy that was changed, would make walks look at any address. Invariants: everything here is read
+//! through the kernel; a contract that is not true of a body has no answer for it but no.
 
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ impl CodeHeaps {
         let chunk = address >> CHUNK_SHIFT;
         let (mut next, may_go) = self.first_fragment(|_, at| word(at), address)?;
         for _ in 0..MAX_FRAGMENTS {
-            // What may go can be anything by now, and is always read with care.
+            // Memory that may go can be anything by now, and is always read with care.
             if next == 0 || may_go || next & 1 != 0 {
                 return Some(true);
             }

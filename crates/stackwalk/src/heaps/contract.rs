@@ -1,4 +1,4 @@
-//! What a runtime says of its own structures: the data contract that it exports for debuggers.
+//! A runtime's description of its own structures: the data contract that it exports for debuggers.
 //!
 //! A symbol of the runtime (`DotNetRuntimeContractDescriptor`, since .NET 9) leads to a text in JSON with the offsets of fields, and to
 //! an array of addresses which the text refers to by index. Source: dotnet/runtime `docs/design/datacontracts`
@@ -95,7 +95,8 @@ impl Contract {
         offset.ok_or(NoContract::Missing(field))
     }
 
-    /// What a global is, as an address: the text has the index of its place among the addresses.
+    /// The value of a global, as an address: the text has the index of its place among the
+    /// addresses.
     pub(super) fn pointer(&self, name: &'static str) -> Result<u64, NoContract> {
         let found = self.global(name).map(Value::first);
         let index = found.and_then(|index| index.number());
@@ -104,7 +105,7 @@ impl Contract {
         pointer.copied().ok_or(NoContract::Missing(name))
     }
 
-    /// What a global is, as a number: the text has it in hexadecimal digits.
+    /// The value of a global, as a number: the text has it in hexadecimal digits.
     pub(super) fn number(&self, name: &'static str) -> Result<u64, NoContract> {
         let text = match self.global(name) {
             Some(Value::Text(text)) => text.strip_prefix("0x"),

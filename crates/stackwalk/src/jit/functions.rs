@@ -1,7 +1,8 @@
 //! The functions of a JITted body, its main part and its funclets: where each begins, and its UNWIND_INFO.
 //!
-//! What these say is `unwind_info`'s. Invariants: functions are sorted and disjoint; and most bodies, of one function that saves few
-//! registers, have no memory beside their own, so that one with its entry in the code map is one cache line.
+//! `unwind_info` knows what these mean. Invariants: functions are sorted and disjoint; and most
+//! bodies, of one function that saves few registers, have no memory beside their own, so that one
+//! with its entry in the code map is one cache line.
 
 /// A main function or funclet: part of a body with a prologue of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +31,9 @@ pub(super) struct Others {
     infos: Box<[u8]>,
 }
 
-/// What is known of a body's functions so far. Nothing is allocated for one whose UNWIND_INFO is short.
+/// A body's functions, as known so far.
+///
+/// Nothing is allocated for one whose UNWIND_INFO is short.
 pub(super) struct Building {
     /// Of the only function: it needs no other word.
     one: Option<Functions>,

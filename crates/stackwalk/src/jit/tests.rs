@@ -217,12 +217,12 @@ fn headers_with_funclets_are_true_at_every_instruction() {
     }
 }
 
-/// Structures lie across pages, and the page behind them may be nobody's.
+/// Structures lie across pages, and the page behind them may not be ours.
 #[test]
 fn a_header_at_the_end_of_readable_memory_is_read_whole_and_nothing_behind_it() {
     const PAGE: usize = 4096;
     let (code, info) = (bytes_of(MAIN.0), MAIN.1);
-    // SAFETY: fresh memory, which nobody else has.
+    // SAFETY: fresh memory, which is ours alone.
     let base = unsafe {
         let (rights, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let base = libc::mmap(std::ptr::null_mut(), 3 * PAGE, rights, flags, -1, 0);

@@ -1,8 +1,8 @@
-//! The rule of code that nobody has told of: what a walk needs of a body at the moment at which it meets it first.
+//! The rule of unreported code: what a walk needs of a body when it meets it first.
 //!
-//! As `jit` reads a header for the code map, and in a signal handler: nothing is allocated, and what may go is read by the
-//! kernel's leave, into a buffer that holds what most bodies need. What does not fit has no rule, until the agent
-//! thread has read the body.
+//! As `jit` reads a header for the code map, and in a signal handler: nothing is allocated, and
+//! memory that may go is read through the kernel, into a buffer that holds what most bodies need. A
+//! body that does not fit has no rule, until the agent thread has read it.
 
 use super::{FUNCTION, Header, Listed, Listing};
 use crate::heaps::{Code, read, reader};

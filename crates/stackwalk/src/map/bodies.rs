@@ -20,7 +20,7 @@ impl CodeMap {
         // SAFETY: as in `publish`.
         let bucket = unsafe { table.slot(chunk)?.bucket.load(Ordering::Relaxed).as_ref() }?;
         let entry = bucket.from(offset_in(chunk, start)).0?;
-        // SAFETY: a bucket has it, and the caller has the `Writer`: nobody else takes it out.
+        // SAFETY: a bucket has it, and the caller has the `Writer`: no other code takes it out.
         let region = unsafe { (*entry).region() };
         if region.start != start || !is_it(region.user) {
             return None;

@@ -45,7 +45,7 @@ fn entry_of(word: u64) -> Option<*const Entry> {
 }
 
 impl Bucket {
-    /// What is in `old`, with room for as much again.
+    /// The words of `old`, with room for as much again.
     pub(super) fn grown(old: Option<&Bucket>) -> Bucket {
         let live = || old.into_iter().flat_map(Bucket::words);
         let used = live().count();
@@ -61,13 +61,14 @@ impl Bucket {
         }
     }
 
-    /// What it takes.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.words) + size_of::<Self>()
     }
 
     fn used(&self) -> &[AtomicU64] {
-        // Whoever sees a number sees the words that were used by then, or later ones, which are as good.
+        // A reader that sees a number sees the words that were used by then, or later ones, which
+        // are as good.
         let used = self.used.load(Ordering::Acquire);
         self.words.get(..used).unwrap_or_default()
     }

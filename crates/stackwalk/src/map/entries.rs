@@ -89,7 +89,8 @@ impl Entries {
             self.roomy.pop();
         }
         entry.block = number;
-        // SAFETY: a block of `roomy` has a free place, so `at` is below BLOCK, as many as its memory has; nobody else has a free one.
+        // SAFETY: a block of `roomy` has a free place, so `at` is below BLOCK, as many as its
+        // memory has; no other entry has a free one.
         unsafe {
             let place = block.places.add(at);
             place.write(entry);
@@ -100,7 +101,7 @@ impl Entries {
     /// Ends an entry.
     ///
     /// # Safety
-    /// [`Entries::add`] of this answered it, it was not freed since, and nobody reads it any more.
+    /// [`Entries::add`] of this answered it, it was not freed since, and nothing reads it any more.
     pub(super) unsafe fn free(&mut self, entry: *const Entry) {
         // SAFETY: it was written by `add`, and is dropped once, by the caller's word.
         let number = unsafe {

@@ -44,7 +44,7 @@ impl Modules {
         Modules(self.0.iter().filter(stays).copied().collect())
     }
 
-    /// What it takes.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.0) + size_of::<Self>()
     }

@@ -57,7 +57,7 @@ impl Table {
         chunks.filter_map(|chunk| self.slot(chunk)).chain(all)
     }
 
-    /// What it takes.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.0)
     }

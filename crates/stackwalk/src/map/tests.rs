@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(map.reclaim(), 0);
         map.remove_range(0..ADDRESS_LIMIT);
         prop_assert_eq!(map.reclaim(), 0);
-        // What remains is the table of chunks and the map itself.
+        // The table of chunks and the map itself remain.
         let left = map.memory();
         prop_assert_eq!((left.jit_bodies, left.retired_bytes), (0, 0));
         prop_assert!(left.bytes <= size_of::<CodeMap>() + 64 * 1024, "{left:?}");
@@ -178,7 +178,7 @@ fn memory_of_bodies_is_used_again_and_given_back() {
     let map = Box::new(CodeMap::new());
     let add = |n| assert!(map.add_jit_body(body(at(n), 256), n));
     (0..5_000).for_each(add);
-    // What went is kept, and used for what comes.
+    // Memory of removed bodies is kept, and used for new ones.
     let full = map.memory().bytes;
     for n in 0..50_000 {
         assert!(map.remove(at(n)), "{n}");

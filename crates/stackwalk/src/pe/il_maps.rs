@@ -1,4 +1,4 @@
-//! Which IL the instructions of a precompiled method come from, as its image says.
+//! The IL maps of precompiled methods, as their image says.
 //!
 //! It finds the bytes; `debug_info` reads them. As of those beside JITted code it is their caller's to prove that they mean what this
 //! believes. Invariants: nothing is read but by the kernel, where that reads for us, so that a file that is cut short is an answer
@@ -132,7 +132,7 @@ impl Image {
         Some((number, rva.checked_add(u32::try_from(length).ok()?)?))
     }
 
-    /// What lies at an RVA, as far as its section goes and there is something.
+    /// Reads the bytes at an RVA, as far as its section goes and there is something.
     fn peek<'b>(&self, rva: u32, buffer: &'b mut [u8]) -> &'b [u8] {
         let (at, left) = self.place(rva).unwrap_or_default();
         let most = buffer.len().min(left);
@@ -198,7 +198,8 @@ mod tests {
         assert!(map.is_empty());
     }
 
-    /// Whatever lies in the array and the maps: nothing panics, nothing runs for ever, nothing outside of the image is read.
+    /// Any bytes in the array and the maps: no panic, no endless loop, no read outside of the
+    /// image.
     #[test]
     fn any_bytes_are_read_or_refused() {
         let mut library = core_libraries().next().unwrap();

@@ -29,7 +29,7 @@ pub(crate) struct CoreLibrary {
     /// The runtime's version.
     pub(crate) version: String,
     pub(crate) image: Image,
-    /// What the image is in.
+    /// The memory that the image is in.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn libraries(
     })
 }
 
-/// An image of a version that nobody has looked at is unwound, as Windows' unwind data says, and
-/// nothing else of it is believed.
+/// An image of an unknown version is unwound, as Windows' unwind data says, and nothing else of it
+/// is believed.
 #[test]
 fn only_unwind_data_of_an_image_of_an_unknown_version_is_read() {
     for library in core_libraries() {
@@ -281,7 +281,7 @@ fn a_component_names_its_composite_image() {
 }
 
 proptest::proptest! {
-    /// Whatever an image says of itself, each answer is one.
+    /// Each answer about an image with any content is one.
     #[test]
     fn a_doctored_component_is_read_within_its_sections(at in 0usize..0x640, byte: u8) {
         let mut image = small_image((OWNER, b"all.r2r.dll\0"), b"one.dll\0", false);

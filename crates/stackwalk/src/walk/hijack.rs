@@ -18,7 +18,7 @@ use crate::{cfi, own_memory, x86};
 /// How many runtimes can keep a return address of one thread.
 pub const HIJACKS: usize = 4;
 
-/// What the constructor of a thread object writes into both words (`Thread::Thread` in
+/// The value that the constructor of a thread object writes into both words (`Thread::Thread` in
 /// vm/threads.cpp, 3.1 to 10).
 const UNSET: u64 = 0xcccc_cccc_cccc_cccc;
 

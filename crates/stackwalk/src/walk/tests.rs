@@ -37,7 +37,7 @@ const THREAD: u64 = 0x5600_0000_0000;
 /// Where in NATIVE the hijack stub is.
 const STUB: u64 = 0x800;
 const ALT: u64 = 0x7f00_0000_0000;
-/// What the code map of these tests holds.
+/// The native code that the code map of these tests holds.
 pub(super) const NATIVE: Range<u64> = 0x55_0000_0000..0x55_0000_1000;
 
 /// The code that calls a thread's first method: its return address is undefined, as `_start`'s.
@@ -494,7 +494,7 @@ fn a_signal_frame_leads_to_the_interrupted_registers_on_the_other_stack() {
         walk(&alt),
         (frames.clone(), End::Broken(Reason::OutOfBounds))
     );
-    // What does not look like a context is not believed.
+    // A place that does not look like a context is not believed.
     for spoiled in [
         register(libc::REG_CSGSFS),
         register(libc::REG_RIP),
@@ -551,7 +551,7 @@ fn a_frame_that_rbx_leads_to_is_found_by_what_the_callee_saved() {
     let (frames, end) = walk_words(&map, regs, &words);
     assert_eq!(frames, [callee | EXACT, trampoline, caller]);
     assert_eq!(end, End::Root);
-    // What the callee saved is not believed where it leads nowhere.
+    // A value that the callee saved is not believed where it leads nowhere.
     words[2] = at(30);
     words[14] = 1;
     let (_, end) = walk_words(&map, Regs { bp: 5, ..regs }, &words);

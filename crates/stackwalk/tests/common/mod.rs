@@ -1,4 +1,4 @@
-//! What libraries' unwind tables can be walked by, added up: for the test and for the example.
+//! Sums of what libraries' unwind tables can be walked by: for the test and for the example.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use stackwalk::survey::{Way, survey};

@@ -33,7 +33,7 @@ impl Frame for MadeUp {
     }
 }
 
-/// What gimli says that an expression comes to.
+/// The value of an expression according to gimli.
 pub(in crate::cfi) fn by_gimli(bytes: &[u8], first: Option<u64>, frame: &MadeUp) -> Option<u64> {
     let reader = gimli::EndianSlice::new(bytes, LittleEndian);
     let encoding = gimli::Encoding {
@@ -226,7 +226,7 @@ proptest! {
         }
     }
 
-    /// What takes no register to say is what the evaluator says with any.
+    /// An expression that takes no register has the value that the evaluator gives with any.
     #[test]
     fn a_symbolic_value_is_the_evaluated_one(
         begin in proptest::collection::vec(pushes(), 0..3),

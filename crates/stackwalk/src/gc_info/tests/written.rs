@@ -48,7 +48,7 @@ impl Writer {
     }
 }
 
-/// What is to be written.
+/// The content that is to be written.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     version: Version,
@@ -470,7 +470,7 @@ proptest! {
         }
     }
 
-    /// Whatever is cut off, turned over, or read as another version's: an answer or an error.
+    /// Bytes cut off, turned over, or read as another version's give an answer or an error.
     #[test]
     fn damaged_bytes_are_an_error_at_worst(
         body in body(),
@@ -493,7 +493,7 @@ proptest! {
                 let _ = (info.live_at(offset), live_at_return(&info, offset));
             }
         }
-        // What is there is not missed.
+        // Parts that are there are not missed.
         let half = &whole[..whole.len() / 2];
         let read = decode(half, body.version, body.length).and_then(|info| info.check());
         prop_assert!(matches!(read, Ok(()) | Err(Error::Truncated)));

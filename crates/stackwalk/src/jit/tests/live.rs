@@ -6,7 +6,7 @@ use crate::rule::{Bp, Cfa};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use testkit::{Running, Runtime, workload};
 
-/// What `own_memory::peek` is for this process.
+/// The like of `own_memory::peek` for this process.
 fn peek_of(pid: u32) -> impl Fn(u64, &mut [u8]) -> &[u8] {
     move |address, buffer| {
         let local = libc::iovec {
@@ -96,7 +96,7 @@ fn read(pid: u32, version: Version) -> (Vec<Read>, Vec<(String, NoGcInfo)>) {
         if !tier.iter().any(|tier| name.contains(tier)) {
             continue;
         }
-        // Which method it is is not the map's to say: the header's own word.
+        // The map does not say which method it is; the header's own word does.
         let method = word(word(start - 8) + 24);
         match gc_info_by(&peek, start, method, version) {
             Ok((body, info)) => {
@@ -264,8 +264,8 @@ fn trace(pid: u32, threads: &mut Vec<Tracee>) {
     }
 }
 
-/// What was found in frames of state machines' code. A frame that a thread has had since its last stop counts once: it
-/// may wait there for as long as what it has called runs.
+/// Statistics of frames of state machines' code. A frame that a thread has had since its last stop
+/// counts once: it may wait there for as long as what it has called runs.
 #[derive(Default, Debug)]
 struct Seen {
     /// Instruction and stack pointer of the frame of each thread that was looked at last.
