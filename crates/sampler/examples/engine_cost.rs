@@ -1,4 +1,6 @@
-//! What one sample takes from the program, by engine and rate, and what registering a thread costs.
+//! Measures what a sample takes from the program, and the cost of registering a thread.
+//!
+//! By engine and rate.
 //!
 //! `cargo run --release -p sampler --example engine_cost`
 //!
@@ -97,7 +99,7 @@ fn main() {
                 let done = AtomicBool::new(false);
                 std::thread::scope(|scope| {
                     if engine == EngineChoice::Clock {
-                        // What the agent thread does.
+                        // The agent thread's part.
                         scope.spawn(|| {
                             while !done.load(Relaxed) {
                                 std::thread::sleep(Duration::from_nanos(config.interval_ns));

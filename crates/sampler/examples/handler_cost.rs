@@ -1,4 +1,4 @@
-//! What one sample costs inside the handler, by depth and by how much the stack changes.
+//! Measures what a sample costs in the handler, by depth and by how much the stack changes.
 //!
 //! `cargo run --release -p sampler --example handler_cost`
 //!

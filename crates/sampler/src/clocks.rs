@@ -114,7 +114,7 @@ impl Reader {
         if under_way != WallSignal::NONE {
             self.pending_signals += 1;
             if under_way == WallSignal::SENT {
-                // What has not arrived is in the queue still, and comes.
+                // A signal that has not arrived is in the queue still, and comes.
                 if !sampler::is_lost(slot, &side.wall_unseen, LOST_TICKS) {
                     return;
                 }
@@ -174,7 +174,7 @@ impl Reader {
             wait_on(id, slot, place, now_ns.saturating_sub(moved));
         }
         side.wall_still.store(now_ns, Ordering::Relaxed);
-        // While a handler may be at it nobody looks at what it remembers.
+        // While a handler may be at it, what it remembers is not read.
         let found = if under_way == WallSignal::NONE {
             waits::look(slot, tid, clock, cpu)
         } else {
@@ -319,7 +319,7 @@ fn next_look(still: u64, now: u64) -> u64 {
     }
 }
 
-/// What a clock tick knows of the last one.
+/// Times since the last clock tick.
 #[derive(Clone, Copy)]
 struct Since {
     /// When it was.

@@ -1,4 +1,4 @@
-//! What the caller gives: configuration, the walk function, and the errors it can get back.
+//! The caller's part: configuration, the walk function, and the errors it can get back.
 
 use core::fmt;
 
@@ -63,7 +63,7 @@ pub struct Scratch {
     pub slot: usize,
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct WalkResult {
@@ -94,7 +94,7 @@ pub type WalkFn = unsafe extern "C" fn(
 /// How to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Which engine.
+    /// The engine.
     pub engine: EngineChoice,
     /// Nanoseconds of CPU time (of wall time for [`EngineChoice::Wall`]) per sample: 100,000
     /// (10,000 Hz) to 1,000,000,000 (1 Hz).
@@ -116,13 +116,15 @@ pub struct Config {
     /// false such a sample is refused as [`crate::DiscardReason::AlternateStack`].
     pub walk_alternate_stack: bool,
     /// The walk that answers [`crate::Reader::ask_trace`]: as [`WalkFn`], but `out` has room for
-    /// `cap` frames of three words each. `None`: nobody asks, and threads get no memory for it.
+    /// `cap` frames of three words each. `None`: no traces are taken, and threads get no memory for
+    /// them.
     pub trace: Option<WalkFn>,
-    /// The walk by which a thread that waits is known again, so that it is not woken to say where ([`crate::Reader::tick`], of
-    /// wall time): as [`WalkFn`], but `out` has room for `cap` frames of three words each. First the word of the frame, as the other
-    /// walk writes it; then, of the leaf, the stack pointer and the next instruction, of any other frame the address from which the
-    /// walk had it and what lies there. Depth 0: by this stack nobody is to be known again. `None`: each is woken. Not together with
-    /// `trace`.
+    /// The walk by which a thread that waits is known again, so that it is not woken to say where
+    /// ([`crate::Reader::tick`], of wall time): as [`WalkFn`], but `out` has room for `cap` frames
+    /// of three words each. First the word of the frame, as the other walk writes it; then, of the
+    /// leaf, the stack pointer and the next instruction, of any other frame the address from which
+    /// the walk had it and what lies there. Depth 0: no thread is to be known again by this stack.
+    /// `None`: each is woken. Not together with `trace`.
     pub wait: Option<WalkFn>,
     /// Bytes that must be left on the stack below the handler for the walk to be tried.
     pub min_stack_room: u32,

@@ -1,4 +1,4 @@
-//! What was not sampled, and what sampling cost.
+//! Counters of samples that were not taken, and of the cost of sampling.
 
 /// Why a signal of ours gave no sample. Each has a counter; none is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,14 +37,14 @@ pub enum DiscardReason {
     /// The user's queue of signals was full: none could be sent to the thread, or, with perf, the kernel
     /// sent SIGIO in place of ours.
     QueueFull = 13,
-    /// The signal of the CLR's threads was put onto the alternate stack by somebody (SA_ONSTACK).
+    /// The signal of the CLR's threads was put onto the alternate stack by other code (SA_ONSTACK).
     MovedSignal = 14,
     /// A handler of faults lets that signal in on the alternate stack.
     FaultHandler = 15,
     /// The thread has run on a stack that is not its own, and has no alternate one.
     LeftStack = 16,
-    /// The context is not that of the code that was interrupted: somebody has kept the signal back and
-    /// called our handler later.
+    /// The context is not that of the code that was interrupted: other code has kept the signal
+    /// back and called our handler later.
     StaleContext = 17,
 }
 
@@ -104,7 +104,7 @@ impl DiscardReason {
     }
 }
 
-/// What happened since the counters were last taken.
+/// Counts of events since the counters were last taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Samples committed to a ring.

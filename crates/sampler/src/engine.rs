@@ -288,7 +288,7 @@ fn arm_posix(slot: &Slot, token: u64, tid: u32, is_own: bool, interval: u64) -> 
     Err(error)
 }
 
-/// What the first sample of a POSIX timer stands for, when `cpu` ns (less than a tick) have passed
+/// The weight of the first sample of a POSIX timer, when `cpu` ns (less than a tick) have passed
 /// since it was armed.
 ///
 /// The kernel tests the timer at its tick, so a thread that lives a fraction of a tick is seen
@@ -393,7 +393,7 @@ pub(crate) fn trust_no_timer(slot: &Slot) {
     let cpu = sys::own_cpu_ns();
     slot.accounted_cpu.store(cpu, Ordering::Relaxed);
     let clock = Timer::Clock.to_word();
-    // Release: pairs with the Acquire of who finds the clock. Else somebody is ending the timer.
+    // Release: pairs with the Acquire that finds the clock. Else the timer is being ended.
     let changed = slot
         .timer
         .compare_exchange(word, clock, Ordering::Release, Ordering::Relaxed);
@@ -434,7 +434,7 @@ const LOST_INTERVALS: u64 = 16;
 
 /// Lets a slot's perf event tick once more, if it has one: where the kernel had no place for its
 /// signal (`is_certain`), or the thread has used much more than an interval since its last tick and
-/// no signal is in its queue, as somebody who traces it has kept that.
+/// no signal is in its queue, as a tracer of the thread has kept that.
 pub(crate) fn restart(slot: &Slot, is_certain: bool) {
     // Acquire: pairs with the Release in `arm_perf`.
     let Some(Timer::Perf(fd)) = Timer::from_word(slot.timer.load(Ordering::Acquire)) else {
@@ -512,7 +512,7 @@ mod perf {
     pub(super) const IOC_PERIOD: u64 = 0x4008_2404;
     const IOC_ID: u64 = 0x8008_2407;
 
-    /// What identifies the event behind a descriptor; 0 where that is no perf event. Handler.
+    /// The identity of the event behind a descriptor; 0 where that is no perf event. Handler.
     pub(super) fn id(fd: i32) -> u64 {
         let mut id = 0u64;
         // SAFETY: IOC_ID writes one u64; other files refuse it.

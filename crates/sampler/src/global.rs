@@ -58,7 +58,7 @@ pub(crate) struct Global {
     /// [`crate::Held`] as a number: why threads are not sent the one, or the other; 0: they are.
     pub(crate) shared_held: AtomicU8,
     pub(crate) own_held: AtomicU8,
-    /// Somebody has put the shared signal onto the alternate stack.
+    /// Other code has put the shared signal onto the alternate stack.
     pub(crate) moved: AtomicBool,
     pub(crate) pid: AtomicI32,
     pub(crate) ring_words: AtomicU32,
@@ -104,7 +104,7 @@ pub(crate) struct Global {
     /// The handler that gets what is not ours: its address, 0 for none.
     pub(crate) previous: AtomicUsize,
     pub(crate) previous_takes_info: AtomicBool,
-    /// Somebody else has the signal now.
+    /// Other code has the signal now.
     pub(crate) signal_taken: AtomicBool,
     /// Of the last signal that could not be sent: what `rt_tgsigqueueinfo` answered, and
     /// `timer_create`.
@@ -171,7 +171,7 @@ pub(crate) static GLOBAL: Global = Global {
     refused_by_walker: [const { AtomicU64::new(0) }; 16],
 };
 
-/// What we take of something that the program has a limit for.
+/// Our share of a resource that the program has a limit for.
 pub(crate) struct Share {
     taken: AtomicU32,
     most: AtomicU32,
@@ -250,7 +250,7 @@ pub(crate) struct Token {
     pub(crate) ask: Ask,
 }
 
-/// What a signal of ours asks of the handler.
+/// The request that a signal of ours makes of the handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Ask {

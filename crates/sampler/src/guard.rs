@@ -20,13 +20,14 @@ use crate::sys::{self, Action};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Held {
-    /// Somebody has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime does: there may be stacks on
-    /// these threads too on which no handler has room. Since then, to the end of the process.
+    /// Other code has put the shared signal onto the alternate stack (SA_ONSTACK), as Go's runtime
+    /// does: there may be stacks on these threads too on which no handler has room. Since then, to
+    /// the end of the process.
     Alternate = 1,
     /// A handler of faults lets the shared signal in on the alternate stack, and cannot be made to hold it off: it may be left
     /// for good (SA_NODEFER).
     Fault = 2,
-    /// Somebody else has our own signal, or there was none left.
+    /// Other code has our own signal, or there was none left.
     Taken = 3,
     /// The thread ran on a stack that is not its own, and has no alternate one.
     Strayed = 4,
@@ -39,7 +40,7 @@ impl Held {
         Self::ALL.into_iter().find(|held| *held as u8 == number)
     }
 
-    /// What a sample is counted as that was not taken for it.
+    /// The reason by which a sample is counted that was not taken because of it.
     pub const fn reason(self) -> DiscardReason {
         match self {
             Self::Alternate => DiscardReason::MovedSignal,
@@ -108,20 +109,22 @@ fn look_at(global: &Global, faults: &[i32]) -> u8 {
         lets_in.then_some(Held::Fault)
     };
     let held = held.map_or(0, |held| held as u8);
-    // What was found among all is not found among some.
+    // A look at some of the faults does not clear what a look at all has found.
     if held == 0 && faults.len() < FAULTS.len() {
         return 0;
     }
     global.shared_held.swap(held, Ordering::Relaxed)
 }
 
-/// Whether somebody has put the signal onto the alternate stack. Puts it back: where a CLR interrupts a thread that handles a fault, the
-/// frame would overwrite that stack, whether we send anything or not; and it interrupts none that runs native code, on whatever stack.
+/// Whether other code has put the signal onto the alternate stack. Puts it back: where a CLR
+/// interrupts a thread that handles a fault, the frame would overwrite that stack, whether we send
+/// anything or not; and it interrupts none that runs native code, on whatever stack.
 pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
     if let Some(found) = sys::action(shared).filter(|action| action.has(libc::SA_ONSTACK)) {
         global.moved.store(true, Ordering::Relaxed);
         let before = sys::set_action(shared, &found.without(libc::SA_ONSTACK));
-        // Somebody has changed it between the two: it is his again, and looked at next time.
+        // Other code has changed it between the two: its action is put back, and looked at next
+        // time.
         if let Some(before) = before.filter(|before| *before != found) {
             sys::set_action(shared, &before);
         }
@@ -129,7 +132,7 @@ pub(crate) fn was_moved(global: &Global, shared: i32) -> bool {
     global.moved.load(Ordering::Relaxed)
 }
 
-/// What is to be done about a handler of faults.
+/// The measure to take about a handler of faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Judgement {
     /// The signal does not come on the alternate stack where the handler runs.
@@ -160,7 +163,7 @@ fn settles(fault: i32, signal: i32) -> bool {
         Judgement::Leave => false,
         Judgement::HoldOff => {
             let before = sys::set_action(fault, &found.holding_off(signal));
-            // Somebody has changed it between the two: it is his again.
+            // Other code has changed it between the two: its action is put back.
             if let Some(before) = before.filter(|before| *before != found) {
                 sys::set_action(fault, &before);
                 return judge(&before, signal) == Judgement::Safe;
@@ -170,7 +173,8 @@ fn settles(fault: i32, signal: i32) -> bool {
     }
 }
 
-/// A real-time signal that nobody has, the one of an earlier sampler first; 0 where there is none.
+/// A real-time signal that has no handler, the one of an earlier sampler first; 0 where there is
+/// none.
 pub(crate) fn choose_own_signal(shared: i32) -> i32 {
     let known = GLOBAL.own_signal.load(Ordering::Relaxed);
     let is_ours = |signal: i32| {

@@ -28,11 +28,11 @@ enum Source {
     Ours(Token, Tick),
     /// From us, to see what a signal costs.
     Priced,
-    /// From somebody else.
+    /// From other code.
     Foreign,
 }
 
-/// What the kernel says about a tick.
+/// Facts about a tick, from the kernel.
 #[derive(Clone, Copy, Default)]
 struct Tick {
     /// POSIX timer: ticks that this one stands for beyond the first.
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn on_signal(
             }
         }
         Source::Priced => {}
-        // The one that is ours alone had nobody before.
+        // The one that is ours alone had no handler before.
         Source::Foreign if signal != global.signal.load(Ordering::Relaxed) => {
             global.discard(DiscardReason::Foreign);
         }
@@ -179,8 +179,9 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
         }
         Enter::Nested => {
             arrived(slot, token.ask, WallSignal::NONE);
-            // Only a handler that is being jumped out of lets our signal in. Its event has stopped itself and would be
-            // let on by nobody; the gate that we have found entered keeps it open.
+            // Only a handler that is being jumped out of lets our signal in. Its event has stopped
+            // itself and nothing would let it go on; the gate that we have found entered keeps it
+            // open.
             if token.ask == Ask::Cpu
                 && let Some(fd) = event_of(slot, tick)
             {
@@ -193,7 +194,7 @@ unsafe fn ours(global: &Global, token: Token, tick: Tick, context: *const libc::
     cookie.lay_down(slot, started);
     // SAFETY: the caller's promise; we are inside the gate.
     unsafe { inside(global, slot, token, tick, context, started, known) };
-    // What has changed since the last tick is seen before the next.
+    // A change since the last tick is seen before the next.
     if !slot.on_own_signal.load(Ordering::Relaxed) {
         guard::look_briefly(global);
         // SAFETY: the caller's promise; the kernel's set of signals has 64 bits, the first of this field.
@@ -265,11 +266,12 @@ fn arrived(slot: &Slot, ask: Ask, wall: u8) {
     }
 }
 
-/// What one run of the handler counts for at most: the deepest and coldest walk takes half of it. One
-/// that takes longer by the clock has lost the processor in between, to somebody else or to the disk.
+/// The most time that one run of the handler counts for: the deepest and coldest walk takes half of
+/// it. One that takes longer by the clock has lost the processor in between, to other threads or to
+/// the disk.
 const LONGEST_RUN_NS: u64 = 200_000;
 
-/// What is done inside the slot's gate.
+/// Does the part of the handler that is inside the slot's gate.
 ///
 /// # Safety
 /// `context` is the context of the signal being handled; the caller is inside the slot's gate.
@@ -283,7 +285,7 @@ unsafe fn inside(
     known: bool,
 ) {
     arrived(slot, token.ask, WallSignal::ARRIVED);
-    // Whatever the signal was sent for.
+    // A trace is answered by any signal, whatever it was sent for.
     // SAFETY: the caller's promise.
     unsafe { trace::answer(global, slot, context, started, known) };
     if token.ask == Ask::Trace {
@@ -304,7 +306,7 @@ unsafe fn inside(
     if token.ask == Ask::Cpu && lets_pass(slot, tick) {
         return;
     }
-    // What this signal stands for is settled first, sample or not.
+    // The weight of this signal is settled first, sample or not.
     let mut stands = stands_for(global, slot, token.ask, tick, started);
     if !stands.wall {
         stands = stands.times(slot.threads.load(Ordering::Relaxed));
@@ -417,7 +419,7 @@ fn lets_pass(slot: &Slot, tick: Tick) -> bool {
     true
 }
 
-/// What one signal stands for.
+/// The weight of one signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Stands {
     pub(crate) wall: bool,
@@ -462,8 +464,9 @@ fn stands_for(global: &Global, slot: &Slot, ask: Ask, tick: Tick, now: u64) -> S
         _ if tick.sent => {
             let cpu = sys::own_cpu_ns();
             let used = cpu.saturating_sub(slot.accounted_cpu.swap(cpu, Ordering::Relaxed));
-            // What a thread uses before its first tick and after its last one is an interval on average,
-            // and who finds a short thread at all must count it for those that were not found.
+            // The time that a thread uses before its first tick and after its last one is an
+            // interval on average, and a tick that finds a short thread at all must count it for
+            // those that were not found.
             return stands(if first { used.max(interval) } else { used });
         }
         // The event has stopped itself, so there is never a second tick under way.

@@ -9,7 +9,7 @@
 //! thread-local of this library, makes no call that could, and leaves `errno` as it was. The
 //! crate is `no_std` without `alloc`, so most of what would break that cannot be named here.
 //!
-//! Who may call what:
+//! Callers of each part:
 //! - [`Sampler`] is shared (`&'static`): any thread, never the handler;
 //! - [`Reader`] is the one consumer: the agent thread;
 //! - the handler calls the [`WalkFn`].

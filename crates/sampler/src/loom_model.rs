@@ -46,7 +46,7 @@ impl Memory {
     }
 }
 
-/// What the producer wrote: records of two words, `[n, n + 100]`.
+/// Writes records of two words, `[n, n + 100]`, and returns those that found room.
 fn produce(memory: &Memory, records: u64) -> Vec<u64> {
     let ring = memory.ring();
     let mut written = Vec::new();

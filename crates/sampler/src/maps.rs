@@ -1,7 +1,7 @@
-//! Which mapping an address lies in: `/proc/self/maps`, read without allocating.
+//! Finds the mapping that an address lies in: `/proc/self/maps`, read without allocating.
 //!
-//! For threads that nobody introduced: their stack pointer is known, their stack's bounds are not.
-//! Not for the handler.
+//! For threads that were registered without a stack: their stack pointer is known, their stack's
+//! bounds are not. Not for the handler.
 
 use core::ops::Range;
 

@@ -1,5 +1,7 @@
-//! What a tick costs beside its handler: the way of a signal into the kernel and back, measured once on
-//! this machine, and an interrupt, which cannot be measured from here.
+//! The cost of a tick beside its handler.
+//!
+//! That is the way of a signal into the kernel and back, measured once on this machine, and an
+//! interrupt, which cannot be measured from here.
 //!
 //! Runs on the agent thread, before a session's first tick or beside it; never in the handler. The
 //! invariant: the signals that it sends are to the calling thread alone, are counted nowhere, and the
@@ -18,7 +20,7 @@ use crate::sys;
 const BATCH: u64 = 8;
 const BATCHES: usize = 5;
 
-/// A delivery where it cannot be measured, because somebody else has the signal: what it came to on the
+/// A delivery where it cannot be measured, because other code has the signal: the result on the
 /// virtual machine of docs/engines.md.
 const DELIVERY_NS: u64 = 2_000;
 
@@ -29,9 +31,9 @@ const SENT_NS: u64 = 5_000;
 const PERF_NS: u64 = 25_000;
 
 impl Sampler {
-    /// CPU time that these ticks have cost beside their handlers, at so much for the delivery of one
-    /// ([`Sampler::delivery_ns`]). Reckoned, not measured. A POSIX timer on a CPU clock rides on the kernel's own
-    /// tick, and interrupts nobody.
+    /// CPU time that these ticks have cost beside their handlers, at so much for the delivery of
+    /// one ([`Sampler::delivery_ns`]). Reckoned, not measured. A POSIX timer on a CPU clock rides
+    /// on the kernel's own tick, and causes no interrupt of its own.
     pub fn ticks_ns(&self, counters: &Counters, delivery_ns: u64) -> u64 {
         let by_clock = match self.engine() {
             EngineKind::PerfTaskClock | EngineKind::PerfTaskClockUser => PERF_NS,
@@ -62,7 +64,7 @@ impl Sampler {
                 .min()
         };
         let sent = cheapest(&|| sys::queue_priced(pid, tid, signal).is_ok());
-        // What a call into the kernel costs anyway, clock readings included.
+        // The cost of any call into the kernel, clock readings included.
         let calls = cheapest(&|| sys::own_tid() == tid);
         if was_held_off {
             sys::hold_off(signal);
@@ -74,7 +76,7 @@ impl Sampler {
     }
 }
 
-/// What ticks have cost, where the interrupt of one that was not sent costs `by_clock`.
+/// The cost of ticks so far, where the interrupt of one that was not sent costs `by_clock`.
 fn reckoned(counters: &Counters, delivery_ns: u64, by_clock: u64) -> u64 {
     let Counters { signals, sent, .. } = *counters;
     let clocks = signals.saturating_sub(sent);

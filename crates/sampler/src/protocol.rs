@@ -205,8 +205,9 @@ impl Gate {
         self.0.fetch_and(!ARMING, Ordering::AcqRel) & CLOSING != 0
     }
 
-    /// Closes the slot for the handler. `Ok(true)`: nobody is inside and none arms, so the caller
-    /// may end the timer now; `Ok(false)`: who frees the slot does; `Err`: it was not open.
+    /// Closes the slot for the handler. `Ok(true)`: no handler is inside and none arms, so the
+    /// caller may end the timer now; `Ok(false)`: the code that frees the slot does; `Err`: it was
+    /// not open.
     pub(crate) fn close(&self, generation: u32) -> Result<bool, ()> {
         // AcqRel: pairs with `end_arm`.
         let closed = self.update(Ordering::AcqRel, |word| {
@@ -219,14 +220,14 @@ impl Gate {
         }
     }
 
-    /// Closed, and nobody inside: no producer will come any more.
+    /// Whether the slot is closed, and no handler inside: no producer will come any more.
     pub(crate) fn quiet(&self, generation: u32) -> bool {
         // Acquire: pairs with the Release in `leave` and `end_arm`.
         is_quiet(self.0.load(Ordering::Acquire), generation)
     }
 
-    /// Marks a quiet slot free. True: the caller has freed it, nobody else, and gives it back to the free
-    /// list when he is done with it. The generation stays, so that the next `open` counts on.
+    /// Marks a quiet slot free. True: this call has freed it, and the caller gives it back to the
+    /// free list when done with it. The generation stays, so that the next `open` counts on.
     pub(crate) fn free(&self, generation: u32) -> bool {
         // Acquire: as in `quiet`. The slot reaches its next user through the free list (Release/Acquire there).
         let freed = self.update(Ordering::Acquire, |word| {
@@ -236,7 +237,7 @@ impl Gate {
     }
 }
 
-/// What [`Gate::quiet`] means, of a gate's word.
+/// The test of [`Gate::quiet`], on a gate's word.
 fn is_quiet(word: u64, generation: u32) -> bool {
     generation_of(word) == generation && word & (LIVE | CLOSING | BUSY | ARMING) == LIVE | CLOSING
 }

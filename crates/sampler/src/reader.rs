@@ -17,7 +17,7 @@ use crate::stack::{HEAD_WORDS, Head, Rebuilt};
 use crate::sys;
 use crate::waits;
 
-/// What a sample was taken for.
+/// The event that a sample was taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SampleEvent {
     /// The thread used CPU time.
@@ -31,7 +31,7 @@ pub enum SampleEvent {
 pub struct SampleView<'a> {
     /// When, CLOCK_MONOTONIC nanoseconds.
     pub time_ns: u64,
-    /// What it was taken for.
+    /// The event that it was taken for.
     pub event: SampleEvent,
     /// Nanoseconds of CPU time (wall: of elapsed time) it stands for.
     pub value: u64,
@@ -78,7 +78,7 @@ impl Reader {
             punctual: false,
             last_clock_tick: (0, 0),
         };
-        // What an earlier sampler counted is not ours.
+        // The counts of an earlier sampler are not ours.
         for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
             take_slot(slot);
         }
@@ -167,7 +167,8 @@ impl Reader {
 
     /// Ends what is left of a quiet, drained slot. False: its thread has freed it.
     fn free(&mut self, id: SlotId, slot: &Slot) -> bool {
-        // First, as the slot may be another thread's else. Nobody gets it before it is given back.
+        // First, as the slot may be another thread's else. No thread gets it before it is given
+        // back.
         if !slot.gate.free(id.generation()) {
             return false;
         }
@@ -178,8 +179,8 @@ impl Reader {
         if id.index() >= KEPT_BLOCKS && slot.samples.load(Ordering::Relaxed) > 0 {
             let block = slot.block.load(Ordering::Relaxed);
             let len = slot.block_len.load(Ordering::Relaxed);
-            // SAFETY: our own mapping, which nobody uses: the slot is quiet and not yet on the
-            // free list. Its contents may become zero: `register` expects nothing of them.
+            // SAFETY: our own mapping, which is unused: the slot is quiet and not yet on the free
+            // list. Its contents may become zero: `register` expects nothing of them.
             unsafe { libc::madvise(block.cast(), len, libc::MADV_DONTNEED) };
         }
         true
@@ -247,7 +248,7 @@ impl Reader {
         }
     }
 
-    /// What happened since the last call.
+    /// Returns the counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
         if GLOBAL.signal_taken.load(Ordering::Relaxed) {
             GLOBAL.discard(DiscardReason::SignalTaken);
@@ -297,7 +298,7 @@ impl Reader {
             *out = since(total.load(Ordering::Relaxed), taken);
         }
         if GLOBAL.events.is_any_taken() {
-            // Whose signals were not queued is not known.
+            // It is not known whose signals were not queued.
             let is_full = counters.discarded(DiscardReason::QueueFull) > 0;
             for slot in (0..GLOBAL.used()).filter_map(|index| GLOBAL.slot(index)) {
                 engine::restart(slot, is_full);

@@ -113,7 +113,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 proptest! {
-    /// What found room comes out, as it went in and in that order; nothing else does.
+    /// Samples that found room come out, as they went in and in that order; nothing else does.
     #[test]
     fn samples_survive(steps in prop::collection::vec(prop::option::weighted(0.8, sample()), 1..80)) {
         let bench = Bench::new();
@@ -141,8 +141,8 @@ proptest! {
         prop_assert_eq!(got, expected);
     }
 
-    /// Whatever is written over the ring and its counts, the reader ends, gives no stack deeper
-    /// than can be, and is right again after the next whole stack.
+    /// Any damage to the ring and its counts: the reader ends, gives no stack deeper than can be,
+    /// and is right again after the next whole stack.
     #[test]
     fn damage_is_survived(
         before in prop::collection::vec(sample(), 0..6),

@@ -84,12 +84,12 @@ pub struct Unsent {
     pub timer: i32,
 }
 
-/// Who handles the signal: [`Sampler::holder`].
+/// The owner of the signal's handler: [`Sampler::holder`].
 #[derive(Clone, Copy)]
 pub enum Holder {
     /// The sampler.
     Sampler,
-    /// Somebody else, with this action.
+    /// Other code, with this action.
     Other(libc::sigaction),
 }
 
@@ -113,7 +113,7 @@ const WAKE_AT_ENDED: u32 = 64;
 const KEPT_DESCRIPTORS: u64 = 64;
 
 impl Sampler {
-    /// Installs the handler and chooses the engine. Samples nobody yet.
+    /// Installs the handler and chooses the engine. Samples no thread yet.
     ///
     /// One sampler per process: a second call gives [`Error::AlreadyStarted`] until
     /// [`Sampler::stop`] was called and the old [`Reader`] dropped. Threads still registered then
@@ -286,7 +286,7 @@ impl Sampler {
         // what was stored before this fence, or this sees it inside.
         fence(Ordering::SeqCst);
         let (generation, flags) = slot.gate.peek();
-        // What the handler did before it left is done.
+        // The work that the handler did before it left is done.
         fence(Ordering::Acquire);
         generation == id.generation() && flags & BUSY != 0
     }
@@ -349,8 +349,8 @@ impl Sampler {
         guard::why_not(&GLOBAL, id.slot()?)
     }
 
-    /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where somebody has put it there, before
-    /// anything is done for which they do. It is not forgotten.
+    /// Puts a signal that CLRs interrupt their threads by off the alternate stack, where other code
+    /// has put it there, before anything is done for which they do. It is not forgotten.
     pub fn put_off_alternate_stack(signal: i32) {
         guard::was_moved(&GLOBAL, signal);
     }
@@ -400,11 +400,11 @@ impl Sampler {
         }
     }
 
-    /// Who handles the signal now. One system call.
+    /// The owner of the signal's handler now. One system call.
     ///
-    /// To be asked at regular intervals: a CLR that starts puts its own handler over ours and passes
-    /// on to it what is not its own, until [`Sampler::come_up`]. If it is anybody else's, call
-    /// [`Sampler::yield_signal`].
+    /// To be called at regular intervals: a CLR that starts puts its own handler over ours and
+    /// passes on to it what is not its own, until [`Sampler::come_up`]. If the handler is any
+    /// other, call [`Sampler::yield_signal`].
     pub fn holder(&self) -> Holder {
         let action = disposition(GLOBAL.signal.load(Ordering::Relaxed));
         if action.sa_sigaction == handler_address() {
@@ -443,8 +443,9 @@ impl Sampler {
         put_on_top(GLOBAL.signal.load(Ordering::Relaxed))
     }
 
-    /// Somebody has taken the signal for himself: no more of ours are sent, as they would all reach him.
-    /// As [`Sampler::stop`], and counted as [`crate::DiscardReason::SignalTaken`] from here on.
+    /// Stops sampling, as other code has taken the signal: no more of ours are sent, as they would
+    /// all reach it. As [`Sampler::stop`], and counted as [`crate::DiscardReason::SignalTaken`]
+    /// from here on.
     pub fn yield_signal(&self) {
         GLOBAL.signal_taken.store(true, Ordering::Relaxed);
         self.stop();
@@ -515,9 +516,9 @@ impl Sampler {
 /// queue.
 pub(crate) const LOST_ASKS: u8 = 4;
 
-/// Whether a signal that was sent to the thread and has not come is no longer on its way: somebody
-/// who traces the thread has kept it. To be asked while one is under way; `unseen` counts, and one
-/// in `after` times the kernel is asked. What is in the queue comes, so there are never more than
+/// Whether a signal that was sent to the thread and has not come is no longer on its way: a tracer
+/// of the thread has kept it. To be called while one is under way; `unseen` counts, and one in
+/// `after` times the kernel is asked. A signal in the queue comes, so there are never more than
 /// two.
 pub(crate) fn is_lost(slot: &Slot, unseen: &AtomicU8, after: u8) -> bool {
     let times = unseen.load(Ordering::Relaxed).saturating_add(1);
@@ -753,7 +754,7 @@ fn catch_full_queue() {
     unsafe { libc::sigaction(libc::SIGIO, &raw const action, core::ptr::null_mut()) };
 }
 
-/// What the kernel does on a signal.
+/// The kernel's action on a signal.
 pub(crate) fn disposition(signal: i32) -> libc::sigaction {
     // SAFETY: all-zero is a valid sigaction (default action, empty mask).
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -816,8 +817,8 @@ fn put_on_top(signal: i32) -> Result<(), Error> {
     // off ourselves: what cannot be delivered to this thread the kernel gives to another one.
     let mut action = disposition(signal);
     action.sa_sigaction = handler_address();
-    // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next to
-    // ours. That somebody has set it is not forgotten.
+    // No SA_ONSTACK: on the thread's own stack there is room, and the interrupted frames are next
+    // to ours. It is not forgotten that other code has set it.
     guard::was_moved(&GLOBAL, signal);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     set_handler(signal, &action)
@@ -851,7 +852,7 @@ fn prepare(slot: &Slot, index: usize) -> Result<(), Error> {
             .store(geometry.ring_words, Ordering::Relaxed);
         slot.max_depth.store(geometry.max_depth, Ordering::Relaxed);
         // SAFETY: the block has room for the head and is aligned to a page; the slot is off the
-        // free list and closed, so nobody else looks at it.
+        // free list and closed, so no other code looks at it.
         unsafe { (&raw mut (*slot.scratch()).slot).write(index) };
     }
     // A thread that a wall tick finds is worth a whole interval, however short it has lived;

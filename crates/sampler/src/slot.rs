@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     pub(crate) stack_high: AtomicU64,
     /// [`crate::engine::Timer`] as a word; swapped, so that exactly one ends it.
     pub(crate) timer: AtomicU64,
-    /// What the timer's signals carry. Written before `timer`.
+    /// The value that the timer's signals carry. Written before `timer`.
     pub(crate) token: AtomicU64,
     /// The block, kept when the slot is free. Changed only by `register`.
     pub(crate) block: AtomicPtr<u8>,
@@ -44,7 +44,7 @@ pub(crate) struct Slot {
     pub(crate) last_buffer: AtomicU8,
     /// The first tick, after a random part of the interval, has not come.
     pub(crate) first_tick: AtomicBool,
-    /// What the handler that is inside the gate has laid down on its stack, and where.
+    /// The mark that the handler inside the gate has laid down on its stack, and where.
     pub(crate) cookie: AtomicU64,
     pub(crate) cookie_at: AtomicU64,
     /// Time up to which wall-clock samples account for the thread. Written by the reader too, but
@@ -104,7 +104,7 @@ pub(crate) struct Slot {
     /// Timers by which it is sent signals where they cannot be queued, as words: ticks of the
     /// reader's, and all else. Swapped, as `timer`.
     pub(crate) senders: [AtomicU32; 2],
-    /// What identifies the perf event behind the descriptor in `timer`.
+    /// The id of the perf event behind the descriptor in `timer`.
     pub(crate) perf_id: AtomicU64,
 
     // Waits (`waits`): the reader asks that the handler of its next wall-clock signal remembers the stack ...
@@ -190,7 +190,7 @@ impl Geometry {
         self.ring_words as usize * 8
     }
 
-    /// What [`Slot::geometry`] gives for a block made from this.
+    /// The geometry that [`Slot::geometry`] gives for a block made from this.
     pub(crate) const fn without_scratch(self) -> Self {
         Self {
             scratch_len: 0,
@@ -237,7 +237,7 @@ impl Geometry {
 
 /// Frames of a wait at most (`waits`): threads of a pool have twenty to thirty. A deeper one is woken each time.
 pub(crate) const WAIT_FRAMES: usize = 64;
-/// What they take.
+/// Their size in bytes.
 const WAIT_BYTES: usize = WAIT_FRAMES * size_of::<[u64; 3]>();
 
 /// Index of the reader's stack buffer; 0 and 1 are the handler's.
@@ -398,7 +398,8 @@ impl Slot {
         self.wall_time.store(accounted, Ordering::Relaxed);
     }
 
-    /// Whether no signal has come since `reset`, and the reader has nothing to tell of it. Of a slot that is closed.
+    /// Whether no signal has come since `reset`, and the reader has nothing to report of it. Of a
+    /// slot that is closed.
     pub(crate) fn is_untouched(&self) -> bool {
         let counters = [
             &self.signals,

@@ -58,8 +58,8 @@ fn change_mask(how: c_int, signal: i32) -> bool {
     before & set != 0
 }
 
-/// What the kernel does on a signal, as it keeps it on x86-64 (arch/x86/include/uapi/asm/signal.h): its own words, where a
-/// library may stand before the C library's `sigaction`.
+/// The kernel's action on a signal, as it keeps it on x86-64 (arch/x86/include/uapi/asm/signal.h):
+/// its own words, where a library may stand before the C library's `sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Action {
@@ -70,7 +70,7 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    /// Whether somebody's code runs.
+    /// Whether a handler runs.
     pub(crate) fn is_handled(&self) -> bool {
         !matches!(self.handler, libc::SIG_DFL | libc::SIG_IGN)
     }
@@ -105,7 +105,7 @@ pub(crate) fn bit(signal: i32) -> u64 {
     1 << (signal - 1).clamp(0, 63)
 }
 
-/// What the kernel does on a signal now. Handler.
+/// The kernel's action on a signal now. Handler.
 pub(crate) fn action(signal: i32) -> Option<Action> {
     change_action(signal, core::ptr::null())
 }
@@ -211,8 +211,8 @@ pub(crate) fn is_virtual() -> bool {
     core::arch::x86_64::__cpuid(1).ecx & (1 << 31) != 0
 }
 
-/// What the kernel tells about a signal, as laid out on x86-64 (include/uapi/asm-generic/
-/// siginfo.h): the parts that we use.
+/// The kernel's information about a signal, as laid out on x86-64
+/// (include/uapi/asm-generic/siginfo.h): the parts that we use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SignalInfo {
@@ -293,8 +293,8 @@ fn queue(pid: i32, tid: u32, signal: i32, first: i32, value: u64) -> Result<(), 
     if result == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// What a descriptor stands for at this moment; 0 where it is not open. Handler. A socket's number
-/// is not used again before 2^32 others were.
+/// The identity of the object behind a descriptor at this moment; 0 where it is not open. Handler.
+/// A socket's number is not used again before 2^32 others were.
 pub(crate) fn identity(fd: c_int) -> u64 {
     // SAFETY: all-zero is a valid `stat`.
     let mut found: libc::stat = unsafe { core::mem::zeroed() };
@@ -305,9 +305,10 @@ pub(crate) fn identity(fd: c_int) -> u64 {
     found.st_ino ^ found.st_dev.rotate_left(32)
 }
 
-/// A socket that is connected to itself: what is sent to it can be read from it, and nobody else may send to it (the peer of a
-/// connected one is the only one who may, `unix_may_send`, net/unix/af_unix.c). One descriptor, where a pair takes two; a socket, because
-/// sending to what has got its number does nothing.
+/// A socket that is connected to itself: what is sent to it can be read from it, and no other
+/// process may send to it (the peer of a connected one is the only one that may, `unix_may_send`,
+/// net/unix/af_unix.c). One descriptor, where a pair takes two; a socket, because sending to what
+/// has got its number does nothing.
 pub(crate) fn socket_to_itself() -> Result<c_int, Error> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: three numbers.
@@ -352,13 +353,13 @@ pub(crate) fn socket_pair() -> Result<(c_int, c_int), Error> {
 /// Closes what is of no use, since this call failed.
 fn close_with(fd: c_int, call: &'static str) -> Error {
     let error = last_error(call);
-    // SAFETY: opened by who calls, and used by nobody else yet.
+    // SAFETY: opened by the caller, and not used elsewhere yet.
     unsafe { libc::close(fd) };
     error
 }
 
 /// Sends one byte. Handler. The raw call, because `libc`'s is a cancellation point; a file that is
-/// no socket refuses it, and nobody gets a SIGPIPE.
+/// no socket refuses it, and no SIGPIPE is sent.
 pub(crate) fn notify(socket: c_int) {
     let byte = 1u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

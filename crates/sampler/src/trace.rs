@@ -1,9 +1,9 @@
-//! Traces: a walk that somebody asks a thread for and waits for.
+//! Traces: walks that the reader requests of a thread and waits for.
 //!
-//! A sample goes through the ring and is read some time later; a trace is wanted at once, with
-//! the stack pointer of each frame, while the runtime stands still (walkers `seeded` and the
-//! oracle). The reader asks, the thread's handler answers into a buffer of the slot's own. The
-//! invariant: one at a time in a slot, and the buffer belongs to who the state says.
+//! A sample goes through the ring and is read some time later; a trace is wanted at once, with the
+//! stack pointer of each frame, while the runtime stands still (walkers `seeded` and the oracle).
+//! The reader asks, the thread's handler answers into a buffer of the slot's own. The invariant:
+//! one at a time in a slot, and the state says which side owns the buffer.
 //!
 //! ```text
 //!   IDLE ──ask──▶ ASKED ──handler──▶ WRITING ──handler──▶ DONE ──ask──▶ ASKED …

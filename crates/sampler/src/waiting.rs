@@ -1,6 +1,6 @@
-//! The stacks of threads that nobody introduced and that wait in the kernel: found without waking
-//! them.
+//! Finds the stacks of threads that wait in the kernel, without waking them.
 //!
+//! For threads that were registered without the bounds of their stacks.
 //! The kernel tells where such a thread's stack pointer is, and where its control block is (it
 //! keeps the list of robust mutexes there), which lies at the upper end of the stack. Where both do
 //! not lie in one mapping, as on a stack of a coroutine, the thread is left to [`Sampler::hello`].

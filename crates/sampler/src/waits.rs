@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-/// What a look at a thread found.
+/// The result of a look at a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     /// It runs, or it is not known whether.
@@ -142,9 +142,10 @@ fn depth(slot: &Slot) -> usize {
 fn frame(slot: &Slot, at: usize) -> [u64; 3] {
     let first = slot.wait_buffer().cast::<AtomicU64>().wrapping_add(3 * at);
     [0, 1, 2].map(|word| {
-        // SAFETY: there is a depth, so the block was made with room for WAIT_FRAMES frames, and `at` is below that; words
-        // at the end of a page-aligned block of whole pages are aligned. Nobody writes there meanwhile (the module's
-        // invariant), and it is mapped as long as the slot is in use.
+        // SAFETY: there is a depth, so the block was made with room for WAIT_FRAMES frames, and
+        // `at` is below that; words at the end of a page-aligned block of whole pages are aligned.
+        // No thread writes there meanwhile (the module's invariant), and it is mapped as long as
+        // the slot is in use.
         unsafe { &*first.wrapping_add(word) }.load(Ordering::Relaxed)
     })
 }
@@ -168,7 +169,8 @@ pub(crate) fn remember(
     else {
         return;
     };
-    // What the sample has beside its frames is not in this stack, and would be another one's the next time.
+    // The sample's parts beside its frames are not in this stack, and would be another one's the
+    // next time.
     if depth == slot.last_depth.load(Ordering::Relaxed) && depth as usize <= WAIT_FRAMES {
         slot.wait_end.store(end, Ordering::Relaxed);
         slot.wait_depth.store(depth, Ordering::Relaxed);

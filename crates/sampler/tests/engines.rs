@@ -161,7 +161,7 @@ fn timer_values_add_up_at_a_rate_it_reaches() {
 fn timer_values_add_up_at_a_rate_it_cannot_reach() {
     in_child("timer_values_add_up_at_a_rate_it_cannot_reach", || {
         let rate = rate(EngineChoice::Timer, 5000, Duration::from_secs(2), 4);
-        // Whatever the kernel's tick is, it is coarser than 200 µs.
+        // The kernel's tick, whatever it is, is coarser than 200 µs.
         assert!(rate.count > 1.5, "{}", rate.count);
     });
 }
@@ -351,7 +351,7 @@ fn moves_between_slow_walks(engine: EngineChoice) {
     let walks = samples.len() as u64 * SLOW_WALK_NS;
     assert!(walks * 10 < used * 7, "{walks} of {used} ns in walks");
     if engine != EngineChoice::Wall {
-        // Whatever is not walked is in the next sample.
+        // Time that is not walked is in the next sample.
         let told = samples.iter().map(|(_, sample)| sample.value).sum();
         assert_adds_up(sampler, slot, armed, told);
     }

@@ -1,5 +1,6 @@
-//! Sampling under real filters of system calls, and after signals that somebody has kept. Each test
-//! has a process of its own, which a filter stays with until it ends.
+//! Sampling under real filters of system calls, and after signals that were kept back.
+//!
+//! Each test has a process of its own, which a filter stays with until it ends.
 
 mod common;
 use common::*;
@@ -179,7 +180,7 @@ fn a_filter_that_comes_while_threads_are_sampled_ends_none() {
             tick_until(&mut reader, SampleEvent::Wall, 5);
             let calls = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_process_vm_readv];
             filter(&calls, KILL);
-            // Nobody has looked, and nothing is sent.
+            // No look has been made, and nothing is sent.
             assert!(!may(Call::RtTgsigqueueinfo));
             for _ in 0..20 {
                 reader.tick(now_ns());

@@ -1,4 +1,4 @@
-//! What the handler refuses, passes on, and leaves as it was.
+//! Signals that the handler refuses and passes on, and state that it leaves as it was.
 
 mod common;
 use common::*;
@@ -364,7 +364,7 @@ fn a_walk_knows_whose_it_is_and_others_know_of_it() {
     }
     in_child("a_walk_knows_whose_it_is_and_others_know_of_it", || {
         let (sampler, _reader) = Sampler::start(config(8), patient_walk).unwrap();
-        // The first slot is somebody else's, so that 0 would be wrong.
+        // The first slot is this thread's, so that 0 would be wrong.
         let first = sampler.register(tid(), None).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let burning = std::thread::spawn(move || {
@@ -425,7 +425,7 @@ fn a_refusal_of_the_walker_is_counted_by_its_code() {
     });
 }
 
-/// A ring that nobody drains fills up; the reader is called at half; what was written comes out
+/// A ring that is not drained fills up; the reader is called at half; what was written comes out
 /// whole; what found no room is counted.
 #[test]
 fn a_full_ring_drops_and_counts() {
@@ -529,7 +529,7 @@ fn what_a_signal_costs_is_measured_and_counted_nowhere() {
             assert_eq!(counters.signals, 0);
             assert_eq!(counters.discarded.iter().sum::<u64>(), 0);
             println!("{cost} ns");
-            // Somebody else's handler is not called.
+            // A handler that is not ours is not called.
             static CALLED: AtomicU64 = AtomicU64::new(0);
             extern "C" fn theirs(_: i32) {
                 CALLED.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Threads that come and go, threads that nobody introduced, fork, stop, and start again.
+//! Threads that come and go, threads registered without a stack, fork, stop, and start again.
 
 mod common;
 use common::*;
@@ -91,8 +91,8 @@ fn short_threads_count_for_their_share_timer() {
     });
 }
 
-/// A thread that ends without a signal leaves its slot to the next one, and the reader nothing to do; one with a
-/// signal, or that somebody else takes out, is the reader's to close.
+/// A thread that ends without a signal leaves its slot to the next one, and the reader nothing to
+/// do; one with a signal, or that another thread takes out, is the reader's to close.
 #[test]
 fn a_slot_without_a_signal_is_used_again_at_once() {
     in_child("a_slot_without_a_signal_is_used_again_at_once", || {

@@ -79,7 +79,7 @@ fn on_usr1(handler: usize) {
     }
 }
 
-/// What a thread holds off, the kernel gives to another one that does not expect it.
+/// The kernel gives a signal that a thread holds off to another one that does not expect it.
 #[test]
 fn no_signal_but_ours_is_held_off_in_the_handler() {
     unsafe extern "C" fn looking_walk(
@@ -449,7 +449,7 @@ fn is_pending() -> bool {
     }
 }
 
-/// What is pending when the program becomes another one ends that, as it has no handler.
+/// A signal that is pending when the program becomes another one ends that, as it has no handler.
 #[test]
 fn a_signal_under_way_does_not_outlive_exec() {
     const TEST: &str = "a_signal_under_way_does_not_outlive_exec";

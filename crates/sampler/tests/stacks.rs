@@ -1,5 +1,7 @@
-//! Where the frames of our signals are written: never to a stack whose room nobody knows, whatever others do with signals, stacks and
-//! handlers of faults.
+//! The stacks that frames of our signals are written to.
+//!
+//! Never one whose room is not known, whatever others do with signals, stacks and handlers of
+//! faults.
 
 mod common;
 
@@ -35,7 +37,7 @@ fn holds_off(action: &libc::sigaction, signal: i32) -> bool {
     unsafe { libc::sigismember(&action.sa_mask, signal) == 1 }
 }
 
-/// What Go's runtime does to each handler that it finds.
+/// Does as Go's runtime does to each handler that it finds.
 fn set_onstack(signal: i32) {
     let mut action = action_of(signal);
     action.sa_flags |= libc::SA_ONSTACK;
@@ -139,14 +141,14 @@ fn a_thread_of_a_clr_is_held_once_its_signal_was_on_the_alternate_stack() {
         assert_eq!(reader.take_counters().signals, 0, "{before:?}");
         let refused = Err(Error::Held(Held::Alternate));
         assert_eq!(sampler.hello(slot), refused);
-        // What the CLR itself sends is safe again.
+        // A signal that the CLR itself sends is safe again.
         assert_eq!(action_of(sampler.signal()).sa_flags & libc::SA_ONSTACK, 0);
         sampler.look_around();
         assert_eq!(sampler.held(slot), Some(Held::Alternate));
         // A thread that has another signal goes on.
         let other = std::thread::spawn(move || register(sampler, Route::Own));
         assert_eq!(sampler.held(other.join().unwrap()), None);
-        // Whoever comes next knows of it too.
+        // The next sampler knows of it too.
         sampler.stop();
         drop(reader);
         let (sampler, _reader) = start(OWN_CLOCK, 1000);
@@ -311,7 +313,7 @@ fn a_thread_in_a_handler_of_faults_has_its_signals_checked_before_they_are_sent(
     });
 }
 
-/// What a library that keeps signals back has kept, of one thread.
+/// A signal that a library has kept back, of one thread.
 struct Kept(UnsafeCell<MaybeUninit<(libc::siginfo_t, libc::ucontext_t)>>);
 // SAFETY: the one thread of the test and its own handler use it, which says by `HAS` who may.
 unsafe impl Sync for Kept {}

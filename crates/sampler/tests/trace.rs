@@ -125,7 +125,7 @@ fn who_cannot_answer_is_not_waited_for() {
             reader.ask_trace(slot).unwrap();
             let refused = reader.await_trace(slot, now_ns());
             assert_eq!(refused, Err(TraceRefused::NoAnswer));
-            // The late signal finds that nobody asks any more; the next question is answered.
+            // The late signal finds that its trace was given up; the next request is answered.
             open.send(()).unwrap();
             slots.recv().unwrap();
             reader.ask_trace(slot).unwrap();

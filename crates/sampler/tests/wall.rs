@@ -178,7 +178,9 @@ unsafe extern "C" fn leaf_and_caller_where_they_lie(
     }
 }
 
-/// What a thread did that works for a moment and waits for some, again and again, for two callers in turn.
+/// The doings of a thread that works for a moment and waits for some, again and again.
+///
+/// For two callers in turn.
 struct Worked {
     /// Waits, and those of them that a signal ended.
     waits: u64,
@@ -444,13 +446,13 @@ fn lag_behind() {
     assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) }, 0);
 }
 
-/// Holds the work that is told of a thread against what it did. It works and waits beside one that would have the
-/// processor for itself, and is to wait so often at least.
+/// Holds the work that is reported of a thread against what it did. It works and waits beside one
+/// that would have the processor for itself, and is to wait so often at least.
 ///
-/// Each work is told to within one and a half intervals, but for what the sampler cannot know: the time after its
-/// last sample, which is in the sample of the wait, the time that the thread was late itself, and that for which it had
-/// lost the processor when it was looked at first. The thread and the reader measure these, so a busy machine may have
-/// as much of them as it likes.
+/// Each work is reported to within one and a half intervals, but for what the sampler cannot know:
+/// the time after its last sample, which is in the sample of the wait, the time that the thread was
+/// late itself, and that for which it had lost the processor when it was looked at first. The
+/// thread and the reader measure these, so a busy machine may have as much of them as it likes.
 fn working_beside_another(
     with_waits: bool,
     time: Duration,
@@ -493,7 +495,7 @@ fn working_beside_another(
 fn yields_before_it_waits(with_waits: bool) {
     let (time, ms) = (Duration::from_secs(6), Duration::from_millis);
     let last = || {
-        // Nobody walks any more at the end.
+        // No walk runs any more at the end.
         let until = now_ns() + 50_000_000;
         let walks = WALKS.load(Ordering::Relaxed);
         while WALKS.load(Ordering::Relaxed) == walks && now_ns() < until {
@@ -825,8 +827,8 @@ fn a_hundred_threads_take_less_than_ten_mebibytes() {
     });
 }
 
-/// Ticks whenever it is due or somebody wakes the reader, until `ended`; how often, and by slot the sum of the samples and
-/// the time of the last one.
+/// Ticks whenever it is due or the reader is woken, until `ended`; how often, and by slot the sum
+/// of the samples and the time of the last one.
 fn ticks(
     sampler: &Sampler,
     reader: &mut sampler::Reader,
@@ -928,7 +930,7 @@ fn while_all_threads_wait_there_are_few_ticks_and_who_comes_then_is_sampled_at_o
                 go.send(()).unwrap();
                 thread.join().unwrap();
                 let all = sums[&slot].0 as f64 / (now_ns() - begin) as f64;
-                // But for the time since idle time was last told of, at most a second.
+                // But for the time since idle time was last reported, at most a second.
                 assert!((0.55..=1.02).contains(&all), "{all}");
             }
         },

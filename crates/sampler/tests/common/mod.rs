@@ -1,5 +1,7 @@
-//! What the tests share: each runs in a child process of its own, because there is one sampler, one
-//! handler and one signal per process; and a walk that needs no unwinding.
+//! Shared parts of the tests.
+//!
+//! Each test runs in a child process of its own, because there is one sampler, one handler and one
+//! signal per process; and a walk that needs no unwinding.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "a module that every test file includes")]
 
