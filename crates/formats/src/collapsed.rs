@@ -1,10 +1,9 @@
 //! Collapsed stacks: one line a stack, root first, frames split by `;`, then a space and a count.
 //!
-//! What flame graph tools read. Lines are in the order of
-//! their frames, and no two have the same stack. The counts add
-//! up to the samples (or the value) of the event. A name cannot end its frame or its line, and
-//! cannot pass for a count: `;` becomes `:`, white space becomes one space, and `_` before what
-//! looks like a number at the end of a frame.
+//! The input of flame graph tools. Lines are in the order of their frames, and no two have the same
+//! stack. The counts add up to the samples (or the value) of the event. A name cannot end its frame
+//! or its line, and cannot pass for a count: `;` becomes `:`, white space becomes one space, and
+//! `_` before what looks like a number at the end of a frame.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,7 +21,7 @@ use crate::visible::visible;
 
 /// Writes one event of `profile` ([`Options::event`]) as collapsed stacks.
 ///
-/// What the event is about is the leaf of each stack, unless `details` is off.
+/// The subject of the event is the leaf of each stack, unless `details` is off.
 ///
 /// Options: `weight` (default: samples for CPU time, else the value), `annotate`, `threads`,
 /// `processes`. With `annotate`, a frame ends in what flame graph tools colour by: `_[j]`

@@ -1,7 +1,7 @@
-//! What recording cost the program: the end of the honest line, and its keys in JSON.
+//! The cost of recording: the end of the honest line, and its keys in JSON.
 //!
-//! It is held against what the program would have used without us: the CPU time of the processes without
-//! the cost. Invariant: what was not counted is said, never taken for nothing.
+//! It is held against what the program would have used without us: the CPU time of the processes
+//! without the cost. Invariant: parts that were not counted are named, never taken for nothing.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Cost {
                 .map(|cost| cost.cpu_ns)
                 .reduce(|sum, ns| sum.saturating_add(ns))
         };
-        // A recording of today tells of ticks even where there were none.
+        // A recording of today reports ticks even where there were none.
         let ticks_ns = sum(CostPart::Ticks);
         let mut modelled: Vec<CostPart> = health
             .cost
@@ -147,9 +147,9 @@ pub(crate) struct CostJson {
     total_s: f64,
     /// Of what the program used without us; null where that is not known.
     percent: Option<f64>,
-    /// Which of these keys were reckoned, not measured.
+    /// The keys that were reckoned, not measured.
     modelled: Vec<&'static str>,
-    /// What costs something and is in none of these keys.
+    /// Parts that cost something and are in none of these keys.
     not_counted: Vec<&'static str>,
     /// Runs of the signal handler.
     handlers: u64,

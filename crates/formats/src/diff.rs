@@ -1,7 +1,8 @@
-//! What has changed between recordings, as a table, as JSON and as a flame graph.
+//! Changes between recordings, as a table, as JSON and as a flame graph.
 //!
-//! For people and for programs. The invariants: what may be chance is never in the table unless it is asked for, and what is there says
-//! whether it is; every name is one cell of one line.
+//! For people and for programs. The invariants: a change that may be chance is never in the table
+//! unless it is asked for, and each row there says whether it is; every name is one cell of one
+//! line.
 
 use std::io::{self, Write};
 
@@ -17,7 +18,7 @@ use crate::text::notes;
 use crate::visible::visible;
 use crate::wording::{amount, plural};
 
-/// What is shown of it.
+/// The shown part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// Rows of the table.

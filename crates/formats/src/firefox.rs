@@ -1,10 +1,10 @@
 //! The Firefox Profiler's processed format: one track a thread, coloured by kind of frame.
 //!
-//! What the file looks like is the crate fxprof-processed-profile's matter. Samples of one event are
+//! The crate fxprof-processed-profile decides what the file looks like. Samples of one event are
 //! the track of their thread. Those of a further event that is sampled by time or by bytes, and
 //! calls, are a track of their own beside it (`Worker (wall)`), because a track weighs in one unit;
-//! what happens now and then is a marker, with its stack. The invariant: every sample of the main
-//! event is there, at its time, with as many intervals as it stands for.
+//! an event that happens now and then is a marker, with its stack. The invariant: every sample of
+//! the main event is there, at its time, with as many intervals as it stands for.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -274,11 +274,11 @@ impl fx::StaticSchemaMarker for EventMarker {
     }
 }
 
-/// What samples weigh, as integers: intervals of time, bytes or pieces; 1 of what takes time of its
-/// own.
+/// Weights of samples, as integers.
 ///
-/// A sample of time need not be whole intervals (walker `shadow` measures it): what is left over goes
-/// to the next sample of its track, so that a track's weights add up to its time.
+/// They are intervals of time, bytes or pieces; 1 for an event that takes time of its own. A sample
+/// of time need not be whole intervals (walker `shadow` measures it): what is left over goes to the
+/// next sample of its track, so that a track's weights add up to its time.
 struct Weights<'p> {
     profile: &'p Profile,
     /// Each sample is one.

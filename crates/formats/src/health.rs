@@ -53,7 +53,7 @@ pub fn honest_line(health: &Health) -> String {
     line
 }
 
-/// `, 34 of 1782 frames unknown (1.91 %)`: code of which nobody says what it is.
+/// `, 34 of 1782 frames unknown (1.91 %)`: code that could not be identified.
 fn unknown(health: &Health) -> String {
     let (unknown, frames) = (health.unknown_frames, health.frames);
     if unknown == 0 {

@@ -1,4 +1,4 @@
-//! What a recording holds, without its stacks: for people and for programs.
+//! The contents of a recording, without its stacks: for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub(crate) struct HealthJson {
     due_ns: Option<u64>,
     /// CPU time that they stand for.
     seen_ns: u64,
-    /// What no sample stands for, where it is more than the error of sampling.
+    /// CPU time that no sample stands for, where it is more than the error of sampling.
     unseen_ns: u64,
     unseen_reasons: BTreeMap<String, u64>,
     /// Processes that did not say that they ended.
@@ -43,7 +43,7 @@ pub(crate) struct HealthJson {
     engine: String,
     walker: String,
     interval_ns: u64,
-    /// What most CPU samples stand for; 0 where there are too few to tell.
+    /// The time that most CPU samples stand for; 0 where there are too few to tell.
     achieved_interval_ns: u64,
     max_depth: u32,
     duration_s: f64,
@@ -69,7 +69,7 @@ struct ChainsJson {
     cut_reasons: BTreeMap<String, u64>,
 }
 
-/// What limits kept out of an event.
+/// The samples that limits kept out of an event.
 #[derive(Serialize)]
 struct LimitedJson {
     event: &'static str,

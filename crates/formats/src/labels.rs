@@ -1,4 +1,4 @@
-//! What things are called in every output, so that a frame has the same name in all of them.
+//! Names of things in every output, so that a frame has the same name in all of them.
 //!
 //! Names are those of [`profile::ops`], made [`visible`]. The invariant: two frames that differ
 //! only in line, tier or address have one name; frames of different CLRs never do.

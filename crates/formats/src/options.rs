@@ -1,9 +1,9 @@
-//! What a caller may choose about an output. Plain data; every format ignores what is not its.
+//! The caller's choices about an output. Plain data; every format ignores what is not its.
 
 use profile::model::Event;
 use profile::ops::{By, Stacks};
 
-/// What the width of a stack is.
+/// The measure of a stack's width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Weight {
     /// As the format's readers expect: see [`Options::weight`].
@@ -53,8 +53,8 @@ pub struct Options {
     /// The event of outputs that hold one; `None`: the one that was sampled by time, else the one
     /// with most samples. `html` and `pprof` hold all.
     pub event: Option<Event>,
-    /// What counts. [`Weight::Auto`] is samples for the collapsed format of CPU time (flame graph
-    /// tools expect counts), else the value, and samples where all values are 0.
+    /// The measure that counts. [`Weight::Auto`] is samples for the collapsed format of CPU time
+    /// (flame graph tools expect counts), else the value, and samples where all values are 0.
     pub weight: Weight,
     /// `collapsed`: mark the kind of a frame behind its name, as flame graph tools know them.
     pub annotate: bool,
@@ -84,12 +84,12 @@ pub struct Options {
     pub sources: std::collections::BTreeMap<String, String>,
 }
 
-/// What a page that compares recordings has to know beside the profile of all of them.
+/// Facts that a page that compares recordings needs beside the profile of all of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sides {
     /// Number of the first recording of after.
     pub first_after: usize,
-    /// What the sides are called.
+    /// The names of the sides.
     pub names: [String; 2],
     /// Methods that take more or less of their own for certain.
     pub own: Vec<String>,

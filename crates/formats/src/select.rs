@@ -1,4 +1,4 @@
-//! Which samples an output is about, and what one weighs.
+//! The samples that an output is about, and the weight of one.
 
 use std::borrow::Cow;
 
@@ -56,8 +56,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// What `options` ask for; `counts` says that the format's readers expect counts of CPU
-    /// samples.
+    /// The selection that `options` ask for; `counts` says that the format's readers expect counts
+    /// of CPU samples.
     pub(crate) fn new(profile: &Profile, options: &Options, counts: bool) -> Self {
         let all = events(profile);
         let event = options
@@ -87,7 +87,7 @@ impl Selection {
         }
     }
 
-    /// What everything selected weighs.
+    /// The weight of everything selected.
     pub(crate) fn total(&self) -> u64 {
         self.weigh(self.sum)
     }
@@ -101,7 +101,7 @@ impl Selection {
         }
     }
 
-    /// What a sum weighs.
+    /// The weight of a sum.
     pub(crate) fn weigh(&self, sum: Sum) -> u64 {
         if self.by_value {
             sum.value

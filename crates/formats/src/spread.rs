@@ -57,7 +57,8 @@ impl Scale {
         cells
     }
 
-    /// The same as bars, whose height is the logarithm of how many: one call in a million is what somebody looks for.
+    /// The same as bars, whose height is the logarithm of the count: users look for one call in
+    /// a million.
     pub(crate) fn bars(&self, method: &TracedMethod) -> String {
         let cells = self.cells(method);
         let most = cells.iter().copied().max().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! Makes a name safe to show. Not an escape for any one format: those come on top.
 //!
 //! The invariant: what comes out has no control character, no line end, and nothing that moves or
-//! hides other text. [`visible`] is for one name, [`visible_lines`] for a text of ours that may have
-//! names in it which nobody looked at, [`VisibleJson`] for all strings of a JSON text, keys too.
+//! hides other text. [`visible`] is for one name, [`visible_lines`] for a text of ours that may
+//! have unchecked names in it, [`VisibleJson`] for all strings of a JSON text, keys too.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -134,7 +134,7 @@ fn json_formats_keep_names_as_strings() {
     assert_eq!(value["processes"][0]["command"][0], HOSTILE[0]);
 }
 
-/// What stands between async methods, and why a chain is not whole, are names too.
+/// The marks between async methods, and the reasons why a chain is not whole, are names too.
 #[test]
 fn logical_stacks_are_as_inert() {
     let profile = awaited(hostile(), HOSTILE);

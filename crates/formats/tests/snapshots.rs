@@ -1,6 +1,6 @@
 //! Every format of the canonical profiles, as it is today.
 //!
-//! What is binary (pprof, the payload of the HTML file) is snapshot beside its module.
+//! Binary outputs (pprof, the payload of the HTML file) are snapshot beside their modules.
 
 use formats::{By, Format, Options, Profile, Stacks};
 use profile::model::Event;
@@ -96,7 +96,7 @@ fn the_live_heap() {
     all.push_str(&serde_json::to_string_pretty(&json["live"]).expect("JSON"));
     all.push_str(&text(Format::Collapsed, &profile, &options));
     insta::assert_snapshot!(all);
-    // Nothing of it where nobody asked.
+    // Nothing of it where it was not asked for.
     let other = text(
         Format::Text,
         &testing::events().profile(),

@@ -55,7 +55,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// What the samples of one event weigh.
+/// The weight of the samples of one event.
 fn total(profile: &Profile, event: Event, weight: Weight) -> u64 {
     let samples = profile.samples.iter().filter(|s| s.event == event);
     samples
@@ -70,7 +70,7 @@ fn collapsed_total(text: &str) -> u64 {
         .sum()
 }
 
-/// What samples of a pprof file add up to, by sample type.
+/// The sums of a pprof file's samples, by sample type.
 fn pprof_totals(profile: &Profile, options: &Options) -> BTreeMap<String, u64> {
     #[derive(Clone, PartialEq, prost::Message)]
     struct File {
@@ -111,8 +111,8 @@ fn pprof_totals(profile: &Profile, options: &Options) -> BTreeMap<String, u64> {
     names.zip(sums).collect()
 }
 
-/// What the samples of a Firefox file's tracks of the main event weigh, by thread, the least first; and how many markers an
-/// event has.
+/// The weights of the samples of a Firefox file's tracks of the main event, by thread, the least
+/// first; and how many markers an event has.
 fn firefox_totals(profile: &Profile, options: &Options, event: Event) -> (Vec<u64>, u64) {
     let text = written(Format::Firefox, profile, options);
     let file: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,8 +1,9 @@
-//! A dump as text and as JSON: what each thread does, and which async methods nobody runs, identical stacks once.
+//! A dump as text and as JSON: what each thread does, and which async methods are suspended.
 //!
-//! It shows recordings in which the agent has told the state of each thread. What a thread waits for is read off
-//! its frames and its system call, by [`waits`]; what is in no table is not guessed. Invariant: every thread of
-//! the recording that has a state is shown once, with its stack or with the reason why there is none.
+//! Identical stacks are shown once. It shows recordings in which the agent has reported the state
+//! of each thread. The wait of a thread is read off its frames and its system call, by [`waits`]; a
+//! wait that is in no table is not guessed. Invariant: every thread of the recording that has a
+//! state is shown once, with its stack or with the reason why there is none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ struct Group {
     frames: Vec<FrameId>,
 }
 
-/// Async methods of a process that nobody runs and that have the same stack.
+/// Suspended async methods of a process that have the same stack.
 #[derive(Debug)]
 struct Suspended {
     process: ProcessId,
@@ -278,8 +279,8 @@ fn frames_json<'a>(
     frames.collect()
 }
 
-/// Async methods that nobody runs, by process; the largest groups first. What looks the same is one group: methods have code of
-/// several tiers.
+/// Suspended async methods, by process; the largest groups first. Methods that look the same are
+/// one group: they have code of several tiers.
 fn suspended(profile: &Profile, labels: &Labels<'_>) -> Vec<Suspended> {
     let mut counts: BTreeMap<(ProcessId, StackId), u64> = BTreeMap::new();
     let samples = profile.samples.iter();

@@ -1,4 +1,4 @@
-//! What a thread waits for, read off its frames and its system call: data, and how it is looked up.
+//! The waits of threads, read off their frames and system calls: data, and how it is looked up.
 
 use profile::Profile;
 use profile::model::{FrameId, FrameKind, Thread};
@@ -17,7 +17,7 @@ const BY_FRAME: &[(&str, &str)] = &[
         "System.Threading.Monitor.Wait",
         "waits for a pulse of a lock",
     ),
-    // What it is made of from .NET 11 on, where a jump to it leaves no other frame.
+    // The method that it is made of from .NET 11 on, where a jump to it leaves no other frame.
     (
         "System.Threading.Condition.Wait",
         "waits for a pulse of a lock",
@@ -151,7 +151,7 @@ const BY_FRAME: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is waited for by system call, where no frame says more. Numbers of x86-64.
+/// Waits by system call, where no frame says more. Numbers of x86-64.
 const BY_CALL: &[(u32, &str)] = &[
     (0, "reads"),
     (1, "writes"),
@@ -186,8 +186,9 @@ const BY_CALL: &[(u32, &str)] = &[
     (441, "waits for any of several files or sockets (epoll)"),
 ];
 
-/// What threads of the runtime's own do where no frame says more, since its symbols are not there as a rule: their
-/// names, as far as the kernel keeps them (vm/, `SetThreadName` and `PAL_CreateThread`).
+/// The activities of threads of the runtime's own where no frame says more, since its symbols are
+/// not there as a rule: their names, as far as the kernel keeps them (vm/, `SetThreadName` and
+/// `PAL_CreateThread`).
 const BY_NAME: &[(&str, &str)] = &[
     (".NET Finalizer", "waits for objects to finalize"),
     (".NET Tiered Com", "waits for methods to compile anew"),
@@ -209,7 +210,8 @@ const FUTEX: u32 = 202;
 /// The module of the class library's core.
 const CORE: &str = "System.Private.CoreLib.dll";
 
-/// What a thread with these frames, leaf first, waits for; empty where it does not wait or that is not known.
+/// Returns what a thread with these frames, leaf first, waits for; empty where it does not wait or
+/// that is not known.
 pub(super) fn of(
     profile: &Profile,
     labels: &Labels<'_>,
@@ -269,8 +271,8 @@ pub(super) fn of(
     }
 }
 
-/// Whether the kernel told of no thread of the process in which system call it was: it does not where
-/// the process has privileges of its own.
+/// Whether the kernel reported the system call of no thread of the process: it does not where the
+/// process has privileges of its own.
 fn is_unreadable(profile: &Profile, thread: &Thread) -> bool {
     let told = |other: &Thread| {
         let call = other.state.as_ref().and_then(|state| state.syscall);

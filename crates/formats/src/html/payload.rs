@@ -38,7 +38,7 @@ struct Head {
     interval: f64,
     /// Versions of the recorded CLRs.
     runtimes: Vec<String>,
-    /// What CLRs are called whose frames are told apart; empty where there is only one.
+    /// The names of CLRs whose frames are told apart; empty where there is only one.
     clrs: Vec<String>,
     processes: Vec<ProcessHead>,
     threads: Vec<ThreadHead>,
@@ -46,7 +46,8 @@ struct Head {
     /// Shown first: index into `events`, and by value or by samples.
     event: usize,
     by_value: bool,
-    /// What the two stacks of samples in async methods are called, the first one shown first; where there are two.
+    /// The names of the two stacks of samples in async methods, the first one shown first; where
+    /// there are two.
     #[serde(skip_serializing_if = "Option::is_none")]
     views: Option<[&'static str; 2]>,
     /// Where recordings are compared.
@@ -58,7 +59,7 @@ struct Head {
     strings: Vec<String>,
     frames: FrameColumns,
     nodes: usize,
-    /// What of the heap is alive, where that was asked for.
+    /// The live part of the heap, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<LiveJson>,
     /// Source text, where it was given.
@@ -130,7 +131,7 @@ struct FrameColumns {
     signature: Vec<u32>,
     /// 0: none; else one of `clrs`.
     clr: Vec<u32>,
-    /// What a detail says beside its name. 0: none.
+    /// The text of a detail beside its name. 0: none.
     text: Vec<u32>,
 }
 
@@ -138,7 +139,7 @@ const KINDS: [&str; 8] = [
     "managed", "runtime", "native", "stub", "pseudo", "unknown", "detail", "async",
 ];
 
-/// What stands for the tier of a method that waits. Behind the tiers, which are by code.
+/// The tier shown for a method that waits. Behind the tiers, which are by code.
 const AWAITING: &str = "awaiting";
 
 /// It does not run: it awaits the one above it.

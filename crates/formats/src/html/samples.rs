@@ -20,14 +20,14 @@ use serde::Serialize;
 use super::payload::varint;
 use crate::select::{events, unit_name};
 
-/// What the page has to know of an event before it reads its samples.
+/// The facts about an event that the page needs before it reads its samples.
 #[derive(Serialize)]
 pub(super) struct EventHead {
     pub(super) name: &'static str,
     unit: &'static str,
     /// Values are multiples of this.
     scale: u64,
-    /// What all values are, in units of `scale`, where that is one number.
+    /// The one value of all samples, in units of `scale`, where they are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     constant: Option<u64>,
     /// Values from this on, in the event's unit, are time that passed before the sample's: a thread waited.

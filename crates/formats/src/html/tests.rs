@@ -1,4 +1,4 @@
-//! What the page is made of, and that no profile can make it anything else.
+//! The parts of the page, and that no profile can make it anything else.
 
 use super::*;
 use crate::options::Options;

@@ -14,9 +14,9 @@ const MOST: usize = 1000;
 
 #[derive(Serialize)]
 pub(super) struct TracedHead {
-    /// What the columns of `methods` are.
+    /// The meanings of the columns of `methods`.
     columns: Vec<&'static str>,
-    /// What each cell of a strip stands for.
+    /// The meaning of each cell of a strip.
     cells: Vec<String>,
     methods: Vec<MethodHead>,
 }

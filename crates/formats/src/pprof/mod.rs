@@ -175,7 +175,7 @@ impl<'p> Encoder<'p> {
         for ((thread, stack, _, detail), (event, sum, objects)) in sums {
             let mut value = vec![0; types];
             let first = first_value[&event];
-            // What is only counted may be counted many times by one sample.
+            // An event that is only counted may be counted many times by one sample.
             value[first] = signed(match event {
                 // A cast to the nearest whole number that there is.
                 event if of_objects(event) => objects.round() as u64,
@@ -360,7 +360,7 @@ fn has_value(event: Event) -> bool {
     event.unit() != Unit::Count
 }
 
-/// What is counted is objects, as many as the samples stand for.
+/// Whether objects are counted, as many as the samples stand for.
 fn of_objects(event: Event) -> bool {
     matches!(event, Event::Alloc | Event::Live)
 }
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// What is in a file, one thing a line, as a reader of pprof sees it.
+    /// The contents of a file, one thing a line, as a reader of pprof sees it.
     fn read(file: &[u8]) -> String {
         let mut bytes = Vec::new();
         flate2::read::GzDecoder::new(file)

@@ -34,7 +34,7 @@ pub(super) struct Profile {
     pub(super) default_sample_type: i64,
 }
 
-/// What a value is, and its unit.
+/// The type of a value, and its unit.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]

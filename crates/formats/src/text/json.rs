@@ -31,7 +31,7 @@ struct ReportJson<'a> {
     /// Methods whose calls were counted, all of them, those with the most time first; absent where none was to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     traced: Option<Vec<traced::TracedJson>>,
-    /// What of the heap is alive, by type; absent where that was not asked for.
+    /// The live part of the heap, by type; absent where that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<live::LiveJson>,
     health: HealthJson,

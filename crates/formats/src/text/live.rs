@@ -64,7 +64,7 @@ struct TypeJson {
     most_collections: u64,
 }
 
-/// For JSON; `None` where nobody asked for the live heap.
+/// For JSON; `None` where the live heap was not asked for.
 pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
     if profile.live.is_empty() {
         return None;
@@ -82,7 +82,7 @@ pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
         });
         let moments = heap.moments.iter().map(|moment| MomentJson {
             at_s: rounded(moment.time_ns.saturating_sub(process.start_ns)),
-            // What came and went between the first and the last is not in the table.
+            // A type that came and went between the first and the last is not in the table.
             types: moment
                 .types
                 .iter()
@@ -114,7 +114,7 @@ pub(crate) fn json(profile: &Profile) -> Option<LiveJson> {
     })
 }
 
-/// The table: nothing where nobody asked for the live heap.
+/// The table: nothing where the live heap was not asked for.
 pub(super) fn write(profile: &Profile, top: usize, out: &mut impl Write) -> io::Result<()> {
     if profile.live.is_empty() {
         return Ok(());

@@ -55,8 +55,8 @@ pub fn write(profile: &Profile, options: &Options, mut out: impl Write) -> io::R
     out.flush()
 }
 
-/// What a reader should be told of a recording. A damaged one may have very much to say: the rest
-/// is counted.
+/// Notes on a recording for its reader. A damaged one may have very much to say: the rest is
+/// counted.
 pub(crate) fn notes(profile: &Profile) -> Vec<String> {
     const MOST: usize = 10;
     let all = &profile.health.notes;

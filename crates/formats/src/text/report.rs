@@ -30,9 +30,9 @@ pub(super) struct Row {
     pub(super) event: Option<Event>,
     /// Calls counted of it, where the recording counts calls.
     pub(super) calls: Option<u64>,
-    /// What limits kept out of it, where a row is an event: how many and their values.
+    /// The samples that limits kept out of it, where a row is an event: how many and their values.
     pub(super) limited: Option<(u64, u64)>,
-    /// What samples of the row say beside its name, with their number, most first.
+    /// The texts of the row's samples beside its name, with their number, most first.
     pub(super) texts: Vec<(String, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl Report {
         let mut selection = Selection::new(profile, options, false);
         let slow = options.event.is_none() && options.by == Some(By::Detail);
         if slow && !ops::has_details(profile, selection.event) {
-            // What is sampled by time is about nothing: whoever asks means the methods that were traced.
+            // Samples by time have no subject: the request means the methods that were traced.
             let of = Event::TracedCall;
             let traced = events(profile).into_iter().find(|(event, _)| *event == of);
             if let Some((event, sum)) = traced {
@@ -58,7 +58,7 @@ impl Report {
             }
         }
         let by = options.by.unwrap_or_else(|| {
-            // What a lock is about is only whether it is a managed one.
+            // The subject of a lock wait is only whether the lock is a managed one.
             if selection.event != Event::Contention && ops::has_details(profile, selection.event) {
                 By::Detail
             } else {
@@ -138,7 +138,8 @@ impl Report {
             .map_or(self.selection.unit(), |event| unit_name(event.unit()))
     }
 
-    /// What a row is ranked by. Values of different events have no order: there it is samples.
+    /// The number that a row is ranked by. Values of different events have no order: there it is
+    /// samples.
     pub(super) fn weigh(&self, sum: Sum) -> u64 {
         if self.by == By::Event {
             sum.samples
@@ -147,7 +148,7 @@ impl Report {
         }
     }
 
-    /// What all rows together weigh.
+    /// The weight of all rows together.
     pub(super) fn whole(&self) -> u64 {
         if self.by == By::Event {
             self.samples
@@ -156,7 +157,7 @@ impl Report {
         }
     }
 
-    /// What is shown as a row's amount, in its unit.
+    /// The amount that is shown for a row, in its unit.
     pub(super) fn shown(&self, sum: Sum) -> u64 {
         if self.by == By::Event {
             sum.value

@@ -14,7 +14,7 @@ use crate::wording::plural;
 
 /// The quantiles that are told, in thousandths.
 const TOLD: [u64; 3] = [500, 900, 990];
-/// What [`numbers`] are.
+/// The meanings of [`numbers`].
 pub(crate) const COLUMNS: [&str; 8] = [
     "calls", "errors", "total", "mean", "p50", "p90", "p99", "max",
 ];
@@ -93,7 +93,7 @@ pub(super) fn json(profile: &Profile) -> Option<Vec<TracedJson>> {
     (!profile.traced.is_empty()).then(|| ranked(profile).into_iter().map(of).collect())
 }
 
-/// What is told of a method's calls, by column.
+/// The numbers of a method's calls, by column.
 pub(crate) fn numbers(one: &TracedMethod) -> [String; COLUMNS.len()] {
     let [p50, p90, p99] = TOLD.map(|part| time(one.quantile_ns(part)));
     [

@@ -13,9 +13,9 @@ use crate::wording::percent;
 /// place, or deep stacks would leave the page; several callees are branches.
 struct Branch {
     node: u32,
-    /// What is before its name.
+    /// The text before its name.
     head: String,
-    /// What is before the names of what it calls.
+    /// The text before the names of what it calls.
     below: String,
 }
 

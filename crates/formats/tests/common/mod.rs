@@ -40,7 +40,7 @@ pub(crate) struct Taken {
     pub(crate) thread: u32,
     /// Indices into the names, root first; not empty.
     pub(crate) stack: Vec<usize>,
-    /// What for.
+    /// The event that it is for.
     pub(crate) event: Event,
     /// Amount.
     pub(crate) value: u64,

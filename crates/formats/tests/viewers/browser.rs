@@ -1,4 +1,4 @@
-//! The page in a real browser, as somebody at the screen would use it. Pictures are left beside the page.
+//! The page in a real browser, as a user would use it. Pictures are left beside the page.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use testkit::{Tools, stdout_of};
 use crate::scenes::{compared, hostile, large, phased};
 use crate::{file, file_with, node};
 
-/// In a real browser, as somebody at the screen would. Pictures are left beside the page.
+/// In a real browser, as a user would. Pictures are left beside the page.
 #[test]
 fn the_page_can_be_used_in_a_browser() {
     let page = file("browser", Format::Html, &large());

@@ -12,7 +12,7 @@ use crate::common::{Taken, profile_of};
 use crate::scenes::{phased, scenes, waiting};
 use crate::{file, node};
 
-/// What of the page's script has nothing to do with drawing.
+/// The parts of the page's script that have nothing to do with drawing.
 const SCRIPTS: [&str; 5] = [
     "decode.js",
     "threads.js",
@@ -32,7 +32,7 @@ fn the_page_can_be_used() {
     }
 }
 
-/// What a range of time leaves in the page is what it leaves in a report.
+/// A range of time leaves the same in the page as in a report.
 #[test]
 fn a_range_of_the_page_is_that_of_the_report() {
     let tools = Tools::get();

@@ -1,4 +1,4 @@
-// Uses the flame graph of a scene as somebody at the screen would, on a page that is only as real
+// Uses the flame graph of a scene as a user at the screen would, on a page that is only as real
 // as the script needs: `node ui.mjs FILE SCENE`. What is drawn is kept as a list of texts and
 // boxes, each frame anew.
 
