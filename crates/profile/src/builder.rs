@@ -21,7 +21,7 @@ use crate::model::{Detail, DetailId, Frame, FrameId, Profile, Stack, StackId, St
 /// ```
 #[derive(Default)]
 pub struct Builder {
-    /// What has been built. Add to `modules`, `threads`, `samples`… as you like; `strings`,
+    /// The profile as built so far. Add to `modules`, `threads`, `samples`… as you like; `strings`,
     /// `frames`, `stacks` and `details` only grow through the methods of the builder.
     pub profile: Profile,
     strings: HashTable<u32>,

@@ -1,4 +1,4 @@
-//! What the ids of a recording mean, by id.
+//! The meanings of a recording's ids, by id.
 //!
 //! Ids are dense, so a vector is right; but a damaged or hostile recording may name any id, so the
 //! invariant is: memory is in proportion to the number of ids set, whatever they are.

@@ -40,7 +40,7 @@ pub fn merge(recordings: Vec<(String, Profile)>) -> Profile {
     merged.finish()
 }
 
-/// What is the same file in two recordings: path, whether it is managed, build, place in the file.
+/// The identity of a file in two recordings: path, whether it is managed, build, place in the file.
 type FileId = (String, bool, Vec<u8>, u64);
 
 fn id_of(module: &Module) -> FileId {
@@ -54,7 +54,8 @@ fn id_of(module: &Module) -> FileId {
     (path.clone(), *managed, id_bytes.clone(), *file_offset)
 }
 
-/// What to add to a recording's clock to have nanoseconds since 1970; 0 where it does not say.
+/// The amount to add to a recording's clock to have nanoseconds since 1970; 0 where it is not
+/// recorded.
 fn wall_clock(profile: &Profile) -> i64 {
     let known = |process: &&Process| process.start_unix_ns > 0;
     let process = profile.processes.iter().find(known);
@@ -80,7 +81,7 @@ struct Merged {
 
 impl Merged {
     fn add(&mut self, name: String, profile: Profile) {
-        // Whose clock cannot be told begins with the first.
+        // A recording whose clock is not known begins with the first.
         let shift = match (wall_clock(&profile), self.clock) {
             (0, _) | (_, 0) => {
                 let own = earliest(&profile).unwrap_or(0);
@@ -328,7 +329,7 @@ fn add_health(to: &mut Health, of: Health, first_process: u32, name: &str) {
     add_reasons(&mut to.chains_cut, chains_cut);
     to.frames += frames;
     to.unknown_frames += unknown_frames;
-    // What one does not say is not known of all.
+    // A number that one recording lacks is not known of all.
     to.due_ns = to.due_ns.zip(due_ns).map(|(a, b)| a.saturating_add(b));
     to.seen_ns = to.seen_ns.saturating_add(seen_ns);
     for of in unseen {

@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 
 pub use recording::{CostPart, Event, Tier, Unit, WalkEnd};
 
-/// What colour a frame has.
+/// The kind of a frame, which decides its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FrameKind {
     /// A managed method; its tier is in [`Frame::tier`].
@@ -48,7 +48,7 @@ pub enum FrameKind {
     Pseudo,
     /// Unknown code.
     Unknown,
-    /// What an event was about, as the leaf of its stack: see [`crate::ops::with_details`].
+    /// The subject of an event, as the leaf of its stack: see [`crate::ops::with_details`].
     Detail,
     /// Between async methods, in logical stacks: `[Task.Run]`, `[WhenAll]`.
     Async,
@@ -100,7 +100,7 @@ impl Frame {
     }
 }
 
-/// What a frame was before anybody gave it a name or a line.
+/// The identity of a frame before it has a name or a line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Location {
     /// Nothing more to look up.
@@ -202,11 +202,11 @@ pub struct Thread {
     pub end_ns: Option<u64>,
     /// CPU time it used while recorded, nanoseconds; known when it has ended.
     pub cpu_ns: Option<u64>,
-    /// What it did when a stack of each thread was taken.
+    /// Its state when a stack of each thread was taken.
     pub state: Option<ThreadState>,
 }
 
-/// What a thread did, by the kernel's word.
+/// The state of a thread, as the kernel reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadState {
     /// `R`, `S`, `D`, … of proc(5); NUL where it is not known.
@@ -226,28 +226,28 @@ pub struct Sample {
     pub thread: ThreadId,
     /// Stack, leaf: what was on the thread's stack (the physical one).
     pub stack: StackId,
-    /// Who called and who awaits, leaf, where that is something else. Take one of both by
+    /// Leaf of the callers and awaiters, where that is another stack. Take one of both by
     /// [`crate::ops::seen_by`].
     pub logical: Option<StackId>,
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// What for.
+    /// The event that it was taken for.
     pub event: Event,
     /// Amount in the event's unit.
     pub value: u64,
     /// How the walk ended.
     pub end: WalkEnd,
-    /// What the event was about, where it is about something.
+    /// The subject of the event, where it has one.
     pub detail: Option<DetailId>,
 }
 
-/// What samples of an event are about: the type of an exception or of an object, a collection, a
+/// The subject of an event's samples: the type of an exception or of an object, a collection, a
 /// method that was compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Detail {
     /// The event.
     pub event: Event,
-    /// What is counted under one name.
+    /// The name under which samples are counted.
     pub name: StringId,
     /// The rest, such as an exception's message; may be empty.
     pub text: StringId,
@@ -266,7 +266,8 @@ pub struct Pause {
     pub stopped_ns: u64,
 }
 
-/// An event of a process that was recorded for a part of the time only: somebody has changed what is recorded.
+/// An event of a process that was recorded for a part of the time only: the events of the session
+/// were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partial {
     /// Process.
@@ -380,17 +381,18 @@ impl TracedMethod {
     }
 }
 
-/// What of the heap of a process was alive, from instant to instant.
+/// The live part of a process's heap, from instant to instant.
 ///
-/// Samples of [`Event::Live`] are what was alive at the last one.
+/// Samples of [`Event::Live`] are the objects that were alive at the last one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LiveHeap {
     /// Process.
     pub process: ProcessId,
     /// By time.
     pub instants: Vec<LiveInstant>,
-    /// What was alive at some of them, by type, by time: at the first and at the last, and at as many between them as there is
-    /// room for, evenly. Of a range of time those that are in it.
+    /// The objects that were alive at some of them, by type, by time: at the first and at the last,
+    /// and at as many between them as there is room for, evenly. Of a range of time those that are
+    /// in it.
     pub moments: Vec<LiveMoment>,
     /// How many collections had ended at a time, nanoseconds of CLOCK_MONOTONIC, where that is told; by time.
     pub collections: Vec<(u64, u64)>,
@@ -403,11 +405,11 @@ pub struct LiveInstant {
     pub time_ns: u64,
     /// Collections that had ended.
     pub collections: u64,
-    /// What was alive, bytes.
+    /// Size of the live objects, bytes.
     pub bytes: u64,
 }
 
-/// What was alive at an instant.
+/// The objects that were alive at an instant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LiveMoment {
     /// Nanoseconds of CLOCK_MONOTONIC.
@@ -447,7 +449,7 @@ impl LiveSum {
         };
     }
 
-    /// What another process has.
+    /// Adds the numbers of another process.
     pub fn join(&mut self, other: LiveSum) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.objects += other.objects;
@@ -539,7 +541,7 @@ pub struct Unseen {
 pub struct Cost {
     /// Which.
     pub part: CostPart,
-    /// What of it, e.g. `compilation`; empty where the part has none of its own.
+    /// Name of the subpart, e.g. `compilation`; empty where the part has none of its own.
     pub name: String,
     /// It was reckoned, not measured.
     pub modelled: bool,
@@ -572,9 +574,10 @@ pub struct Health {
     /// sampled, without the agents'. `None` where it is not sampled by signals, or a recording is too old
     /// to say so.
     pub due_ns: Option<u64>,
-    /// What samples stand for of it.
+    /// The part of it that samples stand for.
     pub seen_ns: u64,
-    /// What no sample stands for, where it is more than the error of sampling; most first.
+    /// The CPU time that no sample stands for, where it is more than the error of sampling; most
+    /// first.
     pub unseen: Vec<Unseen>,
     /// Processes that did not say that they ended, by their numbers: up to the last tenth of a second of
     /// each is missing.
@@ -587,7 +590,8 @@ pub struct Health {
     pub event: Option<Event>,
     /// Interval asked for, of that event, nanoseconds.
     pub interval_ns: u64,
-    /// What most CPU samples stand for in the end, nanoseconds; 0 where there are too few to tell.
+    /// The time that most CPU samples stand for in the end, nanoseconds; 0 where there are too few
+    /// to tell.
     pub achieved_ns: u64,
     /// Depth at which stacks are cut.
     pub max_depth: u32,
@@ -599,14 +603,14 @@ pub struct Health {
     pub agent_memory: u64,
     /// Time in signal handlers, nanoseconds.
     pub handler_ns: u64,
-    /// What recording cost the processes beside the agents' threads, where the recording says so: by part, most
-    /// first in each. Handlers are always there.
+    /// The cost of recording for the processes beside the agents' threads, where the recording has
+    /// it: by part, most first in each. Handlers are always there.
     pub cost: Vec<Cost>,
     /// Where samples come from, those by time first; each once, whatever the number of processes.
     pub sources: Vec<Source>,
     /// Events that were recorded for a part of the time only.
     pub partial: Vec<Partial>,
-    /// What limits kept out, by event.
+    /// The samples that limits kept out, by event.
     pub limited: Vec<Limited>,
     /// How long runtimes were stopped.
     pub pauses: Pauses,
@@ -639,7 +643,7 @@ pub struct Profile {
     pub pauses: Vec<Pause>,
     /// Methods whose calls were counted.
     pub traced: Vec<TracedMethod>,
-    /// What of the heap was alive, by process.
+    /// The live part of the heap, by process.
     pub live: Vec<LiveHeap>,
     /// The honest line.
     pub health: Health,
@@ -684,7 +688,7 @@ impl Profile {
         &self.runtimes[id.0 as usize]
     }
 
-    /// What an event was about.
+    /// The subject of an event.
     #[must_use]
     pub fn detail(&self, id: DetailId) -> Detail {
         self.details[id.0 as usize]
@@ -741,8 +745,8 @@ impl Module {
 }
 
 impl Process {
-    /// What to call it, by its command line ([`crate::names::process`]); `process 1234` where there is
-    /// none.
+    /// The name to show, by its command line ([`crate::names::process`]); `process 1234` where
+    /// there is none.
     #[must_use]
     pub fn name(&self) -> String {
         crate::command::process(&self.command).unwrap_or_else(|| format!("process {}", self.pid))

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::builder::Builder;
 use crate::model::{Frame, FrameId, FrameKind, Profile, StackId};
 
-/// What a frame becomes.
+/// The replacement of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Replacement {
     /// These frames, innermost first, so the last one is the function and those before it are

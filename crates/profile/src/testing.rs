@@ -449,8 +449,10 @@ pub fn tiny() -> Scene {
     scene
 }
 
-/// What `dotnet run` starts: the SDK's command, its compiler server, and the app. 60, 30 and 10
-/// samples, each process with a thread of its own and a pause; all of them have a `Tools.Step`.
+/// The processes that `dotnet run` starts: the SDK's command, its compiler server, and the app.
+///
+/// 60, 30 and 10 samples, each process with a thread of its own and a pause; all of them have a
+/// `Tools.Step`.
 #[must_use]
 pub fn tree() -> Scene {
     let commands: [(u32, &[&str], &'static str, u32); 3] = [
@@ -655,8 +657,10 @@ pub fn events() -> Scene {
     scene
 }
 
-/// What of the heap is alive, beside what was allocated: at two instants, with one object that is gone by the second one, one that is
-/// not followed any more, and twice the weight for the rest.
+/// A live heap beside allocations.
+///
+/// It is reported at two instants, with one object that is gone by the second one, one that is not
+/// followed any more, and twice the weight for the rest.
 #[must_use]
 pub fn live() -> Scene {
     let mut scene = Scene::new(304, &["/opt/dotnet/dotnet", "leak.dll"]);
@@ -731,8 +735,8 @@ pub fn live() -> Scene {
     scene
 }
 
-/// What walker `shadow` makes of a program: exact calls (`Tree.Walk` 1 + 2 + 4 of itself), and where
-/// the CPU time went, which `Tree.Leaf` has none of.
+/// A program as walker `shadow` records it: exact calls (`Tree.Walk` 1 + 2 + 4 of itself), and
+/// where the CPU time went, which `Tree.Leaf` has none of.
 #[must_use]
 pub fn shadow() -> Scene {
     let mut scene = Scene::new(404, &["/opt/dotnet/dotnet", "tree.dll"]);

@@ -1,4 +1,4 @@
-//! What has changed between recordings: simulated programs, whose shares are known.
+//! Changes between recordings: simulated programs, whose shares are known.
 
 use profile::model::{
     Event, Frame, FrameKind, Process, ProcessId, Sample, Thread, ThreadId, WalkEnd,
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// What its methods take of a program, `Shop.Hot` first.
+/// The shares of its methods in a program, `Shop.Hot` first.
 const METHODS: [(&str, f64); 12] = [
     ("Shop.Hot", 0.50),
     ("Shop.Warm", 0.20),

@@ -276,7 +276,7 @@ fn objects_of_suspended_methods_are_named_by_their_methods() {
     assert_eq!(names, expected.map(|name| (name, "64 bytes")));
 }
 
-/// What a lost block defined is not there; the sample is.
+/// A detail that a lost block defined is not there; the sample is.
 #[test]
 fn an_unknown_detail_is_none() {
     let mut scene = Scene::new(1, &["x"]);
@@ -563,7 +563,7 @@ fn origins_are_what_a_tool_can_look_up_and_write_back() {
     let recorded: Vec<_> = origins.iter().map(|origin| origin.recorded).collect();
     assert_eq!(recorded, [managed, plain]);
 
-    // What a tool finds, it appends behind the end; reading it gives the names.
+    // Symbols that a tool finds are appended behind the end; reading them gives the names.
     let mut file = scene.file();
     let mut reader = Reader::open(file.as_slice()).unwrap();
     while reader.next_item().unwrap().is_some() {}
@@ -666,7 +666,7 @@ fn reasons_add_up_to_what_is_unseen() {
         unseen_of(60, 1_100, &[blocks, early]),
         [of(blocks.0, 300), of(early.0, 100), of("unknown", 100)]
     );
-    // What is known of a thread holds, whatever the others were oversampled by.
+    // A reason that is known of a thread holds, whatever the others were oversampled by.
     assert_eq!(unseen_of(100, 1_000, &[blocks]), [of(blocks.0, 300)]);
     // No reason stands for more than there is.
     assert_eq!(unseen_of(0, 200, &[blocks, early]), [of(blocks.0, 200)]);
@@ -965,8 +965,8 @@ fn what_a_thread_does_while_it_collects_is_called_so() {
     assert_eq!(found[10..], of_server);
 }
 
-/// What is known of a traced method is told once, its calls each second: of two runtimes, they stay apart; what a damaged
-/// recording says of a method that it does not name is of none.
+/// A traced method is reported once, its calls each second: of two runtimes, they stay apart;
+/// numbers in a damaged recording of a method that it does not name are of none.
 #[test]
 fn calls_of_traced_methods_add_up_for_each_runtime() {
     let process = ProcessKey(1);
@@ -1022,7 +1022,8 @@ fn calls_of_traced_methods_add_up_for_each_runtime() {
     assert_ne!(both.traced[0].process, both.traced[2].process);
 }
 
-/// What is alive at the end is samples, worth what they stood for then; what grew is told of the first instant and the last.
+/// Objects that are alive at the end are samples, worth what they stood for then; growth is
+/// reported from the first instant to the last.
 #[test]
 fn the_live_heap_is_what_was_told_and_is_not_gone() {
     let profile = testing::live().profile();
@@ -1043,7 +1044,7 @@ fn the_live_heap_is_what_was_told_and_is_not_gone() {
         (2_500_000_000, 2_500_000_000)
     );
     assert_eq!((item.median_collections, item.most_collections), (6, 6));
-    // What is gone is told as that.
+    // A type that is gone is reported as that.
     assert_eq!(profile.string(text.name), "System.String");
     assert_eq!((text.alive.bytes, text.oldest_ns), (0, 0));
     let (first, last) = text.grown.unwrap();

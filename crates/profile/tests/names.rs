@@ -385,7 +385,7 @@ fn code_that_has_no_source() {
     );
 }
 
-/// What events are about: types, and methods that were compiled.
+/// The subjects of events: types, and methods that were compiled.
 #[test]
 fn details() {
     use recording::Event;

@@ -402,7 +402,7 @@ fn filters() {
     assert_eq!(filter.apply(profile).samples.len(), 20);
 }
 
-/// What is left of `testing::tree`: processes, threads, runtimes, pauses, samples.
+/// The rest of `testing::tree`: processes, threads, runtimes, pauses, samples.
 #[test]
 fn filters_of_a_tree_of_processes() {
     let regex = |text: &str| Some(Regex::new(text).unwrap());
@@ -516,7 +516,7 @@ fn frames_are_looked_for_in_the_stacks_that_are_shown_and_in_details() {
         filter.apply(profile).samples.len()
     };
     let awaits = || testing::awaits().profile();
-    // What only the logical stack of some sample has.
+    // A name that only the logical stack of some sample has.
     let profile = awaits();
     let only_there = profile.samples.iter().find_map(|sample| {
         let names = |stack| profile.frames_of(stack).map(|frame| profile.name(frame));

@@ -1,4 +1,4 @@
-//! What threads of the program do for the collector, named without the runtime's symbols.
+//! Names the work of the program's threads for the collector, without the runtime's symbols.
 //!
 //! A program's own thread collects where it runs into the need for it, in code of libcoreclr that has no names. The
 //! recording has the times in which each thread did ([`recording::Record::Collected`]): what is on its stack then

@@ -216,7 +216,7 @@ impl Import {
     }
 }
 
-/// What a process cost, added to what the others did.
+/// Adds the cost of a process to that of the others.
 fn add_cost(all: &mut Vec<Cost>, state: &State) {
     // Older recordings tell nothing but the handlers' time.
     let handlers = Cost {
@@ -314,8 +314,8 @@ pub(super) fn note(notes: &mut Vec<String>, text: String) {
     }
 }
 
-/// What most CPU samples stand for, the median; 0 where there are too few to tell. Not of time that
-/// passes, where one sample stands for a long sleep, nor of calls that are counted.
+/// The time that most CPU samples stand for, the median; 0 where there are too few to tell. Not of
+/// time that passes, where one sample stands for a long sleep, nor of calls that are counted.
 fn achieved(health: &Health, mut values: Vec<u64>) -> u64 {
     const ENOUGH: usize = 20;
     if health.event != Some(Event::Cpu) || health.walker == "shadow" || values.len() < ENOUGH {

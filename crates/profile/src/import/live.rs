@@ -28,7 +28,7 @@ pub(super) struct Survivor {
 struct Told(Survivor, u32);
 
 impl Told {
-    /// What it stands for now.
+    /// The bytes that it stands for now.
     fn bytes(&self, thinned: u32) -> u64 {
         doubled(self.0.sample.value, thinned - self.1)
     }
@@ -42,7 +42,7 @@ fn doubled(value: u64, times: u32) -> u64 {
     }
 }
 
-/// What is alive of a type.
+/// The sum of the live objects of a type.
 #[derive(Clone, Copy, Default)]
 struct TypeSum {
     /// Objects whose size is told.
@@ -125,19 +125,19 @@ impl Moments {
     }
 }
 
-/// What a moment takes; one without a type takes something too.
+/// The sums of a moment; one without a type takes something too.
 fn sums_of(moment: &LiveMoment) -> usize {
     moment.types.len() + 1
 }
 
-/// What is known of a process's live heap.
+/// The live heap of a process, as known so far.
 #[derive(Default)]
 pub(super) struct Live {
     /// By number.
     alive: BTreeMap<u32, Told>,
     /// How often all have been thinned out. Not done one by one: a hostile recording may say so a million times.
     thinned: u32,
-    /// What those that are alive stand for.
+    /// The bytes that the live ones stand for.
     bytes: u64,
     /// The same by type.
     types: BTreeMap<StringId, TypeSum>,
@@ -204,8 +204,8 @@ impl Live {
         });
     }
 
-    /// Who is left, in the order in which they were told, and what is known of the process beside; `None` where nobody asked
-    /// for the live heap.
+    /// The objects that are left, in the order in which they were reported, and what else is known
+    /// of the process; `None` where the live heap was not asked for.
     pub(super) fn finish(self, process: ProcessId) -> (Vec<Sample>, Option<LiveHeap>) {
         let samples = self.alive.values().map(|told| Sample {
             value: told.bytes(self.thinned),
@@ -217,7 +217,8 @@ impl Live {
         collections.dedup_by_key(|(time_ns, _)| *time_ns);
         let mut moments = self.moments;
         let last = self.instants.last();
-        // What has gone since is not alive at the end; the last instant is at the end, but in a recording that was cut.
+        // Objects that have gone since are not alive at the end; the last instant is at the end,
+        // but in a recording that was cut.
         if let Some(last) =
             last.filter(|last| moments.kept.last().map(|m| m.time_ns) != Some(last.time_ns))
         {

@@ -24,12 +24,12 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
         return;
     }
     let mut folded: Vec<Option<StackId>> = Vec::with_capacity(builder.profile.stacks.len());
-    // What folding adds stands behind, and needs no folding.
+    // Stacks that folding adds stand behind, and need no folding.
     for at in 0..builder.profile.stacks.len() {
         let stack = builder.profile.stacks[at];
         let parent = stack.parent.and_then(|parent| folded[parent.0 as usize]);
         let id = match roles.get(&stack.frame) {
-            // What it uses itself counts for the method that it starts.
+            // The time that it uses itself counts for the method that it starts.
             Some(Role::Start) if parent.is_some() => parent,
             Some(Role::Body) => {
                 let parent = called_from(builder, roles, parent, stack.frame);
@@ -51,7 +51,7 @@ pub(super) fn fold(builder: &mut Builder, roles: &HashMap<FrameId, Role>) {
     }
 }
 
-/// Who called the method whose body `body` is: `parent` without the frames that are the method's own.
+/// The callers of the method whose body `body` is: `parent` without the method's own frames.
 fn called_from(
     builder: &Builder,
     roles: &HashMap<FrameId, Role>,
@@ -87,8 +87,8 @@ fn called_from(
     parent
 }
 
-/// Who called or awaits a method: `parent` without the code by which the two kinds of async methods
-/// call each other.
+/// The callers or awaiters of a method: `parent` without the code by which the two kinds of async
+/// methods call each other.
 ///
 /// A method of runtime async is called by code of the runtime's own that makes a task of what it
 /// answers: of the same method, and of no place in its IL. One of the other kind, if runtime async

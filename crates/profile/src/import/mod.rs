@@ -82,7 +82,7 @@ pub struct Import {
     values: u64,
 }
 
-/// What all samples may be worth together: 292 years, 8 EiB.
+/// The most that all samples may be worth together: 292 years, 8 EiB.
 const MOST_VALUE: u64 = i64::MAX as u64;
 
 /// A frame of the recording that a symbolizer can look up.
@@ -96,7 +96,7 @@ pub struct Origin {
     pub frame: FrameId,
 }
 
-/// What the tool looked up for a frame.
+/// Symbols that the tool looked up for a frame.
 struct Symbols {
     /// The process and frame whose records these are: frames of several are one frame here.
     of: (ProcessKey, u32),
@@ -145,8 +145,9 @@ impl Import {
         Ok(import.finish())
     }
 
-    /// What has been taken so far, for a picture of now. Not finished: health is not filled in, samples
-    /// are in the order in which they came, and what symbols were looked up is not in it.
+    /// The profile as imported so far, for a picture of now. Not finished: health is not filled in,
+    /// samples are in the order in which they came, and the symbols that were looked up are not in
+    /// it.
     #[must_use]
     pub fn so_far(&self) -> &Profile {
         &self.builder.profile
@@ -516,7 +517,7 @@ impl Import {
                 let module = builder.string(module);
                 let runtime = state.runtime(builder, *runtime);
                 let all = &mut builder.profile.traced;
-                // What is known of it changes where its runtime cannot compile it after all.
+                // A known method changes where its runtime cannot compile it after all.
                 match state
                     .traced
                     .get(*traced)
@@ -706,7 +707,7 @@ impl Import {
         origins
     }
 
-    /// What is alive at the end becomes samples.
+    /// Turns the objects that are alive at the end into samples.
     fn finish_live(&mut self) {
         for index in 0..self.processes.len() {
             let state = &mut self.processes[index];
@@ -727,7 +728,7 @@ impl Import {
         }
     }
 
-    /// What has been imported, before symbols are applied: the frames that [`Import::origins`] name.
+    /// The imported profile before symbols are applied: the frames that [`Import::origins`] name.
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.builder.profile

@@ -1,4 +1,4 @@
-//! What the ids of one process mean, while its records come in.
+//! The meanings of one process's ids, while its records come in.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::names::{self, Role};
 /// The most parts of a process's cost; an agent has eleven.
 pub(super) const MAX_COSTS: usize = 50;
 
-/// What the ids of one process mean.
+/// The meanings of one process's ids.
 pub(super) struct State {
     pub(super) key: ProcessKey,
     pub(super) id: ProcessId,
@@ -44,9 +44,9 @@ pub(super) struct State {
     pub(super) handler_ns: u64,
     /// By part and name.
     pub(super) cost: BTreeMap<(CostPart, String), Cost>,
-    /// What holds samples against the CPU time.
+    /// The account that holds samples against the CPU time.
     pub(super) account: Account,
-    /// Where somebody has changed what is recorded.
+    /// Set where the events of the session were changed.
     pub(super) switched: Option<Switched>,
     pub(super) live: Live,
 }
@@ -410,7 +410,7 @@ impl State {
             }
         };
         lost |= builder.profile.name(frame) == LOST_FRAME;
-        // What the agent calls inside itself is nobody's concern.
+        // Calls of the agent inside itself are not shown.
         if let Some(parent) = parent.filter(|_| Some(frame) == self.agent_frame)
             && builder.profile.stack(parent).frame == frame
         {

@@ -1,4 +1,4 @@
-//! What objects of suspended methods of runtime async are called (.NET 11 on).
+//! Names for objects of suspended methods of runtime async (.NET 11 on).
 //!
 //! The runtime makes their classes as it compiles a method, and these have no name of their own. Such an object is made by one
 //! method of the class library, which the method that is about to be suspended calls: so the stack of the allocation has
@@ -14,7 +14,7 @@ const MAKES: &str = "System.Runtime.CompilerServices.AsyncHelpers.AllocContinuat
 /// How far from the leaf that is looked for, frames: it calls the allocator.
 const MAX_ALLOCATOR: usize = 8;
 
-/// What a sample with this stack is about.
+/// The subject of a sample with this stack.
 pub(super) fn detail(builder: &mut Builder, id: DetailId, stack: StackId) -> DetailId {
     let about = builder.profile.detail(id);
     let is_object = matches!(about.event, Event::Alloc | Event::Live);

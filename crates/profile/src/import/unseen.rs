@@ -1,4 +1,4 @@
-//! What samples stand for, held against the CPU time that the kernel counted.
+//! The time that samples stand for, held against the CPU time that the kernel counted.
 //!
 //! One [`Account`] for each process. The invariant: what is called unseen is more than the error of
 //! sampling, and the reasons add up to it (but for what is less than [`LEAST_NS`]).
@@ -18,7 +18,7 @@ pub(super) struct Account {
     interval_ns: u64,
     is_timed: bool,
     samples: u64,
-    /// What CPU samples stand for: so far, and when the last totals came.
+    /// The time that CPU samples stand for: so far, and when the last totals came.
     sampled_ns: u64,
     seen_ns: u64,
     due_ns: Option<u64>,
@@ -103,7 +103,7 @@ impl Account {
         }
     }
 
-    /// What to say of a process that gave no sample by time, though it should have.
+    /// The note on a process that gave no sample by time, though it should have.
     pub(super) fn nothing(&self) -> Option<String> {
         if self.samples > 0 || !self.is_timed {
             return None;
@@ -115,7 +115,7 @@ impl Account {
     }
 }
 
-/// What is left when all reasons have been heard.
+/// The reason for the time that no other reason explains.
 const UNKNOWN: &str = "unknown";
 
 /// Less than this is not worth a reason of its own in a line, nanoseconds.

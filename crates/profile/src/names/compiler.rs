@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// How deep names may lie in names before we stop reading.
 const MAX_DEPTH: usize = 16;
 
-/// What an identifier stands for.
+/// The source construct that an identifier stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Written<'a> {
     /// A thing with this name.
@@ -19,7 +19,7 @@ pub(super) enum Written<'a> {
     Closure,
 }
 
-/// What the user wrote for this identifier of a type or method.
+/// Returns the source construct that the user wrote for this identifier of a type or method.
 pub(super) fn written(name: &str) -> Written<'_> {
     at_depth(name, 0)
 }

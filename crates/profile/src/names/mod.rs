@@ -3,7 +3,7 @@
 //! Pure functions on text. The invariants: any text gives a name, in time proportional to its
 //! length; a name that is not understood is shown as it is.
 //!
-//! What a compiler makes of a method (closures, state machines, local functions) is undone after
+//! Methods that a compiler makes (closures, state machines, local functions) are mapped back after
 //! Roslyn's `GeneratedNames` (kinds of names by the letter behind `>`), so that a row says what the
 //! user wrote.
 
@@ -49,12 +49,12 @@ pub fn method(kind: MethodKind, type_name: &str, name: &str) -> String {
 /// How the text of a [`recording::Frame::AsyncMark`] begins that says why a chain is not whole.
 pub const ASYNC_CUT: &str = "async: ";
 
-/// What a method is to an async method of the source.
+/// The role of a method for an async method of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// Nothing; or the method that was written, which makes the state machine.
     Plain,
-    /// What was written in it, `MoveNext` of its state machine.
+    /// The code that was written in it, `MoveNext` of its state machine.
     Body,
     /// The library's, which calls the body for the first time.
     Start,
@@ -64,7 +64,7 @@ pub(crate) enum Role {
     Entry,
 }
 
-/// What a method is to an async method, by the names that metadata has.
+/// The role of a method for an async method, by the names that metadata has.
 pub(crate) fn role(kind: MethodKind, type_name: &str, name: &str) -> Role {
     const BUILDERS: &str = "System.Runtime.CompilerServices.";
     if kind != MethodKind::Il {
@@ -135,8 +135,8 @@ pub fn detail(event: Event, name: &str) -> String {
     }
 }
 
-/// What an event says beside what it is about: in an exception's text the method that catches it has
-/// a readable name.
+/// The text of an event beside its subject: in an exception's text the method that catches it has a
+/// readable name.
 ///
 /// ```
 /// # use profile::names::detail_text;
@@ -159,7 +159,7 @@ pub fn detail_text(event: Event, text: &str) -> String {
     format!("{before}{}", self::method(MethodKind::Il, owner, method))
 }
 
-/// What an agent writes between two frames, for people.
+/// The text for people of an agent's mark between two frames.
 #[must_use]
 pub fn pseudo(text: &str) -> String {
     match text {

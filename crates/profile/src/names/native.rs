@@ -1,4 +1,4 @@
-//! Which native files are the runtime, and which is us.
+//! Tells native files of the runtime, and our own, from others.
 
 use crate::model::FrameKind;
 

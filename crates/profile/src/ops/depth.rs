@@ -44,7 +44,7 @@ pub fn written_out(profile: &Profile) -> u64 {
 /// in `[truncated]`. Samples stay, and so does `health`, which is about the recording.
 ///
 /// # Errors
-/// What is left would still be too large to hold; the text says so.
+/// The result would still be too large to hold; the text says so.
 pub fn cut(mut profile: Profile, depth: u32) -> Result<Profile, String> {
     let depth = depth.max(1);
     let depths = depths(&profile);

@@ -1,4 +1,4 @@
-//! What events are about, as frames and as texts.
+//! The subjects of events, as frames and as texts.
 //!
 //! The invariant: samples, their values and their order stay; a stack only grows by one leaf.
 

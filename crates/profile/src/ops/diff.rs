@@ -1,4 +1,4 @@
-//! What has changed between recordings, and whether that is more than chance.
+//! Changes between recordings, and whether they are more than chance.
 //!
 //! Not a judgement of whether it is bad. The invariants: the shares of all rows of a side are its whole; a change is called certain
 //! only if all that are called so together are wrong with no more than the probability that was allowed.
@@ -24,7 +24,7 @@ const SLICES: usize = 40;
 /// The part of a side that a row has to have on one of both to be tested: a thousandth.
 const LEAST_SHARE: f64 = 0.001;
 
-/// What [`Question::error`] usually is.
+/// The usual [`Question::error`].
 pub const ERROR: f64 = 0.01;
 
 /// By what amounts are made comparable.
@@ -33,16 +33,16 @@ pub enum Per {
     /// Parts of all that was sampled: for runs that did not do the same work.
     #[default]
     Whole,
-    /// What was sampled in a second of recording: for services under the same load.
+    /// Amounts in a second of recording: for services under the same load.
     Second,
 }
 
-/// What to compare.
+/// The comparison to make.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Question {
     /// Samples of this event.
     pub event: Event,
-    /// What a row is: [`By::Method`], [`By::Line`] or [`By::Module`].
+    /// The kind of a row: [`By::Method`], [`By::Line`] or [`By::Module`].
     pub by: By,
     /// By what amounts are made comparable.
     pub per: Per,
@@ -96,7 +96,7 @@ impl Compared {
 /// One row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// What it is.
+    /// The group that it is.
     pub group: Group,
     /// Samples whose leaf it is.
     pub own: Compared,
@@ -109,7 +109,8 @@ pub struct Change {
 pub struct Diff {
     /// Before and after.
     pub sides: [Side; 2],
-    /// What has samples on any side: the certain changes first, what grew most of its own at the front; then the others, by how much they differ.
+    /// The groups that have samples on any side: the certain changes first, those that grew most of
+    /// their own at the front; then the others, by how much they differ.
     pub rows: Vec<Change>,
     /// Comparisons that were made.
     pub tested: usize,
@@ -135,7 +136,7 @@ fn comparable(mut profile: Profile) -> Profile {
             file_offset: 0,
         };
     }
-    // What is one module now is one.
+    // Modules that are the same now become one.
     let mut first: HashMap<(String, bool), u32> = HashMap::new();
     let same: Vec<u32> = (0u32..)
         .zip(&profile.modules)
@@ -202,7 +203,7 @@ impl Units {
             begin[at] = begin[at].min(process.start_ns);
             end[at] = end[at].max(process.end_ns);
         }
-        // What has no goodbye ends with its last sample.
+        // A process without a goodbye ends with its last sample.
         for sample in &profile.samples {
             let at = profile
                 .process(profile.thread(sample.thread).process)
@@ -249,7 +250,7 @@ impl Units {
 pub fn diff(profile: &Profile, first_after: usize, question: Question) -> Diff {
     let mut units = Units::new(profile, first_after);
     let groups = Groups::new(profile, question.by);
-    // What each stack has in each unit.
+    // The weight of each stack in each unit.
     let mut weights: HashMap<(StackId, usize), Weight> = HashMap::new();
     let of_event = |event| event == question.event;
     for sample in profile.samples.iter().filter(|s| of_event(s.event)) {
@@ -384,7 +385,7 @@ impl Measure<'_> {
         };
         let (before, after) = weights.split_at(self.units.before);
         let sums = [sum(before), sum(after)];
-        // What a sample stands for, where one side has none.
+        // The amount that a sample stands for, where one side has none.
         let all = self.amount(sums[0]) + self.amount(sums[1]);
         let each = all / (sums[0].samples + sums[1].samples).max(1) as f64;
         let (old, new) = self.units.parts.split_at(self.units.before);

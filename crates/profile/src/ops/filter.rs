@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::rewrite::{Replacement, replace_frames};
 
-/// Which samples to keep: those to which everything that is set applies.
+/// The samples to keep: those to which everything that is set applies.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Taken for this event.

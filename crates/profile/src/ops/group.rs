@@ -1,4 +1,4 @@
-//! Which frames are one row of a report.
+//! Groups of frames: the frames that are one row of a report.
 //!
 //! The invariant: a frame is in exactly one group; groups are in the order in which their first
 //! frame stands in the profile.
@@ -73,7 +73,7 @@ impl By {
 /// One row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// What to show: unique enough to read, not to look up by.
+    /// The text to show: unique enough to read, not to look up by.
     pub label: String,
     /// Kind of its frames; `None` where the group is not of frames.
     pub kind: Option<FrameKind>,
@@ -199,7 +199,7 @@ fn key_of(frame: &Frame, by: By, runtime: Option<u32>, tell_apart: bool) -> Key 
         module: frame.module,
         runtime,
     };
-    // What has no module is told apart by what it is.
+    // Frames without a module are told apart by their kind.
     let kind = Some(frame.kind);
     match by {
         By::Method => Key::Method(method),
@@ -268,10 +268,10 @@ fn label_of(
     label
 }
 
-/// Which CLRs the frames of a profile are told apart by.
+/// The CLRs by which the frames of a profile are told apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runtimes {
-    /// What CLRs are called, each name once, in order: those of one version in several processes are
+    /// The names of CLRs, each name once, in order: those of one version in several processes are
     /// one.
     pub labels: Vec<String>,
     /// By [`RuntimeId`]: index into `labels`.
@@ -307,8 +307,8 @@ impl Runtimes {
     }
 }
 
-/// What to call each runtime of the profile: its version, with a number behind where one process
-/// has several of the same version.
+/// The name of each runtime of the profile: its version, with a number behind where one process has
+/// several of the same version.
 #[must_use]
 pub fn runtime_labels(profile: &Profile) -> Vec<String> {
     let each = profile.runtimes.iter().enumerate().map(|(index, runtime)| {

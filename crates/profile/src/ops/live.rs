@@ -1,4 +1,4 @@
-//! What of the heap is alive, by type: how much, how old, and what has grown.
+//! The live part of the heap, by type: how much, how old, and what has grown.
 //!
 //! How much and how old is of the samples of a profile, so filters and ranges apply: a range of time is of when objects were
 //! allocated, and what has grown is from the first instant in it to the last. Other filters leave that alone: it is of whole processes.
@@ -14,7 +14,7 @@ use crate::model::{DetailId, Event, LiveHeap, LiveSum, ProcessId, Profile, Sampl
 pub struct LiveType {
     /// Its name.
     pub name: StringId,
-    /// What is alive.
+    /// The live objects.
     pub alive: LiveSum,
     /// The same at the first instant and at the last of all processes together, where there are two (in the range of time).
     pub grown: Option<(LiveSum, LiveSum)>,
@@ -78,7 +78,7 @@ pub fn live_types(profile: &Profile) -> Vec<LiveType> {
         of.push((age.0, age.1, sample.value));
     }
     let grown = grown(profile);
-    // What is gone altogether is told too.
+    // Types that are gone altogether are listed too.
     for name in grown.iter().flat_map(|grown| grown.keys()) {
         objects.entry(*name).or_default();
     }

@@ -1,4 +1,4 @@
-//! What reports are made of: sums, trees, and profiles with less in them.
+//! The parts of reports: sums, trees, and profiles with less in them.
 //!
 //! No text layout and no percent signs (`formats`, `cli`). The invariants: whatever is grouped,
 //! the self sums add up to all samples; every order is the same for the same profile.

@@ -1,17 +1,17 @@
-//! Which of a sample's two stacks is looked at.
+//! The choice between a sample's two stacks.
 //!
 //! The invariant: samples, their values and their order stay; a sample that has only one stack keeps
 //! it, so both views add up to the same.
 
 use crate::model::Profile;
 
-/// What the stack of a sample in an async method is.
+/// The meaning of the stack of a sample in an async method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stacks {
-    /// Who called and who awaits it: as the source reads.
+    /// Its callers and awaiters: as the source reads.
     #[default]
     Logical,
-    /// What was on the thread's stack: a resumed method was called by the runtime's dispatcher.
+    /// The frames on the thread's stack: a resumed method was called by the runtime's dispatcher.
     Physical,
 }
 

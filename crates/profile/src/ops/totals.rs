@@ -15,7 +15,7 @@ use crate::model::{Event, Health, Profile, Sample, StringId};
 /// One row of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// What it is.
+    /// The group that it is.
     pub group: Group,
     /// Samples whose leaf is of the group.
     pub own: Weight,
@@ -97,8 +97,9 @@ pub fn events(profile: &Profile) -> Vec<(Event, Weight)> {
     weights
 }
 
-/// The event that a report is about when nobody says which: one that was sampled by time and has
-/// samples (the first that the recording names), else the one with most. `None`: there are no samples.
+/// The event that a report is about unless one is given: one that was sampled by time and has
+/// samples (the first that the recording names), else the one with most. `None`: there are no
+/// samples.
 #[must_use]
 pub fn main_event(profile: &Profile) -> Option<Event> {
     main_of(&profile.health, &events(profile))

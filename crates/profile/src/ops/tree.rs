@@ -49,7 +49,7 @@ pub struct Node {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// What nodes stand for.
+    /// The groups that nodes stand for.
     pub groups: Vec<Group>,
     /// The nodes, root first.
     pub nodes: Vec<Node>,
@@ -95,7 +95,7 @@ impl Tree {
         &self.nodes[0]
     }
 
-    /// What to show for a node; `all` for the root.
+    /// The text to show for a node; `all` for the root.
     #[must_use]
     pub fn label(&self, node: &Node) -> &str {
         node.group

@@ -1,4 +1,4 @@
-//! What the runtime is at, where that can be known without its symbols.
+//! The work of the runtime, where that can be known without its symbols.
 //!
 //! libcoreclr and libclrjit come stripped, so most of their frames are numbers. Three things are sure without
 //! names: code of the JIT's own library compiles, code of a garbage collector's own library collects; the
@@ -32,7 +32,7 @@ impl Work {
         }
     }
 
-    /// What all code in a file does.
+    /// The work of all code in a file.
     fn of_file(name: &str) -> Option<Work> {
         match name {
             "libclrjit.so" => Some(Work::Compiling),
@@ -41,7 +41,7 @@ impl Work {
         }
     }
 
-    /// What a thread of the runtime's does; the kernel keeps 15 bytes of a name.
+    /// The work of a thread of the runtime's; the kernel keeps 15 bytes of a name.
     fn of_thread(name: &str) -> Option<Work> {
         match name {
             // The last is .NET Core 3.1's ".NET Background GC".
@@ -56,12 +56,12 @@ impl Work {
     }
 }
 
-/// What is known of an old stack.
+/// Facts about an old stack.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// Managed code is in it.
     is_managed: bool,
-    /// What its frames since the last managed one are known to do.
+    /// The work that its frames since the last managed one are known to do.
     work: Option<Work>,
     /// It says so itself.
     is_marked: bool,
@@ -126,7 +126,7 @@ pub fn with_runtime_work(mut profile: Profile) -> Profile {
         let of_thread = of_thread[sample.thread.0 as usize];
         for stack in std::iter::once(&mut sample.stack).chain(&mut sample.logical) {
             let known = rewrite.known[stack.0 as usize];
-            // Whatever it is called, a thread with managed code in it may do anything.
+            // A thread with managed code in it may do anything, whatever its name.
             let is_runtimes = !known.is_managed && !known.is_marked && known.runtime.is_some();
             *stack = rewrite.moved(*stack, of_thread.filter(|_| is_runtimes));
         }
