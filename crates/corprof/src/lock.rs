@@ -137,7 +137,7 @@ impl ThreadPins {
     ) -> bool {
         let mut threads = self.threads();
         match threads.get_mut(&thread) {
-            // Nobody walks it, mostly.
+            // It is not being walked, mostly.
             Some(0) => {
                 threads.remove(&thread);
                 return true;

@@ -90,7 +90,7 @@ impl Drop for RuntimeInner {
             return;
         }
         if let Some(info) = self.info.get() {
-            // SAFETY: the runtime lives, as it is not gone; nobody has this any more.
+            // SAFETY: the runtime lives, as it is not gone; no other code has this any more.
             unsafe { info.release() };
         }
     }

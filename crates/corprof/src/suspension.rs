@@ -91,7 +91,7 @@ impl<'rt> Info<'rt> {
         retries: u32,
         pause: Duration,
     ) -> Result<Suspension<'s, 'rt>, SuspendError> {
-        // The proof says so already; what it cannot see is managed code that somebody else runs here.
+        // The proof says so already; it cannot see managed code that other code runs here.
         debug_assert!(
             self.get_current_thread_id(cx).is_err(),
             "a thread that has run managed code must not suspend the runtime"
@@ -241,7 +241,7 @@ impl<'rt> Suspension<'_, 'rt> {
 
 impl Drop for Suspension<'_, '_> {
     fn drop(&mut self) {
-        // Nobody is left to hear the answer; `resume` is for who wants it.
+        // The answer has no receiver any more; `resume` is for callers that want it.
         let _ = self.cx.info().resume_call();
     }
 }

@@ -1,7 +1,7 @@
 //! Objects and the heap that they are in.
 //!
-//! Objects are looked at only where they stay: an [`ObjectId`] is handed out by nobody else than a
-//! callback in cooperative mode. The runtime checks it too (`AllowObjectInspection`).
+//! Objects are looked at only where they stay: an [`ObjectId`] is handed out only by a callback in
+//! cooperative mode. The runtime checks it too (`AllowObjectInspection`).
 
 use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -291,8 +291,9 @@ impl<'rt> Info<'rt> {
     /// being allocated on this thread, as the runtime's events of allocations tell it.
     ///
     /// # Safety
-    /// The thread is in cooperative mode in this callback, the object is at that address, made or about to be made by the
-    /// allocation that the callback tells of, and nothing that may trigger a collection has been called in this callback.
+    /// The thread is in cooperative mode in this callback, the object is at that address, made or
+    /// about to be made by the allocation that the callback reports, and nothing that may trigger a
+    /// collection has been called in this callback.
     ///
     /// # Errors
     /// The failure that the runtime reports; `E_INVALIDARG` for a null address.

@@ -1,4 +1,4 @@
-//! Rule 1: nobody else makes a proof.
+//! Rule 1: no other code makes a proof.
 #![allow(unused_imports, reason = "one head for all cases")]
 use corprof::context::*;
 use corprof::*;
