@@ -96,7 +96,7 @@ fn expand(
         .and_then(|id| profile.modules.get(id.0 as usize));
     match (frame.location, module) {
         (Location::Svma(svma), Some(module)) if options.native => {
-            // The recording may have a name and no line; somebody may have got the lines since.
+            // The recording may have a name and no line; the lines may have been fetched since.
             let is_named = start_in_name(&strings.all[frame.name.0 as usize], module).is_none();
             if is_named && !symbolizer.is_fetched(module) {
                 return vec![Frame {

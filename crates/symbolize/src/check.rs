@@ -1,8 +1,8 @@
 //! Whether a file that a stranger gave is the one that was asked for.
 //!
-//! It is judged before anybody reads names out of it, and without unpacking anything. The invariant: what
-//! passes has the id that was asked for, is as long as its own tables say, and does not unpack to more
-//! than its length explains.
+//! It is judged before names are read out of it, and without unpacking anything. The invariant:
+//! what passes has the id that was asked for, is as long as its own tables say, and does not unpack
+//! to more than its length explains.
 
 use std::fmt;
 use std::path::Path;

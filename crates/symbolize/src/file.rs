@@ -1,8 +1,8 @@
 //! Reading a part of a file without mapping it.
 //!
-//! A mapped file that somebody truncates kills the reader with SIGBUS; a read only fails. Paths
-//! come from recordings and from PE files, that is, from strangers: only regular files are opened,
-//! because opening a FIFO or a device can block or act.
+//! A mapped file that another process truncates kills the reader with SIGBUS; a read only fails.
+//! Paths come from recordings and from PE files, that is, from strangers: only regular files are
+//! opened, because opening a FIFO or a device can block or act.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};

@@ -12,7 +12,7 @@ use crate::{sources, stepping};
 
 const DOCUMENT: usize = 0x30;
 const METHOD_DEBUG_INFORMATION: usize = 0x31;
-/// Sequence points with this line are the compiler's own code, shown to nobody.
+/// Sequence points with this line are the compiler's own code, which debuggers do not show.
 const HIDDEN_LINE: u32 = 0x00fe_efee;
 /// Longer document names are cut short by leaving them out.
 const LONGEST_NAME: usize = 4096;

@@ -12,7 +12,7 @@ use crate::metadata::{Bytes, Metadata};
 const DEEPEST: usize = 32;
 /// More parameters than the runtime takes are not real.
 const MOST_PARAMETERS: u32 = 1 << 16;
-/// Longer signatures help nobody.
+/// Longer signatures are of no help.
 const LONGEST: usize = 400;
 
 const TYPE_REF: usize = 0x01;

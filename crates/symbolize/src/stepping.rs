@@ -18,7 +18,7 @@ pub(crate) fn await_offset(metadata: &Metadata<'_>, method: u32, state: u32) -> 
     let mut blob = Bytes(
         CustomDebug::new(metadata)?.value(Parent::Method(method), METHOD_STEPPING_INFORMATION)?,
     );
-    // The handler that catches what nobody else does.
+    // The handler that catches what no other one does.
     blob.u32()?;
     let mut offsets = Vec::new();
     while !blob.0.is_empty() {

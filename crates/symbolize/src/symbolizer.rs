@@ -138,7 +138,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Build-ids of other lengths are asked of nobody.
+/// Build-ids of other lengths are not requested from any server.
 const BUILD_ID_LENGTHS: std::ops::RangeInclusive<usize> = 2..=64;
 
 /// Results of all lookups, in the order in which modules were first asked for.
@@ -523,8 +523,9 @@ fn native_files(module: &Module, options: &Options) -> Opened {
     }
 }
 
-/// Of the C library, names are enough: its lines are of sources that nobody has at hand, and to unpack
-/// them from its debug file takes longer than all that a short recording needs beside them.
+/// Of the C library, names are enough: its lines are of sources that users do not have at hand, and
+/// to unpack them from its debug file takes longer than all that a short recording needs beside
+/// them.
 fn is_c_library(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ["libc.so", "libm.so", "libpthread.so", "ld-linux-"]
