@@ -493,8 +493,8 @@ fn openssl(name: &str, without: &str, wrong: Option<&Wrong>) {
     let mut out = vec![0u8; bytes.len() + 64];
     let (from, to, none) = (bytes.as_ptr(), out.as_mut_ptr(), std::ptr::null_mut());
     // SAFETY: the functions have these types and take these arguments by OpenSSL's manual; what
-    // they write fits into `out`; what they make is never freed. Nobody else reads the environment
-    // while it is set.
+    // they write fits into `out`; what they make is never freed. No other thread reads the
+    // environment while it is set.
     unsafe {
         std::env::set_var("OPENSSL_ia32cap", without);
         let hashes: [Hash; 4] = [

@@ -79,7 +79,7 @@ pub fn this_homes(info: &GcInfo<'_>, code: &[u8], entries: &[u32]) -> Result<Vec
         let live = match (lifetimes.get(index), stored) {
             (Some(lives), _) => joined(lives, info.interruptible(), &breaks),
             (None, Some((_, end))) => everywhere(info, end, &breaks),
-            // Nobody knows since when.
+            // It is not known since when.
             (None, None) => continue,
         };
         homes.push(Home {

@@ -205,7 +205,7 @@ fn the_stub_itself_is_left_by_the_true_return_address() {
         let expected = vec![regs.ip | EXACT, caller, caller];
         assert_eq!((frames, end), (expected, End::Root), "{regs:x?} {word:x}");
     }
-    // Nobody says where it was: the word is what there is.
+    // Without a record of where it was, the word is what there is.
     case.words[4] = caller;
     let (frames, end) = case.walk(pushed(1, 1), &[]);
     let expected = vec![(STUB_AT + 1) | EXACT, caller, caller];
