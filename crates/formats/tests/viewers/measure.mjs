@@ -17,7 +17,8 @@ await run({
       await page.drawn();
       opened.push(await page.eval(`performance.getEntriesByName("ready")[0].startTime`));
     }
-    // The page makes itself ready for ranges while it is idle; how long after it was ready is said too.
+    // The page makes itself ready for ranges while it is idle; how long after it was ready is said
+    // too.
     const warm = await page.eval(`new Promise((resolve) => {
       const mark = (name) => performance.getEntriesByName(name)[0]?.startTime;
       const look = () => mark("warm") ? resolve(mark("warm") - mark("ready")) : requestAnimationFrame(look);
