@@ -1,7 +1,7 @@
-//! Which handlers stand behind the one that is in place.
+//! Finds the handlers behind the one that is in place.
 //!
 //! Each CLR keeps the handler that it found when it installed its own, and passes to it what comes
-//! from other processes. Where several CLRs started before anybody looked, that is the only place
+//! from other processes. Where several CLRs started before the agent came, that is the only place
 //! in which the earlier handlers can be found: the kernel knows the last one alone. So the code of
 //! a handler is searched for the word in its library's data that holds another CLR's code address
 //! (`g_previous_activation.sa_sigaction` in `inject_activation_handler`, 3.1 to 10).
@@ -96,7 +96,8 @@ fn code_of(handler: usize, module: &Module) -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(handler as *const u8, length) })
 }
 
-/// What the four bytes at `at` of a handler's code name, in an instruction that ends so many bytes behind them.
+/// Returns the address that the four bytes at `at` of a handler's code name. They are in an
+/// instruction that ends so many bytes behind them.
 fn named(handler: usize, code: &[u8], at: usize, behind: usize) -> Option<usize> {
     let offset = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
     Some((handler + at + 4 + behind).wrapping_add_signed(offset as isize))
@@ -161,7 +162,7 @@ fn previous(
     modules: &[Module],
     between: Between,
 ) -> Option<usize> {
-    /// What tells the handlers of faults, which have a stack of their own, from the others.
+    /// The flags that distinguish handlers of faults, which have a stack of their own, from others.
     const COMPARED: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
     let code = code_of(handler, module)?;
     (0..code.len()).find_map(|at| {

@@ -45,7 +45,7 @@ pub(crate) static FAULTS: [Shared; 2] = [
     },
 ];
 
-/// What the kernel does on a signal.
+/// The kernel's action on a signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Disposition(libc::sigaction);
 
@@ -55,7 +55,7 @@ impl Shared {
         self.ours as usize
     }
 
-    /// What the kernel does on it now.
+    /// Returns the kernel's present action on the signal.
     pub(crate) fn current(&self) -> Disposition {
         // SAFETY: all-zero is a valid sigaction (default action, empty mask).
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -200,8 +200,8 @@ unsafe fn call_all(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's structure; the union's part of tkill, kill and sigqueue begins with the
     // sender's pid. getpid has no preconditions.
     let is_own = unsafe { (*info).si_pid() == libc::getpid() };
-    // What another process sends, each CLR passes on to what it found; the oldest one's was there
-    // before any CLR.
+    // Each CLR passes signals of another process on to the handler that it found. The oldest one's
+    // handler was there before any CLR.
     let called = if is_own { usize::MAX } else { 1 };
     for link in ACTIVATION.handlers.iter().take(called) {
         if is_own && !has_locals(link.lazy_locals) {

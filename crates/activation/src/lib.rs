@@ -27,14 +27,14 @@ pub use modules::symbol_of;
 
 use handler::{ACTIVATION, FAULTS, Shared};
 
-/// What [`serve_all`] found and did.
+/// The outcome of [`serve_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Served {
     /// At most one CLR has a handler: nothing was changed.
     AtMostOne,
     /// The handler of this library is in place, and serves so many CLRs.
     All(usize),
-    /// Somebody else's handler is in place; it was left there.
+    /// A handler of other origin is in place; it was left there.
     Stranger,
 }
 
@@ -58,7 +58,7 @@ pub fn serve_all() -> Served {
 /// As [`serve_all`], for a process in which another handler shares the activation signal and is to
 /// stand above those of the CLRs: nothing is installed for it. From here on a CLR that gives the signal back before it aborts leaves
 /// it ignored, where it would end the process. Answers the handler to which that one is
-/// to pass on what is not its own (it takes SA_SIGINFO); `None`: somebody has the signal who is no CLR.
+/// to pass on what is not its own (it takes SA_SIGINFO); `None`: the signal's handler is no CLR's.
 pub fn serve_beneath(top: Between) -> Option<usize> {
     let _one = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     for fault in &FAULTS {

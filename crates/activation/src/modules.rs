@@ -106,7 +106,7 @@ pub(crate) fn loaded() -> Vec<Module> {
             all: 0,
         };
         // SAFETY: `take` gets the pointer that is given here, which is valid for the whole call and used
-        // by nobody else meanwhile.
+        // by no other code meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut taken).cast()) };
         if taken.all <= room {
             break taken;
@@ -123,7 +123,7 @@ pub(crate) fn loaded() -> Vec<Module> {
 /// Copies an object. Allocates nothing.
 ///
 /// # Safety
-/// The contract of `dl_iterate_phdr`, and `taken` points to a `Taken` that nobody else uses.
+/// The contract of `dl_iterate_phdr`, and `taken` points to a `Taken` that no other code uses.
 unsafe extern "C" fn take(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
@@ -179,7 +179,7 @@ unsafe extern "C" fn take(
     0
 }
 
-/// What the copy of an object says.
+/// Returns the module that the copy of an object describes.
 fn module(object: &Object) -> Module {
     let headers = object.headers.get(..object.count).unwrap_or_default();
     let range = |header: &libc::Elf64_Phdr| {
