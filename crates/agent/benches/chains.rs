@@ -160,8 +160,8 @@ fn main() {
     }
 }
 
-/// What the handler does beside a walk, which has found [`FRAMES`] frames; the resumed one is of the code at `resumed`. How
-/// many words there are then.
+/// Does the handler's work beside a walk, which has found [`FRAMES`] frames; the resumed one is of
+/// the code at `resumed`. Returns the number of words then.
 fn walk(tables: &'static Tables, resumed: u64, stack: &[u64; 64], out: &mut [u64]) -> usize {
     let mut inside = 0;
     let (low, end) = (stack.as_ptr() as u64, stack.as_ptr_range().end as u64);

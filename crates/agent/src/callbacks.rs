@@ -97,7 +97,7 @@ impl ClrCallbacks {
         }
     }
 
-    /// What this CLR is.
+    /// Collects the facts about this CLR.
     fn look_at_runtime<C: Synchronous>(&self, cx: &Cx<'_, C>) -> RuntimeFacts {
         let info = cx.info();
         let found = info.get_runtime_information(cx).ok();
@@ -202,7 +202,7 @@ impl Callbacks for ClrCallbacks {
         let version = facts.version.clone();
         let own = Arc::new(ClrEvents::new(facts));
         let own = self.events.get_or_init(|| own);
-        // Whatever ends from the first callback on is noted, until the past is known.
+        // All ends from the first callback on are noted, until the past is known.
         self.clr.begin_to_catch_up();
         let admit = || {
             let admitted = parts
@@ -231,7 +231,7 @@ impl Callbacks for ClrCallbacks {
             parts.events.remove(self.clr.number());
             parts.trace.remove(self.clr.number());
             parts.registry.refuse_attached(self.clr.number());
-            // Nobody may be left to look after.
+            // There may be no CLR left to look after.
             parts.wake.ring();
         })
     }
@@ -547,7 +547,7 @@ impl Callbacks for ClrCallbacks {
         _references: &[usize],
     ) -> corprof::Result<()> {
         let told = self.clr.survey(|survey| survey.object(object as u64));
-        // Nobody wants the rest of this walk.
+        // The rest of this walk is not wanted.
         told.ok_or(Hresult::E_FAIL)
     }
 

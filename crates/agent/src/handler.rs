@@ -1,4 +1,5 @@
-//! What runs in the signal handler: the walk of the interrupted thread, by the walker in force.
+//! Code that runs in the signal handler: the walk of the interrupted thread, by the walker in
+//! force.
 //!
 //! The only reader of more than one signal-safe static: code map, tables and gates of chains, table of hijacks, table of shadow
 //! stacks, and the bell of the agent thread, each private to its module. Invariants: no lock, no
@@ -20,7 +21,7 @@ struct Scratch {
     /// [`READY`] once `walker` has been made; the sampler hands out zeroed memory.
     ready: u64,
     walker: stackwalk::Scratch,
-    /// Which gate the last walk was inside of, + 1: not 0 once it has never come back.
+    /// The gate that the last walk was inside of, + 1: not 0 once it has never come back.
     inside: u32,
 }
 
@@ -44,7 +45,8 @@ pub(crate) unsafe extern "C" fn walk(
     cap: usize,
 ) -> sampler::WalkResult {
     // SAFETY: the contract above. The block is zeroed or holds what this function left there, is
-    // aligned to 64 bytes and as large as `Scratch`; nobody else touches it while the handler runs.
+    // aligned to 64 bytes and as large as `Scratch`; no other code touches it while the handler
+    // runs.
     unsafe {
         let scratch = prepared(scratch);
         let (regs, stack) = interrupted(context, stack_end);
@@ -176,7 +178,7 @@ fn is_async(lookup: u64) -> bool {
 
 const _: () = assert!(size_of::<stackwalk::Traced>() == 24);
 
-/// What the sampler is told of a walk: ours refuse none. Async-signal-safe.
+/// Returns the outcome of a walk for the sampler: our walks refuse none. Async-signal-safe.
 fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
     sampler::WalkResult {
         depth: u32::try_from(depth).unwrap_or(0),
@@ -192,7 +194,7 @@ fn walked(depth: usize, end: stackwalk::End) -> sampler::WalkResult {
 unsafe fn prepared(scratch: *mut sampler::Scratch) -> *mut Scratch {
     let scratch = scratch.cast::<Scratch>();
     // SAFETY: the block is zeroed or holds what this function left there, is aligned to 64 bytes
-    // and as large as `Scratch`; nobody else touches it while the handler runs.
+    // and as large as `Scratch`; no other code touches it while the handler runs.
     unsafe {
         if (*scratch).ready != READY {
             (&raw mut (*scratch).walker).write(stackwalk::Scratch::new());
@@ -222,7 +224,8 @@ unsafe fn interrupted(
     (regs, stack)
 }
 
-/// What the interrupted thread runs by its shadow stack: one word. Runs in the signal handler.
+/// Writes the method that the interrupted thread runs by its shadow stack: one word. Runs in the
+/// signal handler.
 ///
 /// # Safety
 /// The sampler's contract ([`sampler::WalkFn`]): `out` has room for `cap` words.

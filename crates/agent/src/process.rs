@@ -34,9 +34,9 @@ pub const SIDEWALK: Library = Library {
     compiling: None,
 };
 
-/// What a runtime answers to who attaches where a filter of system calls would end the program for
-/// one that the agent cannot do without. No value of the runtime's: it has the bit for customers'
-/// codes.
+/// The runtime's answer to an attaching tool, where a filter forbids a needed system call. The
+/// filter would end the program for one that the agent cannot do without. It is no value of the
+/// runtime's: it has the bit for customers' codes.
 const FILTERED: Hresult = Hresult::from_bits(0xa053_0001);
 
 struct Process {
@@ -132,8 +132,8 @@ fn start(library: &'static Library) -> bool {
     *runs
 }
 
-/// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier. CLRs that nobody
-/// has shut down, as a host may leave them, end here.
+/// For `atexit`: runs before the destructors of libcoreclr, which was loaded earlier. CLRs that
+/// were not shut down, as a host may leave them, end here.
 extern "C" fn process_exits() {
     let ended = std::panic::catch_unwind(|| {
         let Some(process) = PROCESS.get() else {

@@ -1,5 +1,5 @@
 //! The agent in a scripted CLR: what happens when the CLR refuses to walk a thread, which a real one
-//! does at moments that nobody can choose.
+//! does at unpredictable moments.
 //!
 //! One test, because the agent is one per process and is configured by the environment.
 
@@ -14,7 +14,7 @@ use recording::{Item, Reader, Record, file_header};
 
 corprof::export_profiler!(|request| agent::create(request, &agent::SIDEWALK));
 
-/// What the agent has told so far.
+/// The agent's reports so far.
 #[derive(Default)]
 struct Told {
     stops: u32,

@@ -1,5 +1,5 @@
-//! What every floor above needs and no other knows: the kernel's facts, waking, random numbers, a
-//! reader of a file format.
+//! Basics that every floor above needs and no other knows: the kernel's facts, waking, random
+//! numbers, a reader of a file format.
 //!
 //! Nothing here knows a CLR, a sample or a recording.
 

@@ -38,7 +38,7 @@ const EXECUTABLE: u64 = 4;
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: u64 = 3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' as u64) << 8 | 17;
 
-/// What the kernel says of an address.
+/// The kernel's answer about an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// It is in this mapping.

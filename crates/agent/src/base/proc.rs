@@ -1,4 +1,4 @@
-//! What the kernel says about this process, from /proc.
+//! The kernel's facts about this process, from /proc.
 //!
 //! Runs on the agent thread only, never in a handler. Every function answers with nothing rather
 //! than fail: a missing fact is a thread without a name, not an error.
@@ -83,7 +83,7 @@ pub fn own_name() -> Option<KernelName> {
     (name[0] != 0).then_some(KernelName(name))
 }
 
-/// What a thread does, by the kernel's word.
+/// The activity of a thread, by the kernel's word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadState {
     /// `R`, `S`, `D`, …; 0 where it is not known.
@@ -94,7 +94,7 @@ pub struct ThreadState {
     pub wait: String,
 }
 
-/// What a thread does now.
+/// Returns a thread's present activity.
 pub fn thread_state(tid: u32) -> Option<ThreadState> {
     let read = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
     let stat = read("stat").ok()?;
@@ -270,7 +270,7 @@ pub fn own_tid() -> u32 {
 /// Whether this process has a thread with this id.
 pub fn thread_exists(tid: u32) -> bool {
     let pid = std::process::id();
-    // SAFETY: signal 0 is sent to nobody; the call only looks.
+    // SAFETY: signal 0 is delivered to no thread; the call only looks.
     let found = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
     found == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }

@@ -1,4 +1,4 @@
-//! Which processor a thread runs on, for a few instructions.
+//! Finds the processor that a thread runs on, for a few instructions.
 //!
 //! Not a promise: the thread may be on another one before the answer is used. Invariant: asking makes no call, of the kernel or of
 //! the C library.

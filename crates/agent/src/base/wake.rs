@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use syscalls::Call;
 
-/// Whom the handler wakes; null before there is anybody.
+/// The instance that the handler wakes; null before there is one.
 static SERVED: AtomicPtr<Wake> = AtomicPtr::new(std::ptr::null_mut());
-/// The handler has called and nobody has come since.
+/// The handler has called, and the call was not taken since.
 static CALLED: AtomicBool = AtomicBool::new(false);
 
 /// Wakes the agent thread. One per process.
@@ -29,7 +29,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Nobody has rung.
+    /// Makes one that has not been rung.
     pub fn new() -> Wake {
         Wake::default()
     }
@@ -60,17 +60,17 @@ impl Wake {
         }
     }
 
-    /// Whether anybody has rung since the last call.
+    /// Whether it was rung since the last call.
     fn take(&self) -> bool {
         let rung = self.rung.load(Ordering::Acquire); // pairs with `ring`
         self.heard.swap(rung, Ordering::Relaxed) != rung
     }
 
-    /// Sleeps until somebody rings, one of `others` is readable (-1: none), or the time is over;
-    /// for ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False:
-    /// it was the time. Agent thread only. Where there are `others` (16 at most), one of them is
-    /// what [`Wake::also_by`] makes readable. Where the kernel does not wait for them it sleeps
-    /// `BLIND` at most and answers true: whoever can be there has to be looked for.
+    /// Sleeps until it is rung, one of `others` is readable (-1: none), or the time is over; for
+    /// ever without a `timeout`. Takes note of the ringing: the next call sleeps again. False: it
+    /// was the time. Agent thread only. Where there are `others` (16 at most), one of them is the
+    /// descriptor that [`Wake::also_by`] makes readable. Where the kernel does not wait for them it
+    /// sleeps `BLIND` at most and answers true: every possible client has to be looked for.
     pub fn wait(&self, others: &[RawFd], timeout: Option<Duration>) -> bool {
         if self.take() {
             return true;
@@ -102,7 +102,7 @@ impl Wake {
         }
     }
 
-    /// Sleeps until somebody rings or the time is over.
+    /// Sleeps until it is rung or the time is over.
     fn sleep(&self, timeout: Option<Duration>) {
         let limit = timeout.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -147,7 +147,7 @@ fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> Option<bool> {
     Some(readable > 0)
 }
 
-/// Wakes the agent thread to look for new modules: the handler has met code that nobody knows.
+/// Wakes the agent thread to look for new modules: the handler has met unknown code.
 /// Once until [`hear_call`]. Async-signal-safe, but for errno, which the sampler keeps.
 pub fn call_from_handler() {
     if CALLED.swap(true, Ordering::Relaxed) {

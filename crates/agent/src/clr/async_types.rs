@@ -1,4 +1,4 @@
-//! What a CLR says of async methods: which objects make chains of them, and which of its code is theirs.
+//! Async methods of a CLR: the objects that make chains of them, and the code that is theirs.
 //!
 //! On the agent thread, but for what only the program's threads may ask. It asks by the documented calls (`GetClassIDInfo2`, `GetClassLayout`) and metadata; offsets are the
 //! runtime's own, never ours. What it learns goes into the handler's tables (`target::chains`); names go back to the recorder.
@@ -52,14 +52,14 @@ pub const IS_RUNTIME_ASYNC: u32 = 0x2000;
 const SUSPENDED: &str = "System.Runtime.CompilerServices.Continuation";
 /// The one that stands for an await of a task.
 const OF_AWAIT: &str = "System.Runtime.CompilerServices.RuntimeAsyncTaskContinuation";
-/// What tells how a suspended method goes on, and where its code is.
+/// The class that says how a suspended method goes on, and where its code is.
 const RESUME: &str = "System.Runtime.CompilerServices.ResumeInfo";
 /// The task of methods of runtime async.
 pub const RUNTIME_TASK: &str = "System.Runtime.CompilerServices.AsyncHelpers+RuntimeAsyncTask`1";
-/// What its dispatcher has on the stack.
+/// The structure that its dispatcher has on the stack.
 const DISPATCHED: &str = "System.Runtime.CompilerServices.AsyncDispatcherInfo";
 
-/// What a compiler calls the fields of its state machines.
+/// A compiler's names for the fields of its state machines.
 #[derive(Clone, Copy, Debug)]
 struct Fields {
     /// The builder, or what has it in it.
@@ -131,7 +131,7 @@ const EXPECTED_NOT_YET: u8 = 0;
 const EXPECTED_WANTED: u8 = 1;
 const EXPECTED_DONE: u8 = 2;
 
-/// What a runtime's library says of runtime async in its metadata.
+/// Facts about runtime async from the metadata of a runtime's library.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RuntimeAsync {
     /// It has it.
@@ -158,7 +158,7 @@ impl RuntimeAsync {
     }
 }
 
-/// What a class is called in a chain.
+/// The label of a class in a chain.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// An async method's task: the method as it was compiled, `MoveNext` of its state machine.
@@ -192,7 +192,7 @@ impl<'rt> Lineage<'rt> {
         self.classes.first().map_or("", |(_, _, name)| name)
     }
 
-    /// What the runtime's own library, in which all lines end, says of runtime async.
+    /// Returns the facts about runtime async from the runtime's own library. All lines end in it.
     fn runtime_async(&self, clr: &Clr) -> RuntimeAsync {
         let root = self.classes.last().filter(|(_, _, name)| name == OBJECT);
         let facts = root.and_then(|(_, info, _)| clr.module(info.module?.raw()));
@@ -240,7 +240,7 @@ fn field_of<'rt, C: Synchronous>(
     u16::try_from(found.offset).ok()
 }
 
-/// What an object of a class is to a chain, and what it is called.
+/// Returns the role of a class's objects in a chain, and their label.
 fn describe<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, line: &Lineage<'rt>) -> (Kind, Note) {
     let own = line.own_name();
     let named = || Note::Class(own.to_owned());
@@ -419,8 +419,8 @@ fn is_value<'rt, C: Synchronous>(clr: &Clr, cx: &Cx<'rt, C>, info: &ClassInfo<'r
     parent.is_some_and(|parent| parent.own_name() == "System.ValueType")
 }
 
-/// Learns of the class that is at `table`, which an object had that was met. `None`: it is one that can be unloaded, or
-/// nobody knows it.
+/// Learns of the class that is at `table`, which an object had that was met. `None`: it is one that
+/// can be unloaded, or it is not known.
 fn learn_class<'rt, C: Synchronous>(
     clr: &Clr,
     cx: &Cx<'rt, C>,
@@ -455,7 +455,7 @@ fn learn_line<'rt, C: Synchronous>(
         types.learn(class.raw() as u64, kind);
     }
     look_at_parents(types, &line);
-    // What it derives from tells of others.
+    // Its base classes allow conclusions about other classes.
     let mut rest = line;
     while rest.classes.len() > 1 {
         rest.classes.remove(0);
@@ -485,7 +485,8 @@ fn look_at_parents(types: &Types, line: &Lineage<'_>) {
 }
 
 impl Clr {
-    /// What the runtime's library, whose metadata this is, says of runtime async. Read once.
+    /// Returns the facts about runtime async from the runtime's library, whose metadata this is.
+    /// Read once.
     fn runtime_async(&self, library: &Metadata) -> RuntimeAsync {
         *self.runtime_async.get_or_init(|| RuntimeAsync::of(library))
     }
@@ -542,8 +543,8 @@ impl Clr {
         }
     }
 
-    /// Learns of a precompiled method, which starts at `start`, if it is an async one: such code is told of by no callback, so
-    /// this is asked when a sample first meets it.
+    /// Learns of a precompiled method, which starts at `start`, if it is an async one: such code is
+    /// reported by no callback, so this is called when a sample first meets it.
     pub(crate) fn learn_precompiled<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -661,7 +662,8 @@ impl Clr {
     }
 
     /// Learns of a body that was there before the session, if it is an async method's. Not if any module has gone since it was
-    /// added: also code of a module that stays goes with a type argument that does not, and nobody tells of that.
+    /// added: also code of a module that stays goes with a type argument that does not, and no
+    /// callback reports that.
     pub(crate) fn learn_earlier_body(
         &self,
         cx: &Cx<'_, AgentThread>,
@@ -672,8 +674,8 @@ impl Clr {
         none_goes.is_some() && self.learn_body(cx, tables, body)
     }
 
-    /// Learns of a body if it is an async method's. In the callback that tells of it, so that hardly a sample comes before.
-    /// Answers whether it is one.
+    /// Learns of a body if it is an async method's. Called in the callback that reports it, so that
+    /// hardly a sample comes before. Answers whether it is one.
     pub(crate) fn learn_body<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -757,7 +759,7 @@ fn module_id<'rt, C>(cx: &Cx<'rt, C>, raw: usize) -> Option<ModuleId<'rt>> {
 struct Machine {
     code: Code,
     builder: Option<u16>,
-    /// What is known of one that is an object.
+    /// Facts about one that is an object.
     object: Option<ObjectAt>,
     /// Its frames may have the task that they resume.
     has_task: bool,
@@ -847,7 +849,7 @@ const RESUMERS: [&str; 6] = [
     "MoveNext",
     "ExecutionContextCallback",
     "ExecuteFromThreadPool",
-    // Since .NET 11; the last two while somebody follows the AsyncProfilerEventSource.
+    // Since .NET 11; the last two while a listener follows the AsyncProfilerEventSource.
     "ExecuteDirectly",
     "InstrumentedMoveNext",
     "MoveNextAsDispatcher",
@@ -872,7 +874,7 @@ pub fn dispatches_continuations(names: &MethodNames) -> bool {
 }
 
 /// Whether a method is of the runtime's own, between a dispatcher of continuations and the method
-/// that it resumes: the stub that each one has, and what stands before it while somebody listens to
+/// that it resumes: the stub that each one has, and the method before it while a listener follows
 /// the AsyncProfilerEventSource.
 pub fn resumes_continuation(names: &MethodNames) -> bool {
     names.name == "IL_STUB_AsyncResume"
@@ -940,7 +942,7 @@ pub fn is_of_chains(names: &MethodNames) -> bool {
 }
 
 /// Methods of a task of runtime async that run what it suspended, in which each method is called by
-/// what the one before it awaits; the second one while somebody listens.
+/// the method that the one before it awaits; the second one while there is a listener.
 const DISPATCHES: [&str; 2] = ["DispatchContinuations", "InstrumentedDispatchContinuations"];
 
 /// Methods of which a task's own may become a part, when the compiler knows from the program's run

@@ -1,8 +1,9 @@
-//! What a CLR had before we came to it: its modules, the code that its compiler had made, its threads.
+//! Catch-up: a CLR's modules, code and threads from before we came to it.
 //!
-//! From `ProfilerAttachComplete` on, what is enumerated and what callbacks tell of is everything, some of it twice.
-//! It is asked for on the agent thread, as no other command of the runtime's is served while that callback runs.
-//! What has no list is found when a sample meets it (`code`): dynamic methods and stubs.
+//! From `ProfilerAttachComplete` on, enumeration and callbacks together report everything, some of
+//! it twice. It is asked for on the agent thread, as no other command of the runtime's is served
+//! while that callback runs. Code without a list is found when a sample meets it (`code`): dynamic
+//! methods and stubs.
 //!
 //! Invariants: code is listed and asked about only while none goes away. No unload is under way as the
 //! [`Gate`] is shut, as the thread on which they happen is seen at rest then ([`Finalizer`]); and none begins while it is
@@ -41,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// For so long after the last end of a dynamic method its code may still be found, nanoseconds.
 const DYING_NS: u64 = 1_000_000;
 
-/// What is said at the gate.
+/// State behind the gate.
 #[derive(Debug, Default)]
 struct Unloads {
     modules: u64,
@@ -55,8 +56,8 @@ struct Unloads {
 ///
 /// The one lock of the agent, but that of the names of dynamic methods, that is held over calls into the CLR. Who waits here does so in preemptive mode, in a
 /// callback that the runtime allows to block (`ModuleUnloadStarted`, `ThreadDestroyed`), and holds no lock of the
-/// runtime's that these calls need. The end of a thread may be told of under the thread store's lock, so nothing that
-/// takes that is called with the gate shut.
+/// runtime's that these calls need. The end of a thread may be reported under the thread store's
+/// lock, so nothing that takes that is called with the gate shut.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     unloads: Mutex<Unloads>,
@@ -70,7 +71,7 @@ pub(super) struct Gate {
     has_modules: AtomicBool,
     /// When a dynamic method was last about to go, CLOCK_MONOTONIC.
     dynamic_ns: AtomicU64,
-    /// Which it was: one after the other goes, on the finalizer thread.
+    /// The dynamic method that it was: one after the other goes, on the finalizer thread.
     dynamic: AtomicUsize,
 }
 
@@ -155,14 +156,15 @@ impl Clr {
         self.gate.catching_up.store(false, Ordering::Relaxed);
     }
 
-    /// Whether there may be code of which no callback tells: it was there before us, another profiler has made it,
-    /// of which only that one hears, or nobody is told of it any more.
+    /// Whether there may be code that no callback reports. It was there before us, another profiler
+    /// has made it and only that one is notified of it, or it is not reported any more.
     pub(crate) fn has_untold_code(&self) -> bool {
         self.arrival() == Arrival::Attached || self.is_beside() || self.finds_code()
     }
 
-    /// Learns of the body at an address that was met in a sample and that nobody has told of: a dynamic method or a
-    /// stub of before our time, or whatever is found ([`Clr::finds_code`]). Answers whether there is one. Agent thread.
+    /// Learns of the body at an address that was met in a sample and that was not reported: a
+    /// dynamic method or a stub of before our time, or any other code that is found
+    /// ([`Clr::finds_code`]). Answers whether there is one. Agent thread.
     pub(crate) fn meet(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, address: u64) -> bool {
         let info = cx.info();
         let Ok(ip) = usize::try_from(address) else {
@@ -219,8 +221,8 @@ impl Clr {
     /// Answers their ids.
     fn threads_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>) -> Vec<u32> {
         let info = cx.info();
-        // With the gate open: this takes the thread store's lock, and the finalizer thread holds that while it tells of the
-        // ends of threads (`Thread::CleanupDetachedThreads`).
+        // With the gate open: this takes the thread store's lock, and the finalizer thread holds
+        // that while it reports the ends of threads (`Thread::CleanupDetachedThreads`).
         let threads = info.enum_threads(cx).unwrap_or_default();
         let unloads = self.gate.hold();
         let mut found = Vec::new();
@@ -228,7 +230,7 @@ impl Clr {
             if unloads.threads.contains(&thread.raw()) {
                 continue;
             }
-            // One that has not been started yet has no number; a callback tells of it.
+            // One that has not been started yet has no number; a callback reports it.
             if let Ok(tid) = info.get_thread_info(cx, thread)
                 && tid != 0
             {
@@ -257,7 +259,7 @@ impl Clr {
     fn code_before_us(&self, target: &Target, cx: &mut Cx<'_, AgentThread>, threads: &[u32]) {
         let mut finalizer = Finalizer::among(threads);
         let mut done = HashSet::new();
-        // What is native code decides whether the finalizer thread is in managed code.
+        // The map of native code decides whether the finalizer thread is in managed code.
         target.natives.refresh();
         let until = Instant::now() + PATIENCE;
         while !self.code_until_unload(target, cx, &mut finalizer, &mut done) {

@@ -37,7 +37,7 @@ pub(super) type Unloadable = HashMap<usize, Vec<Range<u64>>>;
 pub(super) type NamedDynamics = NumberMap<usize, Range<u64>>;
 
 impl Clr {
-    /// What is known of a module.
+    /// Returns the facts about a module.
     pub(crate) fn module(&self, module: usize) -> Option<Arc<ManagedModule>> {
         lock(&self.modules).get(&module).cloned()
     }
@@ -298,8 +298,8 @@ impl Clr {
         if (self.gate.is_catching_up() || self.finds_code())
             && let Some(later) = starts.get_mut(1..)
         {
-            // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`): in the order
-            // of their making they tell of tiers.
+            // The first, then the newest (`MethodDescVersioningState::LinkNativeCodeVersionNode`):
+            // the order of their making shows their tiers.
             later.reverse();
         }
         if starts.is_empty()
@@ -457,8 +457,8 @@ impl Clr {
         Some((range, body))
     }
 
-    /// What must be taken now, and who takes the code away. Nothing for code that stays: the
-    /// agent thread asks when a sample wants to know.
+    /// Returns the facts that must be taken now, and the keeper that takes the code away. No facts
+    /// for code that stays: the agent thread asks when a sample needs them.
     fn collectible_facts<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -485,7 +485,7 @@ impl Clr {
     }
 }
 
-/// What is known of a dynamic method.
+/// Returns the facts about a dynamic method.
 fn dynamic_facts<'rt, C: Synchronous>(
     cx: &Cx<'rt, C>,
     function: FunctionId<'rt>,
@@ -496,9 +496,9 @@ fn dynamic_facts<'rt, C: Synchronous>(
     })
 }
 
-/// Who takes a body's memory back.
+/// The event that takes a body's memory back.
 enum Keeper {
-    /// Nobody: it stays as long as the runtime.
+    /// None: it stays as long as the runtime.
     Runtime,
     /// The unload of a module.
     Module(usize),

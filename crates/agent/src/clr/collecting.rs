@@ -69,7 +69,7 @@ impl Collecting {
         if from_ns == 0 {
             return;
         }
-        // Held by the agent thread while it takes them, and by nobody else.
+        // Held by the agent thread while it takes them, and by no other thread.
         let Ok(mut times) = self.times.try_lock() else {
             return;
         };

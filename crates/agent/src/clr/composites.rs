@@ -1,10 +1,11 @@
 //! Composite ReadyToRun images: files that have the precompiled code of several modules, and are no
 //! modules themselves.
 //!
-//! A runtime tells of modules. Each names the file that has its code, in its own header; that file is
-//! in memory since the first of them was loaded, and stays as long as the runtime (`NativeImage::Open`,
-//! vm/nativeimage.cpp). Nobody says where, so it is looked for among the mappings: it may be mapped
-//! from its own file, from that of a program in one file, or copied into memory without a name.
+//! A runtime reports modules. Each names the file that has its code, in its own header; that file
+//! is in memory since the first of them was loaded, and stays as long as the runtime
+//! (`NativeImage::Open`, vm/nativeimage.cpp). Its address is not reported, so it is looked for
+//! among the mappings: it may be mapped from its own file, from that of a program in one file, or
+//! copied into memory without a name.
 //!
 //! Invariant: each is told to the code index once.
 

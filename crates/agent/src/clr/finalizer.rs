@@ -92,7 +92,7 @@ impl Watched {
         };
         let is_idle = now_ns.saturating_sub(since_ns) >= STILL_NS
             || !has_managed_frame(now.stack_pointer, map)
-                // What was read was its stack only if it has not run meanwhile.
+                // The words that were read were its stack only if it has not run meanwhile.
                 && proc::blocked(self.tid).as_ref() == Some(&now);
         self.last = Some((now, since_ns));
         if is_idle && self.rests.len() < MAX_PLACES {
@@ -126,7 +126,7 @@ fn has_managed_frame(stack_pointer: u64, map: &CodeMap) -> bool {
 
 fn is_managed(word: u64, mappings: &[Mapping], map: &CodeMap) -> bool {
     let runs = proc::mapping_of(mappings, word).is_some_and(|mapping| mapping.executable);
-    // ReadyToRun code of a module that nobody has told of yet is a file's, too.
+    // ReadyToRun code of a module that was not reported yet is a file's, too.
     runs && map
         .lookup(word)
         .is_none_or(|region| region.kind != Kind::Native)
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_managed_frame_must_stay_where_it_is_for_a_while() {
-        // Executable, and nobody's that is known.
+        // Executable memory that belongs to no known code.
         let code = libc::PROT_READ | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping of one page.

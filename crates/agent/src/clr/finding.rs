@@ -1,9 +1,11 @@
-//! Code that is found where samples meet it: a runtime that compiles very much is asked to tell of it no longer.
+//! Code that is found where samples meet it: a runtime that compiles very many methods is asked to
+//! report them no longer.
 //!
-//! To be told of each method costs a program that compiles tens of thousands of them one to two percent, half of it in the
-//! runtime; and most are never sampled. From .NET 10 on a runtime's own records say where its code is
-//! ([`stackwalk::heaps`]). So after some thousand methods it need not tell any more: a walk finds code of which nobody has told, and
-//! the agent thread learns of a body when a sample has met it (`catch_up`, [`Clr::meet`]).
+//! The reports of each method cost a program that compiles tens of thousands of them one to two
+//! percent, half of it in the runtime; and most are never sampled. From .NET 10 on a runtime's own
+//! records say where its code is ([`stackwalk::heaps`]). So after some thousand methods it need not
+//! report any more: a walk finds code that was not reported, and the agent thread learns of a body
+//! when a sample has met it (`catch_up`, [`Clr::meet`]).
 //!
 //! A program that compiles less is recorded as on every other runtime, and so is one that has modules that can be unloaded, or
 //! of whose methods more than a few are async: those must be known before a sample meets them. What is lost: the first samples of
@@ -26,7 +28,7 @@ use crate::target::code::{OwnBody, Owner};
 /// Bodies of which a runtime has told that its records are held against: at least, and at most.
 const TO_HOLD: (usize, usize) = (16, 256);
 
-/// One in so many methods may be async where a runtime need not tell of more.
+/// One in so many methods may be async where a runtime need not report more.
 const ASYNC_IN: u64 = 200;
 
 /// How code of a CLR becomes known.
@@ -34,11 +36,11 @@ const ASYNC_IN: u64 = 200;
 pub(super) struct Finding {
     /// Where its code is recorded, once that was looked for.
     heaps: OnceLock<Option<CodeHeaps>>,
-    /// It has been asked to tell of no more.
+    /// It has been asked to report no more methods.
     is_silent: AtomicBool,
     /// It has had a module that can be unloaded.
     has_collectible: AtomicBool,
-    /// Bodies that chains of async methods are about, told of or met.
+    /// Bodies that chains of async methods are about, reported or met.
     of_chains: AtomicU64,
 }
 
@@ -58,7 +60,8 @@ impl Finding {
 }
 
 impl Clr {
-    /// A module of it can be unloaded, from now on. What is compiled of such a one must be told of, as it goes without a word.
+    /// A module of it can be unloaded, from now on. Code compiled for such a one must be reported,
+    /// as it goes without a callback.
     pub(super) fn sees_collectible(&self) {
         self.finding.has_collectible.store(true, Ordering::Relaxed);
     }
@@ -68,7 +71,7 @@ impl Clr {
         self.finding.heaps().is_some()
     }
 
-    /// It has been asked for what a session wants, and tells of methods again.
+    /// It has been asked for the events of a session, and reports methods again.
     pub(crate) fn tells_again(&self) {
         self.finding.is_silent.store(false, Ordering::Relaxed);
     }
@@ -78,11 +81,11 @@ impl Clr {
         self.finding.of_chains.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it is to be silent, or to tell, if that is not what it does. It has told of so many methods, and the session wants
-    /// some.
+    /// Whether to make it silent, or to let it report; `None` if that is already in force. It has
+    /// reported `told` methods, and the session lets it be silent after `wanted`.
     ///
-    /// It tells for a moment also when something is to be learned on a thread of the program's ([`Clr::learn_expected`]), and goes
-    /// back to it when many of those that are met are async.
+    /// It reports for a moment also when something is to be learned on a thread of the program's
+    /// ([`Clr::learn_expected`]). It reports again when many of the methods that are met are async.
     pub(crate) fn is_to_be_silent(&self, told: u64, wanted: Option<u32>) -> Option<bool> {
         let silent = wanted.is_some_and(|wanted| told >= u64::from(wanted))
             && self.finding.of_chains.load(Ordering::Relaxed) * ASYNC_IN <= told

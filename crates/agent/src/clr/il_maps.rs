@@ -2,7 +2,7 @@
 //!
 //! Reading is some twenty times faster, and asking leaves the tables of the runtime's debugger behind in the program for good
 //! (`stackwalk::debug_info`). But the bytes are the runtime's own affair. Invariant: they are believed only of a CLR whose answers they
-//! have equalled, many times and again now and then, and never where somebody may have changed the IL.
+//! have equalled, many times and again now and then, and never where the IL may have been changed.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -22,7 +22,7 @@ const AGAIN: u32 = 256;
 /// They have differed.
 const NEVER: u32 = u32::MAX;
 
-/// What is known of a CLR's way to write them.
+/// The trust in a CLR's way to write them.
 #[derive(Debug, Default)]
 pub(super) struct IlMapTrust {
     /// The runtime's major version, 0 where it is not known.
@@ -103,8 +103,9 @@ impl Clr {
         self.read_il_map(function, code_start)
     }
 
-    /// The map of the precompiled code of a method that begins at `code_start`; empty where there is none, or where nobody may ask for
-    /// it: the runtime looks for it in the image, and dies of a file that was cut short.
+    /// The map of the precompiled code of a method that begins at `code_start`; empty where there
+    /// is none, or where the runtime must not be asked for it: it looks for it in the image, and
+    /// dies of a file that was cut short.
     pub(crate) fn precompiled_il_map<C: Synchronous>(
         &self,
         cx: &Cx<'_, C>,
@@ -152,7 +153,7 @@ impl Clr {
     }
 }
 
-/// What an image says of the precompiled method that begins at `code_start`, and how it is written there.
+/// Reads an image's map of the precompiled method that begins at `code_start`, and its format.
 ///
 /// # Errors
 /// It is not understood.
@@ -165,7 +166,8 @@ pub fn read_precompiled(
     Ok((format, names::il_map_of(entries)))
 }
 
-/// What was read, where that is trusted, else what the runtime says, by `ask`; empty where it must not be asked.
+/// Returns the map that was read, where that is trusted, else the runtime's map, by `ask`; empty
+/// where it must not be asked.
 fn trusted(
     trust: &AtomicU32,
     read: Result<IlMap, NoIlMap>,
@@ -239,14 +241,14 @@ mod tests {
         }
         let other: IlMap = vec![(0, 7)].into();
         assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
-        // What is not read is asked for, and is no reason for anything.
+        // A map that is not read is asked for, and is no reason for anything.
         let unread = || Err(NoIlMap::Bytes(debug_info::Error::Unknown));
         assert_eq!(one(unread(), Some(other.clone())), (other.clone(), 1));
         assert_eq!(one(unread(), None), (IlMap::default(), 1));
         for _ in TO_TRUST + 1..AGAIN {
             assert_eq!(one(Ok(map.clone()), Some(other.clone())), (map.clone(), 0));
         }
-        // Nobody may ask at this moment; and then it is another.
+        // The runtime must not be asked at this moment; and then it is another.
         assert_eq!(one(Ok(map.clone()), None), (IlMap::default(), 1));
         assert_eq!(
             one(Ok(map.clone()), Some(other.clone())),
@@ -264,7 +266,7 @@ mod tests {
         let mut known = 0;
         for _ in 0..TO_TRUST {
             assert!(known < TO_TRUST);
-            // What proves nothing, and what is not read, is no step.
+            // A map that proves nothing, and one that is not read, is no step.
             known = trusted_after(known, &Ok(one.clone()), &one);
             known = trusted_after(known, &Ok(IlMap::default()), &IlMap::default());
             let unread = Err(NoIlMap::Bytes(debug_info::Error::Unknown));

@@ -61,7 +61,7 @@ pub struct Clr {
     named_dynamics: Mutex<NamedDynamics>,
     rewritten: Mutex<Rewritten>,
     modifiable: AtomicBool,
-    /// What it does with hot code: [`Tiering`].
+    /// Its treatment of hot code: [`Tiering`].
     tiering: AtomicU8,
     /// Code headers that have been read and believed since the last that was not.
     headers_read: AtomicU32,
@@ -73,17 +73,17 @@ pub struct Clr {
     hijack_place: OnceLock<usize>,
     /// Whether the usual classes of chains are known (`async_types`).
     expected: AtomicU8,
-    /// What its library says of runtime async (`async_types`).
+    /// The facts about runtime async from its library (`async_types`).
     runtime_async: OnceLock<async_types::RuntimeAsync>,
     /// How its code becomes known.
     finding: Finding,
-    /// What walks of its heap find, while somebody wants them.
+    /// The findings of walks of its heap, while they are wanted.
     survey: Mutex<Option<Survey<'static, Stopped>>>,
     /// Set where a walker needs them.
     snapshots: OnceLock<StackSnapshots>,
-    /// Callbacks of it in which we have panicked, and told of.
+    /// Callbacks of it in which we have panicked, as far as they were reported.
     panics_told: AtomicU32,
-    /// What its callbacks had cost when that was last told.
+    /// The cost of its callbacks when that was last reported.
     calls_told: Mutex<[Calls; CallbackKind::COUNT]>,
 }
 
@@ -141,7 +141,7 @@ impl Clr {
 
     /// Its number: unique among the CLRs of a session, given out again when it has ended.
     pub fn number(&self) -> u8 {
-        // Asked for before there is one by nobody but who was refused.
+        // Only a refused one is asked for its number before there is one.
         self.number.get().copied().unwrap_or(u8::MAX)
     }
 
@@ -173,7 +173,7 @@ impl Clr {
         self.modifiable.store(modifiable, Ordering::Relaxed);
     }
 
-    /// What it does with hot code.
+    /// Sets its treatment of hot code.
     pub(crate) fn set_tiering(&self, tiering: Tiering) {
         self.tiering.store(tiering as u8, Ordering::Relaxed);
     }
@@ -207,12 +207,13 @@ impl Clr {
         chains::gate(self.place()?)
     }
 
-    /// From here on walks of its heap look for async methods that nobody runs.
+    /// From here on walks of its heap look for suspended async methods, which no thread runs.
     pub(crate) fn begin_survey(&self, types: &'static Types) {
         *lock(&self.survey) = Some(Survey::new(Stopped, types));
     }
 
-    /// What such walks do, where one is wanted. In callbacks of a collection; all else keeps away then.
+    /// Does the work of such walks, where one is wanted. In callbacks of a collection; all else
+    /// keeps away then.
     pub(crate) fn survey<R>(
         &self,
         walk: impl FnOnce(&mut Survey<'static, Stopped>) -> R,
@@ -243,7 +244,7 @@ impl Clr {
         u64::from(all.saturating_sub(before))
     }
 
-    /// What its callbacks have cost since the last call, of so much in all, by kind.
+    /// Returns the cost of its callbacks since the last call, of so much in all, by kind.
     pub(crate) fn new_calls(
         &self,
         all: [Calls; CallbackKind::COUNT],

@@ -49,11 +49,11 @@ struct State {
     claimed: Vec<u8>,
     /// The one CLR that `first` and `one` record.
     chosen: Option<u8>,
-    /// Who has each place in the table of hijacks.
+    /// The CLR in each place of the table of hijacks.
     places: [Option<u8>; HIJACKS],
     /// CLRs that we have come to and whose past is not known yet.
     arrived: Vec<u8>,
-    /// CLRs whose end the agent thread has taken in, while somebody waits for that.
+    /// CLRs whose end the agent thread has taken in, while a thread waits for that.
     acknowledged: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ pub struct Ending {
     pub is_last: bool,
 }
 
-/// What became of a CLR in `Initialize`.
+/// The outcome of a CLR's `Initialize`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admitted {
     /// A place in the table of hijacks, if one was free.
@@ -137,7 +137,7 @@ impl Registry {
         if state.policy != RuntimePolicy::First || *state.chosen.get_or_insert(number) == number {
             return Some(number);
         }
-        // May take the loader's lock, which somebody who waits for ours may hold.
+        // May take the loader's lock, which a thread that waits for ours may hold.
         drop(state);
         let version = version();
         let mut state = self.state();
@@ -153,8 +153,8 @@ impl Registry {
         None
     }
 
-    /// `Initialize`: lists a CLR; `None`: it is not to be recorded. Else `begin` is run before
-    /// anybody else can start or end.
+    /// `Initialize`: lists a CLR; `None`: it is not to be recorded. Else `begin` is run before any
+    /// other CLR can start or end.
     pub fn admit(
         &self,
         clr: &Arc<Clr>,
@@ -187,9 +187,9 @@ impl Registry {
         })
     }
 
-    /// `InitializeForAttach`: lists a CLR that we have come to while it runs, and gives it its number. It is
-    /// recorded if a session is under way whose policy wants it, and by the sessions to come. `None`: nobody would
-    /// look after it.
+    /// `InitializeForAttach`: lists a CLR that we have come to while it runs, and gives it its
+    /// number. It is recorded if a session is under way whose policy wants it, and by the sessions
+    /// to come. `None`: there is no agent thread to look after it.
     pub fn admit_attached(
         &self,
         clr: &Arc<Clr>,
@@ -248,7 +248,7 @@ impl Registry {
         running.map(|known| known.number).collect()
     }
 
-    /// Nobody is left, and nobody is about to come.
+    /// Whether no CLR is left, and none is about to come.
     pub fn is_deserted(&self) -> bool {
         let state = self.state();
         state.claimed.is_empty() && state.known.iter().all(|known| known.reach.is_none())
@@ -314,8 +314,8 @@ impl Registry {
         state.acknowledged.retain(|other| *other != number);
     }
 
-    /// The CLRs that wait in [`Registry::ends`]. If nobody is recorded without them, `rest` is run
-    /// before another CLR can start.
+    /// Returns the CLRs that wait in [`Registry::ends`]. If no CLR is recorded without them, `rest`
+    /// is run before another CLR can start.
     pub fn ending(&self, rest: impl FnOnce()) -> Option<Ending> {
         let state = self.state();
         let reached = || state.known.iter().filter(|clr| clr.reach.is_some());
@@ -344,9 +344,9 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// The agent thread has ended ([`Phase::Left`]): nobody waits for it.
+    /// The agent thread has ended ([`Phase::Left`]): no thread waits for it.
     pub fn agent_thread_ended(&self) {
-        // Whoever looked at the phase before and waits now holds the lock no more.
+        // A thread that looked at the phase before and waits now holds the lock no more.
         let _state = self.state();
         self.changed.notify_all();
     }

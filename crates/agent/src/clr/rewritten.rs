@@ -131,7 +131,7 @@ fn mapped(mappings: &[Mapping], base: u64) -> Arc<[Range<u64>]> {
     of_file.map(|mapping| mapping.range.clone()).collect()
 }
 
-/// Whether IL is in none of these places. Where there is none, nobody knows.
+/// Whether IL is in none of these places. False where there is no place, as nothing is known then.
 fn is_elsewhere(file: &[Range<u64>], il: u64) -> bool {
     !file.is_empty() && !file.iter().any(|range| range.contains(&il))
 }

@@ -42,8 +42,8 @@ impl<'a> Runtimes<'a> {
             .collect()
     }
 
-    /// Looks whether a CLR knows code at an address that no callback has told of, and learns of it. Answers whether
-    /// one does.
+    /// Learns of code at an address that no callback has reported, if a CLR knows it. Answers
+    /// whether one does.
     pub fn meet(&mut self, target: &Target, address: u64) -> bool {
         let untold = |known: &&KnownClr| {
             let reach = known.reach.as_ref().filter(|_| !known.ending);
@@ -69,7 +69,7 @@ impl<'a> Runtimes<'a> {
         }
     }
 
-    /// What corprof calls the CLR of this number; `None` where it has ended.
+    /// Returns corprof's index of the CLR of this number; `None` where it has ended.
     pub fn index_of(&mut self, runtime: u8) -> Option<RuntimeIndex> {
         Some(self.reach(runtime)?.2.index())
     }

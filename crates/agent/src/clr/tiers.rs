@@ -13,7 +13,7 @@
 
 use recording::Tier;
 
-/// What a runtime does with code that is hot.
+/// A runtime's treatment of code that is hot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Tiering {
@@ -37,7 +37,7 @@ impl Tiering {
     }
 }
 
-/// What is known of a body when it appears.
+/// The evidence on a body when it appears.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evidence<'a> {
     /// Its first bytes.
@@ -49,7 +49,7 @@ pub struct Evidence<'a> {
     pub earlier: usize,
     /// The method has ReadyToRun code.
     pub precompiled: bool,
-    /// What the runtime does with code that is hot.
+    /// The runtime's treatment of code that is hot.
     pub tiering: Tiering,
 }
 
@@ -82,8 +82,9 @@ pub fn of_body(evidence: Evidence<'_>) -> Tier {
     }
 }
 
-/// What a runtime of this version does, as far as this process's environment says (`TieredCompilation`, `TieredPGO`,
-/// src/coreclr/inc/clrconfignames.h, clrconfigvalues.h; numbers are hex).
+/// Returns the treatment of hot code by a runtime of this version. It is known as far as this
+/// process's environment says (`TieredCompilation`, `TieredPGO`, src/coreclr/inc/clrconfignames.h,
+/// clrconfigvalues.h; numbers are hex).
 pub fn tiering(major: u16) -> Tiering {
     let is_zero = |name: String| {
         std::env::var(name).is_ok_and(|value| {

@@ -1,4 +1,4 @@
-//! Which version a CLR is.
+//! The version of a CLR.
 //!
 //! GetRuntimeInformation says so from .NET 5 on. .NET Core 3.1 answers 4.0.30319, as every CLR
 //! since .NET Framework 4 had; its true version is the name of the folder it was loaded from.

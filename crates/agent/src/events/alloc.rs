@@ -55,7 +55,7 @@ impl EventSource for Allocations {
     }
 }
 
-/// What a runtime that lets us listen to its own events needs to tell of allocations.
+/// Returns the needs of allocation events of a runtime that lets us listen to its own events.
 pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
     let interval = interval.max(TICK_BYTES);
     if runtime.major >= 10 {
@@ -78,7 +78,7 @@ pub(super) fn of_own_events(runtime: &RuntimeFacts, interval: u64) -> Need {
     }
 }
 
-/// What a thread that allocates keeps: where its next sample is.
+/// The state of a thread that allocates: where its next sample is.
 struct ByteSampling {
     random: u64,
     /// Bytes until the next sample; none before the first object.
@@ -182,7 +182,7 @@ pub(crate) fn object_allocated<'rt>(
 pub(super) const LARGE_HEAP: u32 = 1;
 const HEAPS: usize = 3;
 
-/// What the last tick of each heap came to, in bytes.
+/// The amount of the last tick of each heap, in bytes.
 #[derive(Debug)]
 pub(super) struct Ticks([AtomicU64; HEAPS]);
 
@@ -207,7 +207,7 @@ impl Ticks {
     }
 }
 
-/// What an event says of an object.
+/// An event's facts about an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Allocated<'a> {
     /// ClassID.
@@ -220,7 +220,7 @@ pub(super) struct Allocated<'a> {
     pub(super) address: usize,
 }
 
-/// What an AllocationTick counts.
+/// The count of an AllocationTick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tick {
     /// `gc_oh_num`.
@@ -280,7 +280,7 @@ fn keep<'rt>(
     allocated: &Allocated<'_>,
 ) {
     let name = |cx: &Cx<'rt, Callback>| -> Arc<str> {
-        // SAFETY: this runtime has just told of the class (a ClassID is the address of the type's
+        // SAFETY: this runtime has just reported the class (a ClassID is the address of the type's
         // MethodTable, which is what the event's TypeID is), and an object of it is being made.
         let key = unsafe { ClassKey::from_parts(cx.info().index(), allocated.class) };
         let class = key.and_then(|key| cx.info().id(key));
@@ -368,7 +368,8 @@ mod tests {
     fn a_tick_favours_no_size() {
         let mut own = own(11);
         let ticks = Ticks::new();
-        // What a thread with small objects takes at a time, and arrays of all sizes beside it.
+        // The allocations of a thread with small objects at a time, and arrays of all sizes beside
+        // it.
         let (mut counted, mut weighed, mut ended_by) = ([0u64; 2], [0u64; 2], [0u64; 2]);
         let mut running = 0;
         for _ in 0..2_000_000 {
@@ -388,7 +389,7 @@ mod tests {
         let error = |sums: [u64; 2], kind: usize| sums[kind] as f64 / counted[kind] as f64 - 1.0;
         let (small, large) = (error(weighed, 0), error(weighed, 1));
         assert!(small.abs() < 0.02 && large.abs() < 0.02, "{small} {large}");
-        // What it is good for.
+        // For comparison: the error of the ticks' own amounts.
         let (small, large) = (error(ended_by, 0), error(ended_by, 1));
         assert!(small < -0.06 && large > 0.04, "{small} {large}");
     }

@@ -47,7 +47,7 @@ struct Asked {
 }
 
 impl Listening {
-    /// What is listened to, unless that pauses.
+    /// Returns the keywords and level that are listened to, unless the listening pauses.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
         let asked = lock(&self.0);
         let asked = asked.as_ref()?;
@@ -57,7 +57,7 @@ impl Listening {
     /// Listens to this in place of what was listened to.
     ///
     /// # Errors
-    /// What the runtime answers: then it tells of nothing.
+    /// The runtime's error: it reports no events then.
     pub(super) fn listen<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -99,8 +99,10 @@ impl Listening {
     }
 }
 
-/// While a session has the keyword of AllocationSampled, .NET 10 and 11 tell nobody of AllocationTick, and do not begin again when
-/// it ends, but when one begins that has the keyword of those. This one is of a level at which nothing is told.
+/// Lets the runtime report AllocationTick again. While a session has the keyword of
+/// AllocationSampled, .NET 10 and 11 report AllocationTick to no session. They do not begin again
+/// when it ends, but when one begins that has the keyword of those. This one is of a level at which
+/// nothing is reported.
 fn give_back_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
     if let Ok(session) = start(cx, (KEYWORD_GC, LEVEL_CRITICAL)) {
         let _ended = cx.info().event_pipe_stop_session(cx, session);
@@ -110,7 +112,7 @@ fn give_back_ticks<'rt, C: MayTriggerGc>(cx: &mut Cx<'rt, C>) {
 /// Begins the session.
 ///
 /// # Errors
-/// What the runtime answers.
+/// The runtime's error.
 fn start<'rt, C: MayTriggerGc>(
     cx: &mut Cx<'rt, C>,
     (keywords, level): (u64, u32),

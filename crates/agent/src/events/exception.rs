@@ -5,9 +5,9 @@
 //! filter was asked about, so each thread keeps a short stack of searches.
 //!
 //! Up to .NET 8 the profiler's callbacks tell, which is what is here (`ExceptionThrown`, `ExceptionSearchCatcherFound`). A
-//! search that leaves the outermost method has found nobody: most likely the program ends by this exception within
-//! milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`] at most). From .NET 9 on the runtime's events
-//! tell (`exception_event`).
+//! search that leaves the outermost method has found no catcher: most likely the program ends by
+//! this exception within milliseconds, so its thread waits until the sample is sent ([`LAST_WAIT`]
+//! at most). From .NET 9 on the runtime's events tell (`exception_event`).
 //!
 //! Invariant: everything here runs on the throwing thread and never blocks otherwise, as `ExceptionThrown` is called in
 //! cooperative mode.
@@ -34,7 +34,7 @@ use crate::walkers::here::stack_pointer;
 pub(super) const MAX_MESSAGE: usize = 256;
 /// Most searches of a thread that are kept.
 pub(super) const MAX_SEARCHES: usize = 64;
-/// How long a thread waits for the sample of an exception that nobody catches to be sent.
+/// How long a thread waits for the sample of an uncaught exception to be sent.
 pub(super) const LAST_WAIT: Duration = Duration::from_millis(50);
 /// From this .NET on exceptions are dispatched by managed code.
 const MANAGED_DISPATCH: u16 = 9;
@@ -98,7 +98,7 @@ struct MessageLayout {
     characters: usize,
 }
 
-/// What a CLR's exceptions look like: found once, at the first one.
+/// The layout of a CLR's exceptions: found once, at the first one.
 #[derive(Debug, Default)]
 pub(crate) struct ExceptionFacts {
     layout: OnceLock<Option<MessageLayout>>,
@@ -112,7 +112,7 @@ pub(crate) fn thrown<'rt>(
 ) {
     let events = origin.events;
     if !events.wants(Event::Exception) {
-        // The walker `shadow` alone is called: nobody waits for what the search finds.
+        // The walker `shadow` alone is called: no sample waits for the result of the search.
         return;
     }
     let place = events.offer(Event::Exception, 1);
@@ -159,7 +159,7 @@ fn outermost<'rt>(
 pub(super) fn managed_at(map: &CodeMap, word: u64) -> Option<(u64, u64)> {
     let lookup = lookup_address(word);
     let Some(region) = map.lookup(lookup) else {
-        // Of which nobody has told.
+        // Code that was not reported.
         return Some((lookup, map.untold(lookup)?.start));
     };
     match region.kind {
@@ -204,7 +204,7 @@ pub(crate) fn search_leaves(origin: Origin<'_>) {
     }
 }
 
-/// Nobody catches the exception whose search has begun last.
+/// Ends the search that has begun last: its exception is uncaught.
 fn nobody(origin: Origin<'_>) {
     if let Some(catcher) = end_search() {
         catcher.none(origin.events.wake, LAST_WAIT);

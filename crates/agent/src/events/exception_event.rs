@@ -1,4 +1,4 @@
-//! Exceptions as the runtime's own events tell of them, from .NET 9 on.
+//! Exceptions as the runtime's own events report them, from .NET 9 on.
 //!
 //! The profiler's callbacks (`exception`) are never asked for there, as a program does not survive them: around each
 //! filter and each catch block the runtime goes into preemptive mode for them while it holds the exception by a reference of
@@ -6,16 +6,19 @@
 //! dotnet/runtime issue 132462, mended in .NET 11). A collection there, and the filter or the handler is given memory that is
 //! something else by then. Events are delivered in cooperative mode, and change nothing.
 //!
-//! A throw is told of (ExceptionThrown) before its handler is searched for; the handler as it begins
-//! (ExceptionCatchStart). That an exception is thrown again (`throw;`) is not told: a handler begins that was not
-//! searched for. Its sample is taken then, when the stack is still that of the throw.
+//! A throw is reported (ExceptionThrown) before its handler is searched for; the handler as it
+//! begins (ExceptionCatchStart). A repeated throw of an exception (`throw;`) is not reported: a
+//! handler begins that was not searched for. Its sample is taken then, when the stack is still that
+//! of the throw.
 //!
-//! What leaves a method of runtime async that was resumed (.NET 11 on) is caught by the class library, which resumes the method that
-//! awaits it with the exception in place of a result. That is no throw and is not told as one; the handlers are, as they
-//! begin. So the catcher is the first of them that is not the class library's.
+//! An exception that leaves a resumed method of runtime async (.NET 11 on) is caught by the class
+//! library. It resumes the method that awaits it with the exception in place of a result. That is
+//! no throw and is not reported as one; the handlers are, as they begin. So the catcher is the
+//! first of them that is not the class library's.
 //!
 //! Invariant: everything here runs on the throwing thread, in cooperative mode, so it never blocks, but for an exception
-//! that nobody on its stack can catch: that thread waits until the sample is sent (`LAST_WAIT` at most).
+//! that no method on its stack can catch: that thread waits until the sample is sent (`LAST_WAIT`
+//! at most).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -45,7 +48,7 @@ const OUTERMOST: [&str; 2] = [
 /// Most facts of each kind that are remembered; beyond, it starts again.
 const MAX_METHODS: usize = 8192;
 
-/// What the event says of an exception.
+/// The event's facts about an exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Thrown {
     /// Of a nested type its own name alone, until a sample is taken of it.
@@ -89,23 +92,25 @@ struct Passed {
     catcher: Option<Arc<Catcher>>,
 }
 
-/// What a handler begins for.
+/// The cause for which a handler begins.
 #[derive(Debug)]
 enum Handled {
-    /// What was thrown, and is sampled where somebody waits for the answer.
+    /// A thrown exception; it has a catcher if a sample waits for the answer.
     Searched(Option<Arc<Catcher>>),
-    /// What a handler that has begun before throws again.
+    /// An exception that an earlier handler throws again.
     Again(Arc<Thrown>),
-    /// Nobody knows: it was thrown before the session began.
+    /// An unknown exception: it was thrown before the session began.
     Unknown,
 }
 
-/// The exceptions of one thread. Stacks grow down: what is told of deeper has a lower stack pointer.
+/// The exceptions of one thread. Stacks grow down: one that is reported deeper has a lower stack
+/// pointer.
 #[derive(Debug, Default)]
 struct Dispatches {
     searches: Vec<Search>,
     caught: Vec<Caught>,
-    /// What was caught last, if that was by the class library to pass it on, and nothing was thrown since.
+    /// The exception that was caught last. Set if the class library caught it to pass it on, and
+    /// nothing was thrown since.
     passed: Option<Passed>,
     filters: usize,
 }
@@ -143,7 +148,7 @@ impl Dispatches {
         self.filters += 1;
     }
 
-    /// What the filter threw and did not catch is swallowed.
+    /// Drops the exceptions that the filter threw and did not catch: they are swallowed.
     fn filter_ends(&mut self) {
         let filters = self.filters;
         self.searches
@@ -319,8 +324,8 @@ fn whole_name<'rt>(
 }
 
 fn name_of<'rt>(origin: Origin<'_>, cx: &Cx<'rt, Callback>, function: usize) -> Option<Arc<str>> {
-    // SAFETY: this runtime has just told of the method, and it is on the calling thread's stack (a FunctionID is the
-    // address of the method's MethodDesc, which is what the event's MethodID is).
+    // SAFETY: this runtime has just reported the method, and it is on the calling thread's stack (a
+    // FunctionID is the address of the method's MethodDesc, which is what the event's MethodID is).
     let key = unsafe { FunctionKey::from_parts(cx.info().index(), function) }?;
     let function = cx.info().id(key)?;
     Some(origin.own.names.function(origin.clr, cx, function))
@@ -383,9 +388,9 @@ fn remember<K: Eq + Hash, V>(known: &Mutex<HashMap<K, V>>, key: K, value: V) {
     known.insert(key, value);
 }
 
-/// What was found out about the methods of a CLR, by where their code begins. A method that takes the place of one that
-/// was unloaded is taken for that: a thread waits a moment for nothing then, its last sample may be lost, or a
-/// nested type has a name too short.
+/// Facts found out about the methods of a CLR, by where their code begins. A method that takes the
+/// place of one that was unloaded is taken for that: a thread waits a moment for nothing then, its
+/// last sample may be lost, or a nested type has a name too short.
 #[derive(Debug, Default)]
 pub(crate) struct ThrownFacts {
     /// Whether it may catch.
@@ -479,7 +484,7 @@ mod tests {
     fn what_a_filter_throws_ends_with_it() {
         let mut own = Dispatches::new();
         let outer = throw(&mut own, 1000, "outer");
-        // It may be told of on less stack than the throw was.
+        // It may be reported on less stack than the throw was.
         own.filter_begins();
         let _swallowed = throw(&mut own, 500, "inner");
         own.filter_ends();

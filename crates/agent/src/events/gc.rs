@@ -51,7 +51,7 @@ struct State {
     running: Vec<Collection>,
 }
 
-/// What a CLR's collector is doing.
+/// The present work of a CLR's collector.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     state: Mutex<State>,

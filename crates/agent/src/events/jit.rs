@@ -26,7 +26,7 @@ impl EventSource for Compilations {
     }
 
     fn need(&self, _: Asked<'_>) -> Result<Need, String> {
-        // Told of in any case.
+        // Reported in any case.
         Ok(Need::nothing(
             "JITCompilationStarted to JITCompilationFinished",
         ))

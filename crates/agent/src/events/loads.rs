@@ -16,7 +16,7 @@ impl EventSource for Modules {
     }
 
     fn need(&self, _: Asked<'_>) -> Result<Need, String> {
-        // Told of in any case.
+        // Reported in any case.
         Ok(Need::nothing("ModuleLoadFinished callback"))
     }
 }

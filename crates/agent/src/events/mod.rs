@@ -59,14 +59,14 @@ use crate::walkers::snapshot::snapshot_here;
 pub enum EventNews {
     /// Where an event's samples come from, and about how much one stands for.
     Source {
-        /// Which event.
+        /// The event.
         event: Event,
         /// For reports.
         source: &'static str,
         /// In the event's unit; 0 for one.
         interval: u64,
     },
-    /// What a user must know.
+    /// A note for users.
     Note(String),
 }
 
@@ -85,14 +85,14 @@ pub struct Events {
     ticks: alloc::Ticks,
     queue: Queue,
     handles: Arc<Handles>,
-    /// Collections that have ended, of all CLRs, since they are told of.
+    /// Collections that have ended, of all CLRs, since they were last written.
     collections: AtomicU64,
     news: Mutex<Vec<EventNews>>,
-    /// What each CLR has of its own here, by number.
+    /// Each CLR's own state here, by number.
     clrs: Mutex<Vec<(u8, Arc<ClrEvents>)>>,
 }
 
-/// What the events of one CLR need.
+/// The needs of the events of one CLR.
 #[derive(Debug)]
 pub(crate) struct ClrEvents {
     pub(crate) facts: RuntimeFacts,
@@ -223,7 +223,7 @@ impl Events {
         lock(&self.clrs).retain(|(other, _)| *other != number);
     }
 
-    /// What a CLR has of its own here.
+    /// Returns a CLR's own state here.
     pub(crate) fn of(&self, number: u8) -> Option<Arc<ClrEvents>> {
         let clrs = lock(&self.clrs);
         let found = clrs.iter().find(|(other, _)| *other == number);
@@ -254,13 +254,14 @@ impl Events {
         self.collections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Handles that nobody follows any more are given back: those of samples that were dropped on their way.
+    /// Gives back the handles that are no longer followed: those of samples that were dropped on
+    /// their way.
     pub(crate) fn give_back_handles(&self, runtimes: &mut Runtimes<'_>) {
         self.handles.give_back(runtimes);
     }
 
-    /// Whether there are any where there is no session: samples that were on their way when it ended are nobody's, and are
-    /// dropped.
+    /// Whether there are any where there is no session: samples that were on their way when it
+    /// ended belong to no session, and are dropped.
     pub(crate) fn has_late_handles(&self) -> bool {
         let is_any = self.handles.is_any();
         if is_any {
@@ -332,7 +333,7 @@ impl Events {
         place.is_some()
     }
 
-    /// Tells the recording something once; nobody, where there is none.
+    /// Queues a piece of news for the recording, once; drops it where there is no session.
     pub(crate) fn tell(&self, news: EventNews) {
         if self.phase.get().is_session() {
             lock(&self.news).push(news);

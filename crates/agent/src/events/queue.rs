@@ -2,8 +2,8 @@
 //!
 //! It decides how many are kept: a reservoir for each event that has a limit, renewed each time the
 //! agent thread takes what is there, and one bound on the bytes of all. Invariants: its lock is a
-//! leaf, held for a few list operations and never over a call into the CLR; nobody waits for room;
-//! what is not kept is counted, by event where a limit said no, else as lost.
+//! leaf, held for a few list operations and never over a call into the CLR; no thread waits for
+//! room; what is not kept is counted, by event where a limit said no, else as lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -34,14 +34,14 @@ pub(super) enum Place {
     Largest,
 }
 
-/// What was not kept of an event.
+/// The samples of an event that were not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limited {
     pub(super) count: u64,
     pub(super) value: u64,
 }
 
-/// What the agent thread takes.
+/// The samples that the agent thread takes.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) samples: Vec<EventSample>,

@@ -23,11 +23,11 @@ pub(crate) struct EventSample {
     pub(crate) end: EndCode,
     /// Words of the walk, leaf first; behind them a chain, if there is one (`model::chain`).
     pub(crate) frames: Box<[u64]>,
-    /// What is counted under one name.
+    /// The name under which samples are counted.
     pub(crate) name: Arc<str>,
     /// The rest.
     pub(crate) text: String,
-    /// Who will catch it, for an exception.
+    /// The catching method, for an exception.
     pub(crate) catcher: Option<Arc<Catcher>>,
     /// By what it is followed, for an object whose life is.
     pub(crate) followed: Option<Followed>,
@@ -69,7 +69,7 @@ impl Catcher {
         self.name.get().map(|name| &**name)
     }
 
-    /// The search has ended, and nobody has been found.
+    /// Whether the search has ended without a catcher.
     pub(crate) fn is_uncaught(&self) -> bool {
         self.end.load(Ordering::Acquire) != 0 // pairs with `none`
     }

@@ -19,7 +19,7 @@ pub enum How {
     Attached,
 }
 
-/// What is known of a CLR before it is asked for events.
+/// Facts about a CLR, known before it is asked for events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeFacts {
     /// `8.0.4`.
@@ -42,7 +42,7 @@ pub(super) struct Asked<'a> {
     pub(super) runtime: &'a RuntimeFacts,
 }
 
-/// What a source needs, and what it says of itself.
+/// The needs of a source, and its description of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Need {
     pub(super) low: EventMaskLow,
@@ -75,10 +75,10 @@ impl Need {
 
 /// Where samples of an event come from.
 pub(super) trait EventSource: Sync {
-    /// Which event.
+    /// Returns the source's event.
     fn event(&self) -> Event;
 
-    /// What it needs of a CLR.
+    /// Returns its needs of a CLR.
     ///
     /// # Errors
     /// It cannot be had there; the text says so to users.

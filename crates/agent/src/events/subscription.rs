@@ -1,7 +1,8 @@
-//! What a CLR is asked for, so that the chosen events come, and what must be said about it.
+//! Subscriptions: the flags and sessions that a CLR is asked for, so that the chosen events come,
+//! and the notes about them.
 //!
 //! Pure functions of the settings, of the CLR and of how we came to it; and `apply`, which asks a CLR
-//! that runs already. Invariants: nothing is asked for that nobody wants; what was asked for at
+//! that runs already. Invariants: nothing is asked for that is not wanted; what was asked for at
 //! start-up and cannot be taken back is asked for again, as the runtime refuses every mask without it.
 
 use corprof::context::AgentThread;
@@ -12,7 +13,7 @@ use super::source::{Asked, How, RuntimeFacts, SOURCES};
 use super::{ClrEvents, EventNews};
 use crate::model::{EventSet, Settings, WalkerKind};
 
-/// What is asked of one CLR.
+/// The flags and sessions that one CLR is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// `COR_PRF_MONITOR`.
@@ -23,11 +24,11 @@ pub struct Subscription {
     pub session: Option<(u64, u32)>,
     /// The same of a session for allocations alone, which may be ended and begun again.
     pub sampled: Option<(u64, u32)>,
-    /// What the recording is to be told.
+    /// News for the recording.
     pub news: Vec<EventNews>,
 }
 
-/// What keeps code, modules and threads true, with or without a session.
+/// The flags that keep code, modules and threads true, with or without a session.
 const ALWAYS: (EventMaskLow, EventMaskHigh) = (
     EventMaskLow::MONITOR_THREADS
         .union(EventMaskLow::MONITOR_MODULE_LOADS)
@@ -35,7 +36,7 @@ const ALWAYS: (EventMaskLow, EventMaskHigh) = (
     EventMaskHigh::MONITOR_DYNAMIC_FUNCTION_UNLOADS,
 );
 
-/// What the chosen events need of a CLR.
+/// Returns the chosen events' needs of a CLR.
 pub fn of_events(settings: &Settings, how: How, runtime: &RuntimeFacts) -> Subscription {
     let mut all = Subscription {
         low: EventMaskLow::empty(),
@@ -118,7 +119,7 @@ pub fn of_session(
     all
 }
 
-/// What is asked of a CLR while there is no session.
+/// Returns the flags that a CLR is asked for while there is no session.
 pub fn of_idle() -> Subscription {
     Subscription {
         low: ALWAYS.0,
@@ -154,8 +155,8 @@ pub(crate) fn changes_session(own: &ClrEvents, wanted: &Subscription) -> bool {
     own.session.now() != wanted.session || own.told.now() != wanted.sampled
 }
 
-/// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be had.
-/// What cannot be taken back (the slow allocation path of .NET Core 3.1) stays.
+/// Asks a CLR that runs for `wanted` in place of what it was asked for. Answers what could not be
+/// had. Flags that cannot be taken back (the slow allocation path of .NET Core 3.1) stay.
 pub(crate) fn apply(
     cx: &mut Cx<'_, AgentThread>,
     own: &ClrEvents,
@@ -367,7 +368,7 @@ mod tests {
             let asked = of_session(&settings, How::Attached, &attached, hooks::EVENTS);
             assert_eq!(asked.news.is_empty(), !is_said, "{walker}");
         }
-        // What 3.1 cannot do then is said by name.
+        // The notes name the event that 3.1 cannot do then.
         let settings = Settings::parse("event=alloc");
         let asked = of_session(&settings, How::Attached, &facts(4, false), hooks::EVENTS);
         assert!(

@@ -1,11 +1,14 @@
-//! Turns: a runtime that tells of very many allocations is listened to for a part of the time only.
+//! Turns: a runtime that reports very many allocations is listened to for a part of the time only.
 //!
-//! .NET 6 and later tell of an object for each 100 KiB, and of no fewer. That costs them some 7 µs each (they write the
-//! type's name), whoever listens, so what a thread that allocates pays for can only be had less often by not listening. A session
-//! of its own is begun and ended in turn, by a thread that lives for that: the runtime makes it one of its own. Invariants: each
-//! sample stands for as many times more as the time is less; by which part that is changes only while there is no session, so no
-//! object is counted by another; none is taken of a runtime whose sessions may not begin and end at any time; when a turn is,
-//! is chance's, and how long it was is made up for by the time up to the next; a runtime that is asked for something else, or that ends, has no such thread any more.
+//! .NET 6 and later report an object for each 100 KiB, and no fewer. That costs them some 7 µs each
+//! (they write the type's name), whoever listens, so what a thread that allocates pays for can only
+//! be had less often by not listening. A session of its own is begun and ended in turn, by a thread
+//! that lives for that: the runtime makes it one of its own. Invariants: each sample stands for as
+//! many times more as the time is less; by which part that is changes only while there is no
+//! session, so no object is counted by another; none is taken of a runtime whose sessions may not
+//! begin and end at any time; when a turn is, is chance's, and how long it was is made up for by
+//! the time up to the next; a runtime that is asked for something else, or that ends, has no such
+//! thread any more.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -37,7 +40,7 @@ const MOST_PARTS: u64 = 8;
 /// How long a turn is: to begin and to end one costs some 0.5 ms.
 const TURN_NS: u64 = 200_000_000;
 
-/// What a runtime has been asked to tell of allocations, and has told.
+/// The allocation events that a runtime was asked for, and those that it has reported.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     listening: Listening,
@@ -48,13 +51,13 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// It told of an object. For how many it stands.
+    /// Counts a reported object. Returns the number of objects for which it stands.
     pub(super) fn object(&self) -> u64 {
         self.objects.fetch_add(1, Ordering::Relaxed);
         u64::from(self.parts.load(Ordering::Relaxed).max(1))
     }
 
-    /// What is listened to all the time.
+    /// Returns the keywords and level that are listened to all the time.
     pub(super) fn now(&self) -> Option<(u64, u32)> {
         self.listening.now()
     }
@@ -62,7 +65,7 @@ impl Told {
     /// Listens to this all the time, in place of what was listened to. No turns are taken.
     ///
     /// # Errors
-    /// What the runtime answers: then it tells of nothing.
+    /// The runtime's error: it reports no events then.
     pub(super) fn listen<'rt, C: MayTriggerGc>(
         &self,
         cx: &mut Cx<'rt, C>,
@@ -80,7 +83,7 @@ fn parts(interval: u64) -> u32 {
     (interval / TICK_BYTES).clamp(1, MOST_PARTS) as u32
 }
 
-/// Of a runtime, how many objects it tells of.
+/// The rate at which a runtime reports objects.
 #[derive(Debug, Default)]
 struct Rate {
     objects: u64,
@@ -90,7 +93,8 @@ struct Rate {
 }
 
 impl Rate {
-    /// At this time it had told of so many. Answers how many those are a second, where they are many for long enough.
+    /// Takes the number of objects that were reported up to this time. Answers how many those are a
+    /// second, where they are many for long enough.
     fn look(&mut self, objects: u64, now_ns: u64) -> Option<u64> {
         let since = objects.saturating_sub(self.objects);
         let passed = now_ns.saturating_sub(self.time_ns).max(1);
@@ -119,7 +123,7 @@ impl Turns {
         }
     }
 
-    /// Looks how much these runtimes tell of, once a second or less often. Agent thread.
+    /// Looks how much these runtimes report, once a second or less often. Agent thread.
     pub(crate) fn look(
         &mut self,
         events: &Events,
@@ -168,7 +172,7 @@ impl Turns {
     }
 }
 
-/// Whoever has to go, and is told to.
+/// Stop flag of the thread that takes turns.
 #[derive(Debug, Default)]
 struct Over {
     is_over: Mutex<bool>,

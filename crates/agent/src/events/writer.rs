@@ -48,7 +48,7 @@ pub(crate) struct EventWriter {
     live: LiveTable,
 }
 
-/// What samples are about, as far as it has been told.
+/// The subjects of samples, as far as they have been written.
 #[derive(Default)]
 pub(super) struct Details {
     known: HashMap<DetailKey, u32>,
@@ -108,7 +108,7 @@ impl Waiting {
         catcher.is_some_and(|catcher| catcher.is_passed_on())
     }
 
-    /// Nobody will be found any more.
+    /// Whether no catcher will be found any more.
     fn is_uncaught(&self) -> bool {
         let catcher = self.sample.catcher.as_ref();
         catcher.is_some_and(|catcher| catcher.is_uncaught())
@@ -221,7 +221,7 @@ impl EventWriter {
         std::mem::take(&mut self.urgent)
     }
 
-    /// What was written has been sent: threads that wait for it go on.
+    /// Releases the threads that wait for their samples: these have been sent.
     pub(crate) fn sent(&mut self) {
         for catcher in self.awaited.drain(..) {
             catcher.sent();

@@ -92,7 +92,7 @@ impl Clock {
         }
     }
 
-    /// What ticks are worth, by all the time that has passed.
+    /// Returns the worth of ticks in nanoseconds, by all the time that has passed.
     pub(crate) fn rate(&self) -> Rate {
         let (ticks, ns) = self.both();
         let ns = ns.saturating_sub(self.begin_ns);

@@ -1,4 +1,4 @@
-//! Which method a number in the shadow trees stands for.
+//! Methods behind the numbers in the shadow trees.
 //!
 //! Compiled code brings the number along (`FunctionIDMapper2`), so a number says the runtime as well
 //! as the function, and ids of two runtimes cannot be mixed up (rule 28 of the seeds). Methods that
@@ -127,7 +127,7 @@ impl Methods {
             .is_some_and(|method| !method.unloaded)
     }
 
-    /// What a number stands for; takes its names along.
+    /// Takes the method behind a number, along with its names.
     pub(crate) fn take(&self, number: u32) -> Option<Method> {
         let mut state = self.state();
         let method = state.methods.get_mut(&number)?;

@@ -33,8 +33,8 @@ use stack::ShadowStack;
 
 pub(crate) use clock::Clock;
 
-/// What a runtime is asked for. Inlined methods have no hooks, so nothing is inlined: the counts
-/// are those of the program's source.
+/// The events that a runtime is asked for. Inlined methods have no hooks, so nothing is inlined:
+/// the counts are those of the program's source.
 pub(crate) const EVENTS: EventMaskLow = EventMaskLow::MONITOR_ENTERLEAVE
     .union(EventMaskLow::MONITOR_EXCEPTIONS)
     .union(EventMaskLow::DISABLE_INLINING);
@@ -45,7 +45,7 @@ const RUNTIME_ASYNC: u16 = 11;
 /// Most shadow stacks: as many as the sampler samples threads.
 const MAX_STACKS: usize = 4096;
 
-/// Stacks that belong to nobody, and those that the agent thread has not heard of.
+/// Stacks that belong to no thread, and those that the agent thread has not learned of.
 #[derive(Debug, Default)]
 struct Pool {
     free: Vec<&'static ShadowStack>,
@@ -168,7 +168,7 @@ impl ShadowStacks {
         }
     }
 
-    /// A shadow stack that is nobody's.
+    /// Takes a shadow stack that belongs to no thread.
     fn take(&self) -> Option<&'static ShadowStack> {
         let mut pool = self.pool();
         if let Some(free) = pool.free.pop() {
@@ -231,8 +231,8 @@ impl ShadowStacks {
     }
 }
 
-/// What runs on the calling thread: a word for the walker `shadow`, 0 where there is no shadow
-/// stack. For the signal handler: loads only.
+/// Returns the method that runs on the calling thread: a word for the walker `shadow`, 0 where
+/// there is no shadow stack. For the signal handler: loads only.
 pub(crate) fn own_word() -> u64 {
     table::own().map_or(0, |own| {
         u64::from(own.serial.load(Relaxed)) << 32 | u64::from(own.current())
@@ -296,7 +296,7 @@ impl Hooks {
         })
     }
 
-    /// Ticks now, where anybody wants to know.
+    /// Ticks now, where times are wanted.
     #[inline]
     fn now(&self) -> u64 {
         if self.stacks.timed {

@@ -1,4 +1,4 @@
-//! What a hooked method is to calls of runtime async (.NET 11 on).
+//! Hooked methods in calls of runtime async (.NET 11 on).
 //!
 //! Such a method is entered anew each time it is resumed, and is not left when it is suspended (dotnet/runtime issue 122488); and
 //! it is two functions: its body, and a thunk that makes its task for callers of other kinds. A resumption is no call, and the thunk

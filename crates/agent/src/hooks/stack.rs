@@ -6,7 +6,7 @@
 //!
 //! A frame is known by its caller's stack pointer, which the hooks bring: stacks grow down, so a
 //! frame whose caller's stack pointer is not above that of a new call has gone, whether or not
-//! anybody said so. That heals what a hook or an exception callback has missed.
+//! a hook reported it. That heals what a hook or an exception callback has missed.
 //!
 //! Invariants: one writer, so counters need no read-modify-write; a node's method and parent never
 //! change once [`ShadowStack::nodes_ready`] counts it; nothing here locks, allocates or makes a system
@@ -85,7 +85,7 @@ pub(super) const RESUMES: u32 = 8;
 /// The stack and the tree.
 #[derive(Debug)]
 pub(crate) struct ShadowStack {
-    /// Unique in the process for all time, 0 while nobody's.
+    /// Unique in the process for all time, 0 while it belongs to no thread.
     pub(crate) serial: AtomicU32,
     /// Number of the thread in the recording.
     pub(crate) thread: AtomicU32,
@@ -395,7 +395,7 @@ impl ShadowStack {
         let depth = self.depth.load(Relaxed);
         let parent = self.node_at(depth);
         let node = method.and_then(|method| self.child(parent, method));
-        // Whatever it calls lies below the frame that has thrown.
+        // All its callees lie below the frame that has thrown.
         let caller = self
             .frame(depth.wrapping_sub(1))
             .map_or(usize::MAX, |top| top.caller.load(Relaxed));
@@ -634,7 +634,7 @@ mod memory {
     /// # Safety
     /// All-zero bytes are a value of the type, every part of it is atomic or never written.
     pub(super) unsafe trait Zeroed: Sync {}
-    // SAFETY: atomics, and padding that nobody writes.
+    // SAFETY: atomics, and padding that is never written.
     unsafe impl Zeroed for Node {}
     // SAFETY: atomics.
     unsafe impl Zeroed for Frame {}
@@ -643,7 +643,7 @@ mod memory {
 
     /// Reserves room for `count` values. Pages are taken when they are first written.
     pub(super) fn reserve<T: Zeroed>(count: usize) -> Option<&'static [T]> {
-        // SAFETY: a new private mapping that nobody else has.
+        // SAFETY: a new private mapping that no other code has.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

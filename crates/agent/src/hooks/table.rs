@@ -1,4 +1,4 @@
-//! Which shadow stack is the calling thread's.
+//! The table of shadow stacks: finds the calling thread's.
 //!
 //! Hooks and the signal handler find it by the thread pointer (`fs:0`), which is a thread's own for
 //! as long as it lives: no thread-local storage of a loaded library, which the C library may have
@@ -19,9 +19,9 @@ use super::stack::ShadowStack;
 const ENTRIES: usize = 8192;
 /// How far an entry may be from where it belongs.
 const REACH: usize = 64;
-/// Nobody's entry, and nobody's ever.
+/// An entry that belongs to no thread and never did.
 const FREE: usize = 0;
-/// Nobody's entry any more.
+/// An entry of no thread any more.
 const LEFT: usize = 1;
 
 struct Entry {

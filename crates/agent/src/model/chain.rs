@@ -20,12 +20,12 @@ pub const CHAIN_WORDS: usize = MAX_LINKS + 1;
 /// A state that is not known, or too large to be carried.
 pub const NO_STATE: i32 = i16::MIN as i32;
 
-/// What an object of a chain is to it.
+/// The role of an object in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// A task: an async method, or a promise.
     Task = 0,
-    /// What lies between two tasks, and is worth a label.
+    /// An object between two tasks that is worth a label.
     Via = 1,
     /// The chain ends at it.
     Last = 2,
@@ -40,7 +40,7 @@ pub enum Role {
 pub struct Link {
     /// Its method table, which is its class's id; of a suspended method the address in its code.
     pub table: u64,
-    /// What it is.
+    /// The role of the object.
     pub role: Role,
     /// `<>1__state` of its state machine, or [`NO_STATE`].
     pub state: i32,
@@ -78,15 +78,15 @@ impl Link {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ChainEnd {
-    /// Nobody awaits the last one (yet).
+    /// The last one is not awaited (yet).
     Root = 0,
     /// A thread blocks until the last one is done.
     Blocked = 1,
-    /// What waits for the last one is no async method.
+    /// The object that waits for the last one is no async method.
     Other = 2,
     /// The method's task is done, and has forgotten who awaited it.
     Completing = 3,
-    /// Whoever awaited does not any more.
+    /// The awaiting method does not await any more.
     Stale = 4,
     /// There are more links than are kept.
     TooDeep = 5,
@@ -96,7 +96,7 @@ pub enum ChainEnd {
     GateClosed = 7,
     /// The method was interrupted where nothing says where its object is.
     NotLive = 8,
-    /// What should have been its object is not.
+    /// The value that should be its object is none.
     Strange = 9,
     /// Of the last object's class nothing was known yet.
     Unknown = 10,
@@ -146,7 +146,7 @@ impl ChainEnd {
     }
 }
 
-/// What a chain begins at: its first link, and when it counts.
+/// The begin of a chain: its first link, and when it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ChainBegin {
@@ -162,7 +162,7 @@ pub enum ChainBegin {
     /// where it has resumed none, those for whom it works.
     Dispatcher = 3,
     /// The task whose own code the youngest of the older frames is: it is about to resume its
-    /// method, or has just done so, or has called it where nothing else told of that method.
+    /// method, or has just done so, or has called it where no other source reported that method.
     Resumer = 4,
 }
 
@@ -186,7 +186,7 @@ pub struct ChainHead {
     pub links: u16,
     /// How the chain ends.
     pub end: ChainEnd,
-    /// What it begins at.
+    /// The begin of the chain.
     pub begin: ChainBegin,
 }
 
@@ -223,8 +223,8 @@ pub struct Chain<'a> {
     pub begin: ChainBegin,
 }
 
-/// What [`split`] finds behind the frames, when so many of the oldest of them have been left out: nothing, if the method that was
-/// resumed was among them.
+/// Returns the words behind a stack without its oldest `left_out` frames, as [`split`] finds them.
+/// There are none if the method that was resumed was among those frames.
 pub fn without_oldest(chain: Chain<'_>, left_out: usize) -> Option<impl Iterator<Item = u64>> {
     let older = chain.older.checked_sub(left_out)?;
     let head = ChainHead {

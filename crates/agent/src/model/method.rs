@@ -10,7 +10,7 @@ use crate::base::metadata::Metadata;
 use crate::base::proc;
 use stackwalk::own_memory::is_one_missing;
 
-/// When a body was added of which nobody took notice then: before all samples.
+/// The time of a body that was added without being noticed then: before all samples.
 pub const UNKNOWN_NS: u64 = 0;
 
 /// One contiguous piece of JITted code.
@@ -35,7 +35,7 @@ pub struct CodeBody {
     pub collectible: Option<Arc<CollectibleFacts>>,
 }
 
-/// What is known of unloadable code from the start.
+/// Facts about unloadable code, known from the start.
 #[derive(Clone, Debug)]
 pub struct CollectibleFacts {
     /// Its names; none where the runtime had none.
@@ -87,7 +87,7 @@ impl FileAtLoad {
     }
 }
 
-/// What is known of a managed module.
+/// Facts about a managed module.
 #[derive(Debug)]
 pub struct ManagedModule {
     /// Unique in the process for all time: ModuleIDs are used again.
@@ -106,9 +106,9 @@ pub struct ManagedModule {
     pub file: Option<FileAtLoad>,
     /// It is in memory as its file is, not laid out by section.
     pub flat: bool,
-    /// Its names, once somebody has asked; `None` where the runtime must be asked.
+    /// Its names, once they were asked for; `None` where the runtime must be asked.
     pub metadata: OnceLock<Option<Metadata>>,
-    /// Its identity, once somebody has asked.
+    /// Its identity, once it was asked for.
     pub mvid: OnceLock<[u8; 16]>,
     /// It can be unloaded.
     pub collectible: bool,

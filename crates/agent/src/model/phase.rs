@@ -1,12 +1,12 @@
-//! What the process is doing now: the one answer to "is it recording?".
+//! The process's present activity: the one answer to "is it recording?".
 //!
 //! Callbacks, hooks and the agent thread read it ([`PhaseReader`]); only `session::phases` holds the
 //! [`PhaseWriter`] and moves it. Invariant: there is one writer, and a phase is entered before what it
-//! forbids is torn down, so who has read the new phase does not begin what is about to end.
+//! forbids is torn down, so code that has read the new phase does not begin what is about to end.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What the process does.
+/// The process's activity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
@@ -18,7 +18,7 @@ pub enum Phase {
     Recording = 2,
     /// A session that takes no more samples; what waits is being written.
     Draining = 3,
-    /// The agent thread is gone: nobody takes anything any more.
+    /// The agent thread is gone: nothing is taken any more.
     Left = 4,
 }
 

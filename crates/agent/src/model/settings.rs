@@ -1,4 +1,4 @@
-//! What the tool asked for, from `SIDEWALK_CONFIG`.
+//! The tool's settings, from `SIDEWALK_CONFIG`.
 //!
 //! It is not the command line: the tool has checked that. Unknown keys are skipped, so that an
 //! older agent works under a newer tool; a value that cannot be read keeps its default.
@@ -8,11 +8,11 @@ use recording::Event;
 /// How to record this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What is sampled.
+    /// The sampled events.
     pub events: EventSet,
     /// Nanoseconds between two samples of a thread, for the events that are sampled by time.
     pub interval_ns: u64,
-    /// About how many allocated bytes one sample stands for; 0: every object that is told of.
+    /// About how many allocated bytes one sample stands for; 0: every object that is reported.
     pub alloc_interval: u64,
     /// Nanoseconds between two instants at which it is told what of the heap is alive.
     pub live_interval_ns: u64,
@@ -22,17 +22,18 @@ pub struct Settings {
     pub max_depth: u32,
     /// `auto`, `perf` or `timer`.
     pub engine: String,
-    /// Who walks the stacks of samples that are taken by time.
+    /// The walker of samples that are taken by time.
     pub walker: WalkerKind,
-    /// Which runtimes of the process are recorded.
+    /// The recorded runtimes of the process.
     pub runtimes: RuntimePolicy,
     /// One stack of each thread, when the session is told to stop, and nothing before.
     pub dump: bool,
-    /// With it the stacks of async methods that nobody runs.
+    /// With it the stacks of suspended async methods, which no thread runs.
     pub suspended: bool,
     /// Whether samples of async methods have the chain of who awaits them.
     pub chains: bool,
-    /// A runtime that has told of so many methods need not tell of more: code is found where samples meet it.
+    /// The number of reported methods from which on a runtime need not report more: code is found
+    /// where samples meet it.
     pub find_code: Option<u32>,
     /// Methods of which each call is counted and timed.
     pub trace: Vec<TracePattern>,
@@ -60,8 +61,8 @@ impl TracePattern {
     }
 }
 
-/// Who walks. The tool refuses what does not go together; what reaches the agent all the same is
-/// done by [`WalkerKind::Signal`] and said in a note of the recording.
+/// The walker. The tool refuses combinations that do not go together; one that reaches the agent
+/// all the same is done by [`WalkerKind::Signal`] and stated in a note of the recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WalkerKind {
     /// Our own, in a signal handler on the thread that is walked.
@@ -302,8 +303,9 @@ impl Settings {
         self.chains && self.walker == WalkerKind::Signal && !self.dump
     }
 
-    /// After how many methods a runtime need not tell of more: where nothing is wanted of each, and whoever walks finds code of
-    /// which nobody has told. An exception's stack needs the methods that dispatch it, which are left out of it, from the first one on.
+    /// The number of methods after which a runtime need not report more: where no event needs each
+    /// method, and the walker finds code that was not reported. An exception's stack needs the
+    /// methods that dispatch it, which are left out of it, from the first one on.
     pub fn finds_code_after(&self) -> Option<u32> {
         let events = [Event::Exception, Event::Jit];
         let needs_each =
@@ -312,12 +314,13 @@ impl Settings {
             .filter(|_| self.walker == WalkerKind::Signal && !needs_each)
     }
 
-    /// Somebody must know when a runtime does not collect: who reads its heap, or gives handles back.
+    /// Whether the times without a collection must be known: to read the heap, or to give handles
+    /// back.
     pub fn minds_collections(&self) -> bool {
         self.has_chains() || self.events.has(Event::Live)
     }
 
-    /// Whoever walks asks `DoStackSnapshot`.
+    /// Whether the walkers call `DoStackSnapshot`.
     pub fn needs_snapshots(&self) -> bool {
         matches!(
             self.walker,
@@ -325,7 +328,7 @@ impl Settings {
         )
     }
 
-    /// Who takes the stacks of events that are not sampled by time.
+    /// Returns the walker of events that are not sampled by time.
     pub fn event_walker(&self) -> WalkerKind {
         match self.walker {
             WalkerKind::Snapshot => WalkerKind::Snapshot,

@@ -1,4 +1,4 @@
-//! A stack as a walker leaves it: addresses with marks, before anybody has named them.
+//! A stack as a walker leaves it: addresses with marks, before they are resolved to names.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,7 @@ impl EndCode {
         )
     }
 
-    /// What stands in the place of the frames that are missing.
+    /// Returns the frame that stands in the place of the frames that are missing.
     pub fn pseudo(self) -> Option<Cow<'static, str>> {
         match self.0 {
             Self::ROOT => None,
@@ -81,12 +81,12 @@ pub struct WalkedStack<'a> {
     pub time_ns: u64,
     /// In the event's unit.
     pub value: u64,
-    /// What it was taken for.
+    /// The event that it was taken for.
     pub event: Event,
     /// How the walk ended.
     pub end: EndCode,
     /// Words of the walk, leaf first.
     pub frames: &'a [u64],
-    /// What the event is about, told before.
+    /// The subject of the event, written before.
     pub detail: Option<u32>,
 }

@@ -4,9 +4,9 @@
 //! place of the dispatcher's frames. What is learned on the way goes back to the handler's tables. Agent thread only.
 //!
 //! Invariants: a chain is written only where its first link is the method whose frame it hangs on, and no younger frame was
-//! resumed by somebody; every chain that is not whole is counted by its reason, and the logical stack ends in a mark
-//! that says it. Memory is bounded by the classes that are in
-//! chains, and by what `written` bounds.
+//! resumed; every chain that is not whole is counted by its reason, and the logical stack ends in a
+//! mark that says it. Memory is bounded by the classes that are in chains, and by what `written`
+//! bounds.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -37,20 +37,19 @@ const MAX_NOTES: usize = 16 * 1024;
 /// Frames between the one that runs a task and the dispatcher.
 const MAX_TO_DISPATCHER: usize = 3;
 
-/// What is known of chains. The process's, but for the counters.
+/// The known facts about chains. They are the process's, but for the counters.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     /// A session wants chains.
     wanted: bool,
-    /// What objects of a class are called, by runtime and method table.
+    /// The names of objects of a class, by runtime and method table.
     notes: HashMap<(u8, u64), Note>,
-    /// Chains that are not whole since they were last told of, by [`ChainEnd`].
+    /// Chains that are not whole since they were last written, by [`ChainEnd`].
     cut: [u64; ChainEnd::ALL.len()],
     /// The youngest resumed method was not known to the handler, or is another than its object says.
     not_known: u64,
     mistaken: u64,
-    /// What was interrupted is the runtime's own code, which was about to resume a method or has
-    /// done so.
+    /// The interrupted code is the runtime's own, just before or after it resumed a method.
     between: u64,
 }
 
@@ -89,7 +88,7 @@ impl Recorder {
         self.chains.notes.retain(|(of, _), _| *of != runtime);
     }
 
-    /// What a CLR would say of a class.
+    /// Stores a CLR's note of a class.
     #[cfg(test)]
     pub(super) fn note_class(&mut self, runtime: u8, table: u64, note: Note) {
         self.chains.notes.insert((runtime, table), note);
@@ -271,7 +270,7 @@ impl Recorder {
                         self.chains.mistaken += 1;
                         MISTAKEN
                     }
-                    // Nobody could be asked: something has been unloaded since.
+                    // No runtime could be asked: something has been unloaded since.
                     _ if end.is_whole() => {
                         self.count_cut(ChainEnd::Unknown);
                         ChainEnd::Unknown.name()
@@ -336,7 +335,7 @@ impl Recorder {
         stack
     }
 
-    /// Whether a link is a worker that nobody awaits.
+    /// Whether a link is a worker that is not awaited.
     fn is_worker(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -414,7 +413,7 @@ impl Recorder {
         })
     }
 
-    /// What a task that a thread runs is shown as, unless the one after it says so.
+    /// Returns the label of a task that a thread runs, unless the one after it says so.
     fn run_as(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -506,8 +505,9 @@ impl Recorder {
         }
     }
 
-    /// How a chain ended, with what is known by now: where nobody awaits a task whose class the handler did not know, that is the
-    /// root, but for an async iterator's, whose state machine says who waits for the next value.
+    /// Returns how a chain ended, with what is known by now. Where a task is not awaited whose
+    /// class the handler did not know, that is the root, but for an async iterator's, whose state
+    /// machine says who waits for the next value.
     fn end_by_now(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -558,7 +558,7 @@ impl Recorder {
         (region.kind != Kind::Native).then(|| Owner::of_word(region.user).runtime)
     }
 
-    /// What a link is in the recording; `None` for one that is nothing worth to be shown.
+    /// Returns a link's frame in the recording; `None` for one that is nothing worth to be shown.
     fn link_frame(
         &mut self,
         look: &mut Lookup<'_, '_>,
@@ -646,7 +646,7 @@ fn label(class: &str, role: Role) -> Option<Cow<'static, str>> {
         return Some(Cow::Borrowed(text));
     }
     match role {
-        // The task that a `ContinueWith` makes has been told of, a plain one says nothing, and the
+        // The task that a `ContinueWith` makes has been reported, a plain one says nothing, and the
         // methods of runtime async are links of their own.
         Role::Task
             if matches!(own, "Task" | "RuntimeAsyncTask") || own.starts_with("Continuation") =>

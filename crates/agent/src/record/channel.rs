@@ -25,7 +25,7 @@ pub struct Channel {
     identity: Option<(u64, u64)>,
 }
 
-/// What the tool sent.
+/// The tool's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Flush, say goodbye and close.
@@ -46,7 +46,7 @@ impl From<UnixStream> for Channel {
     }
 }
 
-/// What a descriptor is, whatever its number.
+/// Returns the identity of a descriptor's file, whatever its number.
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
     // SAFETY: all-zero is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
@@ -78,8 +78,9 @@ impl Channel {
         (word == *b"G").then(|| Channel::from(stream))
     }
 
-    /// The socket of the same name that is in no folder: the tool sees other files than we. Anybody
-    /// may listen there once the tool has gone, so only our own user and root are heard.
+    /// Connects to the socket of the same name that is in no folder: the tool sees other files than
+    /// we. Any process may listen there once the tool has gone, so only our own user and root are
+    /// heard.
     fn connect_without_files(path: &str) -> Option<UnixStream> {
         let address = SocketAddr::from_abstract_name(path.as_bytes()).ok()?;
         let stream = UnixStream::connect_addr(&address).ok()?;
@@ -89,7 +90,7 @@ impl Channel {
         (peer.uid == own || peer.uid == 0).then_some(stream)
     }
 
-    /// To somebody who has come to us. He may become the tool of a session.
+    /// A channel to a client that has connected to us. It may become the tool of a session.
     ///
     /// # Errors
     /// The system's.
@@ -157,7 +158,7 @@ impl Channel {
         self.identity.is_some() && identity(self.fd()) == self.identity
     }
 
-    /// What the tool said since the last call, without waiting.
+    /// Returns the tool's command since the last call, without waiting.
     pub fn command(&mut self) -> Command {
         let mut word = [0u8; 16];
         match self.receive(&mut word) {
@@ -226,7 +227,7 @@ mod tests {
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"block");
-        // What has our number now is the program's, which closes it by itself.
+        // The file that has our number now is the program's, which closes it by itself.
         reader.set_nonblocking(true).unwrap();
         assert!(
             reader

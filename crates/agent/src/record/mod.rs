@@ -186,12 +186,12 @@ impl Recorder {
         self.outlet.flush();
     }
 
-    /// What the tool said.
+    /// Returns the tool's command.
     pub fn command(&mut self) -> Command {
         self.outlet.command()
     }
 
-    /// The tool's descriptor, for `poll`; -1, which `poll` skips, where nobody listens.
+    /// The tool's descriptor, for `poll`; -1, which `poll` skips, where the tool is gone.
     pub fn fd(&self) -> i32 {
         self.outlet.fd()
     }
@@ -210,7 +210,7 @@ pub(crate) mod told;
 pub struct Resolved {
     /// The physical one.
     pub stack: u32,
-    /// Who awaits, where that is known.
+    /// The logical one, of the awaiting methods, where that is known.
     pub logical: Option<u32>,
     /// How the walk ended.
     pub end: EndCode,

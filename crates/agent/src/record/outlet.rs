@@ -2,7 +2,7 @@
 //!
 //! Wraps the recording's writer and the channel: pushes records, sends a block when one is due,
 //! and goes silent for good when the tool is gone. It never waits longer than the channel does
-//! and never fails: a record that cannot be sent any more is of no use to anybody.
+//! and never fails: a record that cannot be sent any more is of no use.
 
 use recording::{ProcessKey, Pushed, Record, Writer};
 
@@ -64,12 +64,12 @@ impl Outlet {
         }
     }
 
-    /// For `poll`; -1, which `poll` skips, where nobody listens.
+    /// For `poll`; -1, which `poll` skips, where the tool is gone.
     pub(crate) fn fd(&self) -> i32 {
         self.channel.as_ref().map_or(-1, Channel::fd)
     }
 
-    /// What the tool said.
+    /// Returns the tool's command.
     pub(crate) fn command(&mut self) -> Command {
         let command = self
             .channel

@@ -36,20 +36,20 @@ const MAX_ADDRESSES: usize = 64 * 1024;
 const MAX_FRAMES: usize = 64 * 1024;
 /// Most methods and modules remembered.
 const MAX_METHODS: usize = 64 * 1024;
-/// How far from the leaf the runtime's exception handling, and what tells of an event, is looked for, frames.
+/// Most frames from the leaf to the runtime's exception handling, or to code that reports an event.
 const MAX_DISPATCH: usize = 24;
 
-/// What is called so is where a wrong unwind table led: [`may_be_asked_for`].
+/// The name of code to which a wrong unwind table led: [`may_be_asked_for`].
 const STRAY: &str = "ReadyToRun code behind no call";
 
-/// Code that is no method's, as far as anybody has told.
+/// Code that is no method's, as far as was reported.
 const STUB: &str = "runtime stub";
 /// For so long after its first sample such code may still turn out to be a method's: of several threads that come to a method at
 /// once one compiles it, and the others run it before that one has told us (`MethodDesc::JitCompileCodeLockedEventWrapper`), on a
 /// busy machine some time before. Nanoseconds.
 const YOUNG_NS: u64 = 5_000_000_000;
 
-/// What has been written to the recording, by what it is.
+/// The entries that were written to the recording, by what they are.
 ///
 /// Numbers are never used again in a process, so that emptying a table only means that some things are
 /// said twice. The tables refer to each other's numbers, so they are emptied together.
@@ -85,7 +85,7 @@ pub(super) struct Written {
 /// The stack that was written last, as far as all of its addresses are known.
 #[derive(Debug, Default)]
 struct LastStack {
-    /// What stands in place of its root, where the walk did not come there.
+    /// The frame in place of its root, where the walk did not come there.
     end: Option<Cow<'static, str>>,
     /// Root first.
     words: Vec<u64>,
@@ -112,8 +112,8 @@ impl Written {
             || self.precompiled.len() >= MAX_METHODS
     }
 
-    /// Forgets what can be said again when it is met again. Native modules are told of when they are
-    /// loaded, and stay.
+    /// Forgets entries that can be written again when they are met again. Native modules are
+    /// written when they are loaded, and stay.
     pub(super) fn start_again(&mut self) {
         let native_modules = std::mem::take(&mut self.native_modules);
         let stacks = std::mem::take(&mut self.stacks);
@@ -124,7 +124,7 @@ impl Written {
         };
     }
 
-    /// Native modules are told of again.
+    /// Lets native modules be written again.
     pub(super) fn forget_natives(&mut self) {
         self.native_modules = NumberMap::default();
     }
@@ -139,7 +139,7 @@ impl Written {
         young
     }
 
-    /// What the method of a frame is.
+    /// Returns the roles of a frame's method.
     pub(super) fn roles_of(&self, frame: u32) -> Roles {
         self.frame_roles.get(&frame).copied().unwrap_or_default()
     }
@@ -155,7 +155,7 @@ impl Written {
     }
 }
 
-/// What addresses are looked up in.
+/// The tables in which addresses are looked up.
 pub(super) struct Lookup<'a, 'r> {
     pub(super) target: &'a Target,
     pub(super) runtimes: &'a mut Runtimes<'r>,
@@ -428,8 +428,8 @@ impl Recorder {
             })
     }
 
-    /// The number of a method that stays as long as its runtime; `None` where nobody knows its
-    /// names.
+    /// The number of a method that stays as long as its runtime; `None` where its names are not
+    /// known.
     pub fn method_of(
         &mut self,
         target: &Target,
@@ -562,7 +562,7 @@ impl Recorder {
         }
     }
 
-    /// The method of a body in IL; `None` where nobody knows its names.
+    /// The method of a body in IL; `None` where its names are not known.
     fn method_with_metadata(&mut self, look: &mut Lookup<'_, '_>, body: &CodeBody) -> Option<u32> {
         let key = (u32::from(body.runtime), body.function);
         if let Some(known) = self.written.methods.get(&key) {

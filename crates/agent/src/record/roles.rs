@@ -1,4 +1,4 @@
-//! What methods are on the way of an exception, of an event or of a task, by their names.
+//! Roles of methods on the way of an exception, of an event or of a task, by their names.
 //!
 //! Stacks are told apart by frames that only the runtime's own methods make. Nothing here is asked of a runtime. Invariant: a
 //! frame has the roles of its method, which never change.
@@ -31,11 +31,12 @@ impl Roles {
     pub(super) const RESUME_STUB: Roles = Roles(1 << 7);
     /// The runtime's library suspends in it what awaits something.
     pub(super) const OF_AWAIT: Roles = Roles(1 << 8);
-    /// A worker that nobody awaits, of `Parallel.ForEachAsync`.
+    /// A worker that is not awaited, of `Parallel.ForEachAsync`.
     pub(super) const WORKER: Roles = Roles(1 << 10);
     /// A state machine's own, or an enumerator's.
     pub(super) const MACHINE: Roles = Roles(1 << 11);
-    /// It tells of what the class library does by an event of the runtime's: of waits for locks, from .NET 9 on.
+    /// It reports the class library's work by an event of the runtime's: waits for locks, from .NET
+    /// 9 on.
     pub(super) const TELLER: Roles = Roles(1 << 9);
 
     /// Those of a method.

@@ -36,8 +36,8 @@ const NO_PARENT: u32 = u32::MAX;
 const NO_STACK: u32 = u32::MAX;
 
 impl Stacks {
-    /// The number of the stack `frame` called from the stack `parent`. `write` is told of one that is new: its
-    /// number, its caller's, its leaf frame.
+    /// The number of the stack `frame` called from the stack `parent`. `write` is called for one
+    /// that is new, with its number, its caller's, its leaf frame.
     pub(crate) fn child(
         &mut self,
         parent: Option<u32>,

@@ -1,4 +1,5 @@
-//! Which runtime made code that is no method: precode, dispatch stubs, write barriers.
+//! Attributes code that is no method to the runtime that made it: precode, dispatch stubs, write
+//! barriers.
 //!
 //! No callback reports such code, so its memory is asked. A runtime keeps its stubs in the memory
 //! that it keeps its JITted code in: a file of its own (a memfd that it maps twice, .NET 7 on), or
@@ -33,7 +34,7 @@ pub(crate) struct Stubs {
     read_ns: u64,
 }
 
-/// What an address without a method is.
+/// The origin of an address without a method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Generated {
     /// Code that this runtime made.
@@ -54,7 +55,7 @@ impl Generated {
 }
 
 impl Stubs {
-    /// Who made the code at `address`.
+    /// Returns the runtime that made the code at `address`.
     pub(crate) fn of(&mut self, address: u64, runtime_in: RuntimeIn<'_>) -> Generated {
         let found = self.look(address);
         if matches!(found, Generated::By(_)) {

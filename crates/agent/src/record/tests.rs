@@ -1,5 +1,5 @@
 //! Resolving without a CLR: bodies of code that bring their names along, native code of this test, and
-//! addresses that nobody knows.
+//! addresses that are not known.
 
 use std::sync::Arc;
 
@@ -168,7 +168,7 @@ fn what_a_stack_shares_with_the_last_one_is_what_it_was_then() {
                 recorder.forget_removed(65);
             }
         };
-        // Nobody knows the one in the middle yet.
+        // The one in the middle is not known yet.
         at(10, &[0x2001, 0x3001, 0x1001]);
         at(20, &[0x2001, 0x3001, 0x1001]);
         at(30, &[0x2021, 0x3001, 0x1001]);
@@ -235,7 +235,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         };
         // SAFETY: the range is within `code`, which is leaked.
         let unwind = || unsafe { stackwalk::jit::body_from_code(at, 0x100) };
-        // One that nobody has told of the end of had the memory before.
+        // The memory belonged to one before, whose end was not reported.
         let CodeChange::Added(old) = method(at..at + 0x80, 2, "Old", 1) else {
             unreachable!()
         };
@@ -246,7 +246,7 @@ fn code_that_stays_is_known_without_being_queued_until_its_runtime_is_forgotten(
         assert_eq!(queued, 1, "the end of the old one, and nothing of the new");
         recorder.absorb_code(target);
         recorder.sample(target, runtimes, sample(u64::MAX, &[at + 0x41]));
-        // Whatever is still to be read of before.
+        // Everything that is still to be read of before.
         recorder.sample(target, runtimes, sample(11, &[at + 0x41]));
         assert_eq!(target.code.runtime_in(&(at..at + 1)), Some(RUNTIME));
 
@@ -296,7 +296,7 @@ fn a_method_that_runs_before_it_is_told_of_is_no_stub_from_then_on() {
             .push([method(at + 0x400..at + 0x500, 2, "Late", 25)]);
         recorder.absorb_code(target);
         recorder.sample(target, runtimes, sample(30, &stack));
-        // Nobody told of this one.
+        // This one was not reported.
         recorder.sample(target, runtimes, sample(10_000_000_000, &stack));
     });
     let add = "Shop.Cart.Add IL 5";
@@ -353,7 +353,7 @@ fn a_walk_that_met_a_library_before_the_agent_is_broken_by_that_name() {
             stackwalk::Reason::UnknownCode,
         )));
         target.natives.refresh();
-        // The walk ended in the C library, which nobody had read then.
+        // The walk ended in the C library, which had not been read then.
         let stack = [0x11, libc::getpid as *const () as u64 + 1];
         let sample = WalkedStack {
             end: broken,
@@ -676,7 +676,7 @@ fn what_an_iterator_s_chain_is_worth_is_told_by_who_called_it() {
         for behind in [0x3011, 0x5011, 0x6011] {
             write(&[0x1011, 0x2011, behind], &words);
         }
-        // Nobody called it.
+        // No frame called it.
         *words.last_mut().unwrap() = ChainHead { older: 0, ..head }.pack();
         write(&[0x1011, 0x2011], &words);
     });
@@ -724,8 +724,8 @@ fn a_resumed_method_that_the_handler_did_not_know_is_counted() {
     assert_eq!(logical, expected);
 }
 
-/// What `Task.Run` was given is no async method: who awaits the task that the thread runs has called it, if the thread took the task
-/// from a queue.
+/// The delegate of `Task.Run` is no async method: the method that awaits the task that the thread
+/// runs has called it, if the thread took the task from a queue.
 #[test]
 fn a_task_from_the_queue_was_called_by_who_awaits_it() {
     const INVOKE: u64 = 0x9011;

@@ -1,4 +1,4 @@
-//! What a tool would read of a recording, for tests: every record, held to stand on its own.
+//! The tool's reading of a recording, for tests: every record, held to stand on its own.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read as _};

@@ -1,8 +1,9 @@
 //! The agent thread: one session after the other, and sleep in between.
 //!
-//! One per process. Without a session it wakes when a CLR comes or ends, when somebody knocks, or when the
-//! callbacks have queued so much that it should be taken in: nothing is sampled, no timer runs. It ends when no
-//! CLR is left, with the door closed; who comes to the process again starts another one.
+//! One per process. Without a session it wakes when a CLR comes or ends, when a client connects, or
+//! when the callbacks have queued so much that it should be taken in: nothing is sampled, no timer
+//! runs. It ends when no CLR is left, with the door closed; who comes to the process again starts
+//! another one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -38,7 +39,7 @@ pub fn main(parts: &'static Parts, first: Option<(Begun, Channel)>, cx: &mut Age
         stays: String::new(),
         expects: first.is_none(),
     };
-    // Whatever goes wrong in there, the program goes on and nobody waits for us.
+    // If anything in there fails, the program goes on and no thread waits for us.
     let ran = catch_unwind(AssertUnwindSafe(|| agent.run(first, cx)));
     let Err(panic) = ran else {
         drop(agent);
@@ -70,7 +71,7 @@ struct Agent {
 impl Agent {
     fn run(&mut self, first: Option<(Begun, Channel)>, cx: &mut AgentCx) {
         let arrived_ns = proc::now_ns();
-        // Without it nobody is heard while we wait at the door: see `wait`.
+        // Without it no client is heard while we wait at the door: see `wait`.
         let _unheard = Sampler::open_bell();
         self.parts.wake.also_by(Some(Sampler::ring));
         if let Some((begun, channel)) = first {
@@ -224,8 +225,8 @@ impl Agent {
         }
     }
 
-    /// Whether there is nobody left to look after: then the door is closed, and the next who comes starts another
-    /// agent thread.
+    /// Whether no CLR is left to look after: then the door is closed, and the next arrival starts
+    /// another agent thread.
     fn goes(&mut self) -> bool {
         let mut runs = self
             .parts
@@ -255,8 +256,8 @@ fn why_we_stay(registry: &Registry) -> String {
     String::new()
 }
 
-/// What is to be done without a session: CLRs that we have come to are asked for their past, code is taken in, so
-/// that the queue stays short, and CLRs that end are let go.
+/// Does the work without a session: CLRs that we have come to are asked for their past, code is
+/// taken in, so that the queue stays short, and CLRs that end are let go.
 pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentCx) {
     parts.catch_up(cx);
     let now_ns = proc::now_ns();
@@ -289,7 +290,8 @@ pub(super) fn idle_round(parts: &Parts, recorder: &mut Recorder, cx: &mut AgentC
     }
 }
 
-/// The agent thread has ended, by itself or by a fault: nothing is sampled any more, and nobody waits.
+/// Cleans up after the agent thread, which has ended by itself or by a fault: nothing is sampled
+/// any more, and no thread waits.
 pub fn ended(parts: &Parts) {
     begin::stop(parts);
     parts.phases.leave();

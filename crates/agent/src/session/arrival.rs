@@ -1,7 +1,7 @@
 //! Coming to a process: the agent thread is started, at first and whenever we come again after we had left.
 //!
-//! Invariant: [`Parts::runs`] is held from the moment in which a CLR is listed until somebody looks after it, so that
-//! an agent thread that has nobody left does not end in between.
+//! Invariant: [`Parts::runs`] is held from the moment in which a CLR is listed until an agent
+//! thread looks after it, so that an agent thread that has no CLR left does not end in between.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -35,11 +35,12 @@ pub(crate) fn spawn(
     spawned.is_ok()
 }
 
-/// `InitializeForAttach` has let us in: opens the door at `socket`, and sees to it that somebody answers there. `admit`
-/// lists the CLR, at a moment in which the agent thread cannot end because there is none.
+/// Handles an accepted `InitializeForAttach`: opens the door at `socket`, and ensures that clients
+/// are answered there. `admit` lists the CLR, at a moment in which the agent thread cannot end
+/// because there is none.
 ///
 /// # Errors
-/// Nobody could be answered, or `admit`'s.
+/// Clients could not be answered, or `admit`'s.
 pub(crate) fn arrive<R>(
     parts: &'static Parts,
     library: &'static Library,

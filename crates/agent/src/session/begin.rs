@@ -129,7 +129,7 @@ fn chain_words(settings: &Settings) -> u32 {
     }
 }
 
-/// What the sampler is asked for.
+/// Returns the sampler's configuration.
 fn sampling(settings: &Settings) -> sampler::Config {
     let (cpu, wall) = (
         settings.events.has(Event::Cpu),

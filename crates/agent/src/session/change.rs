@@ -1,4 +1,4 @@
-//! Other events in a session that runs, because somebody asks for them at the door.
+//! Changes the event set of a running session, at a client's request.
 //!
 //! Only what is asked of CLRs is changed: threads keep the timers and clocks that they have had from the session's
 //! beginning on. Invariants: what cannot be had is refused as a whole, in words for the one who asks; the recording says
@@ -19,7 +19,7 @@ use crate::events::subscription::{self, Subscription};
 use crate::hooks;
 use crate::model::{EventSet, Settings};
 
-/// What a session has from its beginning to its end.
+/// The events that a session has from its beginning to its end.
 const FIXED: EventSet = EventSet::of(&[Event::Cpu, Event::Wall, Event::Call]);
 
 impl Session<'_> {

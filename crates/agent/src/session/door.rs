@@ -1,7 +1,7 @@
 //! The control socket as the agent has it: opened where we come to a process, closed where we leave it.
 //!
-//! It answers nobody; [`visitors`](super::visitors) do. Invariant: the file is there only while somebody answers, but
-//! for a process that was killed.
+//! It answers no client; [`visitors`](super::visitors) do. Invariant: the file is there only while
+//! clients are answered, but for a process that was killed.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -37,12 +37,12 @@ impl Door {
     pub(crate) fn open_own(&self) {
         let proc = Path::new("/proc/self");
         if let Some(path) = control::path_of(proc, std::process::id()) {
-            // Who cannot be found is recorded all the same.
+            // A process whose socket cannot be found is recorded all the same.
             let _unwritable = self.open(&path);
         }
     }
 
-    /// Nobody answers any more.
+    /// Closes it: clients are not answered any more.
     pub(crate) fn close(&self) {
         *self.listener() = None;
     }
@@ -52,7 +52,7 @@ impl Door {
         self.listener().as_ref().map_or(-1, Listener::fd)
     }
 
-    /// Somebody who has come, without waiting.
+    /// Accepts a client that has connected, without waiting.
     pub(crate) fn accept(&self) -> Option<(UnixStream, Peer)> {
         self.listener().as_ref().and_then(Listener::accept)
     }

@@ -29,7 +29,8 @@ impl Session<'_> {
     /// Writes a stack and the state of each thread.
     pub(super) fn dump(&mut self, cx: &mut AgentCx) {
         let target = &self.parts.target;
-        // Told to stop before the first round, there is nobody yet to ask for names.
+        // Where the stop comes before the first round, no CLR is known yet that can be asked for
+        // names.
         self.announce();
         target.natives.refresh();
         let until = proc::now_ns().saturating_add(BOUND_NS);

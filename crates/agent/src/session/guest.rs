@@ -15,11 +15,11 @@ use crate::base::wake;
 use crate::model::Settings;
 use crate::record::Channel;
 
-/// How long nobody need come. He may have been killed.
+/// How long the agent waits for a client. The attaching tool may have been killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Waits for the first who asks for a session, and begins it. With what he wants recorded, as he has said it.
-/// `None`: nobody came, or it cannot begin.
+/// Waits for the first request for a session, and begins it. Returns it with the requested
+/// configuration, as it was received. `None`: no client came, or it cannot begin.
 pub fn await_session(parts: &'static Parts, cx: &mut AgentCx) -> Option<(Begun, Channel, String)> {
     let mut visitors = Visitors::default();
     loop {

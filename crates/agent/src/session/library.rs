@@ -1,4 +1,4 @@
-//! What makes one profiler's library of the agent's parts.
+//! The parts of the agent that differ between the profilers' libraries.
 
 use corprof::context::Callback;
 use corprof::{AgentCx, Cx};
@@ -15,11 +15,11 @@ pub type Watch = for<'rt> fn(&'static Parts, &Clr, &mut Cx<'rt, Callback>);
 pub enum End {
     /// No CLR is left: we are out of the process, and may come again.
     Away,
-    /// It failed, or cannot be asked for another session: nobody is looked after any more.
+    /// It failed, or cannot be asked for another session: no CLR is looked after any more.
     Over,
 }
 
-/// What makes one profiler's library of these parts: Sidewalk's, or the oracle's.
+/// One profiler's library of these parts: Sidewalk's, or the oracle's.
 #[derive(Debug)]
 pub struct Library {
     /// The agent thread, from when we come until no CLR is left: with the session that has begun, or none yet.

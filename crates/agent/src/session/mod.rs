@@ -6,7 +6,7 @@
 //!
 //! The agent thread has never run managed code, so every call it makes into a CLR is synchronous, and
 //! it may wait for a lock of the CLR: then the rings fill up and what does not fit is counted, but
-//! nobody waits for it (only a CLR's shutdown does, for a bounded time).
+//! no thread of the program waits for it (only a CLR's shutdown does, for a bounded time).
 
 pub mod agent_thread;
 pub(crate) mod arrival;
@@ -64,14 +64,15 @@ const FLUSH_NS: u64 = 50_000_000;
 const STATS_NS: u64 = 1_000_000_000;
 /// How long handlers that ran as the session stopped are waited for: they take microseconds, but may be preempted.
 const LAST_TIMERS_NS: u64 = 100_000_000;
-/// What a CLR calls about a method that it compiles: when it begins and when it has ended. When a dynamic one goes is a third.
+/// Calls of a CLR about a method that it compiles: when it begins and when it has ended. When a
+/// dynamic one goes is a third.
 const CALLS_OF_A_METHOD: u64 = 2;
 
 /// A session, on the agent thread.
 pub(crate) struct Session<'a> {
     parts: &'static Parts,
     recorder: &'a mut Recorder,
-    /// Who comes while we record.
+    /// Clients that connect while we record.
     visitors: &'a mut Visitors,
     settings: Arc<Settings>,
     reader: Reader,
@@ -91,7 +92,7 @@ pub(crate) struct Session<'a> {
     totals: Totals,
     tid: u32,
     ids: Vec<u32>,
-    /// Empty, for what is told of threads next.
+    /// Empty, for the next news of threads.
     thread_news: Vec<ThreadNews>,
     /// Threads at the last scan.
     thread_count: u64,
@@ -195,7 +196,7 @@ impl<'a> Session<'a> {
             self.round(cx, is_called);
             self.endings(cx);
         }
-        // Where nobody has said stop.
+        // Where no stop was requested.
         self.parts.trace.end(&self.parts.events);
         // First, so that the tool does not wait for a CLR that takes its time with what follows.
         self.recorder.close();
@@ -259,7 +260,7 @@ impl<'a> Session<'a> {
         now < self.round_due && self.walker.tick(&mut self.reader, now)
     }
 
-    /// Sleeps until a ring is half full, somebody calls, or something is due. False: the latter.
+    /// Sleeps until a ring is half full, a client connects, or something is due. False: the latter.
     fn wait(&mut self) -> bool {
         let now = proc::now_ns();
         self.round_due = self.round_ns.saturating_add(self.pace.round_ns());
@@ -280,13 +281,13 @@ impl<'a> Session<'a> {
         self.parts.wake.wait(&others, Some(timeout))
     }
 
-    /// Answers who has come. The kernel says when that may be ([`Session::wait`]): it makes a socket before it sees that there is
-    /// nobody.
+    /// Answers the clients. The kernel says when there may be one ([`Session::wait`]): it makes a
+    /// socket before it sees that there is none.
     fn visitors(&mut self, cx: &mut AgentCx) {
         for (request, mut visitor) in self.visitors.look(self.parts) {
             let answer = match request {
                 Request::Change { events } => self.change(&events, cx),
-                // Nobody gets anything else now.
+                // All other requests are refused now.
                 Request::Record { .. } | Request::Leave => {
                     Message::new(answer::BUSY).with(keys::BY, &self.parts.recorded_by())
                 }
@@ -295,7 +296,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One round: everything that is due. Nobody has come where it is not called for.
+    /// One round: everything that is due. No client has connected where it is not called for.
     fn round(&mut self, cx: &mut AgentCx, is_called: bool) {
         let now = proc::now_ns();
         self.round_ns = now;
@@ -322,7 +323,7 @@ impl<'a> Session<'a> {
             if scans {
                 self.thread_count = count;
                 // A greeting wakes who waits. A dump reads what they do first, and greets them
-                // then; events are told of by the threads themselves.
+                // then; events are reported by the threads themselves.
                 let are_walked = self.settings.walker != WalkerKind::Suspend
                     && !self.settings.dump
                     && !self.settings.timed().is_empty();
@@ -344,7 +345,7 @@ impl<'a> Session<'a> {
         target.code.map().age_untold();
         self.be_silent_or_tell(cx);
         if self.parts.trace.take_settled() {
-            // Whoever reads the recording while it is made knows from when on calls are counted.
+            // A reader of the recording while it is made knows from when on calls are counted.
             self.trace.write(&self.parts.trace, self.recorder);
             self.flush_due = now;
         }
@@ -495,7 +496,7 @@ impl<'a> Session<'a> {
         for slot in round.closed {
             target.threads.slot_closed(slot);
         }
-        // What waits in the queues is younger.
+        // Entries that wait in the queues are younger.
         target
             .threads
             .forget_former(drained_ns.saturating_sub(STATS_NS));
@@ -504,7 +505,8 @@ impl<'a> Session<'a> {
         has_code
     }
 
-    /// Asks CLRs that compile much to tell of it no longer, where nothing else is wanted of that.
+    /// Disables reports of compiled methods in CLRs that compile many, or enables them again. They
+    /// are disabled where the session needs them for nothing else.
     fn be_silent_or_tell(&self, cx: &mut AgentCx) {
         let after = self.settings.finds_code_after();
         for known in self.clrs.iter().filter(|known| known.recorded) {
@@ -530,7 +532,7 @@ impl<'a> Session<'a> {
             phases,
             ..
         } = self.parts;
-        // Nobody is left to record after the last one; another CLR of this process goes on.
+        // No CLR is left to record after the last one; another CLR of this process goes on.
         let rest = || {
             phases.runtimes_rest();
             target.threads.rest();
@@ -592,7 +594,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Methods of modules that were loaded before the session. Those that are loaded from here on are told of.
+    /// Traces methods of modules that were loaded before the session. Those that are loaded from
+    /// here on are reported.
     fn trace_running(&mut self, cx: &mut AgentCx, running: &[u8]) {
         let parts = self.parts;
         if !parts.trace.is_wanted() {
@@ -618,7 +621,7 @@ impl<'a> Session<'a> {
             .learn_async_bodies(&self.parts.target, &mut runtimes);
     }
 
-    /// Asks the CLRs for no more events than they tell of anyway.
+    /// Asks the CLRs for no more events than they report anyway.
     fn unsubscribe(&mut self, cx: &mut AgentCx) {
         let running = self.parts.registry.running();
         let _refusals = self.subscribe(cx, &running, |_| subscription::of_idle());
@@ -629,7 +632,7 @@ impl<'a> Session<'a> {
         let mut runtimes = Runtimes::new(cx, &self.parts.registry, &self.clrs);
         for number in self.crowds.look(threads, runtimes.recorded()) {
             let asked = runtimes.with(number, |clr, cx| {
-                // First: nobody closes it from then on.
+                // First: no callback closes it from then on.
                 if let Some(gate) = clr.heap_gate() {
                     gate.ignore();
                 }
@@ -690,7 +693,7 @@ impl<'a> Session<'a> {
             };
             if let Some(gate) = gate.filter(|_| minds) {
                 gate.watch();
-                // Once round, so that it opens: until then nobody knows what the runtime is doing.
+                // Once round, so that it opens: until then the state of the runtime is not known.
                 runtimes.with(number, |_, cx| drop(cx.info().suspend_runtime(cx)));
             }
             runtimes.with(number, |clr, _| clr.tells_again());

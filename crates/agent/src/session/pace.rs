@@ -8,8 +8,8 @@
 const EARLY_NS: u64 = 10_000_000;
 /// How long that takes.
 const EARLY_LASTS_NS: u64 = 300_000_000;
-/// Between two rounds while the program starts. Each wakes another processor, which the kernel then has to tell of every change of the
-/// memory's mapping.
+/// Between two rounds while the program starts. Each wakes another processor, which the kernel then
+/// has to notify of every change of the memory's mapping.
 const START_NS: u64 = 30_000_000;
 /// How long that takes, both together.
 const START_LASTS_NS: u64 = 1_000_000_000;
@@ -31,7 +31,7 @@ pub(super) struct Pace {
     round_ns: u64,
 }
 
-/// What a round found.
+/// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// Nothing that was not known.

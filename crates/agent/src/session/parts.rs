@@ -1,4 +1,5 @@
-//! What the process has one of, for sessions and callbacks to work with. It is passed, never reached for.
+//! The parts that a process has one of, for sessions and callbacks to work with. They are passed,
+//! never reached for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,7 +20,7 @@ use crate::trace::Trace;
 
 /// The parts of a process. They live as long as it does.
 pub struct Parts {
-    /// What is known of the program.
+    /// Facts about the program.
     pub target: Target,
     /// The CLRs.
     pub registry: Registry,
@@ -29,7 +30,7 @@ pub struct Parts {
     pub(crate) trace: Trace,
     /// Shadow stacks, where the first session wants them: hooks can be had only when a CLR starts.
     pub(crate) shadow: Option<ShadowStacks>,
-    /// What the process does now.
+    /// The process's present phase.
     pub phase: PhaseReader,
     /// Moves it.
     pub phases: Phases,
@@ -42,7 +43,7 @@ pub struct Parts {
     /// Whether there is an agent thread: it ends when no CLR is left, and another one may come.
     pub(crate) runs: Mutex<bool>,
     settings: Mutex<Arc<Settings>>,
-    /// Who records, for others to hear.
+    /// The recording client, for answers to others.
     recorded_by: Mutex<String>,
     /// The sampler of all sessions, from the first on: its handler stays.
     sampler: OnceLock<&'static Sampler>,
@@ -104,7 +105,7 @@ impl Parts {
         arrived
     }
 
-    /// Whose handler has the signal, from the first session on.
+    /// Returns the sampler whose handler has the signal, from the first session on.
     pub(super) fn sampler(&self) -> Option<&'static Sampler> {
         self.sampler.get().copied()
     }
@@ -122,7 +123,7 @@ impl Parts {
         self.started.store(true, Ordering::Relaxed);
     }
 
-    /// Who records, or did last.
+    /// Returns the recording client, or the last one.
     pub(crate) fn recorded_by(&self) -> String {
         let who = self.recorded_by.lock();
         who.unwrap_or_else(|e| e.into_inner()).clone()

@@ -1,4 +1,4 @@
-//! Who holds the signal that we share with the CLRs.
+//! The holder of the signal that we share with the CLRs.
 //!
 //! A tick comes by the signal with which CLRs interrupt their own threads (docs/signals.md). Each CLR takes it for
 //! itself when it starts; here the sampler's handler is put on top again, above a handler that serves them
@@ -8,9 +8,9 @@ use sampler::{Holder, Sampler};
 
 use super::Parts;
 
-/// Sees to it that the sampler's handler stands above those of all CLRs, each of which has taken the
-/// signal for itself when it started, and that all of them get their own signals. Where somebody
-/// else has taken it, the sampler leaves it to him.
+/// Puts the sampler's handler above those of all CLRs. Each CLR has taken the signal for itself
+/// when it started. Ensures that all of them get their own signals. Where a handler of other origin
+/// has taken it, the sampler leaves it there.
 pub fn settle(parts: &Parts) {
     let Some(sampler) = parts.sampler() else {
         // No session yet: the CLRs are among themselves.
@@ -28,8 +28,8 @@ pub fn settle(parts: &Parts) {
     }
 }
 
-/// Sees to it that a CLR can stop its threads although somebody has put the signal onto the alternate stack: from here on it does
-/// so for us.
+/// Ensures that a CLR can stop its threads although the signal was put onto the alternate stack:
+/// from here on it does so for us.
 pub fn make_safe() {
     Sampler::put_off_alternate_stack(activation::signal_number());
 }

@@ -1,4 +1,5 @@
-//! The second part of a dump, where that is wanted: the stacks of async methods that nobody runs.
+//! The second part of a dump, where that is wanted: the stacks of suspended async methods, which no
+//! thread runs.
 //!
 //! Each runtime is asked for two collections of all generations, at whose ends it walks its heap for us
 //! (`target::chains::suspended`): the first finds classes, the second one tasks. Both are asked for on threads that live
@@ -20,7 +21,7 @@ use crate::target::chains::{self, Survey};
 const WALKS: EventMaskLow = EventMaskLow::MONITOR_GC.union(EventMaskLow::MONITOR_SUSPENDS);
 
 impl Session<'_> {
-    /// Writes the stacks of async methods that nobody runs.
+    /// Writes the stacks of suspended async methods, which no thread runs.
     pub(super) fn suspended(&mut self, cx: &mut AgentCx) {
         self.recorder.no_thread(proc::now_ns());
         let numbers = Runtimes::new(cx, &self.parts.registry, &self.clrs).recorded();
@@ -52,7 +53,7 @@ impl Session<'_> {
         }
     }
 
-    /// What two walks of a runtime's heap find.
+    /// Returns the findings of two walks of a runtime's heap.
     ///
     /// # Errors
     /// Why there was none.
@@ -124,7 +125,7 @@ fn walk(
     }
 }
 
-/// Why a runtime lets nobody walk its heap.
+/// Returns the reason for which a runtime refuses walks of its heap.
 fn refused(refusal: Hresult) -> String {
     let why: Cow<'static, str> = match refusal {
         Hresult::CORPROF_E_CONCURRENT_GC_NOT_PROFILABLE => Cow::Borrowed(

@@ -62,7 +62,7 @@ impl Running {
             agent_thread::idle_round(parts, &mut recorder, cx);
             *RECORDER.lock().unwrap() = Some(recorder);
         });
-        // What a CLR's `Initialize` does.
+        // The work of a CLR's `Initialize`.
         parts.phases.runtime_starts();
         Running {
             parts,
@@ -137,7 +137,7 @@ fn a_second_session_with_other_events_stands_alone() {
     );
     let first = first.stop();
 
-    // What happens in between is nobody's.
+    // Events in between belong to no session.
     assert!(
         !parts
             .events
@@ -166,7 +166,7 @@ fn a_second_session_with_other_events_stands_alone() {
         assert_eq!(told.engines, engines);
         assert!(told.stats >= 1);
         assert!(told.modules.iter().any(|name| name.starts_with("libc.so")));
-        // Every thread that was told of has ended, for the recording.
+        // Every reported thread has ended, for the recording.
         assert!(told.threads.values().all(|(_, ended)| *ended));
     }
     assert_eq!(first.samples.len(), first.of(Event::Cpu).len());
@@ -378,7 +378,7 @@ fn nothing_is_kept_for_an_agent_thread_that_has_failed() {
         .tell(EventNews::Note("nobody reads this".into()));
     parts.target.threads.own_started();
     assert!(parts.target.threads.take_news().iter().all(|news| {
-        // What came before it is told by nobody, and nothing new is added.
+        // Events from before it are not reported, and nothing new is added.
         !matches!(news, ThreadNews::Named { .. })
     }));
     assert!(matches!(

@@ -19,11 +19,11 @@ fn unseen(claim: Claim) -> Record<'static> {
     }
 }
 
-/// What has been summed up so far.
+/// The totals so far.
 #[derive(Debug)]
 pub(super) struct Totals {
     sampler: &'static Sampler,
-    /// What the delivery of one signal costs on this machine.
+    /// The cost of the delivery of one signal on this machine.
     delivery_ns: u64,
     /// CPU time of the agent thread and of the process before the session; none where the process has been
     /// recorded from its start.
@@ -37,14 +37,15 @@ pub(super) struct Totals {
     /// Callbacks by kind, and how many of each had been made when that was last told.
     callbacks: [Calls; CallbackKind::COUNT],
     callbacks_told: [u64; CallbackKind::COUNT],
-    /// What was said to be unseen.
+    /// The claims that were reported as unseen.
     unseen: Vec<Claim>,
-    /// What was said of filters of system calls, and of signals that cannot be sent.
+    /// The last statement on filters of system calls, and that on signals that cannot be sent.
     forbidden: String,
     unsent: Option<Unsent>,
 }
 
-/// What a filter of system calls forbids, and the agent does without; empty where there is nothing.
+/// Lists the calls that a filter of system calls forbids, and the agent does without; empty where
+/// there are none.
 fn forbidden() -> String {
     let each = Call::all().filter_map(|call| {
         let how = match syscalls::verdict(call) {
@@ -53,7 +54,7 @@ fn forbidden() -> String {
             Verdict::Untried => "there was no child to try it in".to_owned(),
             Verdict::Unfiltered | Verdict::LetThrough => return None,
         };
-        // Nobody misses that without `--engine perf`, which says so itself.
+        // It is missed only with `--engine perf`, which says so itself.
         let is_missed = call.is_spared() && call != Call::PerfEventOpen;
         is_missed.then(|| format!("{} ({how})", call.name()))
     });
@@ -63,7 +64,7 @@ fn forbidden() -> String {
 impl Totals {
     /// Of a session that begins now, in which these CLRs run already. Agent thread only.
     pub(super) fn new(parts: &Parts, sampler: &'static Sampler, running: &[u8]) -> Totals {
-        // What they did before is nobody's cost now.
+        // Costs from before are not this session's.
         for known in parts.registry.known() {
             if let Some((clr, runtime)) = &known.reach
                 && running.contains(&known.number)

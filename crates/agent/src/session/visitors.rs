@@ -1,7 +1,8 @@
-//! Who has come through the door, and has not been answered yet.
+//! Clients that have connected, and have not been answered yet.
 //!
-//! Agent thread only. It waits for nobody: a request is taken when all of it is there. Invariant: who says
-//! nothing costs a descriptor, of which there are at most [`MOST`]; the oldest goes first.
+//! Agent thread only. It waits for no client: a request is taken when all of it is there.
+//! Invariant: a silent client costs a descriptor, of which there are at most [`MOST`]; the oldest
+//! goes first.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const MOST: usize = 4;
 /// How long an answer may take to be accepted.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Somebody who may ask.
+/// A connected client, which may send a request.
 #[derive(Debug)]
 pub(crate) struct Visitor {
     pub(super) channel: Channel,
@@ -25,7 +26,7 @@ pub(crate) struct Visitor {
     incoming: Incoming,
 }
 
-/// What somebody asks for.
+/// A client's request.
 #[derive(Debug)]
 pub(super) enum Request {
     /// A recording with this configuration.
@@ -44,7 +45,7 @@ pub(super) enum Request {
 #[derive(Debug, Default)]
 pub(crate) struct Visitors {
     waiting: Vec<Visitor>,
-    /// Who wants to hear that we have left.
+    /// Clients that are to be notified when we have left.
     pub(super) farewells: Vec<Visitor>,
 }
 
@@ -57,7 +58,7 @@ impl Visitor {
         }
     }
 
-    /// What has come. `None`: not all of it yet; an error: it never will.
+    /// Receives a message. `None`: not all of it yet; an error: it never will.
     fn hear(&mut self) -> Result<Option<Message>, ()> {
         let mut buffer = [0; 4096];
         loop {

@@ -3,7 +3,7 @@
 //!
 //! It decides nothing about who is sampled. Invariant: the clocks of all threads, those that have
 //! ended and the agent's own together are the process's; what the agent's thread uses is due to
-//! nobody. Each thread's part is a difference of two exact numbers, so it is off by the interval
+//! no thread. Each thread's part is a difference of two exact numbers, so it is off by the interval
 //! that is not over yet at most; a thread that blocked the signal for a while owes nothing once its
 //! ticks have come.
 
@@ -91,27 +91,27 @@ pub struct Claim {
     pub cpu_ns: u64,
 }
 
-/// What a report is made of.
+/// The contents of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// CPU time that samples should stand for.
     pub due_ns: u64,
-    /// What none stands for, so far.
+    /// CPU time that no sample stands for, so far.
     pub claims: Vec<Claim>,
 }
 
 /// Less than this is the error of sampling, for one thread.
 pub const LEAST_NS: u64 = 30_000_000;
 
-/// What a thread owes: CPU time used and not told of by ticks. Below 0 where a tick stood for more than
-/// was used since the last one.
+/// A thread's debt: CPU time used and not reported by ticks. Below 0 where a tick stood for more
+/// than was used since the last one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
     /// Its clock when the account was opened.
     base_ns: u64,
     /// Its clock when it was last looked at.
     clock_ns: u64,
-    /// What its ticks had told by then.
+    /// The time that its ticks had reported by then.
     told_ns: u64,
     owed_ns: i64,
     /// It was seen to block the signal.
@@ -151,7 +151,7 @@ impl Account {
         used
     }
 
-    /// What it owes.
+    /// Returns its debt.
     pub fn owed_ns(&self) -> u64 {
         u64::try_from(self.owed_ns).unwrap_or(0)
     }
@@ -183,13 +183,13 @@ pub struct Accounts {
     bases: NumberMap<u32, u64>,
     /// Due in times that are over.
     due_ns: u64,
-    /// What is settled.
+    /// The settled claims.
     settled: Vec<Claim>,
     /// Used by threads whose accounts are settled, as far as their clocks were read.
     ended_ns: u64,
-    /// What threads that were sampled owed at their ends, each less than [`limit`]: 0 but for chance, below
-    /// where ticks came after the clock was last read, or stood for threads beside that have no account, above where
-    /// they missed threads.
+    /// The debts of sampled threads at their ends, each less than [`limit`]: 0 but for chance,
+    /// below where ticks came after the clock was last read, or stood for threads beside that have
+    /// no account, above where they missed threads.
     ends_ns: i64,
     ends: u64,
     report: Report,
@@ -318,7 +318,8 @@ impl Accounts {
         add(&mut claims, Reason::Early, threads, strange_ns);
         self.bases
             .retain(|tid, _| strangers.contains_key(tid) || *tid == agent_tid);
-        // What is left of the process's clock is of threads that are gone, after their clocks were read.
+        // The rest of the process's clock is of threads that are gone, after their clocks were
+        // read.
         let known_ns = live_ns + agent_ns + strange_ns + self.ended_ns;
         let overtold_ns = self.ends_ns.min(0);
         let unread = signed(used_ns.saturating_sub(known_ns)).saturating_add(overtold_ns);
@@ -353,7 +354,7 @@ impl Accounts {
     }
 }
 
-/// What a thread that is sampled may owe: some intervals.
+/// The most that a sampled thread may owe: some intervals.
 pub fn limit(sampler: &Sampler) -> u64 {
     sampler.interval_ns().saturating_mul(3).max(LEAST_NS)
 }

@@ -1,14 +1,15 @@
-//! Which code the runtimes have made: for the handler at once, for the agent thread in order.
+//! The code that the runtimes have made: for the handler at once, for the agent thread in order.
 //!
 //! Two readers want to know of a body. The signal handler asks the code map how to unwind an address
 //! now; the agent thread asks [`CodeHistory`](super::CodeHistory) what an address was when a sample was
 //! taken, and learns it from the changes that are queued here. Both are told in one place, so that they
 //! cannot come apart.
 //!
-//! Of all that is compiled few bodies are ever met by a walk. So only the code map is told of most: of methods in IL whose code
-//! stays as long as their runtime, with all there is to know of them ([`OwnBody::Stays`]); and of dynamic methods, which come and
-//! go by the hundred thousand, with whose they are. The queue hears of one of these when a sample has met it. What else can go
-//! is queued at once, since nobody can be asked about it later.
+//! Few of all compiled bodies are ever met by a walk. So most are entered into the code map only:
+//! methods in IL whose code stays as long as their runtime, with all there is to know of them
+//! ([`OwnBody::Stays`]); and dynamic methods, which come and go by the hundred thousand, with their
+//! owner. One of these is queued when a sample has met it. Other code that can go is queued at
+//! once, since no runtime can be asked about it later.
 //!
 //! Invariants: a body is queued before it is in the code map, or the map says what it is, and has left the map before its
 //! removal is queued, so whatever a walk met is known to who resolves it; the lock is a leaf, held for a push;
@@ -29,7 +30,7 @@ use crate::model::method::UNKNOWN_NS;
 use crate::model::phase::PhaseReader;
 use crate::model::{CodeBody, Phase};
 
-/// Which code is where. Static, because the handler must find it without a lock.
+/// The code map: the code at each address. Static, because the handler must find it without a lock.
 pub static CODE_MAP: CodeMap = CodeMap::new();
 
 /// Changes at which the agent thread is called.
@@ -52,21 +53,21 @@ pub enum CodeChange {
     },
 }
 
-/// Whose a body of managed code is: the word that the code map keeps with it.
+/// The owner of a body of managed code: the word that the code map keeps with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// Number of the runtime.
     pub runtime: u8,
-    /// What the map knows of it beside.
+    /// The map's further knowledge of it.
     pub body: OwnBody,
 }
 
-/// What is known of a body of managed code where it was put into the code map.
+/// The known facts about a body of managed code where it was put into the code map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OwnBody {
     /// All that is known was queued; also of an image.
     Queued,
-    /// FunctionID of a dynamic method whose names nobody has asked for.
+    /// FunctionID of a dynamic method whose names were not asked for.
     Unnamed(usize),
     /// FunctionID and tier of a method in IL whose code stays as long as its runtime.
     Stays(usize, Tier),
@@ -197,7 +198,8 @@ impl CodeIndex {
             return;
         };
         if self.map.replace_jit_bodies(unwind, word) > Some(0) {
-            // Nobody has told of the end of what was there: if it was queued, that holds no longer.
+            // The end of the code that was there was not reported: if it was queued, that holds no
+            // longer.
             let (range, at_ns) = (body.range, proc::now_ns());
             self.push([CodeChange::Removed { range, at_ns }]);
         }
@@ -282,9 +284,9 @@ impl CodeIndex {
         self.changes().len()
     }
 
-    /// What has happened since the last call, in order. Agent thread. `emptied` is what the call before
-    /// gave: the queue lies in its memory from now on, so that a program that compiles without end finds
-    /// no fresh pages there.
+    /// Takes the changes since the last call, in order. Agent thread. `emptied` is the list that
+    /// the call before gave: the queue lies in its memory from now on, so that a program that
+    /// compiles without end finds no fresh pages there.
     pub fn take_changes(&self, mut emptied: Vec<CodeChange>) -> Vec<CodeChange> {
         emptied.clear();
         // Room is made here, so that no callback finds the queue full and copies it under the lock.
@@ -349,7 +351,7 @@ mod tests {
         for at in 0..CALL_AT as u64 {
             code.push([CodeChange::Added(body(at * 16..at * 16 + 8, 1, 10))]);
         }
-        // Would not return if nobody had been called.
+        // Would not return if the agent thread had not been called.
         wake.wait(&[], None);
     }
 }

@@ -102,7 +102,8 @@ mod tests {
         assert_eq!(words.of_new_thread(at(&strange)), 0);
         let first = object(40);
         assert_eq!(words.of_new_thread(at(&first)), at(&first) + 320);
-        // From now on nobody looks: a thread that has run already has them at the same place.
+        // From now on the words are not looked for: a thread that has run already has them at the
+        // same place.
         assert_eq!(words.of_new_thread(at(&strange)), at(&strange) + 320);
     }
 

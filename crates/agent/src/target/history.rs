@@ -1,4 +1,4 @@
-//! Which method an address belonged to, at the time of the sample.
+//! The method that an address belonged to, at the time of the sample.
 //!
 //! The handler's code map answers how to unwind an address now; this answers, on the agent
 //! thread, what it was when the sample was taken. It learns of bodies from

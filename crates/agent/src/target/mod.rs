@@ -21,7 +21,7 @@ pub use history::CodeHistory;
 pub use natives::NativeModules;
 pub use threads::Threads;
 
-/// What is known of the program.
+/// Facts about the program.
 pub struct Target {
     /// Code that the runtimes have made.
     pub code: CodeIndex,

@@ -57,7 +57,7 @@ impl NativeModules {
             .refresh_native(&mut |change| u64::from(self.state().note(&change, self.phase.get())));
     }
 
-    /// We leave: nobody walks, and what is kept of the modules is given back. Agent thread.
+    /// Gives back the memory of the modules as we leave: no walk runs any more. Agent thread.
     pub fn forget_all(&self) {
         CODE_MAP.forget_native();
         let mut state = self.state();
@@ -65,13 +65,13 @@ impl NativeModules {
         state.changes = Vec::new();
     }
 
-    /// What has changed since the last call. Agent thread.
+    /// Takes the changes since the last call. Agent thread.
     pub fn take_changes(&self) -> Vec<NativeChange> {
         std::mem::take(&mut self.state().changes)
     }
 
-    /// A session begins: [`NativeModules::take_changes`] tells of every module that is loaded, and of
-    /// what changes from now on.
+    /// Begins a session: [`NativeModules::take_changes`] reports every module that is loaded, and
+    /// every change from now on.
     pub fn announce_all(&self) {
         let mut state = self.state();
         let mut all: Vec<_> = state.loaded.values().cloned().collect();
@@ -82,7 +82,7 @@ impl NativeModules {
             .collect();
     }
 
-    /// A session has ended: nobody takes changes.
+    /// Ends a session: changes are not taken any more.
     pub fn forget_changes(&self) {
         self.state().changes = Vec::new();
     }

@@ -29,7 +29,7 @@ use crate::base::proc::{self, KernelName};
 use crate::model::phase::PhaseReader;
 use crate::model::{ManagedThread, ThreadTarget};
 
-/// What the recording must be told of threads, in order.
+/// News of threads for the recording, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadNews {
     /// A new thread, or a new name or kind of a known one.
@@ -38,7 +38,7 @@ pub enum ThreadNews {
         thread: u32,
         /// The kernel's number.
         tid: u32,
-        /// Empty while nobody knows it.
+        /// Empty while it is not known.
         name: Arc<str>,
         /// A CLR knows it.
         managed: bool,
@@ -58,14 +58,14 @@ pub enum ThreadNews {
     },
 }
 
-/// A managed thread as its CLR tells of it (`ThreadAssignedToOSThread`).
+/// A managed thread as its CLR reports it (`ThreadAssignedToOSThread`).
 #[derive(Clone, Debug)]
 pub struct Started {
     /// Runtime and ThreadID.
     pub managed: ManagedThread,
     /// The kernel's number.
     pub tid: u32,
-    /// What it knows of itself, where the callback runs on it.
+    /// Its own facts, where the callback runs on it.
     pub own: Option<OwnThread>,
     /// The runtime's place in the table of hijacks, and the address in the thread object.
     pub hijack: Option<(usize, u64)>,
@@ -73,7 +73,7 @@ pub struct Started {
     pub stands_for: u32,
 }
 
-/// What a thread knows of itself without asking a file.
+/// A thread's own facts, which it knows without asking a file.
 #[derive(Clone, Debug)]
 pub struct OwnThread {
     /// As the kernel has it.
@@ -95,18 +95,19 @@ impl OwnThread {
 /// When the threads are to be listed: [`Threads::want_scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scan {
-    /// Somebody waits for it.
+    /// At once: a thread waits for it.
     Now,
-    /// When there are more or fewer than before; who goes while another comes is told of.
+    /// When there are more or fewer than before; a thread that ends while another starts is
+    /// reported.
     WhenTheirNumberChanges,
-    /// Also else, as nobody tells.
+    /// Also at other times, as ends are not reported.
     NowAndThen,
 }
 
-/// Who is asked where their stack is: [`Threads::scan`].
+/// The threads that are asked where their stack is: [`Threads::scan`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Greet {
-    /// Nobody wants to walk them.
+    /// None, as they are not walked.
     Nobody,
     /// The kernel, of those that wait.
     Waiting,
@@ -140,7 +141,7 @@ pub struct Threads {
     phase: PhaseReader,
     /// The main thread's id.
     main: u32,
-    /// Threads of ours that a CLR or the kernel tells of all the same.
+    /// Threads of ours that a CLR or the kernel reports all the same.
     ours: Mutex<Vec<u32>>,
     /// Managed threads that are alive, and which of them are being walked by the agent thread.
     pub pins: ThreadPins,
@@ -179,7 +180,8 @@ impl Threads {
     }
 
     /// A session begins, with this sampler: threads that are known are news again. Those that a CLR
-    /// knows are sampled once they have been seen by [`Threads::scan`], or have told of themselves.
+    /// knows are sampled once they have been seen by [`Threads::scan`], or have registered
+    /// themselves.
     pub fn begin(&self, sampler: &'static Sampler) {
         let mut state = self.state();
         let state = &mut *state;
@@ -191,8 +193,8 @@ impl Threads {
         state.news = all.map(|(tid, entry)| entry.named(*tid)).collect();
     }
 
-    /// The session takes no more samples: nobody is sampled, each thread's end is news. Threads that no
-    /// CLR knows are forgotten; the next session finds those that are left.
+    /// Stops the session's samples: no thread is sampled, each thread's end is news. Threads that
+    /// no CLR knows are forgotten; the next session finds those that are left.
     pub fn end(&self) {
         let mut state = self.settle();
         let tids: Vec<u32> = state.by_tid.keys().copied().collect();
@@ -210,7 +212,7 @@ impl Threads {
         }
     }
 
-    /// The session is over: nobody takes what was queued for it.
+    /// Ends the session: the news queued for it are not taken any more.
     pub fn forget_session(&self) {
         let mut state = self.state();
         state.sampler = None;
@@ -231,7 +233,7 @@ impl Threads {
         }
     }
 
-    /// All threads have entries, and the accounts are closed: nobody is sampled any more.
+    /// Gives all threads entries, and closes the accounts: no thread is sampled any more.
     fn settle(&self) -> MutexGuard<'_, State> {
         let is_session = self.phase.get().is_session();
         self.state().take_in_waiting(is_session);
@@ -241,8 +243,9 @@ impl Threads {
         state
     }
 
-    /// Whether some of many short threads may stand for the others, which are then not sampled and not told of. For a session
-    /// that wants nothing but CPU time; and only where each thread has a timer, which is what is saved.
+    /// Whether some of many short threads may stand for the others. The others are then not sampled
+    /// and not reported. For a session that wants nothing but CPU time; and only where each thread
+    /// has a timer, which is what is saved.
     pub fn allow_crowds(&self, is_allowed: bool) {
         let mut state = self.state();
         let engine = state.sampler.map(Sampler::engine);
@@ -293,7 +296,7 @@ impl Threads {
         self.arm(tid, stack, is_own);
     }
 
-    /// The calling thread, before any CLR has told of it.
+    /// Registers the calling thread, before any CLR has reported it.
     pub fn own_started(&self) {
         let (tid, own) = (proc::own_tid(), OwnThread::here());
         let is_session = self.phase.get().is_session();
@@ -399,7 +402,7 @@ impl Threads {
     /// another CLR knows it too.
     pub fn managed_ended(&self, managed: ManagedThread) {
         let mut state = self.state();
-        // Also told of threads that were never started.
+        // Also called for threads that were never started.
         state.names_ahead.remove(&managed);
         if state.crowd.has_lost(managed) {
             return;
@@ -451,9 +454,9 @@ impl Threads {
         }
     }
 
-    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. Where
-    /// their stack is the kernel tells of one that waits; any other is greeted, so that its next
-    /// signal tells. Whom to ask, [`Greet`] says.
+    /// Looks which threads the kernel has. Agent thread only. New native ones are registered. The
+    /// kernel reports where the stack of a waiting thread is; any other is greeted, so that its
+    /// next signal reports it. [`Greet`] says which threads to ask.
     pub fn scan(&self, agent_tid: u32, ids: &mut Vec<u32>, greet: Greet) {
         let is_session = self.phase.get().is_session();
         {
@@ -465,7 +468,7 @@ impl Threads {
             }
         }
         if !proc::thread_ids(ids) {
-            // Nobody has ended for that.
+            // That is no evidence that a thread has ended.
             self.state().cannot_look = true;
             return;
         }
@@ -498,7 +501,7 @@ impl Threads {
         for (tid, _, name) in &mut unnamed {
             *name = proc::thread_name(*tid);
         }
-        // Nobody can ask for the clock of one that ends before the next scan.
+        // The clock of one that ends before the next scan cannot be read later.
         for (tid, clock) in &mut owing {
             *clock = proc::thread_cpu_ns(*tid);
         }
@@ -581,7 +584,7 @@ impl Threads {
         let mut asked: Vec<(u32, Option<String>)> = Vec::new();
         {
             let mut state = self.state();
-            // Without accounts nobody knows who did anything.
+            // Without accounts it is not known which threads ran.
             let any = !state.accounts.is_open();
             let after = state.last_named;
             let can = |entry: &Entry| !entry.named_by_clr && (any || entry.ran);
@@ -664,7 +667,7 @@ impl Threads {
             .collect()
     }
 
-    /// Who samples in the session, for what must be asked where no lock may be taken.
+    /// Returns the session's sampler, for questions where no lock may be taken.
     pub fn sampler(&self) -> Option<&'static Sampler> {
         self.state().sampler
     }
@@ -681,8 +684,8 @@ impl Threads {
         self.state().slots.get(&slot).copied()
     }
 
-    /// The thread that had this id of the kernel at that time. One that nobody has told of is
-    /// known from here on.
+    /// The thread that had this id of the kernel at that time. One that was not reported is known
+    /// from here on.
     pub fn at(&self, tid: u32, time_ns: u64) -> u32 {
         let is_session = self.phase.get().is_session();
         let mut state = self.state();
@@ -721,7 +724,7 @@ impl Threads {
         self.state().slots.remove(&slot);
     }
 
-    /// What the recording must be told.
+    /// Takes the news for the recording.
     pub fn take_news(&self) -> Vec<ThreadNews> {
         let mut news = Vec::new();
         self.swap_news(&mut news);
@@ -734,7 +737,7 @@ impl Threads {
         std::mem::swap(&mut self.state().news, empty);
     }
 
-    /// No CLR is left and no session: nobody will tell of these threads any more.
+    /// Forgets all threads: no CLR is left and no session, so they will not be reported any more.
     pub fn forget_strangers(&self) {
         let mut state = self.state();
         let left = std::mem::take(&mut *state);

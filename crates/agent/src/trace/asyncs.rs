@@ -25,7 +25,7 @@ const STATES: [&str; 2] = ["<>1__state", "$State"];
 const BUILDERS: [&str; 2] = ["<>t__builder", "$Builder"];
 /// The code that was written, in a state machine.
 pub(super) const MOVE_NEXT: &str = "MoveNext";
-/// What a state machine's `MoveNext` needs of the evaluation stack beside what is on it.
+/// The evaluation stack that a state machine's `MoveNext` needs beside what is on it.
 const MORE_STACK: u16 = 4;
 
 /// The first half of an async method.
@@ -222,7 +222,8 @@ pub(super) fn is_machinery(import: &MetadataImport<'_>, class: Token, method: &s
 }
 
 impl Kickoff {
-    /// What the end of the first half asks the task that it returns, which is of this type.
+    /// Makes the probes with which the end of the first half queries its task, of the type
+    /// `returns`.
     pub(super) fn outcome(
         &self,
         metadata: Metadata<'_, '_>,
@@ -410,7 +411,7 @@ fn straight(instructions: Vec<Instruction>, max_stack: u16) -> Result<Probe, Str
 /// How a task is asked, in code of one method.
 #[derive(Clone, Copy, Debug)]
 struct Tasks {
-    /// What is asked: `Task`, or an instance of `ValueTask`.
+    /// The queried type: `Task`, or an instance of `ValueTask`.
     own: Token,
     task: Token,
     /// Of a `ValueTask`: whether it has a result.

@@ -103,7 +103,7 @@ pub(super) struct Module<'rt> {
     any_may_call: bool,
     /// Methods whose inlined copies are not asked for.
     pub(super) without_inliners: usize,
-    /// Methods that return a task of which nobody sees the end, by why.
+    /// Methods that return a task whose end is not observed, by why.
     to_first_await: BTreeMap<String, Vec<String>>,
 }
 
@@ -134,7 +134,7 @@ impl Signatures {
 
 impl<'rt> Module<'rt> {
     /// # Errors
-    /// What the runtime answers.
+    /// The runtime's error.
     pub(super) fn open(
         cx: &mut Cx<'rt, RejitThread>,
         key: ModuleKey,
@@ -173,7 +173,7 @@ impl<'rt> Module<'rt> {
         }
     }
 
-    /// What users should know of methods that were asked for.
+    /// Returns the notes for users on methods that were asked for.
     pub(super) fn notes(&self) -> Vec<String> {
         let copies = (self.is_precompiled && self.without_inliners > 0).then(|| {
             format!(

@@ -45,7 +45,7 @@ pub(super) fn of<'rt>(
             false => others.push((*key, import, None)),
         }
     }
-    // What names a type of those is one of them.
+    // Modules that name a type of those belong to them.
     loop {
         let before = others.len();
         others.retain_mut(|(key, import, names)| {

@@ -38,9 +38,9 @@ use crate::events::{EventNews, Events};
 use crate::model::Settings;
 use crate::target::Target;
 
-/// Most methods that are told of as not traced, by name.
+/// Most methods that are listed as not traced, by name.
 const MAX_REFUSED: usize = 200;
-/// Most methods whose calls have not ended that are told of by name.
+/// Most methods whose calls have not ended that are listed by name.
 const MAX_NOT_ENDED: usize = 20;
 /// Most methods that the note on inlined copies names.
 const MAX_INLINED: usize = 10;
@@ -49,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What users are told of an error of the runtime's.
+/// Words an error of the runtime's for users.
 fn answered(error: Hresult) -> String {
     format!("the runtime answers {error}")
 }
@@ -309,7 +309,7 @@ impl Trace {
         lock(&self.clrs).retain(|(other, _)| *other != number);
     }
 
-    /// What a CLR has of its own here.
+    /// Returns a CLR's own part.
     pub(crate) fn of(&self, number: u8) -> Option<Arc<ClrTrace>> {
         let clrs = lock(&self.clrs);
         let found = clrs.iter().find(|(other, _)| *other == number);
@@ -445,7 +445,7 @@ impl Trace {
             if let Some(why) = wanted.refused
                 && !wanted.is_exact
             {
-                // Not one by one, what nobody has named.
+                // Methods that were not named by the user are not listed one by one.
                 let key = (Arc::clone(path), why);
                 *state.left_alone.entry(key).or_default() += 1;
                 continue;
@@ -495,7 +495,7 @@ impl Trace {
         Some(new)
     }
 
-    /// What has become of one of the session's methods.
+    /// Records the outcome of one of the session's methods.
     fn became(&self, place: Place, outcome: Result<i32, String>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -521,7 +521,8 @@ impl Trace {
         lock(&self.state).may_be_inlined.insert(name);
     }
 
-    /// Has a method take its own code back, where nobody has named it. Answers whether that was so.
+    /// Has a method take its own code back, where the user has not named it. Answers whether that
+    /// was so.
     fn leave_out(&self, index: usize) -> bool {
         let state = lock(&self.state);
         let Some(traced) = state.traced.get(index).filter(|traced| !traced.is_exact) else {
@@ -653,7 +654,7 @@ fn find<'rt, C: MayTriggerGc>(
             }
             let own = own_reason(&method);
             if own.is_some_and(|(_, is_code)| !is_code) && !is_exact {
-                // Nobody asked for it by name, and it has no code.
+                // It was not asked for by name, and it has no code.
                 continue;
             }
             **met += 1;

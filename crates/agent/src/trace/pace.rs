@@ -13,7 +13,7 @@ const MOST: usize = 64;
 /// The program has as long for itself as a request took, and this at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a method's request costs.
+/// The cost of a method's request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     /// There is one body of it.

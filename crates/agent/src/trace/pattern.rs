@@ -1,4 +1,4 @@
-//! Which methods a user means.
+//! Patterns: the methods that a user means.
 //!
 //! A pattern is matched against `Namespace.Type.Method`: nested types joined by dots, without the number of type
 //! parameters behind a name (`` `1 ``), a constructor as `Type..ctor`. It must match the whole of it; `*` stands for any

@@ -24,7 +24,7 @@ const MAX_EARLY: usize = 64;
 #[cfg(test)]
 const CAPACITY: usize = PARTS * MAX_WAITING;
 
-/// What one place has.
+/// The content of one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -53,7 +53,7 @@ pub(super) struct Pending {
     no_room: AtomicU64,
 }
 
-/// What becomes of a call whose method returns.
+/// The fate of a call whose method returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Returned {
     /// It is kept until the task completes.

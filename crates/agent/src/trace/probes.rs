@@ -1,5 +1,5 @@
-//! What traced methods call: at their begin, at their return, and where an exception leaves them; and what their state machines call
-//! when they complete, of those that are async.
+//! Functions that traced methods call: at their begin, at their return, and where an exception
+//! leaves them. The state machines of those that are async also call them when they complete.
 //!
 //! They are called by address, with the method's number as a constant in its code, on the program's threads, as a
 //! P/Invoke is: in preemptive mode. The number is the process's, not a runtime's: whichever CLR runs the code, the call is counted for the method
@@ -37,10 +37,10 @@ static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(std::ptr::null_mut());
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// The same, and what it was of the last one without one.
 static LAST_BEGAN: AtomicU64 = AtomicU64::new(0);
-/// What the probes of a call cost, measured as the session began; picoseconds.
+/// The cost of the probes of a call, measured as the session began; picoseconds.
 static COST_PS: AtomicU64 = AtomicU64::new(0);
-/// What the two calls of them cost besides, which only managed code can measure (`cargo xtask bench --only traced`: calls
-/// "as any native function").
+/// The further cost of the two calls of them. Only managed code can measure it
+/// (`cargo xtask bench --only traced`: calls "as any native function").
 const CALLS_PS: u64 = 8_000;
 /// Nanoseconds of 2^32 ticks.
 static RATE: AtomicU64 = AtomicU64::new(1 << 32);
@@ -66,7 +66,7 @@ pub(super) fn begin(target: &'static Target, events: &'static Events) {
     }
     adjust();
     if let Some(keeper) = keeper() {
-        // What came in while the last session ended.
+        // Drops the calls that came in while the last session ended.
         keeper.pending.clear(0);
         table::take_open();
         COST_PS.store(keeper.cost_ps() + CALLS_PS, Relaxed);
@@ -90,7 +90,7 @@ pub(super) fn not_ended() -> (BTreeMap<i32, u64>, u64) {
     (open, no_room)
 }
 
-/// What the probes of a call cost, about; picoseconds.
+/// Returns the approximate cost of the probes of a call; picoseconds.
 pub(super) fn cost_ps() -> u64 {
     COST_PS.load(Relaxed)
 }
@@ -149,7 +149,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// What counting a call costs, at best: others have the processor too.
+    /// Measures the cost of counting a call, at best: other threads have the processor too.
     fn cost_ps(&'static self) -> u64 {
         const ROUNDS: u64 = 8;
         const CALLS: u64 = 256;
@@ -250,7 +250,7 @@ pub(super) extern "C" fn completes(task: i32, is_error: i32, number: i32) {
     }
 }
 
-/// What a call that began then counts for; nothing where it does not count.
+/// Returns the method that a call that began then counts for; nothing where it does not count.
 #[inline]
 fn counts(began: u64, number: i32) -> Option<(&'static Method, &'static Keeper)> {
     let session = BEGAN.load(Acquire);

@@ -40,7 +40,7 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// The same, for the end of the thread in a CLR's shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a CLR has of its own for tracing.
+/// A CLR's own state for tracing.
 #[derive(Debug, Default)]
 pub(crate) struct ClrTrace {
     bodies: Arc<PreparedBodies>,
@@ -142,7 +142,7 @@ impl ClrTrace {
         }
     }
 
-    /// Has a method take its own code back. False: nobody is there to see to it.
+    /// Has a method take its own code back. False: there is no thread left to do it.
     pub(super) fn leave_out(&self, (module, method): (ModuleKey, Token)) -> bool {
         let commands = lock(&self.commands);
         let sent = |commands: &Sender<_>| commands.send(Command::LeaveOut(module, method));
@@ -210,7 +210,7 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
             };
             match command {
                 Ok(Command::End(done)) => {
-                    // What it holds of the runtime goes first.
+                    // Its references to the runtime are dropped first.
                     drop(work);
                     let _nobody_waits = done.send(());
                     return;
@@ -226,14 +226,14 @@ fn run(rejit: &mut RejitCx, bodies: &PreparedBodies, commands: &Receiver<Command
 /// A method that was asked for, and its number if it counts.
 type Changed = (ModuleKey, Token, Kind, Option<i32>);
 
-/// What is to be done, and what has probes.
+/// Pending jobs, and the methods that have probes.
 struct Work<'a, 'rt> {
     bodies: Bodies<'a>,
     /// Of modules that are being loaded.
     urgent: VecDeque<Job<'rt>>,
     calm: VecDeque<Calm<'rt>>,
     changed: Vec<Changed>,
-    /// What is to have its own code back soon, and what has time for it.
+    /// Methods that are to have their own code back soon, and those that have time for it.
     leaving: VecDeque<Changed>,
     reverts: VecDeque<Changed>,
     /// How many did not get their own code back, and who waits for that.
@@ -242,7 +242,7 @@ struct Work<'a, 'rt> {
     pace: Pace,
 }
 
-/// What nobody waits for.
+/// Work for which no thread waits.
 enum Calm<'rt> {
     /// A module whose methods are held against the patterns.
     Look(Task, ModuleKey, Arc<str>),
@@ -319,7 +319,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
                 self.leaving.extend(leaving.first());
             }
             Command::Revert(done) => {
-                // Who waited goes on.
+                // The waiting threads go on.
                 self.urgent.clear();
                 self.calm.clear();
                 self.bodies.may_be_inlined.clear();
@@ -375,7 +375,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
         Some(self.pace.pause())
     }
 
-    /// A piece of what nobody waits for. What is left of it.
+    /// Does a piece of the work for which no thread waits. Returns what is left of it.
     fn go_on(&mut self, cx: &mut Cx<'rt, RejitThread>, calm: Calm<'rt>) -> Option<Calm<'rt>> {
         match calm {
             Calm::Look(task, key, path) => {
@@ -536,7 +536,7 @@ impl<'a, 'rt> Work<'a, 'rt> {
     ) -> corprof::Result<()> {
         let kind = Kind::Plain;
         let count = callers.len().min(self.pace.size(kind));
-        // What has probes has been compiled again.
+        // Methods that have probes have been compiled again.
         let asked = self.bodies.asked;
         let some = callers.drain(..count);
         let some: Vec<_> = some

@@ -19,7 +19,7 @@ const MAX_SHARDS: usize = 16;
 const GROUP: usize = 64;
 const _: () = assert!(BUCKETS.div_ceil(GROUP) <= 64);
 
-/// What one processor has counted of a method.
+/// One processor's counts of a method.
 #[repr(C, align(64))]
 struct Shard {
     /// Groups of buckets that may hold something.
@@ -154,7 +154,7 @@ fn new_shards() -> Option<&'static [Shard]> {
         return None;
     }
     // SAFETY: the kernel gave that many bytes, of zeros, which are a valid `Shard` (atomic integers); pages are aligned
-    // more than it needs; nobody else has them, and they are never given back.
+    // more than it needs; no other code has them, and they are never given back.
     Some(unsafe { std::slice::from_raw_parts(start.cast::<Shard>(), count) })
 }
 
@@ -217,7 +217,7 @@ impl Method {
     fn take_open(&self) -> u64 {
         let shards = self.shards.iter();
         let open = shards.map(|shard| match shard.open.load(Relaxed) {
-            // A page that nobody writes to is none.
+            // A page that is never written to is none.
             0 => 0,
             _ => shard.open.swap(0, Relaxed),
         });
@@ -232,11 +232,11 @@ impl Method {
             .get(processor as usize & (self.shards.len().wrapping_sub(1)))
     }
 
-    /// What has been counted since the last time.
+    /// Takes the counts since the last time.
     pub(super) fn take(&self) -> Batch {
         let mut batch = Batch::default();
         for shard in self.shards {
-            // Only looked at, where nothing was called: a page that nobody writes to is none.
+            // Only looked at, where nothing was called: a page that is never written to is none.
             let groups = match shard.groups.load(SeqCst) {
                 0 => 0,
                 _ => shard.groups.swap(0, SeqCst),
@@ -253,7 +253,8 @@ impl Method {
                     }
                 }
             }
-            // What belongs to calls of the batch before may come in this one: their buckets were counted first.
+            // The sums of calls of the batch before may come in this one: their buckets were
+            // counted first.
             if shard.sum_ns.load(Relaxed) | shard.errors.load(Relaxed) | shard.passed.load(Relaxed)
                 == 0
             {

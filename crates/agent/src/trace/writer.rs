@@ -12,7 +12,7 @@ use super::{Trace, lock, probes};
 use crate::base::proc;
 use crate::record::Recorder;
 
-/// What has been told in this session.
+/// Writer of trace records, with the records that it has written in this session.
 #[derive(Debug, Default)]
 pub(crate) struct TraceWriter {
     /// Index among the session's methods, and where they count.

@@ -21,7 +21,7 @@ use crate::target::hijacks::Places;
 /// Room for the frames of this library, beside those that are kept.
 const OWN_FRAMES: usize = 64;
 
-/// What a thread keeps between two walks.
+/// A thread's own state between two walks.
 #[derive(Default)]
 struct Own {
     stack: Option<Range<u64>>,

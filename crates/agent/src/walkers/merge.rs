@@ -1,7 +1,7 @@
 //! One stack out of several walks of a thread, by stack pointer.
 //!
 //! Stacks grow downwards, so of two frames on one stack the callee has the lower stack pointer.
-//! That holds for managed frames that two CLRs tell of, and for the native frames that our own
+//! That holds for managed frames that two CLRs report, and for the native frames that our own
 //! walk finds between them. The invariant: the result is sorted by stack pointer, and each frame
 //! is in it once.
 

@@ -39,7 +39,7 @@ use crate::model::{Settings, WalkerKind};
 use crate::record::Recorder;
 use crate::target::Target;
 
-/// What a walker works with in one round of the agent thread.
+/// The means of a walker in one round of the agent thread.
 pub(crate) struct Round<'a, 'r> {
     pub(crate) target: &'static Target,
     pub(crate) runtimes: Runtimes<'r>,
@@ -58,7 +58,7 @@ impl Round<'_, '_> {
     }
 }
 
-/// What the recording calls an event of the sampler's.
+/// Returns the recording's name of an event of the sampler's.
 fn event_of(event: SampleEvent) -> Event {
     match event {
         SampleEvent::Cpu => Event::Cpu,
@@ -66,7 +66,7 @@ fn event_of(event: SampleEvent) -> Event {
     }
 }
 
-/// What takes stacks by time. Agent thread only.
+/// A walker of stacks that are taken by time. Agent thread only.
 pub(crate) trait Walker {
     /// When [`Walker::round`] must be called at the latest, CLOCK_MONOTONIC; `None`: at any
     /// round of the agent thread.
@@ -98,7 +98,7 @@ pub(crate) trait Walker {
     /// A runtime, or the recording, is about to end: writes what has been kept back.
     fn finish(&mut self, _round: &mut Round<'_, '_>, _recorder: &mut Recorder) {}
 
-    /// What could not be taken since the last call, by reason.
+    /// Takes the numbers of stacks that could not be taken since the last call, by reason.
     fn lost(&mut self) -> Vec<(Cow<'static, str>, u64)> {
         Vec::new()
     }
@@ -109,7 +109,7 @@ pub(crate) trait Walker {
     }
 }
 
-/// What a walker is made of.
+/// The parts of which a walker is made.
 pub(crate) struct Making<'a> {
     pub(crate) target: &'static Target,
     pub(crate) settings: &'a Settings,

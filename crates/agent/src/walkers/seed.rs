@@ -13,7 +13,7 @@ use stackwalk::{ADDRESS, BY_FRAME_POINTER, CodeMap, HEURISTIC, Kind, Traced, loo
 
 use crate::target::code::{Owner, may_be_asked_for};
 
-/// What became of a thread's seed.
+/// The outcome of a thread's seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedState {
     /// There is no managed frame to make one of, or no walk of our own.

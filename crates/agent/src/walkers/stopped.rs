@@ -78,7 +78,7 @@ pub struct Trace {
     pub end: u8,
 }
 
-/// What was seen of one thread.
+/// The observation of one thread.
 #[derive(Debug)]
 pub struct Seen {
     /// The thread.
@@ -87,7 +87,7 @@ pub struct Seen {
     pub plain: Option<Snap>,
     /// Our own walk.
     pub trace: Option<Result<Trace, TraceRefused>>,
-    /// What became of its seed.
+    /// The outcome of its seed.
     pub seed: SeedState,
     /// With it.
     pub seeded: Option<Snap>,
@@ -119,7 +119,7 @@ pub enum NotStopped {
 /// Our own walk of a thread that stands still.
 #[derive(Clone, Copy)]
 pub struct OwnWalk<'a> {
-    /// Which code is where.
+    /// The code map: the code at each address.
     pub map: &'static CodeMap,
     /// Number of the runtime that is stopped.
     pub runtime: u8,
@@ -129,7 +129,7 @@ pub struct OwnWalk<'a> {
     pub stack: &'a Range<u64>,
 }
 
-/// What else is done with each thread while its runtime stands and before it is walked with a seed. No
+/// Further work with each thread while its runtime stands and before it is walked with a seed. No
 /// lock, no allocation.
 pub trait More {
     /// One thread.
@@ -157,7 +157,7 @@ impl More for NoMore {
     }
 }
 
-/// What a walk needs that is asked for before the runtime stands.
+/// Facts that a walk needs and that are asked for before the runtime stands.
 struct Place {
     map: &'static CodeMap,
     sampler: Option<&'static Sampler>,
@@ -408,7 +408,7 @@ impl Stopped {
                 Err(state) => (state, None),
             };
             seen.seed = state;
-            // The first managed frame may be a dynamic method, which the runtime does not tell of
+            // The first managed frame may be a dynamic method, which the runtime does not report
             // and takes for no seed: it finds its own way then.
             let refused = matches!(
                 walked,

@@ -96,7 +96,7 @@ impl SuspendWalker {
         targets.retain(|target| {
             let cpu = proc::thread_cpu_ns(target.tid);
             let account = self.accounts.entry(target.thread).or_insert(Account {
-                // What the main thread used before we came is not ours to tell.
+                // The main thread's CPU time from before the attach is left out of the recording.
                 cpu_ns: match cpu {
                     Some(cpu) if target.tid == std::process::id() => cpu,
                     _ => 0,
@@ -262,7 +262,7 @@ impl SuspendWalker {
     }
 }
 
-/// What the recording is told of stacks without their native frames.
+/// Returns the recording's note on stacks without their native frames.
 fn note_of(holes: &BTreeMap<&'static str, u64>, given: u64) -> Option<String> {
     let all: u64 = holes.values().sum();
     let reasons: Vec<String> = holes
@@ -283,7 +283,7 @@ impl Walker for SuspendWalker {
         if !self.events.contains(&Event::Cpu) {
             return;
         }
-        // What it used since it was last walked can be told of no more.
+        // The CPU time that it used since it was last walked can no longer be attributed.
         let unwalked = cpu_ns.saturating_sub(known.map_or(0, |account| account.cpu_ns));
         // Of all such threads together: each alone may have lived for less than an interval.
         self.unwalked_ns = self.unwalked_ns.saturating_add(unwalked);

@@ -139,7 +139,7 @@ fn a_runtime_that_has_us_is_not_recorded_beside_itself() {
     let (program, shop) = (Program::new(), Shop::net8());
     let tool = listen(&program, CLASS_LOADS, Some(b'G'));
     assert_eq!(start(&shop.clr), Ok(()));
-    // What the same runtime asks for next.
+    // The next request of the same runtime.
     let again = FakeClr::new(RuntimeVersion::Net8);
     // SAFETY: the function that a CLR calls.
     assert_eq!(unsafe { again.start_library(beside) }, REFUSED);

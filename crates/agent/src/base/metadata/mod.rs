@@ -33,7 +33,8 @@ const MAX_NAME: usize = 1024;
 const MAX_NESTING: usize = 16;
 /// Most bytes of all names of a module in which methods are looked for. The largest that are known have a tenth of it.
 const MAX_STRINGS: u64 = 1 << 25;
-/// What lies further behind a module's base is not kept, but read each time. No module that is known is a tenth as long.
+/// The distance behind a module's base beyond which bytes are not kept, but read each time. No
+/// module that is known is a tenth as long.
 const MAX_KEPT: u64 = 1 << 28;
 /// Most types of a module. The largest that are known have a fifth of it.
 const MAX_TYPES: u32 = 1 << 18;
@@ -136,7 +137,7 @@ struct Parts {
     types: Box<[Type]>,
 }
 
-/// What is kept of a type.
+/// The facts that are kept of a type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Type {
     /// Offsets in `#Strings`.
@@ -174,7 +175,7 @@ impl Rows<'_> {
         })
     }
 
-    /// What these columns hold, row by row.
+    /// Returns the values of these columns, row by row.
     fn columns<const N: usize>(&self, columns: [usize; N]) -> impl Iterator<Item = [u32; N]> {
         let places = columns.map(|column| self.sizes.place(self.number, column));
         let width = usize::try_from(self.table.width).unwrap_or(usize::MAX);
@@ -415,7 +416,7 @@ impl Parts {
             .iter()
             .map(|text| text.len().saturating_sub(1))
             .max()?;
-        // What was read last and may be the begin of one, and what follows.
+        // The bytes that were read last and may be the begin of one, and those that follow.
         let mut piece: Vec<u8> = Vec::new();
         let mut at = self.strings.start;
         while at < self.strings.end {
@@ -477,8 +478,8 @@ impl Parts {
     ) -> Option<Parts> {
         let [heaps] = bytes.array::<1>(tables + 6)?;
         let present = bytes.u64(tables + 8)?;
-        // Tables that nobody knows have widths that nobody knows. Sorted behind the others, they harm
-        // nothing that is read here.
+        // Unknown tables have unknown widths. Sorted behind the others, they harm nothing that is
+        // read here.
         let mut rows = Box::new([0u32; TABLES]);
         let mut at = tables + 24;
         for table in 0..64 {
@@ -530,7 +531,7 @@ impl Parts {
         }
     }
 
-    /// What a column of a row holds; rows count from 1.
+    /// Reads a column of a row; rows count from 1.
     fn cell(
         &self,
         bytes: &impl Numbers,

@@ -1,10 +1,10 @@
-//! What was read of a module's metadata, kept by pages.
+//! Pages of a module's metadata, kept once they were read.
 //!
 //! Names lie beside each other: of a type's methods, of the methods of one file. Each alone would ask the kernel twice,
 //! for the row and for the text, at 2 µs a call on a virtual machine; a page asks once for some hundred.
 //!
-//! Invariants: a page is read whole or not kept, and never read again, so what was once read stays whatever becomes of the file;
-//! no more is kept than the metadata is long; who reads waits for nobody.
+//! Invariants: a page is read whole or not kept, and never read again, so what was once read stays
+//! whatever becomes of the file; no more is kept than the metadata is long; readers never wait.
 
 use std::sync::OnceLock;
 
@@ -46,7 +46,7 @@ impl Pieces {
         }
         let mut new = Box::new([0; PIECE]);
         self.module.read((number * PIECE) as u64, &mut new[..])?;
-        // Somebody else may have been first, with the same.
+        // Another thread may have been first, with the same.
         let _same = place.set(new);
         place.get().map(|known| &**known)
     }

@@ -2,7 +2,7 @@
 //!
 //! Widths depend on how many rows other tables have, so a column is described by what it refers to.
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Column {
     /// A number of so many bytes.
@@ -106,7 +106,7 @@ pub(super) const fn columns(table: usize) -> &'static [Column] {
     }
 }
 
-/// What the widths depend on.
+/// The facts on which the widths depend.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes<'a> {
     /// The flags of the `#~` stream: wide strings 1, wide GUIDs 2, wide blobs 4.

@@ -1,10 +1,11 @@
 //! The live heap: which of the objects that were sampled as they were allocated are still there.
 //!
-//! Each sampled object gets a weak handle of the runtime, in the callback that tells of its allocation, while it stays where
-//! it is. The collector empties the handle when it takes the object; the agent thread looks from time to time which are
-//! empty ([`table`]), and never at what is in them. Invariants: no handle keeps an object alive (they are long weak ones); at most
-//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its runtime lets us, and never while it
-//! collects; no collection is asked for.
+//! Each sampled object gets a weak handle of the runtime, in the callback that reports its
+//! allocation, while it stays where it is. The collector empties the handle when it takes the
+//! object; the agent thread looks from time to time which are empty ([`table`]), and never at what
+//! is in them. Invariants: no handle keeps an object alive (they are long weak ones); at most
+//! [`MOST_HELD`] are held, and whatever becomes of a sample, its handle is given back while its
+//! runtime lets us, and never while it collects; no collection is asked for.
 
 pub(super) mod table;
 
@@ -89,7 +90,7 @@ impl Handles {
         self.held.fetch_sub(count, Relaxed);
     }
 
-    /// Gives back those that nobody has any more, as far as that can be done now. Agent thread.
+    /// Gives back those that are no longer in use, as far as that can be done now. Agent thread.
     pub(super) fn give_back(&self, runtimes: &mut Runtimes<'_>) {
         let mut left = std::mem::take(&mut *self.left());
         left.sort_by_key(|(runtime, _)| *runtime);
@@ -113,13 +114,14 @@ fn destroy(
     cx: &mut Cx<'_, AgentThread>,
     handles: Vec<ObjectHandle>,
 ) -> Vec<ObjectHandle> {
-    // Where nobody tells when it collects they wait for good: no more than `MOST_HELD`.
+    // Where no callback reports when it collects they wait for good: no more than `MOST_HELD`.
     let Some(gate) = clr.heap_gate() else {
         return handles;
     };
     each_inside(gate, handles, |handle| {
-        // SAFETY: inside the gate, which the callback that comes before a collection closes; it waits until nobody is inside.
-        // One that has given up waiting has broken the gate, which is looked at before each handle.
+        // SAFETY: inside the gate, which the callback that comes before a collection closes; it
+        // waits until the gate is empty. One that has given up waiting has broken the gate, which
+        // is looked at before each handle.
         let _refused = unsafe { cx.info().destroy_handle_between_collections(cx, handle) };
     })
 }
@@ -173,7 +175,7 @@ impl Drop for Handle {
     }
 }
 
-/// What a sample has of an object that is to be followed.
+/// A sample's handle of an object that is to be followed.
 #[derive(Debug)]
 pub(crate) struct Followed {
     handle: Handle,
@@ -231,7 +233,7 @@ pub(super) fn allocated<'rt, C: Synchronous>(
     events.push(place, sample);
 }
 
-/// What an object's detail says beside its type.
+/// Returns the text of an object's detail beside its type.
 fn text_of(size: u64) -> String {
     match size {
         0 => String::new(),
@@ -256,7 +258,8 @@ mod tests {
         assert!(handles.reserve() && handles.reserve() && !handles.reserve());
     }
 
-    /// A collection waits for who is inside; then nobody comes in, and what was not given back is kept.
+    /// A collection waits for threads inside; then the gate lets no thread in, and what was not
+    /// given back is kept.
     #[test]
     fn nothing_is_given_back_while_it_collects() {
         const ALL: usize = 1000;
@@ -284,7 +287,7 @@ mod tests {
                 assert!(!collecting.load(Relaxed));
                 given += 1;
                 started.store(true, Relaxed);
-                // Nobody comes in any more: it is being closed, or is closed.
+                // The gate lets no thread in any more: it is being closed, or is closed.
                 while gate.enter() {
                     gate.leave();
                 }

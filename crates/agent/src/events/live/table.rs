@@ -1,9 +1,10 @@
-//! The objects that are followed, and what is told of them. Agent thread only.
+//! The objects that are followed, and what is written about them. Agent thread only.
 //!
-//! An object is told of at the first instant at which it is alive, so what lives shortly costs the recording
-//! nothing. Invariants: at most [`MOST_FOLLOWED`] are followed; when they would be more, half of them are dropped, chosen
-//! by chance, and the rest, with whatever comes later, stands for twice as much, so that sums stay right on average; an
-//! object that was told is alive until it is told that it is not.
+//! An object is written at the first instant at which it is alive, so one that lives shortly costs
+//! the recording nothing. Invariants: at most [`MOST_FOLLOWED`] are followed; when they would be
+//! more, half of them are dropped, chosen by chance, and the rest, with whatever comes later,
+//! stands for twice as much, so that sums stay right on average; an object that was told is alive
+//! until it is told that it is not.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -119,8 +120,8 @@ impl LiveTable {
         });
     }
 
-    /// What is due now: looks who is alive where something has been collected, and tells of an instant. The `last` time
-    /// there is one in any case.
+    /// Does what is due now: looks which objects are alive where something has been collected, and
+    /// writes an instant. The `last` time there is one in any case.
     pub(in crate::events) fn round(
         &mut self,
         events: &Events,
@@ -149,7 +150,7 @@ impl LiveTable {
         recorder.lost(Cow::Borrowed("no handle for a live object"), refused);
     }
 
-    /// Who is alive? What the collector has not looked at is.
+    /// Finds the objects that are alive. Those that the collector has not looked at are.
     fn sweep(&mut self, runtimes: &mut Runtimes<'_>) {
         let mut numbers: Vec<u8> = self.entries.iter().map(|one| one.handle.runtime).collect();
         numbers.sort_unstable();
@@ -220,7 +221,7 @@ impl LiveTable {
         });
     }
 
-    /// The session is over: nobody is followed any more.
+    /// Ends the session: no object is followed any more.
     pub(in crate::events) fn end(&mut self) {
         *self = LiveTable::default();
     }

@@ -152,11 +152,11 @@ fn a_resumption_is_no_call() {
     let dispatch = |caller| shadow.enter_as(9, RESUMES, 900, caller, 0);
     dispatch(9000);
     for _ in 0..3 {
-        // It calls another one, and nobody says that both are suspended.
+        // It calls another one, and no hook reports that both are suspended.
         shadow.enter_as(1, ASYNC, 100, 8000, 0);
         shadow.enter_as(2, ASYNC, 200, 7000, 0);
     }
-    // What the dispatcher calls itself.
+    // A call of the dispatcher itself.
     shadow.enter(3, 300, 8000, 0);
     shadow.leave(300, 8000, 0);
     shadow.leave(900, 9000, 0);

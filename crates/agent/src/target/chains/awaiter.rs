@@ -1,4 +1,5 @@
-//! Who awaited a task that is done: it names nobody any more, but who waited still refers to it.
+//! Finds the awaiter of a task that is done: the task has no reference to it any more, but the
+//! awaiter still refers to the task.
 //!
 //! A task that is done takes what waits for it out of its field, and runs it. Until that has gone
 //! on, its address is in registers and on the stack of the methods that run it, and maybe nowhere
@@ -125,8 +126,8 @@ impl Seeker<'_> {
         (reader.count, end)
     }
 
-    /// What waits for a task, by what the youngest frames have, and the class of the promise
-    /// between them; 0 for none, or where it is not known.
+    /// Finds the object that waits for a task, and the class of the promise between them. It is
+    /// found by the contents of the youngest frames. 0 for none, or where it is not known.
     fn awaiter(&self, frame: &Frame, task: u64) -> Option<(u64, u64)> {
         // An async iterator is awaited by its state machine.
         let iterator = match self.kind_at(task) {
@@ -289,7 +290,7 @@ impl Seeker<'_> {
                 }
                 Kind::OfAwait { .. } => return Self::fields(&reader, at, 8, is_it),
                 Kind::Task(places) | Kind::Runtime(places) => {
-                    // What derives from a task has its fields behind those.
+                    // A class derived from a task has its fields behind those.
                     let own = (u64::from(places.flags) + 4).next_multiple_of(8);
                     return !is_done(places.flags) && self.is_made_of(&reader, at, own, is_it);
                 }

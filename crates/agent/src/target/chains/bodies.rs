@@ -1,4 +1,5 @@
-//! Which code is the body of an async method, and where in its frames its state machine's address is: for the handler.
+//! The bodies of async methods, and where in their frames the state machine's address is: for the
+//! handler.
 //!
 //! A table by pieces of code of [`PIECE`] bytes, open-addressed, of a fixed size, which only grows: code that may be freed is
 //! never entered. So asking for code that is no async method's is one load and a comparison. Invariant: an entry is seen whole
@@ -43,7 +44,7 @@ pub enum HeldIn {
     FromBp(i32),
 }
 
-/// What a body of code is to a chain.
+/// The role of a body of code in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
     /// `MoveNext` of a state machine that is a value: on the stack when it runs for the first time, then in its task.
@@ -71,7 +72,7 @@ impl Code {
     }
 }
 
-/// What a chain needs of a state machine that is an object.
+/// The offsets that a chain needs in a state machine that is an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectAt {
     /// Where `<>1__state` is in it.
@@ -83,11 +84,11 @@ pub struct ObjectAt {
 /// One body of code of an async method's `MoveNext`, or of what calls those to resume them.
 #[derive(Debug)]
 pub struct AsyncBody {
-    /// Which of them.
+    /// The kind of body.
     pub code: Code,
     /// Addresses.
     pub range: Range<u64>,
-    /// Which gate is its runtime's.
+    /// The gate of its runtime.
     pub gate: usize,
     /// Number of its runtime.
     pub runtime: u8,
@@ -139,7 +140,7 @@ struct Slot {
 pub struct AsyncBodies {
     slots: Box<[Slot]>,
     taken: AtomicUsize,
-    /// Who adds; nobody who asks.
+    /// Lock of the writers; readers take none.
     writer: Mutex<()>,
 }
 

@@ -1,8 +1,9 @@
 //! The gate between readers of a runtime's heap and its collector.
 //!
 //! The collector moves objects only between `RuntimeSuspendStarted` and `RuntimeResumeStarted`. A handler that reads the heap
-//! counts itself in first and looks whether the gate is closed then; the callback closes it and waits until nobody is left
-//! inside, as the collector waits for any thread that runs managed code. The handler never waits.
+//! counts itself in first and looks whether the gate is closed then; the callback closes it and
+//! waits until no reader is left inside, as the collector waits for any thread that runs managed
+//! code. The handler never waits.
 //!
 //! Invariants: a read inside the gate is before or after all moving, never during it; the callback waits for a bounded time.
 //! A reader that does not come out (the program jumped out of a handler that had interrupted ours) breaks the gate, which
@@ -67,7 +68,8 @@ impl Gate {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// The runtime is about to stop: when this returns nobody reads. In the callback.
+    /// Closes the gate, as the runtime is about to stop: when this returns no handler reads. In the
+    /// callback.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.closings.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +95,7 @@ impl Gate {
     pub fn open(&self) {
         if self.watched.load(Ordering::SeqCst) && !self.broken.load(Ordering::Relaxed) {
             self.closed.store(false, Ordering::SeqCst);
-            // Between the two somebody may have said that this was the last callback.
+            // Between the two another thread may have said that this was the last callback.
             if !self.watched.load(Ordering::SeqCst) {
                 self.closed.store(true, Ordering::SeqCst);
             }
@@ -109,7 +111,8 @@ impl Gate {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// The runtime has ended, or tells us nothing any more: nobody comes in.
+    /// Closes the gate for good, as the runtime has ended or reports nothing any more: no reader
+    /// gets in.
     pub fn ignore(&self) {
         self.watched.store(false, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(gate.readers.load(Ordering::Relaxed), 0);
     }
 
-    /// What a reader reads is never half of what the collector writes.
+    /// A reader's value is never half of one that the collector writes.
     #[test]
     fn nobody_reads_while_objects_move() {
         let gate = Arc::new(Gate::new());
@@ -207,7 +210,7 @@ mod tests {
         assert!(gate.is_broken() && !gate.holds());
         gate.open();
         assert!(!gate.enter());
-        // Until it is known that nobody is inside.
+        // Until it is known that no reader is inside.
         gate.watch();
         assert!(gate.is_broken());
         gate.leave();

@@ -3,8 +3,9 @@
 //! `bodies` says which frames are async methods' and where they have their state machine, `types` what the objects are that
 //! refer to each other, `gate` when they may be read, `reader` how; `seeker` puts it together, while the stack is walked;
 //! `awaiter` finds who awaited a task that is
-//! done; `suspended` reads the chains of all methods that nobody runs, in a walk of the heap. All
-//! of it is learned in callbacks and on the agent thread (`clr::async_types`). Nothing here names anything.
+//! done; `suspended` reads the chains of all suspended methods, which no thread runs, in a walk of
+//! the heap. All of it is learned in callbacks and on the agent thread (`clr::async_types`).
+//! Nothing here names anything.
 //!
 //! Invariants: without [`prepare`] there are no tables, and no gate is ever open; tables are never freed and only grow, so the
 //! handler needs no grace period, and their size is fixed.
@@ -27,7 +28,7 @@ pub use gate::Gate;
 pub use suspended::Survey;
 pub use types::{Kind, SuspendedAt, TaskAt, Types};
 
-/// What the handler looks things up in.
+/// The tables in which the handler looks things up.
 #[derive(Debug, Default)]
 pub struct Tables {
     /// Code.

@@ -41,9 +41,9 @@ pub trait Heap {
 
 /// A chain that is read into words.
 pub struct ChainReader<'a, H> {
-    /// What is read.
+    /// The heap that is read.
     pub heap: &'a H,
-    /// What is known.
+    /// The known classes.
     pub types: &'a Types,
     /// Where the links go.
     pub links: &'a mut [u64],
@@ -51,7 +51,7 @@ pub struct ChainReader<'a, H> {
     pub count: usize,
 }
 
-/// What comes after a task.
+/// The object after a task.
 pub(super) enum Next {
     Task(u64),
     End(ChainEnd),
@@ -213,7 +213,7 @@ impl<H: Heap> ChainReader<'_, H> {
             // An iterator that has yielded, or has come to its end, has told who waited.
             let mut after = self.after(next, is_source && state < -1);
             if let (Some(Kind::Worker { work, .. }), Next::End(ChainEnd::Root)) = (kind, &after) {
-                // What it works for is a source of a task that somebody awaits.
+                // Its work is a source of a task that is awaited.
                 after = match self.field(at, work) {
                     Some(0) | None => after,
                     Some(work) => self.task_of(work),
@@ -238,7 +238,7 @@ impl<H: Heap> ChainReader<'_, H> {
         if let Some(end) = self.suspended(next) {
             return end;
         }
-        // What the task suspended is what runs, so nothing is in its state.
+        // The method that the task suspended is running, so nothing is in its state.
         let Some((_, Some(Kind::Runtime(at) | Kind::Task(at)))) = self.object(task) else {
             return ChainEnd::Strange;
         };
@@ -261,8 +261,8 @@ impl<H: Heap> ChainReader<'_, H> {
             }
             let places = match self.object(at) {
                 Some((_, Some(Kind::Suspended(at) | Kind::OfAwait { suspended: at, .. }))) => at,
-                // The class of a continuation is made for it, and nobody tells of it: its parent is
-                // what can be learned.
+                // The class of a continuation is made for it, and no callback reports it: only its
+                // parent can be learned.
                 Some((table, None)) => {
                     let parent = self.types.has_parents().then_some(table + PARENT);
                     let parent = parent.and_then(|at| self.heap.word(at));
@@ -293,9 +293,9 @@ impl<H: Heap> ChainReader<'_, H> {
         Some(ChainEnd::TooDeep)
     }
 
-    /// What comes after a task, whose continuation is at `next`. One that is done keeps it until it
-    /// takes it to run it, and has the sentinel from then on. A source of value tasks that is done
-    /// may have been made ready for another one (`is_reused`).
+    /// Returns the object after a task, whose continuation is at `next`. A task that is done keeps
+    /// it until it takes it to run it, and has the sentinel from then on. A source of value tasks
+    /// that is done may have been made ready for another one (`is_reused`).
     fn after(&mut self, next: u64, is_reused: bool) -> Next {
         match self.heap.word(next) {
             None => Next::End(ChainEnd::Strange),
@@ -335,7 +335,7 @@ impl<H: Heap> ChainReader<'_, H> {
                 None => return Next::End(self.last(table, ChainEnd::Unknown)),
             };
             match next {
-                // A delegate without a target: a static method of somebody's.
+                // A delegate without a target: a static method.
                 Some(0) => return Next::End(self.last(table, ChainEnd::Other)),
                 Some(next) => at = next,
                 None => return Next::End(ChainEnd::Strange),
@@ -704,7 +704,7 @@ pub(super) mod tests {
             read_dispatched(&made, endless, task),
             (vec![], ChainEnd::TooDeep)
         );
-        // Nobody's task.
+        // An object that is no task.
         assert_eq!(
             read_dispatched(&made, 0, strange),
             (vec![], ChainEnd::Strange)
@@ -914,7 +914,7 @@ pub(super) mod tests {
         let iterator = made.object(ITERATOR, &[(0x40, machine)]);
         let expected = (vec![task(ITERATOR, 3), task(BOX, 6)], ChainEnd::Root);
         assert_eq!(read(&made, &types, iterator), expected);
-        // One of whom nobody has asked for a value.
+        // One that was not asked for a value.
         made.words.insert(machine + 0x28, 0);
         let (links, end) = read(&made, &types, iterator);
         assert_eq!((links.len(), end), (1, ChainEnd::Root));
@@ -976,7 +976,7 @@ pub(super) mod tests {
         let inner = made.object(POOLED, &[(state, running), (promise + 8, action)]);
         let chain = vec![task(POOLED, -1), task(POOLED, 4), task(BOX, 6)];
         assert_eq!(read(&made, &types, inner), (chain, ChainEnd::Root));
-        // Who waited runs, or has gone on and is another method's.
+        // The waiting method runs, or has gone on and is another method's.
         for state_of_outer in [-1i32, -2] {
             let value = u64::from(state_of_outer.cast_unsigned());
             made.words.insert(outer + u64::from(state), value);

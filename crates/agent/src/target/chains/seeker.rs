@@ -3,7 +3,7 @@
 //! Frames come leaf first. An async method whose state machine lies on the thread's own stack runs for the first time: its
 //! callers are the physical ones, and the search goes on. One whose state machine lies in its task was resumed: what is older
 //! is whoever resumed it, and the chain begins at the task. Whatever else is found ends the search: better no chain than
-//! somebody else's.
+//! another task's.
 //!
 //! Invariants: an address that is not proved to be an object's is read by the kernel, which does not fault; objects are read
 //! inside the gate alone; runs in the signal handler, with no lock and no allocation.
@@ -136,7 +136,7 @@ fn peek_words<const N: usize>(at: u64) -> Option<[u64; N]> {
     (read == all).then_some(words)
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Found {
     /// Frames before it: those that the method has called, and its own.
@@ -177,13 +177,14 @@ pub struct Seeker<'a> {
     pub(super) tables: &'static Tables,
     /// Where the thread's stack ends.
     pub(super) stack_end: u64,
-    /// Which gate we are inside of, + 1: for who finds out that we have never come back.
+    /// The gate that we are inside of, + 1: for the code that finds out that we have never come
+    /// back.
     inside: &'a mut u32,
     found: Option<Found>,
     /// The frame before, whose state machine is an object: it was resumed if this one is of who resumes.
     undecided: Option<Frame>,
-    /// What begins a chain if nothing older does, and the agent thread says so: the youngest that runs a task; else the
-    /// youngest whose next frame is of code that is not known.
+    /// The frame that begins a chain if nothing older does, and the agent thread says so: the
+    /// youngest that runs a task; else the youngest whose next frame is of code that is not known.
     unsure: Option<Frame>,
     /// The one that was looked for, without a home: the frame of its task that resumes it may say which.
     homeless: Option<(Frame, ChainEnd)>,
@@ -506,8 +507,8 @@ impl<'a> Seeker<'a> {
         (self.registers != 0).then(|| unsafe { at.read() }.cast_unsigned())
     }
 
-    /// What a frame keeps where a collection would look for it, when it has made a call or is the
-    /// youngest.
+    /// Returns the reference that a frame keeps where a collection would look for it. The frame has
+    /// made a call or is the youngest.
     fn kept(&self, frame: &Frame, held: HeldIn) -> Option<Kept> {
         let register = match held {
             HeldIn::FromBp(offset) => {
@@ -758,13 +759,13 @@ impl<'a> Seeker<'a> {
         matches!(self.kind_at(at), Some(Kind::Runtime(_) | Kind::Task(_)))
     }
 
-    /// What is at an address that may be anything.
+    /// Returns the kind of object at an address that may be anything.
     pub(super) fn kind_at(&self, at: u64) -> Option<Kind> {
         let [table] = self.careful.words_at(at)?;
         self.careful().kind(table & !7)
     }
 
-    /// What is said where what was looked at was no task, as far as could be asked.
+    /// Returns the chain's end where the word in question was no task, as far as could be asked.
     fn nothing(&self) -> ChainEnd {
         if self.careful.is_late() {
             ChainEnd::TooSlow
@@ -828,8 +829,9 @@ impl<'a> Seeker<'a> {
         tasks.next().map(|(_, task)| task)
     }
 
-    /// The class of what a state machine at `this` seems to lie in, if nobody knows it yet: of a box without a task, whose code
-    /// several types share, nobody tells before. What may be asked for it is a class for certain: it derives from `object`.
+    /// Returns the unknown class of the object in which a state machine at `this` seems to lie.
+    /// That of a box without a task, whose code several types share, is not reported before. The
+    /// word that may be asked about is a class for certain: it derives from `object`.
     fn unknown_box(&self, body: &AsyncBody, this: u64) -> Option<u64> {
         let at = this.checked_add(body.builder?.into())?;
         let [task] = self.careful.words_at(at)?;
@@ -937,7 +939,7 @@ mod tests {
         let word = 7u64;
         let at = &raw const word as u64;
         let careful = Careful { left: Cell::new(2) };
-        // What cannot be an address is no question.
+        // A word that cannot be an address is no question.
         assert_eq!(careful.words_at::<1>(at + 1), None);
         assert_eq!(careful.words_at(at), Some([7]));
         assert!(!careful.is_late());

@@ -1,9 +1,10 @@
-//! Async methods that nobody runs: found in a walk of the heap, with the chains of who awaits them, and counted by
-//! equal chains.
+//! Suspended async methods, which no thread runs: found in a walk of the heap, with the chains of
+//! who awaits them, and counted by equal chains.
 //!
-//! At the end of a collection a runtime that is asked to tells of each object that is left, and stands still meanwhile.
-//! Two such walks are needed. The first lists classes, of which the agent thread asks the runtime in between; the
-//! second one finds tasks whose method is suspended, and at its end reads the chains of those that no other one awaits.
+//! At the end of a collection a runtime that is asked to reports each object that is left, and
+//! stands still meanwhile. Two such walks are needed. The first lists classes, of which the agent
+//! thread asks the runtime in between; the second one finds tasks whose method is suspended, and at
+//! its end reads the chains of those that no other one awaits.
 //!
 //! Invariants: objects are read only between the beginning and the end of a collection that took all generations, so
 //! all of them are alive and none moves; memory is bounded by `MAX_CLASSES`, `MAX_TASKS`, `MAX_GROUPS` and
@@ -37,7 +38,7 @@ impl Heap for Stopped {
         }
         // SAFETY: the address is a field of an object that a live object refers to, or of its class. The survey reads
         // only while the runtime stands still at the end of a collection of all generations, so that objects that are
-        // told of, and those that they refer to, are alive and stay where they are.
+        // reported, and those that they refer to, are alive and stay where they are.
         Some(unsafe { (at as *const u64).read_volatile() })
     }
 
@@ -49,7 +50,7 @@ impl Heap for Stopped {
 /// Chains as words with their numbers, and how many methods there was no room for.
 pub type Found = (Vec<(Box<[u64]>, u64)>, u64);
 
-/// What a walk is for.
+/// The purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Classes,
@@ -70,7 +71,7 @@ pub struct Survey<'t, H> {
     walks: u32,
     /// Method tables, and the word where each one's parent is expected.
     classes: NumberMap<u64, u64>,
-    /// What an object of a class is, of those that are awaited.
+    /// The kinds of the objects of each class, of those that are awaited.
     kinds: NumberMap<u64, Option<Kind>>,
     tasks: Vec<u64>,
     awaiting: Vec<u64>,
@@ -246,7 +247,7 @@ impl<'t, H: Heap> Survey<'t, H> {
     }
 }
 
-/// Whether a task is one of a method that has begun and that nobody runs.
+/// Whether a task is one of a method that has begun and that no thread runs.
 fn is_suspended<H: Heap>(reader: &ChainReader<'_, H>, task: u64, kind: Kind) -> bool {
     let is_done = |at: TaskAt| {
         let flags = reader.half(task, at.flags);
@@ -300,7 +301,7 @@ fn awaiting<H: Heap>(reader: &mut ChainReader<'_, H>, task: u64, kind: Kind) -> 
             _ => None,
         };
         let next = reader.heap.word(place?).filter(|next| *next != 0)?;
-        // What lies between is of no interest here.
+        // The links between are of no interest here.
         reader.count = 0;
         let Next::Task(next) = reader.task_of(next) else {
             return None;
@@ -325,7 +326,7 @@ mod tests {
 
     type Groups = Vec<(Vec<(Role, u64, i32)>, ChainEnd, u64)>;
 
-    /// What a second walk over these objects finds.
+    /// Returns the findings of a second walk over these objects.
     fn found(made: Made, objects: &[u64]) -> Groups {
         let types = types();
         types.set_parents();

@@ -1,4 +1,5 @@
-//! What the objects of a chain are, by their method tables: for the handler to ask, for others to teach.
+//! The kinds of the objects of a chain, by their method tables: for the handler to ask, for others
+//! to teach.
 //!
 //! An open-addressed table of a fixed size, which only grows: classes that may be unloaded are never entered, so what it says
 //! of an address stays true. Invariant: a reader sees an entry whole or not at all; no lock, no allocation after
@@ -7,7 +8,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// What an object is, and where in it the next one's address lies.
+/// The kind of an object, and where in it the next one's address lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A task.
@@ -32,7 +33,8 @@ pub enum Kind {
         /// Where an async iterator has who waits for its next value; 0 for what is no iterator.
         promise: u16,
     },
-    /// What stands for an async method that has no task: `PoolingAsyncValueTaskMethodBuilder`'s box, which is used again and again.
+    /// A stand-in for an async method that has no task: `PoolingAsyncValueTaskMethodBuilder`'s box,
+    /// which is used again and again.
     Pooled {
         /// Where the state machine begins.
         machine: u16,
@@ -41,8 +43,8 @@ pub enum Kind {
         /// Where it has who waits for it, as an iterator.
         promise: u16,
     },
-    /// The box of a worker that nobody awaits, and that has a reference to what somebody awaits: of
-    /// `Parallel.ForEachAsync`.
+    /// The box of a worker of `Parallel.ForEachAsync`. It is not awaited itself, and has a
+    /// reference to an awaited object.
     Worker {
         /// As of any task.
         task: TaskAt,
@@ -77,7 +79,7 @@ pub enum Kind {
         /// `_size`.
         size: u16,
     },
-    /// What a blocked thread waits for.
+    /// The object that a blocked thread waits for.
     Blocked,
     /// `object` itself: stands for "completed".
     Sentinel,
@@ -112,7 +114,8 @@ pub struct SuspendedAt {
 const FIELD: u32 = 12;
 
 impl Kind {
-    /// As one word, which is never 0: four bits for the kind, five offsets of twelve. What lies further away is not told of.
+    /// As one word, which is never 0: four bits for the kind, five offsets of twelve. A kind with a
+    /// greater offset is packed as another.
     fn pack(self) -> u64 {
         let fields = |kind: u64, places: &[u16], otherwise: Kind| {
             if places.iter().any(|at| u32::from(*at) >= 1 << FIELD) {
@@ -245,7 +248,7 @@ impl Kind {
         )
     }
 
-    /// What a class is that derives from one of this kind, and of which nothing else is known.
+    /// Returns the kind of an otherwise unknown class that derives from one of this kind.
     pub fn of_derived(self) -> Option<Kind> {
         match self {
             Kind::Task(_)
@@ -275,7 +278,7 @@ const MAX_TYPES: usize = 8192;
 pub struct Types {
     slots: Box<[Slot]>,
     taken: AtomicUsize,
-    /// Who teaches; nobody who asks.
+    /// Lock of the writers; readers take none.
     writer: Mutex<()>,
     /// The word at [`PARENT`] of a method table is its parent's: seen to be true of this runtime's.
     parents: AtomicU8,
@@ -316,7 +319,7 @@ impl Types {
         })
     }
 
-    /// What an object with this method table is, if that is known. Async-signal-safe.
+    /// Returns the kind of an object with this method table, if that is known. Async-signal-safe.
     pub fn get(&self, table: u64) -> Option<Kind> {
         let slot = self.slot(table)?;
         if slot.table.load(Ordering::Acquire) != table {

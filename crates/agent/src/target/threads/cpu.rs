@@ -1,4 +1,4 @@
-//! The CPU time of threads, and what their ticks have told of it: [`Threads::look`].
+//! The CPU time of threads, and the part that their ticks have reported: [`Threads::look`].
 //!
 //! It asks the kernel for clocks and signal masks; what follows from them is in `accounts`. Invariant: the
 //! lock is not held meanwhile.
@@ -30,7 +30,7 @@ fn clocks(ids: &mut Vec<u32>) -> Vec<(u32, u64)> {
 }
 
 impl Threads {
-    /// Opens the accounts of CPU time: somebody is about to be sampled.
+    /// Opens the accounts of CPU time: a thread is about to be sampled.
     pub(super) fn open_accounts<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -111,7 +111,7 @@ impl Threads {
         }
     }
 
-    /// What the last [`Threads::look`] of the session found.
+    /// Returns the findings of the session's last [`Threads::look`].
     pub fn report(&self) -> Option<Report> {
         self.state().accounts.report().cloned()
     }

@@ -1,19 +1,21 @@
 //! Threads that are made by the thousand: which of them are sampled from their start.
 //!
-//! A thread that a runtime tells of gets a timer, a place in every table and a name: some 15 µs. Where threads live for a tenth
-//! of a millisecond and hundreds of them are made in a second, that is more than a profiler may cost. Of such a crowd one in a few
-//! is taken, by chance, and its ticks stand for those that are left out. Whoever is still there when the agent thread
-//! next looks is grown up: it is sampled for itself from then on, as all threads are that are made one now and then.
+//! A thread that a runtime reports gets a timer, a place in every table and a name: some 15 µs.
+//! Where threads live for a tenth of a millisecond and hundreds of them are made in a second, that
+//! is more than a profiler may cost. Of such a crowd one in a few is taken, by chance, and its
+//! ticks stand for those that are left out. Whoever is still there when the agent thread next looks
+//! is grown up: it is sampled for itself from then on, as all threads are that are made one now and
+//! then.
 //!
 //! It knows no slots and no accounts. Invariants: chance alone decides, so those that are left out are like those that are taken; without
-//! a crowd nobody is left out.
+//! a crowd no thread is left out.
 
 use super::Started;
 use crate::base::numbers::NumberMap;
 use crate::base::random::next_random;
 use crate::model::ManagedThread;
 
-/// What it costs to sample a thread that does nothing, about (docs/overhead.md). CPU time.
+/// The approximate cost of sampling a thread that does nothing (docs/overhead.md). CPU time.
 const COST_NS: u64 = 15_000;
 /// Sampled threads are to cost this part of what they use, at most.
 const SHARE: u64 = 30;
@@ -28,10 +30,10 @@ const MANY: u32 = 32;
 /// How many lives the mean is about.
 const LIVES: u64 = 16;
 
-/// Who of the crowd.
+/// The choice of threads from the crowd.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// Nobody is left out while this is false.
+    /// No thread is left out while this is false.
     is_wanted: bool,
     /// When the window began, CLOCK_MONOTONIC.
     window_ns: u64,
@@ -40,7 +42,7 @@ pub(super) struct Crowd {
     started_before: u32,
     /// CPU time of those that were taken and did not grow up, about; 0 while nothing is known.
     mean_ns: u64,
-    /// Not 0 where anybody may be left out.
+    /// Not 0 where threads may be left out.
     random: u64,
     /// Those that were left out and have not ended.
     waiting: NumberMap<ManagedThread, Started>,

@@ -1,4 +1,4 @@
-//! What is kept of each thread, under the lock of [`Threads`](super::Threads).
+//! The entry kept of each thread, under the lock of [`Threads`](super::Threads).
 //!
 //! Map operations only: nothing here asks a CLR or reads a file.
 
@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) slot: Option<SlotId>,
     /// By which signal it is sampled, if it has a slot.
     pub(super) route: Route,
-    /// Somebody is talking to the sampler about it, outside the lock.
+    /// Another thread is calling the sampler about it, outside the lock.
     pub(super) busy: bool,
     /// Managed threads that run on it: one for each CLR it has entered, which is one, mostly.
     pub(super) managed: SmallVec<[Managed; 1]>,
@@ -49,7 +49,7 @@ pub(super) struct Entry {
     pub(super) ran: bool,
     /// How many threads its ticks stand for while it is young; 0: other threads' ticks stand for it.
     pub(super) stands_for: u32,
-    /// A runtime has told of it, and no scan has found it since.
+    /// A runtime has reported it, and no scan has found it since.
     pub(super) is_young: bool,
     /// CPU time that no sample stands for.
     pub(super) account: Account,

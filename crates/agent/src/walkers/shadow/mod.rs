@@ -35,7 +35,7 @@ impl ShadowWalker {
     }
 }
 
-/// What the trees need to write.
+/// Returns the pen with which the trees write.
 fn pen<'a, 'r>(round: &'a mut Round<'_, 'r>, recorder: &'a mut Recorder) -> Pen<'a, 'r> {
     recorder.make_room();
     Pen {

@@ -21,7 +21,7 @@ use crate::hooks::stack::{NO_METHOD, NO_ROOM, ROOT, ShadowStack, TRUNCATED};
 use crate::record::Recorder;
 use crate::target::Target;
 
-/// What has been written of a node.
+/// The part of a node that has been written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Number in the recording; of no meaning for the root.
@@ -53,7 +53,7 @@ struct Namer {
     frames: NumberMap<u32, u32>,
 }
 
-/// What is needed to write.
+/// The means that are needed to write.
 pub(super) struct Pen<'a, 'r> {
     pub(super) recorder: &'a mut Recorder,
     pub(super) target: &'a Target,
@@ -166,7 +166,7 @@ impl Trees {
         }
     }
 
-    /// What found no room since the last call.
+    /// Takes the numbers of methods and threads that found no room since the last call.
     pub(super) fn lost(&mut self) -> [(&'static str, u64); 2] {
         let stacks = self.namer.stacks;
         [
@@ -264,7 +264,7 @@ impl Namer {
             (tree.shadow.current(), clock.now().saturating_sub(since))
         });
         for (number, seen) in (0u32..).zip(&mut tree.nodes) {
-            // Time outside every method is nobody's.
+            // Time outside every method belongs to no method.
             if number == ROOT {
                 continue;
             }
