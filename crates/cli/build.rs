@@ -62,12 +62,13 @@ fn build() -> PathBuf {
         .arg(&out)
         .arg("--manifest-path")
         .arg(&package)
-        // The flags of the agent are those of this package. What it is told of this one is not its.
+        // The agent is built with this package's flags. Target folders that are set for this
+        // package do not apply to it.
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("CARGO_BUILD_TARGET_DIR");
     let profile = get("PROFILE");
     if profile == "release" {
-        // Frames of the agent have names; lines of it nobody needs here.
+        // Frames of the agent have names. Its line numbers are not needed here.
         cargo.args([
             "--release",
             "--config",
@@ -96,7 +97,8 @@ fn hash_of(agent: &Path) -> String {
     hash
 }
 
-/// What cargo says that the library was made of. Blanks in names are written with a backslash.
+/// Returns the files that the library was made of, as cargo lists them. Blanks in names are written
+/// with a backslash.
 fn sources(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).expect("cargo writes it beside the library");
     let (_, sources) = text.split_once(": ").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can be typed. Only shapes and texts; what they do is elsewhere.
+//! The arguments of the command line. Only shapes and texts; their effects are elsewhere.
 
 mod diff;
 
@@ -19,7 +19,8 @@ use crate::units::{self, FindCode};
 
 pub(crate) use diff::{DiffArgs, Written};
 
-/// After how many methods a runtime need tell of no more: a compiler makes 13,000 and more, most programs fewer than these.
+/// Number of compiled methods after which a runtime need not report more: a compiler makes 13,000
+/// and more, most programs fewer than these.
 const FIND_CODE: u32 = 3000;
 
 /// Heading of the options that every verb has.
@@ -287,7 +288,7 @@ pub(crate) struct RecordArgs {
     pub(crate) change: bool,
 
     /// Take one stack of each thread when the recording stops, and nothing before
-    // What `sidewalk dump PID` does to a process that runs.
+    // Used by `sidewalk dump PID` on a running process.
     #[arg(long, hide = true)]
     pub(crate) dump: bool,
 
@@ -364,7 +365,8 @@ impl RecordArgs {
         self.walker == "signal" && !self.no_async_stacks
     }
 
-    /// After how many methods a runtime need tell of no more. The agent sees to what needs each of them.
+    /// Returns the number of methods after which a runtime need not report more. The agent handles
+    /// the cases that need every report.
     pub(crate) fn find_code(&self) -> Option<u32> {
         match self.find_code.unwrap_or(FindCode::After(FIND_CODE)) {
             FindCode::After(methods) => Some(methods),
@@ -550,7 +552,7 @@ pub(crate) struct OpenArgs {
     pub(crate) view: View,
 }
 
-/// What of a recording is shown, and how.
+/// The part of a recording that is shown, and its presentation.
 #[derive(Args, Debug)]
 pub(crate) struct View {
     #[command(flatten)]
@@ -572,7 +574,7 @@ pub(crate) struct View {
     pub(crate) choice: Choice,
 }
 
-/// What a page has beside the profile.
+/// Additions to the profile in a page.
 #[derive(Args, Debug)]
 pub(crate) struct Text {
     /// Put source text into the page (.html), around lines with samples, out of PDBs that hold it or from files
@@ -581,7 +583,7 @@ pub(crate) struct Text {
     pub(crate) sources: bool,
 }
 
-/// Which part of the time is shown.
+/// The part of the time that is shown.
 #[derive(Args, Debug)]
 pub(crate) struct Range {
     /// Only what was from here on: a time since the begin of the recording (2s, 500ms, 1.5m)
@@ -593,7 +595,7 @@ pub(crate) struct Range {
     pub(crate) to: Option<Duration>,
 }
 
-/// Which stacks samples in async methods have.
+/// The kind of stacks that samples in async methods have.
 #[derive(Args, Debug)]
 pub(crate) struct AsyncStacks {
     /// Stacks of async methods: logical (who calls and who awaits, as the source reads), physical (what
@@ -781,7 +783,7 @@ pub(crate) struct SymbolsArgs {
     pub(crate) verb: SymbolsVerb,
 }
 
-/// What can be done with symbols.
+/// The verbs of `sidewalk symbols`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum SymbolsVerb {
     Fetch(FetchArgs),

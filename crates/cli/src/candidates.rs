@@ -1,6 +1,6 @@
-//! What a shell may offer for a word of the command line.
+//! Candidates that a shell may offer for a word of the command line.
 //!
-//! Nothing is asked of a process and nothing is changed: completing must be quick and harmless.
+//! No process is queried and nothing is changed: completing must be quick and harmless.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -79,7 +79,7 @@ pub(crate) fn formats() -> ArgValueCandidates {
     })
 }
 
-/// What rows of a report may be.
+/// Completes the kinds of rows of a report.
 pub(crate) fn rows() -> ArgValueCandidates {
     some(|| By::ALL.iter().map(|by| by.name().to_owned()))
 }

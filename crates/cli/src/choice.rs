@@ -1,5 +1,5 @@
-//! Which part of a recording is shown: the processes, threads and stacks of `--process`, `--thread`,
-//! `--focus` and `--ignore`.
+//! The part of a recording that is shown: the processes, threads and stacks of `--process`,
+//! `--thread`, `--focus` and `--ignore`.
 //!
 //! One filter for all verbs that show a recording; what matches is `profile::ops::Filter`'s to say.
 //! The invariants: the result says what was left out, and if nothing is left, why, and what there is.
@@ -15,8 +15,8 @@ const PART: &str = "Which part is shown";
 /// How many names an error lists.
 const MOST_NAMES: usize = 10;
 
-/// Which part of a recording is shown. Each option may be given several times: what any of them
-/// matches.
+/// The part of a recording that is shown. Each option may be given several times; a match of any of
+/// its values is enough.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Choice {
     /// Only processes of this name (as --by process shows it; * stands for anything) or number; may
@@ -228,7 +228,7 @@ impl Stage {
     }
 }
 
-/// What matches any of these.
+/// Returns a regex that matches whatever any of these matches.
 fn of_any<'a>(regexes: impl Iterator<Item = &'a str>) -> Option<Regex> {
     let each: Vec<String> = regexes.map(|regex| format!("(?:{regex})")).collect();
     if each.is_empty() {

@@ -63,7 +63,7 @@ impl Console {
         }
     }
 
-    /// What went wrong, with its causes.
+    /// Prints an error with its causes.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         self.line("31", "sidewalk: error", format_args!("{error:#}"));
     }
@@ -73,7 +73,7 @@ impl Console {
         self.line("33", "sidewalk: warning", text);
     }
 
-    /// What is being done; nothing when quiet.
+    /// Prints the current activity; nothing when quiet.
     pub(crate) fn note(&self, text: impl Display) {
         if !self.quiet {
             self.line("36", "sidewalk", text);

@@ -1,7 +1,7 @@
-//! What `sidewalk help`, `completions` and `man` print.
+//! Prints the texts of `sidewalk help`, `completions` and `man`.
 //!
-//! Of verbs and options it is what `args` says, so that a page or a completion cannot differ from the
-//! command; topics are texts of their own, and tests hold them to the names that are taken.
+//! Verbs and options are taken from `args`, so that a page or a completion cannot differ from the
+//! command. Topics are texts of their own; tests hold them to the names that are taken.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -83,7 +83,7 @@ fn page(name: &str, command: &Command) -> io::Result<Vec<u8>> {
         .manual("Sidewalk");
     let mut text = Vec::new();
     man.render(&mut text)?;
-    // What stands below the options' help begins with examples.
+    // The text below the options' help begins with examples.
     let text = String::from_utf8_lossy(&text).replace("\n.SH EXTRA\n", "\n.SH EXAMPLES\n");
     Ok(without_idle_breaks(&text).into_bytes())
 }

@@ -69,7 +69,7 @@ pub fn run(
             // An error repeats what was typed, and a script may have typed any file's name: the
             // error is then that of the same words with what would act written out.
             let visible: Vec<OsString> = arguments.iter().map(written_out).collect();
-            // Help that nobody reads to its end is no failure.
+            // Help that is not read to its end is no failure.
             let _ = match parse(&visible) {
                 _ if visible == arguments => error.print(),
                 Err(error) => error.print(),

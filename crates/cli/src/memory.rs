@@ -85,7 +85,7 @@ fn end() -> ! {
     unsafe {
         libc::write(2, text.as_ptr().cast(), text.len());
         if program != 0 {
-            // Agents see that nobody reads any more.
+            // Agents see that their reader is gone.
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
             let mut status = 0;
             loop {

@@ -1,9 +1,9 @@
-//! Where names and lines are looked up: beside the files that ran, where distributions put debug files, and
-//! in the folder of what servers gave. Nobody is asked for anything here.
+//! Places where names and lines are looked up: beside the files that ran, where distributions put
+//! debug files, and in the folder of files fetched from servers. No server is contacted here.
 
 use std::path::PathBuf;
 
-/// What to look up and where, as users have it.
+/// Returns the lookup options that users get: kinds of names and lines, and their places.
 pub(crate) fn options() -> symbolize::Options {
     symbolize::Options {
         fetched: fetched(),

@@ -1,7 +1,8 @@
 //! `sidewalk open`, and `record --open`: the page of a recording in a browser.
 //!
-//! Composition only: the page is `formats::html`'s. The invariants: the page is its owner's alone, in a file that nobody could have put there
-//! before; whether or not a browser opens, somebody is told where it is.
+//! Composition only: the page is `formats::html`'s. The invariants: the page is its owner's alone.
+//! Its file cannot have been put there by another user before. Its path is printed, whether or not
+//! a browser opens.
 
 use std::env::{self, var_os};
 use std::ffi::OsString;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &OpenArgs, console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// What `record --open` does in the end. Stdout is the program's.
+/// Opens the page at the end of `record --open`. Stdout is the program's.
 pub(crate) fn after_recording(profile: &Profile, console: &Console) -> Result<()> {
     let (path, opened) = page(profile, &Options::default())?;
     match opened {

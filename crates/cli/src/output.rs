@@ -16,7 +16,7 @@ use formats::Format;
 use crate::console::shown;
 use crate::target::{self, Target};
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// The recording itself.
@@ -32,7 +32,7 @@ pub(crate) struct Destination {
     pub(crate) kind: Kind,
 }
 
-/// What stands for our standard output.
+/// The word that stands for our standard output.
 const STDOUT: &str = "-";
 /// Ending of recordings.
 const RECORDING: &str = ".swk";
@@ -121,7 +121,7 @@ fn check_writable(path: &Path, asked: &Path) -> Result<()> {
             if !folder.is_dir() {
                 bail!("there is no folder {}", shown(asked));
             }
-            // Not `path` itself: somebody may be waiting for that name to appear.
+            // Not `path` itself: another program may be waiting for that name to appear.
             tempfile::Builder::new()
                 .prefix(".sidewalk-")
                 .tempfile_in(folder)?;
@@ -142,7 +142,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Permissions of all that is written: a command line and names are in it.
 const PRIVATE: u32 = 0o600;
 
-/// What becomes of the permissions of a file that was there.
+/// The permissions that a replaced file gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Old {
     /// Kept: the user may have given it to others to read.

@@ -37,7 +37,7 @@ pub(crate) fn targets() -> Result<Vec<Target>> {
         if pid == std::process::id() {
             continue;
         }
-        // What has ended meanwhile is not there.
+        // A process that has ended meanwhile is skipped.
         let Ok(target) = Target::new(pid) else {
             continue;
         };
@@ -73,7 +73,7 @@ fn named_in_sockets(folder: &Path) -> impl Iterator<Item = (u32, u64)> + use<> {
 pub(crate) fn command(target: &Target) -> Vec<String> {
     let mut bytes = Vec::new();
     if let Ok(file) = target.process().open_relative("cmdline") {
-        // What cannot be read is not shown.
+        // A command line that cannot be read is not shown.
         let _ = file.take(MOST_COMMAND).read_to_end(&mut bytes);
     }
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);

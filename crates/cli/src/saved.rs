@@ -1,4 +1,4 @@
-//! What is done with a recording that is already there: load it, print it, convert it.
+//! Handles a recording that is already there: loads it, prints it, converts it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
@@ -210,7 +210,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<()> {
     print_report(&profile, &options)
 }
 
-/// What [`check_event`] looks into.
+/// The name by which [`check_event`] calls the recording in messages.
 pub(crate) const THIS: &str = "this recording";
 
 /// Whether there is anything to show of an event that was asked for.

@@ -22,7 +22,7 @@ use crate::args::FetchArgs;
 use crate::console::{Console, shown};
 use crate::{names, saved, units};
 
-/// Who has the runtimes' debug files and PDBs.
+/// The server that has the runtimes' debug files and PDBs.
 const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
 /// Addresses of servers that speak as Microsoft's does, instead of it, with blanks between.
 const STORES: &str = "SIDEWALK_SYMBOL_SERVERS";
@@ -62,7 +62,7 @@ pub(crate) fn fetch(args: &FetchArgs, console: &Console) -> Result<ExitCode> {
 /// is said and is no failure of the recording.
 pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool) {
     let outcomes = fetcher(&[]).and_then(|fetch| {
-        // Whatever its size: it is ours.
+        // Of any size, as it is our own recording.
         let modules = of_profile(&saved::read_to_look_up(path, Some(u64::MAX))?);
         Ok(run(&fetch, modules, console, stop))
     });
@@ -72,7 +72,7 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     };
     let failures: Vec<String> = outcomes
         .iter()
-        // A server that is down is told of once.
+        // A server that is down is reported once.
         .filter(|outcome| {
             let mut all = outcome.result.as_ref().err().into_iter().flatten();
             all.any(|(_, why)| !matches!(why, Failure::NotFound | Failure::NotAsked))
@@ -104,7 +104,7 @@ pub(crate) fn fetch_for(path: &Path, console: &Console, stop: &dyn Fn() -> bool)
     ));
 }
 
-/// Whether [`fetch_for`] would have anybody to ask, before a program is recorded for it.
+/// Whether [`fetch_for`] would have a server to query, before a program is recorded for it.
 ///
 /// # Errors
 /// The environment names what is no server, or no folder.
@@ -149,7 +149,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
-/// What debuginfod's clients let a server cost, by their variables.
+/// Returns the limits that debuginfod's clients set for a server, by their variables.
 fn limits(variable: impl Fn(&str) -> Option<String>) -> Result<Limits> {
     let number = |name: &str| -> Result<Option<u64>> {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else {
@@ -209,7 +209,7 @@ fn run(
 fn of_profile(profile: &Profile) -> Vec<Module> {
     let mut seen = HashSet::new();
     let frames = profile.frames.iter().filter(|frame| match frame.location {
-        // What the recording has a line for has no place any more.
+        // A frame that has a line in the recording no longer has a location of its own.
         Location::Svma(_) | Location::Await { .. } => true,
         Location::Il { .. } => frame.line == 0,
         _ => false,
@@ -274,7 +274,7 @@ fn listed(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// What it is, and by which id: `libcoreclr.so 1f3c…`.
+/// Returns a missing file's name and id: `libcoreclr.so 1f3c…`.
 fn named(missing: &Missing) -> String {
     let of = missing.of().rsplit('/').next().unwrap_or_default();
     let what = match missing {
@@ -284,7 +284,7 @@ fn named(missing: &Missing) -> String {
     format!("{what}{} ({})", formats::visible(of), missing.id())
 }
 
-/// What went wrong, where something did: that no server has a file is nobody's failure.
+/// Returns the failures, if any. A file that no server has is not a failure.
 fn is_failure(outcome: &Outcome) -> Option<String> {
     let failures = outcome.result.as_ref().err()?;
     let told = failures

@@ -1,10 +1,11 @@
-//! Where a path that was asked for leads, without following what somebody else has planted there.
+//! Resolves a path that was asked for, without following links that another user has planted there.
 //!
-//! In a folder where everyone may write (`/tmp`), anybody can lay a symbolic link under the name
+//! In a folder where everyone may write (`/tmp`), any user can lay a symbolic link under the name
 //! that an output will have, and have us overwrite a file of ours. Linux refuses to follow such a
-//! link where `fs.protected_symlinks` is set; it may not be, and whoever resolves links by hand
-//! goes round it. So this resolves them by the kernel's rule (proc(5), `may_follow_link` in
-//! fs/namei.c). The invariant: a path that comes out has been through no link that the rule forbids.
+//! link where `fs.protected_symlinks` is set. It may not be set, and code that resolves links by
+//! hand bypasses it. So this resolves them by the kernel's rule (proc(5), `may_follow_link` in
+//! fs/namei.c). The invariant: a path that comes out has been through no link that the rule
+//! forbids.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -26,8 +27,8 @@ pub(crate) enum Target {
     Stdout,
     /// This path, which is no link. The file may not exist.
     File(PathBuf),
-    /// What this names is open in a process already (`/proc/7/fd/3`): no link that could be
-    /// resolved, no file that could be replaced.
+    /// A file that is open in a process already (`/proc/7/fd/3`): no link that could be resolved,
+    /// no file that could be replaced.
     Open(PathBuf),
 }
 

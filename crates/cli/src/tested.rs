@@ -1,11 +1,11 @@
-//! Which releases of .NET recording was tested on. Newer ones are recorded too, and named as such.
+//! Releases of .NET that recording was tested on. Newer ones are recorded too, and named as such.
 
 /// Releases of .NET that recording is made for.
 pub(crate) const RUNTIMES: &str = "3.1, 5, 6, 7, 8, 9, 10, 11 (CoreCLR, Linux, x86-64)";
 /// The newest of them.
 const NEWEST: (u32, u32) = (11, 0);
 
-/// What to add to the version of a runtime that is newer than any that recording was tested on.
+/// Returns the note to add to the version of a runtime that is newer than any tested one.
 pub(crate) fn newer_than_tested(version: &str) -> Option<String> {
     let (major, minor) = NEWEST;
     (diagnostics::release(version)? > NEWEST)

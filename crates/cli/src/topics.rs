@@ -1,4 +1,4 @@
-//! What is explained beside the verbs: `sidewalk help events` and the like.
+//! Topics explained beside the verbs: `sidewalk help events` and the like.
 //!
 //! Texts only. The tests hold them to the names that can be typed.
 

@@ -1,4 +1,4 @@
-//! What users type for times, rates and choices, and what it means.
+//! Words that users type for times, rates and choices, and their meanings.
 //!
 //! Each function is a clap value parser: its error is the text behind "invalid value".
 
@@ -112,7 +112,7 @@ fn nanoseconds(text: &str, bare: Option<u64>) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
-/// What `record --event` takes, in the order in which help texts name them.
+/// Events that `record --event` takes, in the order in which help texts name them.
 pub(crate) const RECORDED: [Event; 10] = [
     Event::Cpu,
     Event::Wall,
@@ -168,7 +168,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What `--engine` takes.
+/// Values that `--engine` takes.
 pub(crate) const ENGINES: [&str; 4] = ["auto", "timer", "clocks", "perf"];
 
 /// An engine, by its name in the agent's configuration.
@@ -177,7 +177,7 @@ pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| "expected auto, timer, clocks or perf".into())
 }
 
-/// What `--walker` takes.
+/// Values that `--walker` takes.
 pub(crate) const WALKERS: [&str; 5] = ["signal", "suspend", "seeded", "snapshot", "shadow"];
 
 /// A walker, by its name in the agent's configuration.
@@ -186,7 +186,8 @@ pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }
 
-/// When a runtime need tell of no more code, where it can be found.
+/// The point from which a runtime need not report more code, where code can be found without
+/// reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FindCode {
     /// Once so many methods have been compiled.
@@ -205,7 +206,7 @@ pub(crate) fn find_code(text: &str) -> Result<FindCode, String> {
     }
 }
 
-/// Which runtimes of a process are recorded, as the agent's configuration says it.
+/// Parses the runtimes of a process that are recorded, into the form of the agent's configuration.
 pub(crate) fn runtimes(text: &str) -> Result<String, String> {
     let versions = |list: &str| {
         !list.is_empty()
@@ -365,7 +366,7 @@ mod tests {
             assert_eq!(recorded_event(event_of.name()), Ok(event_of));
             assert_eq!(event(event_of.name()), Ok(event_of));
         }
-        // Calls are counted by a walker; nobody asks for them as an event.
+        // Calls are counted by a walker; they cannot be chosen as an event.
         assert!(recorded_event("call").is_err());
         assert_eq!(event("call"), Ok(Event::Call));
         assert_eq!(event("traced-call"), Ok(Event::TracedCall));

@@ -23,7 +23,7 @@ pub(crate) fn is_asked(arguments: &[OsString]) -> bool {
     words.len() == 2 && has(&["--version", "-V"]) && has(&["--verbose"])
 }
 
-/// What is printed.
+/// Returns the text that is printed.
 ///
 /// # Errors
 /// There is no agent.

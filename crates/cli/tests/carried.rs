@@ -155,7 +155,7 @@ fn an_older_agent_stays() {
     let installed = Installed::new();
     let runtime = Runtime::net8();
     let running = Running::waits(&runtime);
-    // What lies behind a library's end is loaded by nobody.
+    // Bytes behind a library's end are not loaded.
     let newer = installed.path("newer.so");
     fs::copy(agent(), &newer).unwrap();
     let mut file = File::options().append(true).open(&newer).unwrap();

@@ -806,7 +806,7 @@ fn either_stack_of_async_methods() {
         let one = |stacks| of(&[verb, "tiny.swk", "--async", stacks, last]);
         assert_eq!(one("physical"), one("logical"));
     }
-    // What is in no stack any more is what `--no-native` takes out of both.
+    // Frames that are in no stack any more are the ones that `--no-native` takes out of both.
     let without = |stacks| {
         of(&[
             "convert",

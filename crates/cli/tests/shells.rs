@@ -1,5 +1,6 @@
-//! What shells and manual readers make of what `sidewalk completions` and `sidewalk man` print: real
-//! bash, zsh, man and mandoc, which `cargo xtask setup --all` installs where they are missing.
+//! The reading of the output of `sidewalk completions` and `sidewalk man` by shells and manual
+//! readers: real bash, zsh, man and mandoc, which `cargo xtask setup --all` installs where they are
+//! missing.
 
 use std::fs;
 use std::io::Write as _;
@@ -30,8 +31,8 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What bash offers for the last of the words, when Tab is pressed there: the function that the script
-/// registered is called as bash calls it.
+/// Returns bash's completions of the last of the words, as if Tab were pressed there: the function
+/// that the script registered is called as bash calls it.
 fn bash(folder: &Path, words: &[&str]) -> Vec<String> {
     let script = r#"
         source <(sidewalk completions bash) || exit 3

@@ -11,8 +11,8 @@ use recording::{
     Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, WalkEnd, Writer, file_header,
 };
 
-/// What a terminal obeys, or what turns text around or ends a line somewhere. Written by hand here:
-/// the list of the product is what is tested.
+/// Whether a terminal obeys a character, or it turns text around or ends a line somewhere. Written
+/// by hand here: the list of the product is what is tested.
 fn acts(c: char) -> bool {
     matches!(c as u32,
         0..=0x1f | 0x7f..=0x9f | 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e

@@ -1,4 +1,4 @@
-//! What can be typed behind `sidewalk diff`, and the rules among it. What they do is elsewhere.
+//! Arguments of `sidewalk diff`, and the rules among them. Their effects are elsewhere.
 //!
 //! The invariant: a rule holds only by a change that is certain.
 
@@ -94,7 +94,7 @@ fn per(text: &str) -> Result<Per, String> {
     }
 }
 
-/// What a comparison is written as.
+/// The output form of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     Text,

@@ -1,4 +1,4 @@
-//! What programs that are started here, and the tool itself, need.
+//! Requirements of programs that are started here, and of the tool itself.
 //!
 //! They inherit our limits, our filter of system calls and our view of files, so what we can do they
 //! can.

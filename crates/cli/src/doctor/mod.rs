@@ -16,7 +16,7 @@ use formats::visible;
 use crate::args::DoctorArgs;
 use crate::record::Carried;
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Finding {
     /// It works: how.
@@ -30,7 +30,7 @@ enum Finding {
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Check {
-    /// What recording needs.
+    /// The requirement of recording that was checked.
     what: &'static str,
     finding: Finding,
 }
@@ -67,7 +67,7 @@ impl Check {
 pub(crate) fn run(args: &DoctorArgs, carried: Carried) -> Result<ExitCode> {
     let mut checks = here::checks(carried);
     if let Some(pid) = args.pid {
-        // Whatever keeps programs that are started here from being recorded is not in its way.
+        // Obstacles to recording programs that are started here do not affect a running process.
         checks.retain(|check| check.what != here::ENVIRONMENT);
         checks.extend(process::checks(pid, carried));
     }

@@ -1,4 +1,4 @@
-//! What attaching to a process needs of it.
+//! Requirements for attaching to a process.
 //!
 //! It is looked at, asked who it is, and a copy of the agent is put where it could load it and taken
 //! away again; nothing is attached.
@@ -138,7 +138,7 @@ fn limits(target: &Target) -> Vec<Check> {
     checks
 }
 
-/// What is left of its pending signals, `(queued, most)`, for so many threads.
+/// Checks how many pending signals it may still have, by `(queued, most)`, for so many threads.
 fn its_signals((queued, most): (u64, u64), threads: u64) -> Check {
     const WHAT: &str = "its signals";
     if queued >= most {

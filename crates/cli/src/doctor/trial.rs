@@ -124,7 +124,7 @@ pub(super) fn perf_event(user_time_only: bool) -> nix::Result<()> {
     };
     let descriptor = i32::try_from(Errno::result(opened)?).map_err(|_| Errno::EBADF)?;
     #[expect(unsafe_code, reason = "it is closed as what it is")]
-    // SAFETY: the kernel has just given it to us, and nobody else has it.
+    // SAFETY: the kernel has just given it to us, and it has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which container a process is in, by its control group.
+//! The container that a process is in, by its control group.
 //!
 //! A guess by the names that container engines give, for people to recognise; nothing is decided by it.
 //! The invariant: what is not recognised is not named, but a process with a view of its own says so.

@@ -27,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(1);
 /// As many are asked at once.
 const ASKED_AT_ONCE: usize = 16;
 
-/// What is said of a process.
+/// The facts that are listed about a process.
 #[derive(Serialize, Debug)]
 struct Row {
     pid: u32,
@@ -45,7 +45,7 @@ struct Row {
     command: Vec<String>,
     /// `attach`, `control socket`, `beside another profiler`; none where it cannot be recorded.
     record: Option<&'static str>,
-    /// What the agent in it does: `idle`, `recording`.
+    /// The state of the agent in it: `idle`, `recording`.
     agent: Option<String>,
     /// For whom it records.
     recorded_by: Option<String>,
@@ -89,7 +89,7 @@ fn as_object(rows: &[Row]) -> impl Serialize {
     Processes { processes: rows }
 }
 
-/// What is said of each, by their numbers.
+/// Returns the rows of all processes, ordered by their numbers.
 fn rows() -> Result<Vec<Row>> {
     let left = Mutex::new(running::targets()?);
     let rows = Mutex::new(Vec::new());
@@ -172,7 +172,7 @@ fn row(target: &Target) -> Option<Row> {
     })
 }
 
-/// What the agent in a process says of itself.
+/// Returns the state that the agent in a process reports.
 pub(crate) fn agent_state(target: &Target) -> Option<Message> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");

@@ -33,7 +33,7 @@ const BIRTH_TIME: Duration = Duration::from_secs(5);
 const BIRTH_STEP: Duration = Duration::from_millis(50);
 /// For so long a process must stand still to be called stopped: a tracer stops it for moments.
 const STANDSTILL_TIME: Duration = Duration::from_secs(1);
-/// How long a process may be ending when nobody answers in it any more.
+/// How long a process whose sockets no longer answer may take to end.
 const END_TIME: Duration = Duration::from_millis(500);
 
 /// How the agent and a process stand after a recording.
@@ -46,7 +46,7 @@ pub(super) enum Left {
     Unknown,
 }
 
-/// What is asked of an agent.
+/// A request to an agent.
 pub(super) struct Wish<'a> {
     /// As `SIDEWALK_CONFIG` has it.
     pub(super) configuration: &'a str,
@@ -54,11 +54,11 @@ pub(super) struct Wish<'a> {
     pub(super) stay: bool,
     /// The heap will be walked.
     pub(super) walks_heap: bool,
-    /// What happens to the process, for messages: `recorded`, `dumped`.
+    /// The verb for what happens to the process, for messages: `recorded`, `dumped`.
     pub(super) done: &'static str,
 }
 
-/// What an agent answers to a request for a recording.
+/// An agent's answer to a request for a recording.
 enum Begun {
     /// Over the stream come the blocks.
     Recording(UnixStream),
@@ -71,7 +71,7 @@ enum Begun {
 /// Begins to record a process: over the stream come its blocks from here on.
 ///
 /// # Errors
-/// It cannot be recorded, or somebody else does so.
+/// It cannot be recorded, or another tool records it.
 pub(super) fn join(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<UnixStream> {
     let pid = target.pid();
     refuse_standstill(target)?;
@@ -112,7 +112,7 @@ fn join_once(target: &Target, agent: &Path, wish: &Wish<'_>) -> Result<Begun> {
     begin(pid, stream, wish)
 }
 
-/// Nobody answers in a process that does not run.
+/// Refuses a process that does not run, as its sockets do not answer.
 fn refuse_standstill(target: &Target) -> Result<()> {
     let since = Instant::now();
     while let Some(why) = target.standstill() {
@@ -124,7 +124,7 @@ fn refuse_standstill(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Why nobody answers in a process that has ended.
+/// Returns the error for a process that has ended, in which no socket answers.
 fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
     if let Some(process) = process_of(pid.cast_signed()) {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
@@ -136,7 +136,7 @@ fn ended(pid: u32, done: &str) -> Option<anyhow::Error> {
     is_gone.then(|| anyhow!("process {pid} ended while it was {done}"))
 }
 
-/// Somebody at the control socket, if there is one.
+/// Connects to the agent at the control socket, if there is one.
 pub(super) fn knock(target: &Target) -> Result<Option<UnixStream>> {
     let prefix = format!("sidewalk-{}-", target.pid_inside());
     let is_it = |name: &str| name.starts_with(&prefix) && name.ends_with(".sock");
@@ -317,7 +317,7 @@ pub(super) fn leave(target: &Target) -> Left {
         Ok(said) if said.verb == answer::OK => {
             Left::Idle(said.get(keys::WHY).unwrap_or_default().to_owned())
         }
-        // Somebody else has come meanwhile.
+        // Another tool has connected meanwhile.
         Ok(said) if said.verb == answer::BUSY => Left::Idle("somebody else records now".to_owned()),
         // It went before it heard us.
         _ if matches!(knock(target), Ok(None)) => Left::Away,
@@ -376,7 +376,7 @@ fn by_name(name: &str) -> Result<Target> {
         }
     }
     found.sort_unstable();
-    // What runs no .NET is not meant: a shell with the name in a script, an editor.
+    // Processes that run no .NET are not meant: a shell with the name in a script, an editor.
     found.retain(|(pid, _)| Target::new(*pid).is_ok_and(|target| runs_dotnet(&target)));
     match found.as_slice() {
         [] => bail!("no .NET process is called {name}; sidewalk list shows those that there are"),
@@ -447,7 +447,7 @@ fn command_of(line: &[u8]) -> String {
     text.trim_end().chars().take(100).collect()
 }
 
-/// What a recording of this process is named after.
+/// Returns the words that a recording of this process is named after.
 pub(super) fn words_of(pid: u32) -> Vec<std::ffi::OsString> {
     use std::os::unix::ffi::OsStringExt;
     let line = std::fs::read(target_folder(pid).join("cmdline")).unwrap_or_default();

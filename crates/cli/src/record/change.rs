@@ -1,4 +1,4 @@
-//! Other events in a recording that somebody makes just now (`record --pid PID --change -e LIST`).
+//! Changes the event set of a running session (`record --pid PID --change -e LIST`).
 //!
 //! The agent in the process is asked at its control socket; nothing is recorded here. The invariant: what is said to be
 //! recorded is what the agent answers.

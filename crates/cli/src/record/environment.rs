@@ -1,9 +1,10 @@
-//! What the recorded program's environment must say, and what it may say already.
+//! The variables that the recorded program's environment must have, and those that it may have
+//! already.
 //!
 //! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
 //! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which hear and change
-//! nothing. The invariant: a profiler that somebody else has asked for is never replaced without
-//! `--replace-profiler`: we go beside it.
+//! nothing. The invariant: a profiler that the user or another tool has set is never replaced
+//! without `--replace-profiler`: we go beside it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +40,7 @@ const DIAGNOSTICS: [&str; 4] = [
     "COMPlus_EnableDiagnostics_Profiler",
 ];
 
-/// What stands in the way of recording.
+/// Settings that stand in the way of recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Obstacles {
     /// `CLSID (path)` of a profiler that is set.
@@ -84,7 +85,7 @@ impl Obstacles {
         self.profiler.is_some() && !self.is_own && !replace
     }
 
-    /// What to warn of before recording.
+    /// Returns the warnings to print before recording.
     ///
     /// # Errors
     /// There are obstacles and the user has not said `--replace-profiler`.
@@ -132,12 +133,12 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// What the agent is told for a dump.
+/// The agent's configuration for a dump.
 pub(super) const DUMP: &str = "event=wall;dump=1";
 /// The same, with the stacks of suspended async methods.
 pub(super) const DUMP_ASYNC: &str = "event=wall;dump=1;suspended=1";
 
-/// What the agent is told. Limits that were not given are left to it.
+/// Returns the agent's configuration. Limits that were not given are left to it.
 pub(super) fn configuration(args: &RecordArgs) -> String {
     let interval = args
         .interval
@@ -226,7 +227,7 @@ fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Opt
         Some(before) => (first, Some(before)),
         None => (second, variable(second)),
     };
-    // Those that somebody has switched off stay so.
+    // Profilers that have been switched off stay so.
     let before = before.filter(|_| enabled == Some(1)).unwrap_or_default();
     let ours = clsid_text(class_of(Arrival::Startup, Slot::Notification));
     let mut list = OsString::new();
@@ -245,8 +246,9 @@ fn go_beside(command: &mut Command, agent: &Path, variable: impl Fn(&str) -> Opt
     command.env(name, list).env(BESIDE_ENABLED, "1");
 }
 
-/// Reason why a runtime with this environment does not load the agent, though [`prepare`] has prepared the command:
-/// somebody has changed it since. `None`: that is not the reason. `version` is the runtime's, where it is known.
+/// Reason why a runtime with this environment does not load the agent, though [`prepare`] has
+/// prepared the command: the environment has been changed since. `None`: that is not the reason.
+/// `version` is the runtime's, where it is known.
 pub(super) fn why_not_loaded(
     variable: &dyn Fn(&str) -> Option<OsString>,
     version: Option<(u32, u32)>,

@@ -1,9 +1,9 @@
 //! The duties of a process 1, which the tool is where a container's command is `sidewalk record`.
 //!
-//! A program that is process 1 itself finds two things there that a child of the tool does not: what
-//! is orphaned becomes its child, and a signal that it does not catch does nothing to it (`sig_ignored`
-//! in the kernel's kernel/signal.c). The invariant: nobody is left a zombie, and the program gets the
-//! signals that it catches, and no other.
+//! A program that is process 1 itself finds two things there that a child of the tool does not:
+//! orphans become its children, and a signal that it does not catch does nothing to it
+//! (`sig_ignored` in the kernel's kernel/signal.c). The invariant: no process is left a zombie, and
+//! the program gets the signals that it catches, and no other.
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
@@ -14,7 +14,7 @@ use super::signals::mask_in;
 pub(super) struct Init(());
 
 impl Init {
-    /// `None` where somebody else is.
+    /// `None` where another process is.
     pub(super) fn here() -> Option<Self> {
         rustix::process::getpid().is_init().then_some(Self(()))
     }

@@ -444,8 +444,8 @@ pub(crate) fn dump(
     profile
 }
 
-/// What a shell would say of a command that a signal has ended; nothing of the one by which the next
-/// in a pipe ends it.
+/// Returns a shell's message about a command that a signal has ended. No message for the signal by
+/// which the next command in a pipe ends it.
 fn killed_by(status: ExitStatus) -> Option<String> {
     let number = status.signal()?;
     let signal = Signal::try_from(number).ok();
@@ -544,8 +544,8 @@ fn final_path(args: &RecordArgs, name: &str) -> Option<Result<PathBuf>> {
     }
 }
 
-/// Where a recording goes whose place nobody gave; `None`: the working folder. `dotnet watch` looks at
-/// that one, and would build anew for each file.
+/// The folder for a recording whose path was not given; `None`: the working folder. `dotnet watch`
+/// looks at that one, and would build anew for each file.
 fn default_folder(command: &[std::ffi::OsString]) -> Option<PathBuf> {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let name = profile::names::process(&words);
@@ -614,7 +614,7 @@ fn finish(
 fn make_outputs(args: &RecordArgs, sink: &Sink, said: &[String], console: &Console) -> Result<()> {
     let has = |kind| args.outputs.iter().any(|output| output.kind == kind);
     let is_kept_alone = args.outputs.iter().all(|o| o.kind == Kind::Recording);
-    // Whatever its size: it is ours. And all was looked up just now.
+    // Of any size, as it is our own recording. And all was looked up just now.
     let mut profile = if is_kept_alone && has(Kind::Recording) && !args.open {
         saved::totals(sink.path(), Some(u64::MAX))?.profile
     } else {
@@ -715,7 +715,7 @@ fn print_table(args: &RecordArgs, profile: &Profile, console: &Console) -> Resul
         console.result(&text);
         return Ok(());
     }
-    // Whoever reads our stdout may have gone, as `head` does; the recording is there.
+    // The reader of our stdout may have gone, as `head` does; the recording is there.
     match saved::print(&text) {
         Err(error) if is_broken_pipe(&error) => Ok(()),
         printed => printed,
@@ -826,7 +826,7 @@ fn check_program(program: &OsStr) -> Result<PathBuf> {
     }
 }
 
-/// What to do about a program that is none, but what one starts.
+/// Returns advice for a word that is not a program, but that a program starts.
 fn dll_hint(program: &OsStr) -> String {
     let is_dll = Path::new(program)
         .extension()

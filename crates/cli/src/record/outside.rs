@@ -69,7 +69,7 @@ pub(crate) fn start(args: &StartArgs, console: &Console) -> Result<ExitCode> {
 /// Ends a recording, and waits until its outputs are written.
 ///
 /// # Errors
-/// Nobody records the process, or the recording cannot be ended from here.
+/// The process is not being recorded, or the recording cannot be ended from here.
 pub(crate) fn stop(args: &StopArgs, console: &Console) -> Result<()> {
     let target = one(&args.what)?;
     let pid = target.pid();

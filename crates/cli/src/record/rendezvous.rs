@@ -2,8 +2,8 @@
 //! folder.
 //!
 //! A program may have another view of files than we (bwrap, PrivateTmp, chroot), and finds the
-//! second one then: it belongs to the network's namespace. Anybody there may connect to it; only
-//! our own user and root are answered.
+//! second one then: it belongs to the network's namespace. Any process there may connect to it;
+//! only our own user and root are answered.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;

@@ -53,7 +53,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Read from one connection before the others have their turn, bytes.
 const TURN: usize = 1 << 20;
 
-/// What an agent is told.
+/// Replies to an agent.
 const GO: &[u8] = b"G";
 const NO: &[u8] = b"N";
 const STOP: &[u8] = b"S";
@@ -86,7 +86,7 @@ struct Connection {
     door: Option<PathBuf>,
 }
 
-/// Which of the processes that connect are recorded.
+/// The processes to record among those that connect.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted<'a> {
     /// The first one only.
@@ -101,7 +101,7 @@ pub(super) struct Session<'s> {
     console: &'s Console,
     /// `None` where the programs ran already.
     child: Option<Child>,
-    /// None once nobody may join any more.
+    /// Empty once no process may join any more.
     listeners: Vec<UnixListener>,
     connections: Vec<Connection>,
     /// For what is being read.
@@ -124,7 +124,7 @@ pub(super) struct Session<'s> {
     doors: Vec<(OwnedFd, PathBuf)>,
     /// How long agents have at the end, where that is longer than others have.
     patience: Option<Duration>,
-    /// What shows the recording while it is made.
+    /// The live view of the recording while it is made.
     pub(super) top: Option<Top>,
     /// The first process of a container has more to do.
     init: Option<Init>,
@@ -317,7 +317,7 @@ impl<'s> Session<'s> {
     /// Waits for one thing to happen (at most until `wake`) and handles it.
     fn turn(&mut self, sink: &mut Sink, wake: Option<Instant>) -> Result<()> {
         self.poll_once(wake)?;
-        // Who connected before the child ended must still be read, so accept first.
+        // Processes that connected before the child ended must still be read, so accept first.
         self.accept()?;
         self.receive(sink);
         self.handle_signals()
@@ -408,7 +408,7 @@ impl<'s> Session<'s> {
 
     pub(super) fn is_wanted(&mut self, pid: i32) -> bool {
         let Wanted { first, only } = self.wanted;
-        // What cannot be named is recorded: it may be the one.
+        // A process that cannot be named is recorded: it may be the one.
         let name = match only {
             [] => None,
             _ => name_of(pid),
@@ -491,7 +491,7 @@ impl<'s> Session<'s> {
                 Received::Ending { signal, to_all } => {
                     let is_interrupt = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
                     if self.child.is_none() {
-                        // Nobody else is to end by it.
+                        // No other process is to end by it.
                         self.is_interrupted_twice = true;
                     } else if is_interrupt {
                         self.interrupted();
@@ -532,7 +532,7 @@ impl<'s> Session<'s> {
     }
 
     fn forward(&self, signal: Signal) {
-        // Once its status is known, the number may belong to somebody else.
+        // Once its status is known, the number may belong to another process.
         if self.status.is_some() {
             return;
         }
@@ -550,7 +550,7 @@ impl<'s> Session<'s> {
 
     /// Lets the agents that are still there send what they hold.
     fn finish(&mut self, sink: &mut Sink, ended: Ended) -> Result<()> {
-        // Who connected before the end, and what was sent.
+        // Processes that connected before the end, and the blocks that were sent.
         if ended != Ended::SinkFailed {
             self.accept()?;
             self.receive(sink);
@@ -630,7 +630,7 @@ fn door_of(pid: i32) -> Option<PathBuf> {
     control::path_of(&folder, target.pid_inside())
 }
 
-/// What a process is called; `None` where its command line cannot be read.
+/// Returns a process's name; `None` where its command line cannot be read.
 fn name_of(pid: i32) -> Option<String> {
     let words = attach::words_of(u32::try_from(pid).ok()?);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

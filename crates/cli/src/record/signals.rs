@@ -3,10 +3,10 @@
 //! The recorded program must find the signal mask and dispositions that it would find without us:
 //! what was ignored stays ignored, what was blocked stays blocked. So the tool blocks signals for
 //! itself and unblocks them only around the spawn; handlers that do nothing (exec resets them)
-//! keep the tool alive in that moment. What Rust or we changed of SIGPIPE and SIGCHLD is put back in
-//! the child, between fork and exec. And a signal that somebody sends to the tool because it stands
-//! where the program would stand (a service manager's SIGUSR1, an `alarm` that was set before the
-//! tool was started) reaches the program.
+//! keep the tool alive in that moment. Dispositions of SIGPIPE and SIGCHLD that Rust or we changed
+//! are put back in the child, between fork and exec. And a signal that is sent to the tool because
+//! it stands where the program would stand (a service manager's SIGUSR1, an `alarm` that was set
+//! before the tool was started) reaches the program.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -42,8 +42,8 @@ const PASSED: [Signal; 8] = [
     Signal::SIGSTKFLT,
 ];
 
-/// More of them for the first process of a container: they end nobody there, so who sends one means a
-/// program that catches it.
+/// More of them for the first process of a container: they end no process there, so their sender
+/// means a program that catches them.
 const PASSED_BY_INIT: [Signal; 5] = [
     Signal::SIGABRT,
     Signal::SIGCONT,
@@ -57,7 +57,7 @@ const PASSED_BY_INIT: [Signal; 5] = [
 /// second.
 const CHANGED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGCHLD];
 
-/// Which of [`CHANGED`] the tool's parent left ignored; bit 0 is the first.
+/// The signals of [`CHANGED`] that the tool's parent left ignored; bit 0 is the first.
 static IGNORED_AT_START: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks at the dispositions before Rust's own start changes that of SIGPIPE: `main` would be too
@@ -141,8 +141,8 @@ impl Signals {
             if ignored & 1 << (number - 1) != 0 {
                 continue;
             }
-            // One that is the program's never ends the tool: where there is nobody to pass it to, it
-            // is nobody's.
+            // A signal that is meant for the program never ends the tool: without a program to pass
+            // it to, it is dropped.
             if ENDING.contains(&signal) {
                 signal_hook::flag::register_conditional_shutdown(
                     number,
@@ -231,7 +231,7 @@ impl Signals {
             if !ENDING.contains(&signal) {
                 return Ok(Some(Received::Passed(signal)));
             }
-            // Who sent it is not known; most likely a key, in the moment of starting.
+            // Its sender is not known; most likely a key, in the moment of starting.
             return Ok(Some(Received::Ending {
                 signal,
                 to_all: true,
@@ -288,7 +288,7 @@ fn leads_session() -> bool {
 
 /// Ends the tool as the signal `number` ended the program: shells and scripts look for that, and go on
 /// with a loop after Ctrl-C where they find an exit code. It comes back where that cannot be: to the
-/// first process of a container, to which no signal does anything, or for one that ends nobody.
+/// first process of a container, to which no signal does anything, or for one that ends no process.
 #[expect(
     unsafe_code,
     reason = "nix has no name for signals in real time, of which programs die as well"

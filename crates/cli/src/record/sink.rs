@@ -159,7 +159,7 @@ impl Sink {
         match self.file.write_all(bytes) {
             Ok(()) => self.length += bytes.len() as u64,
             Err(error) => {
-                // What is left of the block would only be reported as damage.
+                // The rest of the block would only be reported as damage.
                 let _ = self.file.set_len(self.length);
                 self.failure = Some(error);
             }

@@ -1,4 +1,4 @@
-//! What recording does first, for `sidewalk doctor`: done once, and nothing kept of it.
+//! First steps of recording, for `sidewalk doctor`: done once, and nothing kept of them.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(crate) fn judge_environment() -> Result<()> {
 /// Makes the tool's socket and connects to it as an agent does. Returns the folder that it was made in.
 ///
 /// # Errors
-/// What went wrong.
+/// The error of the step that failed.
 pub(crate) fn try_socket() -> Result<PathBuf> {
     let made = Rendezvous::create()?;
     UnixStream::connect(&made.path).context("an agent could not connect to the tool")?;

@@ -1,4 +1,4 @@
-//! What the user chose to see, and what each key changes.
+//! The user's choice of what to see, and the changes that each key makes.
 //!
 //! Not the drawing (`screen`). Invariant: every key does something that the help tells, or nothing.
 
@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::window::{MethodRow, Picture, ThreadRow};
 
-/// Which table is shown.
+/// The table that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Table {
     #[default]
@@ -16,7 +16,7 @@ pub(super) enum Table {
     Threads,
 }
 
-/// What rows are ordered by, most first.
+/// The value by which rows are ordered, most first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Order {
     #[default]
@@ -26,7 +26,7 @@ pub(super) enum Order {
     Name,
 }
 
-/// What the driver has to do about a key.
+/// The driver's task after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
     Nothing,
@@ -35,7 +35,7 @@ pub(super) enum Asked {
     Quit,
 }
 
-/// What the user chose.
+/// The user's choices.
 #[derive(Default)]
 pub(super) struct Choice {
     pub(super) table: Table,

@@ -18,7 +18,7 @@ use crate::units;
 /// One core, nanoseconds of CPU time a second.
 const CORE: f64 = 1e9;
 
-/// What each key does.
+/// The keys and their effects.
 const HELP: [(&str, &str); 11] = [
     ("Tab", "methods or threads"),
     ("s", "sort by self time"),

@@ -13,7 +13,7 @@ use symbolize::Symbolizer;
 
 use crate::names;
 
-/// What the window shows, computed at one instant.
+/// The content of the window, computed at one instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Picture {
     /// How long the window is, nanoseconds: less than asked for at the beginning.
@@ -70,7 +70,7 @@ pub(crate) struct MethodRow {
     pub(crate) allocated: u64,
 }
 
-/// What a method is.
+/// The kind of a method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     #[default]
@@ -120,7 +120,7 @@ impl Window {
             ..names::options()
         };
         Ok(Window {
-            // What has been shown is forgotten, so the whole may be of any size.
+            // Blocks that have been shown are dropped, so the whole may be of any size.
             reader: Reader::open(header)?.allow(u64::MAX),
             import: Import::new(),
             symbolizer: Symbolizer::new(options),

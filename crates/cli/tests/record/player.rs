@@ -10,7 +10,7 @@ use recording::{Event, Frame, MethodKind, ModuleKind, ProcessKey, Record, Tier, 
 /// First argument of a test program that is to play.
 pub(crate) const PLAY: &str = "--play";
 
-/// What the agent of one process holds.
+/// The agent's state for one process.
 struct Agent {
     stream: UnixStream,
     writer: Writer,
@@ -162,7 +162,7 @@ pub(crate) fn play(actions: &[String]) -> ExitCode {
 }
 
 fn say(text: &str) {
-    // Nobody may be listening any more.
+    // The reader may be gone.
     let mut out = io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
@@ -191,13 +191,13 @@ fn print_signals() {
     }
 }
 
-/// Makes an orphan, lets it end, and waits until nobody has to ask for its end any more.
+/// Makes an orphan, lets it end, and waits until it has been reaped.
 fn orphan() {
     let (reader, writer) = io::pipe().unwrap();
     let shell = Command::new("sh")
         .args(["-c", "exec 3<&0; cat <&3 >/dev/null & echo $!"])
         .stdin(reader)
-        // What is captured would be waited for until the orphan has ended, too.
+        // A captured stream would be waited for until the orphan has ended, too.
         .stderr(std::process::Stdio::inherit())
         .output();
     let pid = String::from_utf8(shell.unwrap().stdout).unwrap();
@@ -230,7 +230,7 @@ fn fork() {
             let nothing = std::fs::File::open("/dev/null").unwrap();
             rustix::stdio::dup2_stdout(&nothing).unwrap();
             rustix::stdio::dup2_stderr(&nothing).unwrap();
-            // Longer than the tool could wait for it; not for ever, should nobody end it.
+            // Longer than the tool could wait for it; not for ever, should it not be ended.
             std::thread::sleep(std::time::Duration::from_secs(60));
             std::process::exit(0);
         }

@@ -134,7 +134,7 @@ impl Library {
         format!("/buildid/{}/debuginfo", self.build_id)
     }
 
-    /// What the player does to be seen in it.
+    /// Returns the player's action that puts its samples into the library.
     fn action(&self) -> String {
         let [hot, entry] = self.addresses;
         format!(
@@ -151,7 +151,7 @@ impl Library {
         self.with_servers(scene)
     }
 
-    /// Without anybody to ask, and with a folder of its own.
+    /// Adds an environment without servers to query, and with a folder of its own.
     fn with_servers(&self, mut scene: Scene) -> Scene {
         alone(&mut scene.command, self.folder.path());
         scene
@@ -291,7 +291,7 @@ fn a_server_that_fails() {
         assert_has(&String::from_utf8(output.stdout).unwrap(), &[told]);
         assert_eq!(library.report(&recorded), before, "{answer:?}");
     }
-    // Nobody listens there.
+    // No server listens there.
     let server = TestServer::new();
     let arguments = [
         "symbols",
@@ -307,7 +307,8 @@ fn a_server_that_fails() {
         &["it cannot be reached", "HTTPS_PROXY"],
     );
     assert_eq!(library.report(&recorded), before);
-    // Of a process with several files: none is said not to be found where nobody could be asked.
+    // With a process that has several files, none is reported as not found where no server could be
+    // queried.
     let pid = std::process::id().to_string();
     let arguments = ["symbols", "fetch", &pid, "--server", "http://127.0.0.1:9"];
     let output = library.sidewalk(&recorded, &arguments, &server);
@@ -372,7 +373,7 @@ fn a_process_files_are_fetched() {
         .unwrap();
     let mut input = program.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"x").unwrap();
-    // What it was given comes back when it is loaded and runs.
+    // A byte of its input comes back when it is loaded and runs.
     std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut [0]).unwrap();
     let pid = program.id().to_string();
     let recorded = library.scene(&[]).run();

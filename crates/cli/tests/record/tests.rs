@@ -111,7 +111,7 @@ pub(crate) struct Scene {
     pub(crate) command: Command,
 }
 
-/// What a run gave.
+/// The result of a run.
 pub(crate) struct Ran {
     pub(crate) folder: TempDir,
     pub(crate) status: ExitStatus,
@@ -641,7 +641,7 @@ os.execv(sys.argv[2], sys.argv[2:])
     let mut actions = vec!["connect"];
     actions.extend(["samples=50000"; 40]);
     actions.extend(["end", "exit=5"]);
-    // What is only kept is not read into memory.
+    // An output that is only kept is not read into memory.
     for (options, is_enough) in [
         (&["-q", "-o", "x.swk"][..], true),
         (&["-q", "-o", "x.swk", "-o", "x.collapsed"], false),
@@ -703,7 +703,7 @@ fn signals_to_the_tool_reach_the_program() {
     }
 }
 
-/// All that would end the tool, while it makes an output: one that nobody reads yet.
+/// All signals that would end the tool, while it makes an output that has no reader yet.
 fn a_signal_after_the_programs_end_does_not_replace_its_exit_code() {
     let actions = ["print-status=Pid", "connect", "samples=1", "end", "exit=3"];
     let running = scene(&["-o", "x.swk", "-o", "pipe.txt"], &actions);
@@ -860,7 +860,7 @@ fn a_signal_stops_recording_not_the_program() {
     running.signal(Signal::SIGUSR2);
     running.expect_line("tool said \"S\"");
     running.expect_line("ready");
-    // Which the program would have died of.
+    // A signal that would have killed the program.
     running.signal(Signal::SIGTERM);
     running.expect_line("SIGTERM");
     let ran = running.finish();
@@ -1227,7 +1227,8 @@ fn output_to_stdout() {
     assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
 }
 
-/// Somebody lays a link to a file of ours under the name of an output, before or while we record.
+/// Lays another user's link to a file of ours under the name of an output, before or while we
+/// record.
 fn a_planted_link_is_not_followed() {
     use std::os::unix::fs::{lchown, symlink};
     for (output, is_early) in [("x.swk", true), ("x.html", true), ("x.html", false)] {
@@ -1258,13 +1259,13 @@ fn a_planted_link_is_not_followed() {
         let ran = running.finish();
         ran.code(1).says("is a symbolic link of another user");
         assert_eq!(fs::read_to_string(folder.join("ours")).unwrap(), "precious");
-        // What was recorded is not lost.
+        // The recording is not lost.
         let kept = fs::read_dir(sticky.path()).unwrap().count();
         assert_eq!(kept, if is_early { 1 } else { 2 });
     }
 }
 
-/// What the tool had written when it was killed can be read; the program goes on.
+/// The blocks that the tool had written when it was killed can be read; the program goes on.
 fn tool_killed() {
     let mut running = scene(
         &["-o", "x.swk"],
