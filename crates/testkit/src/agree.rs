@@ -2,7 +2,7 @@
 //!
 //! The agent stops the program at random moments and tells what each walker saw of each thread
 //! (`crates/oracle/src/agree.rs` has the lines). Here the managed frames are held against
-//! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not tell of them.
+//! each other. Dynamic methods and stubs are left out: `DoStackSnapshot` does not report them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -109,7 +109,7 @@ pub struct Class {
     pub examples: Vec<String>,
 }
 
-/// What synchronous walks of the same stacks cost, in all.
+/// The cost of synchronous walks of the same stacks, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Stacks walked.
@@ -134,7 +134,7 @@ impl Costs {
     }
 }
 
-/// What was found.
+/// The results of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     /// `signal` against `suspend`.
@@ -374,7 +374,7 @@ fn explanation(
 /// Whether what they have is what we have but for one run of frames that begins with a funclet and
 /// ends before the method that it belongs to.
 fn is_without_a_funclet(own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
-    // What they have lies in what we have, in the same places.
+    // Their frames lie among ours, in the same places.
     let is = |own: &Own, frame: &Theirs| (own.function, own.sp) == (frame.function, frame.sp);
     let left = own.len().checked_sub(theirs.len())?;
     let before = own
@@ -388,7 +388,7 @@ fn is_without_a_funclet(own: &[&Own], theirs: &[Theirs]) -> Option<bool> {
     Some(same && behind.first()?.function == own.get(before)?.function)
 }
 
-/// Which kind of difference: by the first managed frame that is not the same.
+/// Returns the kind of difference: by the first managed frame that is not the same.
 fn class_of(thread: &Thread, own: &[&Own], theirs: &[Theirs]) -> String {
     let at = own
         .iter()
@@ -476,7 +476,7 @@ fn example(program: &str, thread: &Thread) -> String {
 /// they have done what they do; `strays` and `truncated` are given a library.
 ///
 /// # Errors
-/// What reading the folder of workloads answered.
+/// The error of reading the folder of workloads.
 pub fn oracle_programs() -> std::io::Result<Vec<String>> {
     let mut names = workload_names()?;
     names.retain(|name| {
@@ -505,7 +505,7 @@ pub fn oracle_programs() -> std::io::Result<Vec<String>> {
 /// Those of them that say when they have run for a while: `unseen` takes other words.
 ///
 /// # Errors
-/// What [`workload_names`] answered.
+/// The error of [`workload_names`].
 pub fn attached_programs() -> std::io::Result<Vec<String>> {
     let mut names = oracle_programs()?;
     names.retain(|name| name != "unseen");

@@ -1,5 +1,5 @@
-//! What tests, benches and `cargo xtask` share: where the runtimes, the
-//! compiled workloads and our own binaries are, and how to start them.
+//! Code that tests, benches and `cargo xtask` share: it finds the runtimes, the compiled workloads
+//! and our own binaries, and starts them.
 //!
 //! Nothing here fetches or builds: `cargo xtask setup` does that and leaves a
 //! [`Setup`] file, which this crate reads. Invariant: a thing that a test asks

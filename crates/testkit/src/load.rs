@@ -9,10 +9,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a server is asked for in turn that serves and throws nothing.
+/// Requests made in turn to a server that serves and throws nothing.
 pub const SERVING: &[&str] = &["plain", "json", "cart", "regex"];
 
-/// What a load came to.
+/// The results of a load.
 #[derive(Clone, Copy)]
 pub struct Loaded {
     /// Requests answered, each as expected.
@@ -35,7 +35,7 @@ impl Client {
     /// Connects to a port of the loopback.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No server listens there.
     pub fn connect(port: u16) -> Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-/// What the server answers to a path with `?n=`: worked out here anew.
+/// Returns the server's answer to a path with `?n=`: worked out here anew.
 fn expected(path: &str, n: u64) -> String {
     let words = || {
         (n..n + 20)

@@ -17,7 +17,7 @@ use crate::running::Running;
 use crate::runtime::Runtime;
 use crate::workload::workload;
 
-/// What the program is told to go on for, should nobody end it.
+/// Seconds that the program is told to go on for, should it not be ended.
 const PROGRAM_SECONDS: &str = "600";
 /// Of `deep`: stacks of 5,000 frames are megabytes of text each.
 const DEPTH: &str = "depth=300";

@@ -26,14 +26,14 @@ use crate::workload::{Needs, Workload, workload};
 /// How both are recorded: each interval exactly, and so often that chance moves a share of one half by half a point.
 const OPTIONS: [&str; 4] = ["-F", "4999", "--engine", "perf"];
 
-/// What two recordings of a workload say.
+/// The results of two recordings of a workload.
 #[derive(Debug, Clone)]
 pub struct SamePicture {
     /// The hottest first, in the mean of both.
     pub shares: Vec<Share>,
     /// Samples of each.
     pub samples: (u64, u64),
-    /// What `inspect` says of the second one.
+    /// The output of `inspect` for the second one.
     pub attached: Inspected,
 }
 
@@ -71,8 +71,8 @@ impl SamePicture {
     }
 }
 
-/// What an attach leaves to the program's tiers, in seconds: where the machine is busy code gets its last one late, and of
-/// two processes not at the same moment.
+/// Time that an attach leaves to the program's tiers, in seconds. Where the machine is busy code
+/// gets its last tier late, and of two processes not at the same moment.
 const WARM: u32 = 1;
 
 /// Records a workload in both ways at the same time, for so long, in `seconds`. Beside other work: both meet the same.

@@ -330,7 +330,7 @@ pub fn output_in_time(command: &mut Command) -> Output {
     }
 }
 
-/// What a program printed and how it ended.
+/// A program's output and its exit status.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Its standard output.
@@ -398,7 +398,7 @@ impl Answer {
 pub struct Recorded {
     /// The file.
     pub recording: PathBuf,
-    /// What the command line printed.
+    /// The output of the command line.
     pub answer: Answer,
 }
 
@@ -411,7 +411,7 @@ impl Recorded {
         }
     }
 
-    /// What `sidewalk inspect --json` says.
+    /// Returns the output of `sidewalk inspect --json`.
     ///
     /// # Panics
     /// When it fails.
@@ -498,7 +498,7 @@ pub fn run_sidewalk<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item
     stdout_of(Command::new(sidewalk()).args(arguments))
 }
 
-/// What a command prints that has nothing to read.
+/// Returns the output of a command that has nothing to read.
 ///
 /// # Panics
 /// When it fails, or prints what is not UTF-8.
@@ -545,7 +545,7 @@ impl Inspected {
             .unwrap_or_else(|| panic!("no number `{name}` in {}", self.json))
     }
 
-    /// What it says of an event, where any was recorded.
+    /// Returns its facts about an event, where any was recorded.
     pub fn event(&self, name: &str) -> Option<&Value> {
         let events = self.json["events"].as_array()?;
         events.iter().find(|known| known["event"] == name)

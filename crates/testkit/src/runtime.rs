@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::target_dir;
 
-/// What `cargo xtask setup` leaves behind for tests, in `target/setup.json`.
+/// The results of `cargo xtask setup` for tests, in `target/setup.json`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Setup {
     /// The runtimes to test on: the default one (.NET 8), the oldest one (.NET Core 3.1), then those
-    /// that set-up was told of or found beside them, by age.
+    /// that set-up was given or found beside them, by age.
     pub runtimes: Vec<Runtime>,
-    /// What only tests need, after `cargo xtask setup --all`.
+    /// Tools that only tests need, after `cargo xtask setup --all`.
     pub tools: Option<Tools>,
 }
 
-/// What the acceptance tests need beside the runtimes.
+/// Tools that the acceptance tests need beside the runtimes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tools {
     /// The .NET 10 single-file app.
@@ -33,7 +33,7 @@ pub struct Tools {
 /// One installed .NET runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Runtime {
-    /// What its tests are called: `net8` and `core31` for the two that are always there, else by the
+    /// The name in its tests: `net8` and `core31` for the two that are always there, else by the
     /// version, such as `net10_0_14`.
     pub name: String,
     /// Version of the shared framework, such as `8.0.4`.
@@ -206,7 +206,7 @@ impl Runtime {
 }
 
 impl Tools {
-    /// What set-up left.
+    /// Returns the tools that set-up left.
     ///
     /// # Panics
     /// When `cargo xtask setup --all` has not been run.

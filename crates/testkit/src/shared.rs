@@ -1,4 +1,4 @@
-//! What several tests of one run ask for, made once: bare runs and recordings.
+//! Bare runs and recordings that several tests of one run ask for, made once.
 //!
 //! nextest gives each test a process of its own, so the answers lie in files, in a folder of the run
 //! (`NEXTEST_RUN_ID`; without nextest, of the process). Invariant: an answer is there whole or not at

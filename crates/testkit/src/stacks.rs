@@ -29,7 +29,7 @@ pub fn is_hole(frame: &str) -> bool {
 /// number. Below the last only the runtime's start may follow.
 ///
 /// # Errors
-/// What is not as in the pattern.
+/// The first difference from the pattern.
 pub fn is_stack(frames: &[String], pattern: &[&str]) -> Result<(), String> {
     let own = |frame: &String| frame.starts_with("Workloads.");
     let mut rest = frames;

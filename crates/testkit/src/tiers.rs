@@ -1,4 +1,4 @@
-//! Which acceptance tests are in the default tier.
+//! The acceptance tests that are in the default tier.
 //!
 //! The others are in the full tier alone; docs/testing.md says for each of them what covers it in the
 //! default tier, and a test holds the page to this table.

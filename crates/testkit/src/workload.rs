@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::layout::{repository, target_dir};
 use crate::runtime::Runtime;
 
-/// What a workload is compiled against, beside itself.
+/// The assemblies that a workload is compiled against, beside itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// .NET Core 3.1 alone: it runs everywhere.
@@ -86,7 +86,7 @@ impl Workload {
         }
     }
 
-    /// What it is compiled against.
+    /// Returns the assemblies that it is compiled against.
     pub fn needs(&self) -> Needs {
         match self.name.as_str() {
             "asyncpooled" => Needs::Net8,
@@ -131,7 +131,7 @@ pub fn workload_of_kind(name: &str, kind: AsyncKind) -> Workload {
 /// The names of all workloads in the repository, sorted.
 ///
 /// # Errors
-/// What reading the folder `workloads/` answered.
+/// The error of reading the folder `workloads/`.
 pub fn workload_names() -> std::io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(repository().join("workloads"))? {

@@ -1,4 +1,4 @@
-//! What `cargo xtask dist` has made, read by tools of others.
+//! Checks of the files that `cargo xtask dist` has made, by tools of others.
 //!
 //! A trial of a file exists where the file does (`target/dist`), and nowhere else one that would have to be
 //! skipped; `cargo xtask dist` itself holds what it writes to the same, by a reader of its own. That the reading here
@@ -11,7 +11,7 @@ use std::process::Command;
 use libtest_mimic::{Arguments, Trial};
 use testkit::target_dir;
 
-/// What RHEL 7, Ubuntu 14.04 and Debian 8 have.
+/// The glibc version that RHEL 7, Ubuntu 14.04 and Debian 8 have.
 const NEWEST: (u32, u32) = (2, 17);
 
 fn main() -> std::process::ExitCode {
@@ -54,7 +54,7 @@ fn needed(file: &Path) -> Vec<(u32, u32)> {
         let (_, version) = line.split_once("GLIBC_")?;
         let version = version.split([')', ' ']).next()?;
         let mut parts = version.split('.').map(|part| part.parse().ok());
-        // GLIBC_PRIVATE and the like are no versions, and nobody's to need.
+        // GLIBC_PRIVATE and the like are no versions, and not for a file to need.
         Some((parts.next()??, parts.next()??))
     });
     let versions: Vec<_> = versions.collect();
@@ -62,7 +62,7 @@ fn needed(file: &Path) -> Vec<(u32, u32)> {
     versions
 }
 
-/// What was built for this machine, where glibc is newer.
+/// Checks a file that was built for this machine, where glibc is newer.
 fn a_newer_glibc_is_seen() {
     let own = std::env::current_exe().unwrap();
     assert!(needed(&own).iter().max() > Some(&NEWEST));

@@ -66,7 +66,7 @@ fn events_of_net10_come_from_its_own_sources() {
     if inspected.event("exception").is_none() {
         return;
     }
-    // What .NET 9 and later throw by is managed code; it is not who threw.
+    // The code by which .NET 9 and later throw is managed; it is not the method that threw.
     let path = recorded.convert_event("exception", "exceptions.collapsed");
     let stacks = std::fs::read_to_string(&path).unwrap();
     assert!(!stacks.contains("System.Runtime.EH"), "{stacks}");

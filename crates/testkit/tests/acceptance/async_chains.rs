@@ -34,8 +34,8 @@ struct Setting {
     environment: &'static [(&'static str, &'static str)],
 }
 
-/// What is walked in callbacks, and by the wall clock. The first events of each class have no chain yet, and there are
-/// few of them.
+/// Stacks that are walked in callbacks, and by the wall clock, have chains. The first events of
+/// each class have no chain yet, and there are few of them.
 fn events_have_chains_too(runtime: &Runtime) {
     assert_events_have_chains(runtime, AsyncKind::StateMachine);
 }
@@ -68,7 +68,7 @@ fn assert_events_have_chains(runtime: &Runtime, kind: AsyncKind) {
         let share = exact as f64 / samples as f64;
         assert!(share >= 0.95, "{share:.3} of {event}:\n{}", found.table());
     }
-    // Who is parked in the pool is in no method of the program's.
+    // Threads that are parked in the pool are in no method of the program's.
     let stacks = logical_stacks(&recorded.recording, "wall");
     let mut parked = 0;
     for (frames, count) in &stacks.stacks {
@@ -106,7 +106,7 @@ const SETTINGS: [Setting; 10] = [
         arguments: COLLECT,
         environment: &[],
     },
-    // Somebody listens to what tasks tell, and continuations are wrapped.
+    // A listener receives the events of tasks, and continuations are wrapped.
     Setting {
         name: "listener",
         arguments: &[ROUNDS, "listener"],
@@ -233,7 +233,7 @@ fn tasks_of_a_program_without_async_methods(runtime: &Runtime) {
     let stacks = logical_stacks(&recorded.recording, "cpu");
     for method in ["Workloads.Tasks.Left", "Workloads.Tasks.Right"] {
         let samples = stacks.with(method);
-        // Nobody waits yet in the first 40 ms of a round.
+        // Nothing waits yet in the first 40 ms of a round.
         let is_end = |end: &str| end == "[blocking wait]" || end == "[not awaited]";
         let is_chained = |frames: &[String]| matches!(frames, [.., run, end] if run == "[Task.Run]" && is_end(end));
         let counts = samples.stacks.iter();
@@ -272,7 +272,7 @@ fn chains_in_other_settings(runtime: &Runtime) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What is not as it should be in one setting.
+/// Returns the expectations that one setting does not meet.
 fn failures(runtime: &Runtime, workload: &str, setting: &Setting, least: f64) -> Vec<String> {
     failures_of_kind(runtime, workload, AsyncKind::StateMachine, setting, least)
 }
@@ -306,7 +306,8 @@ fn failures_of_kind(
     let found = Found::of(&recorded.answer, &stacks);
     println!("{}", found.table());
     let (exact, samples) = found.sums();
-    // While the runtime stops its threads nobody may look at objects: with collections without end that is often.
+    // While the runtime stops its threads no object may be read: with collections without end that
+    // is often.
     let closed: u64 = found.leaves.values().map(Leaf::gate_closed).sum();
     let wrong: u64 = found.leaves.values().map(|leaf| leaf.wrong).sum();
     let open = samples - closed;
@@ -339,7 +340,7 @@ fn failures_of_kind(
         collects || closed as f64 <= samples as f64 / 1000.0 + deviation(samples as f64, 0.001),
         format!("{closed} of {samples} met a closed gate"),
     );
-    // What is not whole says why, and is counted: no other chain is shown for it.
+    // A chain that is not whole says why, and is counted: no other chain is shown for it.
     hold(
         wrong == 0,
         format!("{wrong} of {samples} samples show a chain that is whole and another one"),
@@ -347,13 +348,13 @@ fn failures_of_kind(
     failures
 }
 
-/// What became of the samples of a leaf.
+/// The outcomes of the samples of a leaf.
 #[derive(Default)]
 struct Leaf {
     exact: u64,
     other: u64,
     /// Of those that are not as expected, those that do not say that they are not whole. One whose next method has not come to
-    /// its `await` yet is right to say that nobody awaits.
+    /// its `await` yet is right to say that it is not awaited.
     wrong: u64,
     /// By what their chain is, those that are not as expected.
     others: BTreeMap<String, u64>,
@@ -368,7 +369,7 @@ impl Leaf {
     }
 }
 
-/// What became of the samples of all leaves.
+/// The outcomes of the samples of all leaves.
 pub(crate) struct Found {
     leaves: BTreeMap<String, Leaf>,
 }
@@ -433,8 +434,8 @@ impl Found {
     }
 }
 
-/// Whether callers are those that the program says, and nothing else. Whether somebody blocks until the root is
-/// done depends on how far that thread has come.
+/// Whether callers are those that the program says, and nothing else. Whether a thread blocks until
+/// the root is done depends on how far that thread has come.
 fn is_chain(callers: &[&str], expected: &[&str]) -> bool {
     let (expected, open) = match expected.split_last() {
         Some((&"*", expected)) => (expected, true),

@@ -70,7 +70,7 @@ fn started(runtime: &Runtime, kind: AsyncKind) {
     assert_whole(&recording, least(kind));
 }
 
-/// What had been compiled, and who had been waiting, before we came.
+/// Covers methods that were compiled, and methods that were waiting, before the attach.
 fn attached(runtime: &Runtime, kind: AsyncKind) {
     let machine = Machine::alone();
     let server = Server::start(runtime.command(&workload_of_kind("webserver", kind).dll));

@@ -47,7 +47,7 @@ fn tiers_of_code_from_before_are_those_of_the_perf_map(runtime: &Runtime) {
             "{name}: {} bodies, {here} in the map, {right} agree",
             found.bodies.len()
         );
-        // What the runtime has thrown away meanwhile.
+        // The rest are bodies that the runtime has thrown away meanwhile.
         assert!(
             here * 100 >= found.bodies.len() * 99,
             "{here} of {}",

@@ -1,5 +1,5 @@
-//! What is recorded of a program is changed while it is (`record --pid PID --change -e LIST`): the events are those of
-//! the time for which they were asked, and the recording says for how long that was.
+//! Changes the events of a running session (`record --pid PID --change -e LIST`): the events are
+//! those of the time for which they were asked, and the recording says for how long that was.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -32,14 +32,14 @@ pub(crate) fn changed(pid: u32, events: &str) {
     assert!(said.contains(&expected), "{said}");
 }
 
-/// What it says.
+/// Returns the message of a refused change.
 fn refused(pid: u32, events: &str) -> String {
     let output = change(pid, events);
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// What a recording, whole or under way, says about events.
+/// The facts about events in a recording, whole or under way.
 #[derive(Default)]
 struct Told {
     /// When, from which events and to which.
@@ -118,7 +118,7 @@ fn exceptions_are_recorded_while_they_are_asked_for(runtime: &Runtime) {
     changed(pid, "cpu");
     let until_now = Told::of(&folder).stats;
     seconds(until_now + 2);
-    // Which changes nothing.
+    // Repeats the events in force, which changes nothing.
     changed(pid, "cpu");
     let (said, inspected) = stop(tool, &folder);
     let told = Told::of(&folder);

@@ -1,4 +1,4 @@
-//! What `sidewalk record` does to the program it starts: nothing.
+//! Effects of `sidewalk record` on the program it starts: none.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -54,7 +54,7 @@ fn a_killed_program_leaves_a_recording() {
     });
     let status = recorded.answer.status;
     assert_eq!(status.signal(), Some(9), "{:?}", recorded.answer);
-    // What was written before is kept.
+    // Blocks that were written before are kept.
     assert!(recorded.inspect().number("samples") > 0.0);
 }
 

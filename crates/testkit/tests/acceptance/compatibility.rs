@@ -31,8 +31,8 @@ fn the_six_rows() {
     let (old, new) = (Runtime::core31(), Runtime::net8());
     let loads = "loads the profiler";
     let not = "does not load the profiler";
-    // What becomes of the profiler in each CLR, and what its library saw: instances made, the CLRs
-    // that initialised one.
+    // The fate of the profiler in each CLR, and the facts that its library saw: instances made, the
+    // CLRs that initialised one.
     for (setting, order, fates, created, initialized) in [
         (
             "EnableV2Profiler",
@@ -110,7 +110,8 @@ fn without_a_profiler_there_is_nothing_to_decide() {
     assert!(stderr.contains("asks for none"), "{stderr}");
 }
 
-/// Why `--compat` exists. A version that is not in the list is one that nobody has tried.
+/// The reason why `--compat` exists. A version that is not in the list is one that has not been
+/// tried.
 #[test]
 fn the_runtimes_own_setting_crashes_it() {
     for runtime in Runtime::all() {

@@ -118,7 +118,7 @@ fn a_program_in_a_container_is_recorded_from_outside(runtime: &Runtime) {
 
 #[test]
 fn a_library_is_carried_into_a_container() {
-    // What the repository lies on is not in it, as far as libraries go; /tmp cannot be loaded from.
+    // The repository's folder of libraries is not in the container; /tmp cannot be loaded from.
     let release = v2_agent();
     let (running, target) = contained(
         &Runtime::net8(),
@@ -145,11 +145,11 @@ fn a_library_is_carried_into_a_container() {
     // Again: the same file.
     let again = deploy(&target, &release).unwrap();
     assert_eq!(again.library(), deployed.library());
-    // It stays as long as somebody maps it.
+    // It stays as long as a process maps it.
     again.clean_up();
     deployed.clean_up();
     assert!(seen.exists());
-    // What nobody maps goes, but not while somebody is about to attach it.
+    // A library that no process maps is removed, but not while another tool is about to attach it.
     let other = deploy(&target, &sidewalk()).unwrap();
     let seen = target.seen(other.library());
     deploy(&target, &sidewalk()).unwrap().clean_up();

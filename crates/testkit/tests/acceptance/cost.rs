@@ -1,4 +1,4 @@
-//! What recording costs: each part is counted on real CLRs, and they add up.
+//! The costs of recording: each part is counted on real CLRs, and they add up.
 
 use testkit::{Inspected, Record, Recorded, Runtime, run_sidewalk};
 

@@ -77,7 +77,7 @@ fn deep_is_cut_and_says_so(runtime: &Runtime) {
             continue;
         }
         whole += count;
-        // What the runtime does then is said by a frame that is on no stack.
+        // The runtime's activity at that moment is shown by a frame that is on no stack.
         let said = frames
             .iter()
             .filter(|frame| ["[GC]", "[JIT compiler]"].contains(&frame.as_str()));

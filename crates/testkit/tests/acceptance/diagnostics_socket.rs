@@ -169,7 +169,7 @@ fn a_container_is_reached_by_a_path_longer_than_an_address() {
     command
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["sh", "-c"])
-        // What it mounts is nowhere but in its own namespace. Its first process is told by its number.
+        // Its mounts are nowhere but in its own namespace. Its first process is told by its number.
         .arg("mount --bind \"$0\" /mnt && TMPDIR=/mnt/$1 && export TMPDIR && shift && exec \"$@\"")
         .arg(folder.path())
         .arg(&inside)

@@ -13,7 +13,7 @@ use crate::containers::empty_tmp;
 
 on_each_runtime!(a_running_program_is_fit);
 
-/// What was printed, and whether recording would work.
+/// The printed text, and whether recording would work.
 struct Told {
     text: String,
     is_fit: bool,
@@ -116,7 +116,7 @@ fn limits_that_are_nearly_reached_are_told_and_do_not_count() {
     }
 }
 
-/// What a container's profile of system calls may forbid.
+/// System calls that a container's profile may forbid.
 const FORBIDDEN: [i64; 4] = [
     libc::SYS_timer_create,
     libc::SYS_perf_event_open,

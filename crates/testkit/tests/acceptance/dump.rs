@@ -79,7 +79,7 @@ fn a_deadlock_that_runs_is_dumped_and_left(runtime: &Runtime) {
     command.arg("120");
     let program = Running::start(command);
     let pid = program.pid().to_string();
-    // 3.1 tells nobody but who listens from the start.
+    // 3.1 reports the names of threads only to a profiler that listens from the start.
     let named = !runtime.is_core31();
     for _ in 0..3 {
         let text = run_sidewalk(["dump", "--json", &pid]);
@@ -228,7 +228,8 @@ fn assert_suspended(runtime: &Runtime, kind: AsyncKind) {
     assert_eq!(output, bare);
 }
 
-/// The program when all its methods are suspended, and the chains that it tells of.
+/// Starts the program and returns it once all its methods are suspended, with the chains that it
+/// prints.
 fn start_suspended(runtime: &Runtime, dll: &std::path::Path) -> (Running, Chains) {
     let chains = std::cell::RefCell::new(Chains::new());
     let (running, ()) = Running::start_when(runtime.command(dll), |line| {
@@ -263,7 +264,8 @@ fn assert_lines(group: &Value) {
     }
 }
 
-/// A runtime that collects concurrently lets nobody walk its heap who was there from the start; one that does not, does.
+/// A runtime that collects concurrently refuses heap walks to an agent that was there from the
+/// start; one that does not, allows them.
 fn why_there_are_no_suspended_methods_is_said(runtime: &Runtime) {
     for (concurrent, is_refused) in [("1", true), ("0", false)] {
         let folder = test_folder(&format!("refused-{concurrent}"));

@@ -147,7 +147,7 @@ fn with_text(rows: &[Value], text: &str) -> u64 {
         .sum()
 }
 
-/// What `inspect` says of an event.
+/// Returns the totals that `inspect` has for an event.
 fn totals(recorded: &Recorded, event: &str) -> Value {
     let inspected = recorded.inspect();
     let events = inspected.json["events"].as_array().unwrap().clone();
@@ -261,8 +261,8 @@ fn exception_that_ends_the_program(runtime: &Runtime) {
     assert_eq!(stacks.total(), 1);
 }
 
-/// Bytes by type, within 5 % and the deviation of so many samples; `by_ticks` in place of the 5 %
-/// where the runtime tells of allocations by ticks.
+/// Checks bytes by type, within 5 % and the deviation of so many samples; `by_ticks` in place of
+/// the 5 % where the runtime reports allocations by ticks.
 fn assert_allocated(runtime: &Runtime, workload: &str, by_ticks: f64) {
     let recorded = record(
         runtime,
@@ -305,9 +305,10 @@ fn gc_allocation_by_type(runtime: &Runtime) {
     assert_allocated(runtime, "gc", 0.5);
 }
 
-/// Some GB of objects a second: a runtime that tells of an object for each 100 KiB, whoever listens, is listened to for a fifth of
-/// the time from the third second on, which is said (.NET 9 and later). Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the
-/// time in which it is listened to, are less by that.
+/// Some GB of objects a second. A runtime that reports an object for each 100 KiB, to any listener,
+/// is listened to for a fifth of the time from the third second on, which is said (.NET 9 and
+/// later). Listening to 4 GB a second slows it by a tenth and more, so sums, which are of the time
+/// in which it is listened to, are less by that.
 fn allocation_of_a_program_that_makes_very_much(runtime: &Runtime) {
     let recorded = record(runtime, "alloc", &["14"], &["-e", "alloc"]);
     let rows = details(&recorded, "alloc");
@@ -363,7 +364,8 @@ fn contention(runtime: &Runtime) {
     );
     let at_gate = recorded.stacks().with("Workloads.Contention.WaitForGate");
     assert!(at_gate.total() > 0);
-    // What waits is the lock, not what tells of it; on top is what the event is about.
+    // The waiting frame is the lock's, not that of the code that reports it; on top is the subject
+    // of the event.
     let locks = ["System.Threading.", "Workloads."];
     for (frames, _) in &at_gate.stacks {
         let leaf = &frames[1];
@@ -376,7 +378,7 @@ fn collections(runtime: &Runtime) {
     let recorded = record(runtime, "gc", &["rounds=100"], &["-e", "gc"]);
     let inspected = recorded.inspect();
     let events = inspected.json["events"].as_array().unwrap().iter();
-    // Nobody asked for samples by time.
+    // Samples by time were not requested.
     assert!(events.map(|known| &known["event"]).eq(["gc"]));
     let collections = recorded.answer.measured("collections");
     let rows = details(&recorded, "gc");

@@ -1,4 +1,4 @@
-//! What the agent exports into the program, and what it takes from there.
+//! Symbols that the agent exports into the program, and those that it takes from there.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! `--find-code`: code of a runtime that is asked to tell of it no longer is found where samples meet it. On runtimes whose
-//! records are not known the option changes nothing.
+//! `--find-code`: once a runtime is asked to report code no longer, its code is found where samples
+//! meet it. On runtimes whose records are not known the option changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ fn tiers_are_seen(runtime: &Runtime) {
         })
         .collect();
     println!("{}: {tiers:?}", runtime.version);
-    // What loops is optimised at once on .NET Core 3.1.
+    // Methods that loop are optimised at once on .NET Core 3.1.
     let optimised = match runtime.is_core31() {
         true => ["Optimized", "Tier1"],
         false => ["Osr", "Tier1"],

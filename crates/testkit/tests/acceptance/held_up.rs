@@ -20,7 +20,7 @@ const HELD: Duration = Duration::from_millis(5);
 /// Between two looks where it is: about so many microseconds, never twice the same.
 const APART: Range<u64> = 40..200;
 
-/// What has been done.
+/// Counts of the looks and of the times that the thread was held up.
 #[derive(Debug, Default)]
 pub(crate) struct HeldUp {
     pub(crate) looks: u32,

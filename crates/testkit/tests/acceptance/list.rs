@@ -9,7 +9,7 @@ use testkit::{Running, Runtime, Tools, only_child, sidewalk, stdout_of, workload
 
 on_each_runtime!(a_running_program_is_listed);
 
-/// What is said of a process; `None` where it is not listed.
+/// Returns the entry of a process; `None` where it is not listed.
 fn listed(pid: u32) -> Option<Value> {
     let text = stdout_of(Command::new(sidewalk()).args(["list", "--json"]));
     let list: Value = serde_json::from_str(&text).unwrap();
@@ -19,7 +19,7 @@ fn listed(pid: u32) -> Option<Value> {
 
 fn a_running_program_is_listed(runtime: &Runtime) {
     let mut command = runtime.command(&workload("waits").dll);
-    // What it calls itself is shown, and not obeyed.
+    // The name that it gives itself is shown, and not obeyed.
     command.arg("\x1b]0;owned\x07\n");
     let running = Running::start(command);
     let row = listed(running.pid()).unwrap();
@@ -111,7 +111,7 @@ fn a_program_with_very_long_arguments_is_listed_as_one_to_attach_to() {
     running.end_well();
 }
 
-/// It says nothing and runs nothing until somebody resumes it; only its socket says that it is there.
+/// It says nothing and runs nothing until it is resumed; only its socket says that it is there.
 #[test]
 fn a_suspended_runtime_is_listed_as_one_that_waits() {
     let mut command = Runtime::net8().command(&workload("waits").dll);
@@ -204,7 +204,7 @@ fn another_users_program_is_listed_with_why_not() {
     running.end_well();
 }
 
-/// What the agent in it says, while it records and afterwards.
+/// Checks the state that the agent in it reports, while it records and afterwards.
 #[test]
 fn a_program_that_is_recorded_is_listed_with_by_whom() {
     let running = Running::waits(&Runtime::net8());

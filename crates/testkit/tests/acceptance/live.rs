@@ -12,7 +12,7 @@ use crate::{LOST_LIMIT, broken_limit, records};
 
 on_each_runtime!(what_is_kept_and_what_is_dropped, of_a_program_that_runs);
 
-/// What .NET Core 3.1 is told to lack.
+/// The message about the feature that .NET Core 3.1 lacks.
 const NONE: &str = "no live samples of .NET 3.1.23: it gives a profiler no weak handles";
 
 /// The live heap as the report has it.
@@ -170,7 +170,7 @@ fn of_a_program_that_runs(runtime: &Runtime) {
         let recorded = record(program.pid(), &folder, &options);
         assert!(has_left(&recorded), "{}", recorded.answer.stderr);
         let live = live(&recorded);
-        // Allocated before anybody looked.
+        // Allocated before the attach.
         assert_eq!(of_type(&live, "Workloads.Leak+Early"), None);
         let allocated = recorded.report(&["--event", "alloc", "--top", "100000"]);
         let allocated = |name: &str| {

@@ -65,8 +65,8 @@ fn compiler_made_methods(runtime: &Runtime) {
         .iter()
         .filter(|f| f.starts_with("Workloads.Async"))
         .collect();
-    // The constructors of the class that holds lambdas: nobody wrote them, so they have no other name
-    // (`profile`'s table of names says so). A sample seldom falls into one.
+    // The constructors of the class that holds lambdas: they are not in the source, so they have no
+    // other name (`profile`'s table of names says so). A sample seldom falls into one.
     let is_closures =
         |f: &str| f.contains("<>c.") && (f.ends_with(".ctor") || f.ends_with(".cctor"));
     for made in ["MoveNext", "<>c", "b__", "g__", "d__"] {
@@ -102,7 +102,8 @@ fn dynamic_methods_that_pass_in_a_program_that_runs(runtime: &Runtime) {
     assert!(status.success(), "{status}: {output}");
 }
 
-/// What these call has this name where it is not the runtime, which compiles it; and no other name has it.
+/// Asserts that a callee of these has its own name, unless it is the runtime, which compiles it,
+/// and that no other name occurs.
 pub(crate) fn assert_passed(stacks: &Stacks) {
     for (caller, own, other) in [
         ("Workloads.Dynamic.EvenRound", "EvenBurn", "OddBurn"),

@@ -28,7 +28,7 @@ pub(crate) fn pprof(recorded: &Recorded, event: &str, rows: usize, options: &[&s
     )
 }
 
-/// What speedscope's own importer makes of the recording.
+/// Returns the recording as speedscope's own importer reads it.
 fn speedscope(recorded: &Recorded) -> serde_json::Value {
     let tools = Tools::get();
     let text = stdout_of(
@@ -224,7 +224,7 @@ fn each_output_shows_every_event() {
     assert_eq!(exceptions.0, exceptions.1);
     assert!(cpu.1 > cpu.0 && allocated.1 > allocated.0);
 
-    // What it is about is what the report of such an event shows.
+    // The subject of such an event is shown in its report.
     let thrown = recorded.report(&["--event", "exception"]);
     assert_eq!(thrown["by"], "detail");
     assert_eq!(thrown["rows"][0]["name"], TYPE);

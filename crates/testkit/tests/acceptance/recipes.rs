@@ -72,7 +72,7 @@ fn the_job_of_github_actions_runs() {
     }
     release(&there);
     let runtime = Runtime::net8();
-    // What `dotnet build` would have made: there is no SDK here.
+    // The files that `dotnet build` would have made: there is no SDK here.
     let built = workload("leaf").dll;
     for file in fs::read_dir(built.parent().unwrap()).unwrap().flatten() {
         let name = file.file_name().into_string().unwrap();
@@ -136,7 +136,7 @@ fn the_job_of_github_actions_runs() {
     }
 }
 
-/// What Kubernetes' runtimes give a container that asks for nothing.
+/// Capabilities that Kubernetes' runtimes give a container that asks for nothing.
 const USUAL: [&str; 14] = [
     "chown",
     "dac_override",

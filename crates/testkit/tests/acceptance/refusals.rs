@@ -9,7 +9,7 @@ use testkit::{Running, Runtime, agent, output_in_time, sidewalk, test_folder, v2
 
 use crate::containers::empty_tmp;
 
-/// What is said when a process is to be recorded.
+/// Returns the message when a process is to be recorded.
 fn refusal(name: &str, pid: u32) -> String {
     refusal_by(name, Command::new(sidewalk()), &test_folder(name), pid)
 }
@@ -47,8 +47,8 @@ fn diagnostics_switched_off() {
     running.end_well();
 }
 
-/// What a native AOT program is, too, as far as can be seen here: a process without `libcoreclr.so`. There
-/// is no compiler for one here; what tells it apart is tested over what it exports.
+/// A process without `libcoreclr.so`, which is all that can be seen here of a native AOT program,
+/// too. There is no compiler for one here; its distinction is tested over what it exports.
 #[test]
 fn no_dotnet() {
     let mut command = Command::new("sh");

@@ -62,7 +62,7 @@ pub(crate) fn calls(recorded: &Recorded) -> Stacks {
     physical_stacks(&recorded.recording, "call")
 }
 
-/// What the program printed: `calls COUNT ROOT;…;LEAF`.
+/// Returns the calls that the program printed: `calls COUNT ROOT;…;LEAF`.
 fn expected(answer: &Answer) -> BTreeMap<String, u64> {
     let lines = answer.lines("calls");
     let tree: BTreeMap<String, u64> = lines

@@ -95,7 +95,7 @@ impl SideBySide {
     }
 
     fn record(&self) -> Record {
-        // Who met in the run before has left.
+        // Files by which the programs of the previous run met are stale.
         for out in &self.outs {
             for entry in fs::read_dir(out.parent().unwrap()).unwrap() {
                 fs::remove_file(entry.unwrap().path()).unwrap();
@@ -233,7 +233,7 @@ fn each_policy_records_what_it_says() {
     ] {
         for options in [&["--st"][..], &[]] {
             if policy == "first" && options.is_empty() {
-                // Who is first is chance then: `first_and_one_take_one_of_two_at_once`.
+                // The first runtime is chance then: `first_and_one_take_one_of_two_at_once`.
                 continue;
             }
             let side = SideBySide::new("policy", options, &programs, false);
@@ -249,7 +249,8 @@ fn each_policy_records_what_it_says() {
             let recording = side.record().options(how).run();
             let mut answer = recording.answer.clone();
             if expected.iter().all(|(_, outcome, _)| outcome == "refused") {
-                // The programs have run; that nobody was recorded is no success of the tool's.
+                // The programs have run; a run in which none was recorded is no success of the
+                // tool's.
                 assert_eq!(answer.status.code(), Some(1), "{policy}");
                 assert!(
                     answer.stderr.contains("leaves out .NET"),

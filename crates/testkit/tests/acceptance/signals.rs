@@ -68,8 +68,8 @@ fn a_web_server_whose_requests_fault(runtime: &Runtime) {
     }
 }
 
-/// closefrom(3), and then the numbers are the program's: nothing is written to its file, and nobody waits
-/// on them in a loop.
+/// closefrom(3), and then the numbers are the program's: nothing is written to its file, and no
+/// thread waits on them in a loop.
 fn a_program_that_closes_descriptors_it_does_not_know(runtime: &Runtime) {
     let program = Record::workload(runtime, "rude", &["0.5", "closes"]);
     let bare = program.run_bare_shared();

@@ -1,10 +1,11 @@
-//! Stops a process at a named step of its own, and does something there: kills it, or somebody else.
+//! Stops a process at a named step of its own, and does something there: kills it, or another
+//! process.
 //!
 //! A step is a system call of a thread, before or after it is made, and what it is about: the file, the socket, the
 //! message. Both sides of an attach say all that they do to each other by system calls, so nothing is built into them
 //! for this: they are traced (`ptrace`), as strace does it. Of the program with the runtime only two threads and what
 //! they start are: the one that serves the diagnostics socket, and with it the agent's; the others run untouched.
-//! Invariant: when [`Stepper::go`] is back nobody is traced any more.
+//! Invariant: when [`Stepper::go`] is back no thread is traced any more.
 
 use std::fs;
 use std::io::Read as _;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// Longer than any tool lives here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who makes a system call.
+/// The thread or process that makes a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     /// `sidewalk record`.
@@ -85,7 +86,7 @@ impl Step {
     }
 }
 
-/// What became of the tool.
+/// The outcome for the tool.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Whether it came to the step.
@@ -106,7 +107,7 @@ struct Thread {
     is_detach: bool,
     /// The command of the runtime's protocol that it has sent or received last.
     command: String,
-    /// What the call that it is in is about, as was seen before it.
+    /// The subject of the call that it is in, as was seen before it.
     call: Option<Call>,
 }
 
@@ -348,9 +349,9 @@ enum About {
     Text(usize),
     /// The socket's path at this argument.
     Socket(usize),
-    /// What is sent: at this argument, so long as the next one says.
+    /// Bytes that are sent: at this argument, so long as the next one says.
     Sent(usize),
-    /// What has been received: at this argument, so long as the result says.
+    /// Bytes that have been received: at this argument, so long as the result says.
     Received(usize),
     /// Seconds and nanoseconds at this argument, or that there are none.
     Time(usize),
@@ -385,7 +386,7 @@ const CALLS: [(i64, &str, About); 21] = [
 const ASKS: &str = "asks ";
 const ANSWERS: &str = "answers ";
 
-/// What a call is about. `result`: it has been made.
+/// Describes the subject of a call. `result`: it has been made.
 fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> String {
     let memory = |at: u64, length: usize| {
         let mut bytes = vec![0; length];
@@ -412,7 +413,7 @@ fn about(pid: u32, kind: About, arguments: &[u64; 6], result: Option<i64>) -> St
     };
     let is_over = result.is_some();
     match kind {
-        // What is at these is another thing afterwards.
+        // Memory at these arguments has other contents afterwards.
         About::Text(_) | About::Socket(_) | About::Sent(_) if is_over => String::new(),
         About::Text(index) => until_nul(memory(arguments[index], 256)),
         About::Socket(index) => until_nul(memory(arguments[index] + 2, 108)),

@@ -20,12 +20,12 @@ on_each_runtime!(
     a_program_that_is_killed_at_a_step_ends_the_tool,
 );
 
-/// What `churn` says at its end, unless it has computed something else than at first.
+/// The line that `churn` prints at its end, unless it has computed something else than at first.
 const MEASURED: &str = "\nmeasured threads";
 
 const ANSWERED: &str = "the attach is answered";
 
-/// What the tool does, in the order in which it does it.
+/// The steps of the tool, in the order in which it does them.
 const OF_THE_TOOL: [Step; 21] = [
     Step::after("the process is found", Tool, "openat", "/proc/"),
     Step::after("the recording is begun", Tool, "write", "SWREC"),
@@ -82,7 +82,7 @@ const OF_THE_TOOL: [Step; 21] = [
 
 const LIBRARY: &str = "the runtime opens the library";
 
-/// What the runtime and the agent do, likewise.
+/// The steps of the runtime and the agent, likewise.
 const OF_THE_AGENT: [Step; 24] = [
     Step::after(
         "the runtime hears of the attach",
@@ -148,7 +148,7 @@ fn assert_reached(step: &Step, outcome: &Outcome) {
     );
 }
 
-/// What is recorded: time, and events, for which there is more to be taken back.
+/// Options for what is recorded: time, and events, for which there is more to be taken back.
 const OPTIONS: [&str; 4] = ["-d", "120ms", "-e", "cpu,exception"];
 
 fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runtime) {
@@ -182,7 +182,7 @@ fn a_tool_that_is_killed_at_a_step_leaves_a_program_that_runs_on(runtime: &Runti
     ends_well(program, MEASURED);
 }
 
-/// Who was killed before he asked for anything is waited for, for 10 s.
+/// A tool that was killed before it made a request is waited for, for 10 s.
 #[test]
 fn an_agent_to_which_nobody_comes_leaves() {
     let folder = test_folder("nobody");
@@ -226,7 +226,7 @@ fn a_program_that_is_killed_at_a_step_ends_the_tool(runtime: &Runtime) {
         assert_ended(&step, pid, &outcome);
         let recording = recording_in(&folder);
         if outcome.status.success() {
-            // Which reads it whole. Before its first round there is no sample in it.
+            // `Inspected::of` reads it whole. Before its first round there is no sample in it.
             let samples = Inspected::of(&recording).number("samples");
             println!("{samples} samples");
         } else {

@@ -29,7 +29,7 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
                 }
             }
         }
-        // What the first picture of a newcomer shows: loops that were hot from the start.
+        // The first picture of a newcomer shows loops that were hot from the start.
         if workload == "shares" && !runtime.is_core31() {
             for method in ["BurnHalf", "BurnQuarter", "BurnFifth", "BurnTwentieth"] {
                 for tier in ["tier 0", "OSR", "tier 0 instrumented", "tier 1"] {
@@ -41,7 +41,7 @@ fn tiers_are_those_of_the_perf_map(runtime: &Runtime) {
     }
     let share = f64::from(agreed) / (f64::from(agreed) + wrong.len() as f64);
     println!("{agreed} agree, {share:.3}; {wrong:#?}");
-    // What looks like another tier, and lines of the map that ran into each other.
+    // The rest looks like another tier, or is lines of the map that ran into each other.
     let limit = if runtime.is_core31() { 0.75 } else { 0.9 };
     assert!(agreed > 100 && share > limit, "{share}: {wrong:#?}");
 }

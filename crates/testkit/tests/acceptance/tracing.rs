@@ -43,7 +43,7 @@ pub(crate) fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// What the program knows.
+/// Returns the counts that the program knows.
 pub(crate) fn expected(answer: &str) -> Counts {
     let lines = answer
         .lines()
@@ -62,7 +62,7 @@ pub(crate) fn traced(recorded: &Recorded) -> Vec<Value> {
     report["traced"].as_array().cloned().unwrap_or_default()
 }
 
-/// What was counted of what the program knows, of one runtime.
+/// Returns the counts of one runtime, for the methods that the program knows.
 pub(crate) fn counted(traced: &[Value], version: &str, expected: &Counts) -> Counts {
     let of = |one: &Value| {
         let name = one["name"].as_str().unwrap().to_owned();
@@ -212,7 +212,7 @@ fn rounds() -> u32 {
     std::env::var("SIDEWALK_TRACE_ROUNDS").map_or(4, |rounds| rounds.parse().unwrap())
 }
 
-/// What a process has of its own, KiB: without pages of files.
+/// Returns the private memory of a process, KiB: without pages of files.
 fn private_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -238,7 +238,7 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
         until("traced methods", || has_begun(&folder));
         let answer = passes(&mut program);
         let (said, recorded) = stop(tool, &folder);
-        // Nobody counts.
+        // These calls are not counted.
         passes(&mut program);
         assert!(recorded.answer.status.success(), "{said}");
         assert!(said.contains("methods were traced in it"), "{said}");
@@ -250,7 +250,8 @@ fn a_running_program_is_traced_and_traced_again(runtime: &Runtime) {
         fs::remove_file(recording_in(&folder)).unwrap();
         memory.push(private_kib(program.pid()));
     }
-    // What the runtime never frees is a part of it: docs/tracing.md has what a round comes to.
+    // Memory that the runtime never frees is a part of it: docs/tracing.md has what a round comes
+    // to.
     println!("KiB after each round: {memory:?}");
     let [first, .., last] = memory[..] else {
         panic!("{rounds} rounds");

@@ -196,8 +196,8 @@ fn nothing_is_unseen_in_normal_programs(runtime: &Runtime) {
     }
 }
 
-/// What starts and ends all the time cannot be sampled whole, and then that is said; none of it is
-/// without a reason.
+/// Threads that start and end all the time cannot be sampled whole, and then that is said; no lost
+/// part is without a reason.
 fn threads_of_a_millisecond_have_their_reasons(runtime: &Runtime) {
     for (hertz, engine) in [("99", "timer"), ("997", "clocks"), ("997", "timer")] {
         let program = Record::workload(runtime, "churn", &[SECONDS]);

@@ -108,7 +108,7 @@ fn columns(table: &str) -> BTreeMap<String, Vec<(String, String)>> {
 
 #[test]
 fn the_page_says_what_is_tested() {
-    // What would be listed and not run.
+    // Ignored tests would be listed and not run.
     assert_eq!(tests(&["--ignored"]), [""; 0]);
     let runtimes = sorted(Setup::read().unwrap().runtimes);
     let table = written(&runtimes);
@@ -122,7 +122,7 @@ fn the_page_says_what_is_tested() {
     let (here, there) = (columns(&table), columns(there));
     let mut compared = Vec::new();
     for (version, cells) in &here {
-        // Somebody's own runtime is on nobody's page.
+        // A runtime of a user's own is not on the page.
         if let Some(said) = there.get(version) {
             assert_eq!(
                 said, cells,

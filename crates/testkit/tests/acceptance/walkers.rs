@@ -173,7 +173,7 @@ fn a_stopped_program_is_seen_where_it_burns(runtime: &Runtime) {
     );
 }
 
-/// The article's stack, frame by frame: those that the runtime tells of, and between them the native
+/// The article's stack, frame by frame: those that the runtime reports, and between them the native
 /// ones of our own walk.
 fn rule_15_the_holes_of_the_articles_stack_are_filled(runtime: &Runtime) {
     let recorded = walked(runtime, "seeded", 299, "mixed");
