@@ -1,4 +1,4 @@
-//! What a runtime answers when it does not do what it was asked for.
+//! Answers of a runtime that does not do what it was asked for.
 //!
 //! Names are those of `corerror.h` and `winerror.h`; which of them can come, and why, was read in
 //! `ds-profiler-protocol.c`, `ds-server.c`, `profilinghelper.cpp` and `eetoprofinterfaceimpl.cpp` of
@@ -105,7 +105,7 @@ impl Answer {
         self.known().map(|(name, _)| name)
     }
 
-    /// What it means here and what to do about it.
+    /// Returns its meaning here and the advice for it.
     pub fn advice(self) -> &'static str {
         self.known()
             .map_or("this answer is not known to the tool", |(_, advice)| advice)

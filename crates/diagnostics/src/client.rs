@@ -1,4 +1,4 @@
-//! What can be asked of a runtime.
+//! Commands that a runtime answers.
 //!
 //! One connection is one command (the protocol's rule); the runtime answers one at a time, all from one
 //! thread. The invariant: each command ends within the time that the client was made for.
@@ -22,18 +22,19 @@ pub struct Diagnostics<'a> {
 /// A profiler to attach.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attach<'a> {
-    /// Which class of the library, as a GUID lies in memory.
+    /// The class of the library, as a GUID lies in memory.
     pub clsid: [u8; 16],
     /// The library, as the target sees it.
     pub library: &'a str,
-    /// What the profiler is given in `InitializeForAttach`; at most about 60 KiB, with the path.
+    /// The data that the profiler is given in `InitializeForAttach`; at most about 60 KiB, with the
+    /// path.
     pub client_data: &'a [u8],
     /// How long the runtime waits for a background collection to end, if the profiler asks for
     /// collections; nothing else.
     pub collection: Duration,
 }
 
-/// What a runtime writes for `perf`.
+/// The files that a runtime writes for `perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PerfMap {
     /// A map and a jitdump.
@@ -61,8 +62,8 @@ impl<'a> Diagnostics<'a> {
         self.connect().map(drop)
     }
 
-    /// What the runtime says of the process: `None` of .NET Core 3.1, which has no such command, and
-    /// where its command line is too long for an answer.
+    /// Returns the runtime's facts about the process: `None` of .NET Core 3.1, which has no such
+    /// command, and where its command line is too long for an answer.
     ///
     /// # Errors
     /// It cannot be asked.

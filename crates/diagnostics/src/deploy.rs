@@ -1,10 +1,11 @@
 //! Carrying a library to where a process can load it: into its container, or out of a home that it may
 //! not enter.
 //!
-//! Not the attach itself. The invariants: a file that may be mapped is never written to (a reader of it
-//! would crash), so each content has a name of its own, is written under another one and renamed; what
-//! is loaded is what we wrote, so nothing is put, or found, where anybody else could have put it; and a
-//! file is removed only while nobody maps it and nobody is about to.
+//! Not the attach itself. The invariants: a file that may be mapped is never written to (a reader
+//! of it would crash), so each content has a name of its own, is written under another one and
+//! renamed. The loaded file is the one that we wrote, so nothing is put, or found, where another
+//! user could have put it. And a file is removed only while no process maps it and no tool is about
+//! to attach it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -81,7 +82,7 @@ pub enum DeployError {
     NoFolder {
         /// The process.
         pid: u32,
-        /// What was tried, by its view, and what is wrong with it.
+        /// The folders that were tried, by its view, and their faults.
         tried: Vec<(PathBuf, &'static str)>,
     },
     /// The process cannot be looked at, or has ended.
@@ -163,7 +164,8 @@ impl Deployed {
         self.copied.is_some()
     }
 
-    /// Removes the copy, and older ones, unless somebody maps them. A process that an agent has left
+    /// Removes the copy, and older ones, unless a process maps them. A process that an agent has
+    /// left
     /// still maps its library; then the next deployment removes it.
     pub fn clean_up(self) {
         if let Some(Copied { folder, _lock }) = self.copied {
@@ -202,7 +204,7 @@ fn listed(tried: &[(PathBuf, &'static str)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What an error of a folder means.
+/// Returns the meaning of an error of a folder.
 fn why(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "is not there",
@@ -225,7 +227,8 @@ fn put(
     // Another tool may remove what is there, after we have looked and before we have locked.
     for _ in 0..3 {
         if let Some(file) = found(&path, content, loader, kept) {
-            // Somebody who locks it for himself can keep us from nothing but being sure that it stays.
+            // A program that holds an exclusive lock on it only keeps us from being sure that it
+            // stays.
             let _ = file.try_lock_shared();
             if is_at(&file, &path) {
                 return Ok(file);
@@ -236,7 +239,7 @@ fn put(
     Err("changes while it is used")
 }
 
-/// A file of that content that nobody could have changed, or can.
+/// Returns a file of that content that no other user could have changed, or can.
 fn found(path: &Path, content: &[u8], loader: &Loader, kept: Kept) -> Option<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -296,7 +299,7 @@ fn write(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files of ours in a folder that nobody maps, nor has in his environment.
+/// Removes files of ours in a folder that no process maps, nor has in its environment.
 fn sweep(folder: &Folder, but: Option<&str>) {
     let Ok(entries) = fs::read_dir(folder.path()) else {
         return;
@@ -334,8 +337,9 @@ fn remove(path: &Path, is_unfinished: bool) {
     if !metadata.is_file() || metadata.uid() != us() || may_be_written {
         return;
     }
-    // Who is about to attach it has locked it; who comes now sees that it is gone. And who has attached
-    // it since the mappings were read has let go of it after it was mapped.
+    // A tool that is about to attach it has locked it; a tool that comes now sees that it is gone.
+    // And a tool that has attached it since the mappings were read has let go of it after it was
+    // mapped.
     if file.try_lock().is_ok() && !needed_names().contains(&name_of(path)) && is_at(&file, path) {
         let _ = fs::remove_file(path);
     }
@@ -389,7 +393,7 @@ fn us() -> u32 {
 const READ: u32 = 4;
 const ENTER: u32 = 1;
 
-/// Who loads the library: what it may read.
+/// The process that loads the library: its right to read.
 #[derive(Debug)]
 struct Loader {
     uid: u32,
@@ -425,7 +429,7 @@ impl Loader {
         }
     }
 
-    /// Whose files it runs anyhow.
+    /// Whether it runs files of that user anyhow.
     fn trusts(&self, uid: u32) -> bool {
         uid == self.uid || uid == 0
     }
@@ -454,7 +458,7 @@ impl Loader {
             && library.ancestors().skip(1).all(enters)
     }
 
-    /// Whether it could load from this folder what we, and nobody else, put there.
+    /// Whether it could load from this folder a file that we, and no other user, put there.
     fn check(&self, folder: &Folder) -> Result<(), &'static str> {
         let Ok(metadata) = fs::metadata(folder.path()) else {
             return Err("may not be looked at");

@@ -1,4 +1,4 @@
-//! What can go wrong between us and a runtime.
+//! Errors between us and a runtime.
 //!
 //! The invariant: each text says what happened and, where something can be done, what.
 
@@ -32,7 +32,7 @@ pub enum Error {
     Privileged {
         /// The process.
         pid: u32,
-        /// What could not be done.
+        /// The operation that could not be done.
         what: &'static str,
     },
     /// It is another user's, or one that does not let itself be looked at.
@@ -43,7 +43,7 @@ pub enum Error {
     Denied {
         /// The process.
         pid: u32,
-        /// What could not be done.
+        /// The operation that could not be done.
         what: &'static str,
     },
     /// There is no socket of that process.
@@ -59,7 +59,7 @@ pub enum Error {
         /// Why that may be.
         why: &'static str,
     },
-    /// There is a socket of that name, and nobody listens on it.
+    /// There is a socket of that name, and no process listens on it.
     #[error(
         "nobody listens on {}: the process of that number has ended, or its diagnostics have",
         path.display()
@@ -116,7 +116,7 @@ pub enum Error {
         /// With what.
         answer: Answer,
     },
-    /// What it answers makes no sense.
+    /// Its answer makes no sense.
     #[error("what listens on the diagnostics socket gives no sensible answer: {0}")]
     Malformed(&'static str),
     /// More than a message of the protocol can hold.
@@ -128,7 +128,7 @@ pub enum Error {
     /// The operating system.
     #[error("{what}: {source}")]
     Os {
-        /// What was being done.
+        /// The operation that was being done.
         what: String,
         /// Its error.
         source: io::Error,

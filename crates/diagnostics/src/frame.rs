@@ -19,7 +19,7 @@ const SERVER: u8 = 0xff;
 const OK: u8 = 0x00;
 const ERROR: u8 = 0xff;
 
-/// What can be asked of a runtime: command set and command.
+/// The commands that a runtime answers: command set and command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     AttachProfiler,
@@ -135,7 +135,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What is left of a payload.
+/// The rest of a payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],

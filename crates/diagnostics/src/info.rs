@@ -1,4 +1,4 @@
-//! What a runtime says of itself: `ProcessInfo`, and the two longer ones that came after it.
+//! A runtime's facts about itself: `ProcessInfo`, and the two longer ones that came after it.
 //!
 //! The command line is as the program was started, by whoever started it: nothing here is fit for a
 //! terminal as it is. The invariant: fields that a runtime does not give are `None`, never guessed.
@@ -6,7 +6,7 @@
 use crate::frame::{Fields, Frame};
 use crate::{Answer, Error};
 
-/// What a runtime says of its process.
+/// A runtime's facts about its process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessInfo {
     /// The process's id as itself sees it.
@@ -23,11 +23,11 @@ pub struct ProcessInfo {
     pub entry_assembly: Option<String>,
     /// Version of the CLR, such as `8.0.4`; .NET 6.
     pub version: Option<String>,
-    /// What the runtime was built for, such as `linux-musl-x64`; .NET 8.
+    /// The platform that the runtime was built for, such as `linux-musl-x64`; .NET 8.
     pub rid: Option<String>,
 }
 
-/// Which of the three commands an answer is to.
+/// The command, one of three, that an answer is to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Generation {
     /// `ProcessInfo`.

@@ -131,12 +131,12 @@ impl Refusal {
     }
 }
 
-/// What there is to say of a process that may be recorded.
+/// The facts about a process that may be recorded.
 #[derive(Debug)]
 pub struct Reach {
-    /// What was seen in it, where that could be.
+    /// The facts that were seen in it, where that could be.
     pub survey: Option<Survey>,
-    /// What its runtime said, if it was asked and new enough.
+    /// The answer of its runtime, if it was asked and new enough.
     pub info: Option<ProcessInfo>,
     /// How it can be recorded.
     pub way: Result<Way, Refusal>,
@@ -179,7 +179,7 @@ fn way(
 ) -> Result<Way, Refusal> {
     let pid = target.pid();
     refuse_early(pid, survey)?;
-    // Who listens there tells its version, too; it does not matter if it cannot.
+    // The listener there reports its version, too; it does not matter if it cannot.
     let asked = Diagnostics::new(target, wait).process_info();
     let has_agent = listens(target, wait);
     if let Ok(said) = &asked {
@@ -225,7 +225,7 @@ fn way(
     }
 }
 
-/// What needs no answer of the process.
+/// Refuses a process for reasons that need no answer of it.
 fn refuse_early(pid: u32, survey: &Survey) -> Result<(), Refusal> {
     if survey.is_native_aot {
         return Err(Refusal::NativeAot { pid });
@@ -274,7 +274,8 @@ mod tests {
         }
     }
 
-    /// What nothing here can be made of: no musl, no native AOT compiler, no runtime that old.
+    /// Covers processes that cannot be made here: no musl, no native AOT compiler, no runtime that
+    /// old.
     #[test]
     fn what_can_be_seen_is_refused_before_it_is_asked() {
         let glibc = Libc::Glibc(Some((2, 36)));

@@ -2,9 +2,9 @@
 //!
 //! The runtime makes it as `TMPDIR/dotnet-diagnostic-PID-START-socket` (`ipc_transport_get_default_name`,
 //! ds-ipc-pal-socket.c) where PID is as the process sees it. START is not computed here: it differs in
-//! time namespaces. A file stays behind when a process is killed, and in `/tmp` anybody may make one of
-//! that name; so the invariant is that a stream which comes out leads to the process that was asked
-//! for, which the kernel says (`SO_PEERCRED` is who called `listen`).
+//! time namespaces. A file stays behind when a process is killed, and in `/tmp` any user may make
+//! one of that name; so the invariant is that a stream which comes out leads to the process that
+//! was asked for, which the kernel says (`SO_PEERCRED` is the process that called `listen`).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -39,7 +39,7 @@ pub(crate) struct Stream {
 /// Connects to the runtime of a process.
 ///
 /// # Errors
-/// There is no socket, nobody or somebody else listens on it, or it cannot be reached.
+/// There is no socket, no process or another process listens on it, or it cannot be reached.
 pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Error> {
     let deadline = Instant::now() + wait;
     let inside = target.pid_inside();
@@ -56,7 +56,7 @@ pub(crate) fn connect_to(target: &Target, wait: Duration) -> Result<Stream, Erro
 /// the target itself listens.
 ///
 /// # Errors
-/// There is none, nobody or somebody else listens on it, or it cannot be reached.
+/// There is none, no process or another process listens on it, or it cannot be reached.
 pub fn connect_where(
     target: &Target,
     wait: Duration,
@@ -66,7 +66,7 @@ pub fn connect_where(
     let mut failure = None;
     for path in folders(target) {
         let Ok(folder) = target.open_folder(&path) else {
-            // What is not there has no socket.
+            // A folder that is not there has no socket.
             continue;
         };
         let path = target.seen(&path);
@@ -97,7 +97,7 @@ pub fn connect_where(
 
 /// Why a runtime may have no socket in its folder for temporary files.
 fn why_none(target: &Target, folder: &Path) -> &'static str {
-    /// What `sockaddr_un` has room for, and the name with the longest numbers.
+    /// The room that `sockaddr_un` has, and the name with the longest numbers.
     const LONGEST_PATH: usize = 107;
     const NAME: &str = "/dotnet-diagnostic-4194304-1234567890-socket";
     if folder.as_os_str().len() + NAME.len() > LONGEST_PATH {
@@ -229,7 +229,7 @@ fn limit(socket: &OwnedFd, deadline: Instant) -> nix::Result<()> {
     setsockopt(&socket.as_fd(), SendTimeout, &left)
 }
 
-/// What is left until then; never nothing, which would be no limit.
+/// Returns the time left until then; never nothing, which would be no limit.
 fn left_until(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())

@@ -1,7 +1,8 @@
-//! What runs in a process, by its mappings, its executable and its environment.
+//! The runtimes in a process, by its mappings, its executable and its environment.
 //!
-//! Nobody is asked: it works for a process that is stopped. The invariant: what was not seen is `None`
-//! or empty, and a file that is no longer where it was counts as it did when it was mapped.
+//! No process is queried: it works for a process that is stopped. The invariant: facts that were
+//! not seen are `None` or empty, and a file that is no longer where it was counts as it did when it
+//! was mapped.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +17,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use crate::target::{denied, failed};
 use crate::{Error, Target};
 
-/// What was seen in a process.
+/// The facts that were seen in a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Its CLRs, by their libraries.
@@ -30,12 +31,12 @@ pub struct Survey {
     /// Libraries of ours that it has loaded, by its view; also when the agent has left: they stay.
     pub agents: Vec<PathBuf>,
     /// Its environment asks for our agent, and it is there: it has loaded it, and the agent's thread runs. Where
-    /// nobody answered it at the start, it has left the profiler's place to who comes next.
+    /// no tool answered it at the start, it has left the profiler's place to the next profiler.
     pub is_recorded_from_its_start: bool,
     /// The setting that keeps its runtimes from making a socket, as `NAME=VALUE`.
     pub diagnostics_off: Option<String>,
-    /// The setting that makes its first runtime wait at its start until somebody resumes it, as
-    /// `NAME=VALUE`. Whether somebody has is not seen.
+    /// The setting that makes its first runtime wait at its start until it is resumed, as
+    /// `NAME=VALUE`. Whether it has been resumed is not seen.
     pub suspended_at_start: Option<String>,
 }
 
@@ -68,7 +69,7 @@ pub struct Profiler {
 
 /// .NET 11 also reads the variables with the prefix of its other settings.
 const PREFIXES: [&str; 2] = ["CORECLR", "DOTNET"];
-/// What names of other settings begin with.
+/// The prefixes of the names of other settings.
 const PREFIXES_OF_SETTINGS: [&str; 2] = ["DOTNET", "COMPlus"];
 const PATHS: [&str; 2] = ["PROFILER_PATH_64", "PROFILER_PATH"];
 /// With one of these 0 there is no socket.
@@ -299,7 +300,7 @@ fn number(value: &str) -> Option<u32> {
     u32::from_str_radix(digits.unwrap_or(value.trim()), 16).ok()
 }
 
-/// What a program is, by what it exports.
+/// The kind of a program, by its exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     SingleFile,

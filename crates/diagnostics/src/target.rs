@@ -25,7 +25,7 @@ pub struct Target {
     process: Process,
     pid: u32,
     pid_inside: u32,
-    /// What its absolute paths are below, for us; `/` where it sees what we see.
+    /// The folder that its absolute paths are below, for us; `/` where it sees what we see.
     root: PathBuf,
 }
 
@@ -151,7 +151,7 @@ impl Target {
     pub(crate) fn command_length(&self) -> usize {
         let mut bytes = Vec::new();
         let file = self.process.open_relative("cmdline");
-        // What cannot be read has none.
+        // A command line that cannot be read has none.
         let _ = file.map(|mut file| file.read_to_end(&mut bytes));
         bytes.len()
     }
@@ -227,12 +227,12 @@ pub(crate) fn denied(pid: u32, what: &'static str) -> Error {
     }
 }
 
-/// What reading of `/proc/PID` failed with.
+/// Returns the error for a failure of reading `/proc/PID`.
 pub(crate) fn failed(pid: u32, error: ProcError) -> Error {
     match error {
         ProcError::NotFound(_) => Error::NoProcess { pid },
         ProcError::PermissionDenied(_) => denied(pid, "its files in /proc may not be read"),
-        // What reading a file of a process that has ended gives.
+        // The error of reading a file of a process that has ended.
         ProcError::Io(error, _) if error.raw_os_error() == Some(nix::libc::ESRCH) => {
             Error::NoProcess { pid }
         }
@@ -253,7 +253,8 @@ fn pid_inside(status: &Status) -> Option<u32> {
     u32::try_from(*numbers.last()?).ok()
 }
 
-/// Which namespace of a kind a process of `/proc` is in; `None` where it may not be looked at.
+/// Returns the namespace of a kind that a process of `/proc` is in; `None` where it may not be
+/// looked at.
 fn namespace(process: &Path, kind: &str) -> Option<(u64, u64)> {
     let found = fs::metadata(process.join("ns").join(kind)).ok()?;
     Some((found.dev(), found.ino()))

@@ -1,5 +1,5 @@
-//! What listens on a socket of the right name and is no runtime. This process is the target: it has a
-//! socket in `/tmp` that somebody else may have made, or that says what no runtime says.
+//! Listeners on a socket of the right name that are no runtime. This process is the target: it has
+//! a socket in `/tmp` that another user may have made, or that says what no runtime says.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,7 +33,7 @@ fn listen(answer: impl FnOnce(UnixStream) + Send + 'static) -> (PathBuf, JoinHan
     (path, thread)
 }
 
-/// What asking this process fails with.
+/// Returns the error of a query to this process.
 fn failure(wait: Duration) -> Error {
     let target = Target::new(std::process::id()).unwrap();
     Diagnostics::new(&target, wait).process_info().unwrap_err()
@@ -82,7 +82,7 @@ fn an_answer_that_trickles_is_not_waited_for() {
         stream
             .write_all(b"DOTNET_IPC_V1\0\xff\xff\xff\x00\0\0")
             .unwrap();
-        // Until nobody listens any more.
+        // Until the reader has closed the stream.
         while stream.write_all(b"x").is_ok() {
             std::thread::sleep(Duration::from_millis(5));
         }

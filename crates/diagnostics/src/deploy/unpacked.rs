@@ -1,8 +1,8 @@
 //! A library that the tool carries in itself, as a file that this user's programs can load.
 //!
-//! Not what brings it to other users or into containers. The invariants are those of the module above;
-//! and its folder, with all that lead to it, can be changed by nobody but this user and root. So what a
-//! program finds there later is what we wrote.
+//! Not the way to other users or into containers. The invariants are those of the module above; and
+//! its folder, with all that lead to it, can be changed by this user and root alone. So the file
+//! that a program finds there later is the one that we wrote.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -30,13 +30,13 @@ pub struct Unpacked {
     listed(tried)
 )]
 pub struct UnpackError {
-    /// What was tried, and what is wrong with it.
+    /// The folders that were tried, and their faults.
     pub tried: Vec<(PathBuf, &'static str)>,
 }
 
 impl Unpacked {
     /// Puts a library whose [`hash_of`] is `hash` where programs of this user can load it, unless it is
-    /// there, and removes other versions that nobody needs.
+    /// there, and removes other versions that are no longer needed.
     ///
     /// # Errors
     /// There is no folder that it could be loaded from and that is this user's alone.
@@ -104,8 +104,8 @@ fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     places
 }
 
-/// Who else may look into a folder of ours. What root starts may run as anybody (`sudo -u`), and must
-/// find its agent.
+/// Returns the mode of our folders, by the users that may look into them. Programs that root starts
+/// may run as any user (`sudo -u`), and must find its agent.
 fn folder_mode() -> u32 {
     if us() == 0 { 0o755 } else { 0o700 }
 }
@@ -137,7 +137,7 @@ fn private(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     {
         return Err(why(&error));
     }
-    // Whoever has put a link there, or a folder of his own, has it in a place that all may write to.
+    // A link, or a folder of another user's, is put there in a place that all may write to.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(&path, flags, Mode::empty()).map_err(|error| why(&error.into()))?;
     let folder = Folder::from(folder);
