@@ -39,7 +39,7 @@ pub mod ask {
 pub mod answer {
     /// Done, or begun.
     pub const OK: &str = "ok";
-    /// Somebody else records: [`super::keys::BY`].
+    /// Another client records: [`super::keys::BY`].
     pub const BUSY: &str = "busy";
     /// Not possible: [`super::keys::WHY`].
     pub const REFUSED: &str = "refused";

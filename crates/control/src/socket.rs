@@ -88,7 +88,7 @@ fn socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -97,7 +97,7 @@ const ADDRESS: libc::socklen_t = size_of::<libc::sockaddr_un>() as libc::socklen
 /// Connects to an agent.
 ///
 /// # Errors
-/// `ConnectionRefused` and `NotFound`: nobody is there.
+/// `ConnectionRefused` and `NotFound`: no agent is there.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (address, _folder) = address(path)?;
     let socket = socket()?;
@@ -131,7 +131,7 @@ impl Listener {
     /// Binds the path. A socket that a process has left there is taken away.
     ///
     /// # Errors
-    /// `AddrInUse`: somebody answers there. What else the system says.
+    /// `AddrInUse`: a process answers there. Other errors of the system.
     pub fn bind(path: &Path) -> io::Result<Listener> {
         let (address, _folder) = address(path)?;
         let bind = || -> io::Result<OwnedFd> {
@@ -191,7 +191,8 @@ impl Listener {
         self.identity.is_some() && identity(self.socket.as_raw_fd()) == self.identity
     }
 
-    /// Somebody who has connected, without waiting: our own user or root. Others are hung up on.
+    /// Accepts a client that has connected, without waiting: our own user or root. Others are hung
+    /// up on.
     pub fn accept(&self) -> Option<(UnixStream, Peer)> {
         while self.is_ours() {
             let (stream, _) = self.socket.accept().ok()?;
