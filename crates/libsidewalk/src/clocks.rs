@@ -2,7 +2,8 @@
 //!
 //! A program may run with others before the C library's (libfaketime, to test what it does on another
 //! day, or in a hurry), and then they are the agent's too: its CPU times, pauses and waits were those of
-//! another world. So what is here must do all that the C library's does for us; it ends no waits by `pthread_cancel`, which nobody asks of our threads.
+//! another world. So what is here must do all that the C library's does for us; it ends no waits by
+//! `pthread_cancel`, as our threads are never cancelled.
 //! Invariant: nothing here allocates, locks or waits for others, as handlers read clocks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
 //! The agent's own memory: a heap over mappings that it asks the kernel for.
 //!
-//! The program's `malloc` may be anybody's: a heap profiler's, which unwinds stacks with locks of its own held, a replaced
+//! The program's `malloc` may be of any kind: a heap profiler's, which unwinds stacks with locks of
+//! its own held, a replaced
 //! allocator's, or the C library's with a thread of the program's inside it. None of them sees the agent, and what it frees
 //! lies in no arena of theirs. Invariants: nothing of the C library's is called but system calls, so it does not matter which
 //! other locks are held; that is so of what Rust's library asks `malloc` for (a thread's own data), whatever the global
@@ -19,7 +20,7 @@ use libc::{c_char, c_int, c_void};
 
 use crate::in_place::in_place_of;
 
-/// What the heap grows by, bytes. Only what is written to is memory.
+/// The step by which the heap grows, bytes. Only what is written to is memory.
 const GRANULARITY: usize = 256 * 1024;
 /// Frees of large pieces after which mappings that are wholly free are given back.
 const FREES: usize = 256;
@@ -76,7 +77,7 @@ in_place_of!("calloc", own_calloc);
 in_place_of!("realloc", own_realloc);
 in_place_of!("posix_memalign", own_posix_memalign);
 in_place_of!("free", own_free);
-// It answers memory of the C library's, which would be freed here. Nobody needs it.
+// It returns memory of the C library's, which would be freed here. It is not needed.
 in_place_of!("realpath", no_realpath);
 
 unsafe extern "C" fn own_malloc(size: usize) -> *mut c_void {
@@ -123,10 +124,10 @@ unsafe extern "C" fn no_realpath(_: *const c_char, _: *mut c_char) -> *mut c_cha
     ptr::null_mut()
 }
 
-/// Mappings of nobody's but ours, by system calls: tools put themselves before the functions.
+/// Mappings that are ours alone, by system calls: tools put themselves before the functions.
 struct Mappings;
 
-// SAFETY: what `alloc` answers is memory that nobody else has, until it is freed.
+// SAFETY: `alloc` returns memory that has no other owner, until it is freed.
 unsafe impl Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let no_file = -1_i64;
@@ -182,7 +183,8 @@ pub(crate) fn give_back() {
 
 /// The heap while its process is copied.
 struct Held {
-    /// The thread (`pthread_self`) that copies the process; its copy in the child has the same. 0: nobody.
+    /// The thread (`pthread_self`) that copies the process; its copy in the child has the same. 0:
+    /// none.
     by: AtomicUsize,
     guard: UnsafeCell<Option<MutexGuard<'static, Dlmalloc<Mappings>>>>,
 }
