@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 pub use table::{COUNT, Call};
 
-/// What is known of a call.
+/// The known outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It was not tried, as there was no filter.
@@ -114,7 +114,7 @@ pub fn may(call: Call) -> bool {
     }
 }
 
-/// What the last [`look`] has found.
+/// Returns the finding of the last [`look`].
 pub fn verdict(call: Call) -> Verdict {
     let verdict = VERDICTS.get(call as usize);
     match verdict.map_or(UNTRIED, |verdict| verdict.load(Ordering::Relaxed)) {

@@ -50,13 +50,13 @@ pub enum Call {
     Sendto,
     /// Hears the tool.
     Recvfrom,
-    /// Whose child the program is.
+    /// Reads the program's parent.
     Getppid,
-    /// Whose the program is.
+    /// Reads the program's user.
     Geteuid,
 }
 
-/// What a call is, and how it is tried.
+/// A call, and the way in which it is tried.
 pub(crate) struct Row {
     pub(crate) call: Call,
     pub(crate) name: &'static str,
@@ -65,7 +65,7 @@ pub(crate) struct Row {
     /// call.
     pub(crate) is_spared: bool,
     pub(crate) arguments: [i64; 5],
-    /// What the kernel answers to them: 0 or more where there is no error, or one of these.
+    /// The kernel's answers to them: 0 or more where there is no error, or one of these.
     pub(crate) answers: &'static [i32],
 }
 

@@ -13,10 +13,10 @@ use core::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use crate::table::{COUNT, TABLE};
 
-/// What has not been answered.
+/// The answer of a row that has not been answered yet.
 pub(crate) const OPEN: i64 = i64::MIN;
 
-/// What the child writes, in memory that it shares with us.
+/// The child's answers, in memory that it shares with us.
 #[repr(C)]
 pub(crate) struct Sheet {
     /// The row that is being tried, or is to be tried next.
@@ -230,7 +230,7 @@ unsafe fn split(number: libc::c_long, first: i64, second: i64, sheet: &'static S
 /// The child. It shares the thread-local storage of the thread that made it: nothing here uses
 /// that.
 extern "C" fn run(sheet: &'static Sheet) -> ! {
-    // One byte: no core is written, and none is piped to anybody (fs/coredump.c).
+    // One byte: no core is written, and none is piped to a program (fs/coredump.c).
     let limit = [1_u64, 1];
     let limit_at = &raw const limit as i64;
     // SAFETY: reads sixteen bytes, of this process alone.
@@ -282,7 +282,7 @@ pub(crate) fn read_file<'a>(path: &core::ffi::CStr, into: &'a mut [u8]) -> &'a [
     }
     // SAFETY: so many writable bytes.
     let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
-    // SAFETY: opened above, and nobody else's.
+    // SAFETY: opened above, and it has no other owner.
     unsafe { libc::close(fd) };
     into.get(..usize::try_from(read).unwrap_or(0))
         .unwrap_or(&[])

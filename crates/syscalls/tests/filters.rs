@@ -1,4 +1,4 @@
-//! Real filters, each in a forked child, as nobody can take one off again.
+//! Real filters, each in a forked child, as a filter cannot be taken off again.
 
 use syscalls::{Call, Verdict, first_fatal, is_filtered, look, may, verdict};
 
@@ -74,7 +74,7 @@ fn all_is_let_through_by_a_filter_of_something_else() {
         assert!(is_filtered());
         look();
         for call in Call::all() {
-            // What the kernel here does not allow anybody is refused.
+            // A call that the kernel here allows to no user is refused.
             let is_refused = call == Call::PerfEventOpen;
             assert!(may(call) || is_refused, "{call:?}: {:?}", verdict(call));
         }
