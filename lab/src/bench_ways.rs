@@ -20,7 +20,8 @@ pub(crate) enum Way {
     None,
     /// Bare once more: how far two equal runs are apart.
     NoneAgain,
-    /// By a profiler that is told of methods, modules and threads and does nothing (corprof's example `silent`).
+    /// By a profiler that is notified of methods, modules and threads and does nothing (corprof's
+    /// example `silent`).
     Told,
     /// By Sidewalk, with these options.
     Sidewalk(&'static str),

@@ -338,7 +338,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After it has been waited for there is nobody left.
+        // After it has been waited for, no process is left.
         let _ended = self.0.kill();
         let _status = self.0.wait();
     }

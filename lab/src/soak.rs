@@ -97,7 +97,7 @@ fn soak(setup: &Setup, options: &Options, roots: &[PathBuf]) -> Result<()> {
             let outcome = run_plan(&plan, &folder)?;
             said(&plan, &outcome, options, roots, &folder);
             if outcome.differences.is_empty() {
-                // It is not there any more if somebody tidied up meanwhile.
+                // It is not there any more if it was removed meanwhile.
                 fs::remove_dir_all(&folder).ok();
             }
             table.add(&plan, &outcome);

@@ -424,7 +424,7 @@ fn options(
     if walker == "signal" && rng.u32(..2) == 0 && !words.iter().any(needs_methods) {
         words.push(["--find-code=never", "--find-code=0"][rng.usize(..2)].to_owned());
     }
-    // An exception that nobody throws, or a program that is over before the first tick.
+    // An exception that is never thrown, or a program that is over before the first tick.
     if walker == "snapshot" || words.contains(&"1".to_owned()) || program.contains("crash") {
         *is_sampled = false;
     }

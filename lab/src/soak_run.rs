@@ -428,7 +428,8 @@ mod tests {
             hang.contains("sleep 1000") && hang.contains("SigBlk"),
             "{hang}"
         );
-        // It is gone, or nobody has asked how it ended yet; who was killed takes a moment to die.
+        // It is gone, or its exit status was not collected yet; a killed process takes a moment to
+        // die.
         let path = format!("/proc/{}/stat", ended.stdout.trim());
         let is_over = || {
             let stat = fs::read_to_string(&path).unwrap_or_default();

@@ -29,7 +29,7 @@ pub(super) struct Built {
 /// commit's, which `sidewalk --version --verbose` names.
 pub(super) fn build(time: u64, commit: &str) -> Result<Built> {
     let (zig, zigbuild) = {
-        // Nobody else gets anything from it while it is open.
+        // No other process gets anything from it while it is open.
         let cache = Cache::open()?;
         let path = |wheel: &Wheel| {
             cache

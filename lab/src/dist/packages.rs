@@ -12,14 +12,14 @@ use sha2::{Digest, Sha256};
 use super::archive::{Tree, ar, tar_gz, zip};
 
 const SUMMARY: &str = "A sampling profiler for .NET programs on Linux";
-/// What a package manager shows of it.
+/// The description that a package manager shows.
 const DESCRIPTION: &str = "Shows where the time of .NET programs goes: stacks of managed, native and \
     runtime frames, from the leaf to the root, with who awaits async methods. Records programs that \
     are started or that run already, without a change to them: CPU, wall clock, allocations, \
     exceptions, locks, collections, the live heap. Flame graphs, pprof, speedscope, Firefox Profiler.";
 /// The same at more length, in Markdown.
 const ABOUT: &str = include_str!("about.md");
-/// What runs in place of the tool where it cannot.
+/// The script that runs in place of the tool where the tool cannot run.
 const NO_MUSL: &str = "#!/bin/sh\necho 'sidewalk: error: musl (Alpine) is not supported yet; use an image \
     that is based on glibc (Debian, Ubuntu, RHEL)' >&2\nexit 1\n";
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use xtask::build::cargo;
 use xtask::process::run_quietly;
 
-/// A crate of somebody else's.
+/// A third-party crate.
 pub(super) struct Part {
     name: String,
     version: String,
