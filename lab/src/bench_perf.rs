@@ -2,9 +2,9 @@
 //!
 //! On a machine that others use, the CPU time of the same work differs by a fifth from moment to moment, and no ratio of two
 //! moments shows a hundredth. What slows the program's own managed code slows all else alike: so
-//! all samples of a moment
-//! are held against those in managed code, whose work is the same with a recording and without. Not in it: what a recording
-//! does to the caches of managed code. perf's own interrupts are in both moments, and in neither's CPU time worth a mention.
+//! all samples of a moment are held against those in managed code, whose work is the same with a
+//! recording and without. Not in it: what a recording does to the caches of managed code.
+//! perf's own interrupts are in both moments, and in neither's CPU time worth a mention.
 //! Invariant: a moment with next to no sample in managed code is an error, not a ratio.
 
 use std::path::{Path, PathBuf};

@@ -186,8 +186,7 @@ pub(crate) fn walker(text: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("expected one of {}", WALKERS.join(", ")))
 }
 
-/// The point from which a runtime need not report more code, where code can be found without
-/// reports.
+/// The point from which a runtime need not report more code, where it can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FindCode {
     /// Once so many methods have been compiled.

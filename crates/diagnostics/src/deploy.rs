@@ -165,8 +165,7 @@ impl Deployed {
     }
 
     /// Removes the copy, and older ones, unless a process maps them. A process that an agent has
-    /// left
-    /// still maps its library; then the next deployment removes it.
+    /// left still maps its library; then the next deployment removes it.
     pub fn clean_up(self) {
         if let Some(Copied { folder, _lock }) = self.copied {
             drop(_lock);

@@ -1,9 +1,9 @@
 //! The agent's own memory: a heap over mappings that it asks the kernel for.
 //!
 //! The program's `malloc` may be of any kind: a heap profiler's, which unwinds stacks with locks of
-//! its own held, a replaced
-//! allocator's, or the C library's with a thread of the program's inside it. None of them sees the agent, and what it frees
-//! lies in no arena of theirs. Invariants: nothing of the C library's is called but system calls, so it does not matter which
+//! its own held, a replaced allocator's, or the C library's with a thread of the program's inside it.
+//! None of them sees the agent, and what it frees lies in no arena of theirs.
+//! Invariants: nothing of the C library's is called but system calls, so it does not matter which
 //! other locks are held; that is so of what Rust's library asks `malloc` for (a thread's own data), whatever the global
 //! allocator is; a `fork` leaves the heap whole in the child, and is not held up for long by a thread that
 //! crashed in here.

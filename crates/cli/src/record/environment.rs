@@ -1,5 +1,4 @@
-//! The variables that the recorded program's environment must have, and those that it may have
-//! already.
+//! The variables that the recorded program's environment must have, or may have already.
 //!
 //! The runtime loads one profiler, named by the environment (src/coreclr/vm/profilinghelper.cpp of
 //! dotnet/runtime, `LoadProfilerForCurrentProcess`), and from .NET 6 on others beside it, which hear and change

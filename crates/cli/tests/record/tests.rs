@@ -1227,8 +1227,7 @@ fn output_to_stdout() {
     assert!(ran.stdout.contains("App.Program.Main"), "{}", ran.stdout);
 }
 
-/// Lays another user's link to a file of ours under the name of an output, before or while we
-/// record.
+/// Another user's link to a file of ours has the name of an output, before or while we record.
 fn a_planted_link_is_not_followed() {
     use std::os::unix::fs::{lchown, symlink};
     for (output, is_early) in [("x.swk", true), ("x.html", true), ("x.html", false)] {

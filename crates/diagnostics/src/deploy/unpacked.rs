@@ -137,7 +137,7 @@ fn private(place: &Path) -> Result<(PathBuf, Folder), &'static str> {
     {
         return Err(why(&error));
     }
-    // A link, or a folder of another user's, is put there in a place that all may write to.
+    // Another user can have put a link, or a folder, here only in a place that all may write to.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(&path, flags, Mode::empty()).map_err(|error| why(&error.into()))?;
     let folder = Folder::from(folder);

@@ -228,8 +228,7 @@ fn assert_suspended(runtime: &Runtime, kind: AsyncKind) {
     assert_eq!(output, bare);
 }
 
-/// Starts the program and returns it once all its methods are suspended, with the chains that it
-/// prints.
+/// Starts the program; returns it with its chains once all its methods are suspended.
 fn start_suspended(runtime: &Runtime, dll: &std::path::Path) -> (Running, Chains) {
     let chains = std::cell::RefCell::new(Chains::new());
     let (running, ()) = Running::start_when(runtime.command(dll), |line| {
